@@ -1,0 +1,1 @@
+"""libcst rewrites of downstream call sites, run by `unpatch migrate`."""

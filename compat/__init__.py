@@ -1,0 +1,1 @@
+"""Replacements for downstream patches of Megatron Core, built on its official `output_processor` hook."""

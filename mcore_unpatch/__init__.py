@@ -1,0 +1,1 @@
+"""Find, migrate and keep out monkey-patches of Megatron Core."""
