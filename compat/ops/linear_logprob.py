@@ -1,22 +1,108 @@
-"""Log-probs, entropy and top-k logits from hidden states and the LM-head weight."""
+"""Log-probs, entropy and top-k logits from hidden states and the LM-head weight: the public functions."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from mcore_unpatch.compat.ops.autograd import PassOptions, VocabPass
+from mcore_unpatch.compat.ops.backends import choose_backend
+from mcore_unpatch.compat.ops.checks import (
+    check_count,
+    check_number,
+    check_options,
+    check_positive,
+    check_tensors,
+    check_vocabulary,
+    waiting_is_free,
+)
+from mcore_unpatch.compat.ops.labels import sort_labels
+from mcore_unpatch.compat.ops.rows import Rows, select_rows
+from mcore_unpatch.compat.ops.seam import math_dtype
+from mcore_unpatch.compat.ops.shards import locate_shard
+from mcore_unpatch.compat.ops.tile_plan import default_tile_bytes
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
 
 @dataclass(frozen=True)
 class VocabOutput:
-    """What one pass over the vocabulary gives; each tensor has the shape of `labels` (`[..., k]` for top-k)."""
+    """What one pass over the vocabulary gives, all differentiable but the ids; a masked row is 0 everywhere."""
 
-    logprobs: Tensor | None
-    entropy: Tensor | None
-    logsumexp: Tensor
-    topk_logits: Tensor | None
-    topk_ids: Tensor | None
+    logprobs: Tensor | None  # [...] None without labels
+    entropy: Tensor | None  # [...] None unless asked for
+    logsumexp: Tensor  # [...] of the scaled logits: `topk_logits - logsumexp[..., None]` are log-probs
+    topk_logits: Tensor | None  # [..., k] scaled logits, descending
+    topk_ids: Tensor | None  # [..., k] global token ids
+
+
+def linear_logprob(
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    *,
+    temperature: float | Tensor = 1.0,
+    logit_scale: float = 1.0,
+    mask: Tensor | None = None,
+    mask_count: int | None = None,
+    entropy: bool = False,
+    vocab_size: int | None = None,
+    tp_group: ProcessGroup | None = None,
+    reduce_hidden_grad: bool = True,
+    fuse_main_grad: bool = False,
+    ignore_index: int | None = -100,
+    out_of_vocab_grad: Literal["zero", "legacy"] = "zero",
+    backend: Literal["auto", "torch", "triton"] = "auto",
+    tile_bytes: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probs of `labels`, and the entropy, under `softmax(hidden @ weight.T * logit_scale / temperature)`.
+
+    `[tokens, vocab]` is never built. Both results are float32 (float64 for a float64 weight), shaped like `labels`.
+
+    Args:
+        hidden: `[..., h]`; cast to the weight's dtype for the product, its gradient cast back. Autocast changes
+            nothing here: the weight's dtype is the product's.
+        weight: `[vocab / tp, h]`, this rank's shard of the LM head. Shards may be unequal.
+        labels: `[...]` global token ids, aligned with `hidden`.
+        temperature: a number, or one per token `[...]`. Not differentiated: a tensor that requires grad is refused.
+        logit_scale: multiplies the logits (MuP's output multiplier).
+        mask: `[...]`; rows where it is 0 are left out of every product and give 0 without gradient. It selects, it
+            does not weigh.
+        mask_count: an upper bound of the mask's nonzero rows, the same on every rank of `tp_group`. With it a mask
+            costs no wait for the device. Too low a bound is an error on the CPU and NaN everywhere on a GPU.
+        entropy: also return the entropy of every row that is not masked, whatever its label.
+        vocab_size: tokens from this id on are padding rows of the LM head and take no part.
+        tp_group: the ranks that hold the shards, in order. Every rank passes the same rows and gets all results.
+        reduce_hidden_grad: sum the gradient of `hidden` over `tp_group`, so that each rank has the true one. Turn it
+            off where your own backward sums it, as the reduce-scatter of sequence parallelism does.
+        fuse_main_grad: add the weight's gradient to `weight.main_grad` as Megatron's gradient accumulation fusion does.
+        ignore_index: rows with this label give log-prob 0 without gradient. None: no label is special.
+        out_of_vocab_grad: a label outside the vocabulary gives log-prob 0. "zero": and no gradient, as the derivative
+            of a constant; "legacy": and the gradient of `-logsumexp`, as fused log-probs elsewhere have it.
+        backend: "auto" takes the fastest that can run; a named one that cannot run here warns once and falls back.
+        tile_bytes: the size of the largest temporary. The rest does not grow with the vocabulary: a few numbers per
+            row, and one float32 copy of the hidden gradient where hidden is narrower or masked.
+    """
+    out = vocab_pass(
+        hidden,
+        weight,
+        labels,
+        temperature=temperature,
+        logit_scale=logit_scale,
+        mask=mask,
+        mask_count=mask_count,
+        entropy=entropy,
+        vocab_size=vocab_size,
+        tp_group=tp_group,
+        reduce_hidden_grad=reduce_hidden_grad,
+        fuse_main_grad=fuse_main_grad,
+        ignore_index=ignore_index,
+        out_of_vocab_grad=out_of_vocab_grad,
+        backend=backend,
+        tile_bytes=tile_bytes,
+    )
+    if out.logprobs is None:
+        raise TypeError("labels: expected a tensor, got None (vocab_pass works without)")
+    return out.logprobs, out.entropy
 
 
 def vocab_pass(
@@ -39,61 +125,59 @@ def vocab_pass(
     backend: Literal["auto", "torch", "triton"] = "auto",
     tile_bytes: int | None = None,
 ) -> VocabOutput:
-    """One pass over the vocabulary for everything asked: see `linear_logprob` for the arguments."""
-    if tp_group is not None and tp_group.size() > 1:
-        raise NotImplementedError("tensor parallelism is not here yet")
-    logits = torch.nn.functional.linear(hidden.to(weight.dtype), weight)[..., :vocab_size].float() * logit_scale
-    logits = logits / (temperature[..., None] if isinstance(temperature, Tensor) and temperature.dim() else temperature)
-    keep = torch.ones(hidden.shape[:-1], dtype=torch.bool) if mask is None else mask != 0
-    logsumexp = logits.logsumexp(-1)
-    found = logprobs = None
-    if labels is not None:
-        found = (labels >= 0) & (labels < logits.shape[-1]) & (labels != ignore_index) & keep
-        picked = logits.gather(-1, labels.where(found, 0)[..., None]).squeeze(-1)
-        logprobs = (picked - logsumexp).where(found, 0)
-    probabilities = logits.softmax(-1)
-    spread = (logsumexp - (probabilities * logits).sum(-1)).where(keep, 0) if entropy else None
-    top = logits.topk(topk) if topk else None
-    return VocabOutput(logprobs, spread, logsumexp.where(keep, 0), top and top.values, top and top.indices)
+    """Everything one pass over the vocabulary can give; the arguments are those of `linear_logprob`, and `topk`."""
+    check_tensors(hidden, weight, labels, mask, temperature)
+    check_options(weight, backend, out_of_vocab_grad, ignore_index, tp_group, fuse_main_grad)
+    check_number("logit_scale", logit_scale, positive=False)
+    shape = hidden.shape[:-1]
+    check_count("mask_count", mask_count, 0, shape.numel() if mask is not None else 0)
+    check_count("topk", topk, 0)
+    check_count("vocab_size", vocab_size, 1)
+    check_count("tile_bytes", tile_bytes, 1)
 
-
-def linear_logprob(
-    hidden: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    *,
-    temperature: float | Tensor = 1.0,
-    logit_scale: float = 1.0,
-    mask: Tensor | None = None,
-    mask_count: int | None = None,
-    entropy: bool = False,
-    vocab_size: int | None = None,
-    tp_group: ProcessGroup | None = None,
-    reduce_hidden_grad: bool = True,
-    fuse_main_grad: bool = False,
-    ignore_index: int | None = -100,
-    out_of_vocab_grad: Literal["zero", "legacy"] = "zero",
-    backend: Literal["auto", "torch", "triton"] = "auto",
-    tile_bytes: int | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """Per-token log-probs (and entropy) of `labels` under `softmax(hidden @ weight.T * logit_scale / temperature)`."""
-    out = vocab_pass(
-        hidden,
+    tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
+    chosen = None if mask is None else mask.reshape(-1) != 0
+    shard, live_count = locate_shard(
         weight,
-        labels,
-        temperature=temperature,
-        logit_scale=logit_scale,
-        mask=mask,
-        mask_count=mask_count,
-        entropy=entropy,
-        vocab_size=vocab_size,
-        tp_group=tp_group,
-        reduce_hidden_grad=reduce_hidden_grad,
-        fuse_main_grad=fuse_main_grad,
-        ignore_index=ignore_index,
-        out_of_vocab_grad=out_of_vocab_grad,
-        backend=backend,
-        tile_bytes=tile_bytes,
+        len(tokens) if chosen is None else chosen.count_nonzero(),
+        tp_group if tp_group is not None and tp_group.size() > 1 else None,
+        on_host=waiting_is_free(hidden) or (chosen is not None and mask_count is None),
     )
-    assert out.logprobs is not None
-    return out.logprobs, out.entropy
+    sound = check_vocabulary(shard.total, vocab_size, topk)
+    rows = select_rows(shape, chosen, live_count, mask_count, sound)
+    sorted_labels = None
+    if labels is not None:
+        sorted_labels = sort_labels(rows.take(labels), shard, len(weight), vocab_size, ignore_index)
+    options = PassOptions(
+        backend=choose_backend(backend, hidden.device),
+        shard=shard,
+        rows=rows.index,
+        targets=sorted_labels.targets if sorted_labels is not None else None,
+        scale=_row_scale(rows, temperature, logit_scale, math_dtype(weight)),
+        columns=shard.columns_below(vocab_size, len(weight)),
+        entropy=entropy,
+        topk=topk,
+        tile_bytes=tile_bytes or default_tile_bytes(hidden.device.type),
+        reduce_hidden_grad=reduce_hidden_grad,
+        main_grad_of=weight if fuse_main_grad else None,
+    )
+    logprob, level, logsumexp, topk_logits, topk_ids = VocabPass.apply(tokens, weight, options)  # type: ignore[no-untyped-call]
+    if sorted_labels is not None:
+        logprob = sorted_labels.settle(logprob, logsumexp, out_of_vocab_grad)
+    return VocabOutput(
+        logprobs=None if logprob is None else rows.spread(logprob),
+        entropy=None if level is None else rows.spread(level),
+        logsumexp=rows.spread(logsumexp),
+        topk_logits=None if topk_logits is None else rows.spread(topk_logits),
+        topk_ids=None if topk_ids is None else rows.spread(topk_ids),
+    )
+
+
+def _row_scale(rows: Rows, temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:
+    """What the raw product is multiplied by: a number, or one per row `[rows, 1]`."""
+    if not isinstance(temperature, Tensor):
+        return logit_scale / temperature
+    per_row = rows.take(temperature.expand(rows.shape)).to(dtype)
+    if waiting_is_free(per_row):
+        check_positive("temperature", per_row)
+    return (logit_scale / per_row)[:, None]

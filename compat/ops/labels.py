@@ -1,0 +1,35 @@
+"""Which labels name a token, and what a row without one gives."""
+
+from dataclasses import dataclass
+
+import torch
+from mcore_unpatch.compat.ops.shards import VocabShard
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LabelRows:
+    """The labels of the computed rows, sorted into tokens, ignored ones and those outside the vocabulary."""
+
+    targets: Tensor  # [rows] column of this shard, -1 where the label is elsewhere or no token
+    known: Tensor  # [rows] the label is a token
+    stray: Tensor  # [rows] the label is neither a token nor ignored
+
+    def settle(self, logprob: Tensor, logsumexp: Tensor, out_of_vocab_grad: str) -> Tensor:
+        """Log-prob 0 where the label is no token; "legacy" keeps the gradient of `-logsumexp` for stray ones."""
+        nothing = torch.zeros_like(logprob)
+        if out_of_vocab_grad == "legacy":
+            nothing = torch.where(self.stray, logsumexp.detach() - logsumexp, nothing)
+        return torch.where(self.known, logprob, nothing)
+
+
+def sort_labels(
+    ids: Tensor, shard: VocabShard, shard_rows: int, vocab_size: int | None, ignore_index: int | None
+) -> LabelRows:
+    """Sort token ids `[rows]` against the vocabulary and this rank's shard of it."""
+    ids = ids.long()
+    inside = (ids >= 0) & (ids < (shard.total if vocab_size is None else vocab_size))
+    meant = torch.ones_like(inside) if ignore_index is None else ids != ignore_index
+    columns = ids - shard.start
+    here = inside & meant & (columns >= 0) & (columns < shard_rows)
+    return LabelRows(columns.where(here, -1), inside & meant, ~inside & meant)

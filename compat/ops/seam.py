@@ -1,0 +1,84 @@
+"""The seam between the operator and its backends: what a backend is given, what it returns.
+
+A backend knows one rank's shard and nothing of masks, ignored labels, process groups or `main_grad`: it turns a
+`Problem` into `RowStats`, and later `RowGrads` into the gradients of hidden states and weight.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+# Stands for "no logit": its exponential is 0, and, unlike -inf, 0 times it is 0 and not NaN.
+NO_LOGIT = -1e30
+
+
+def math_dtype(weight: Tensor) -> torch.dtype:
+    """The dtype of softmax, sums and outputs: float32, or float64 for a float64 weight."""
+    return torch.float64 if weight.dtype == torch.float64 else torch.float32
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows of hidden states against one shard of the vocabulary: `logits = hidden[rows] @ weight.T * scale`."""
+
+    hidden: Tensor  # [tokens, h], cast to the weight's dtype before the product
+    weight: Tensor  # [shard, h]
+    rows: Tensor | None  # [rows] the tokens to compute, all when None
+    targets: Tensor | None  # [rows] the shard's column that holds the label, -1 where it holds none
+    scale: float | Tensor  # a tensor is [rows, 1]
+    columns: int | Tensor  # the first so many columns are vocabulary; a 0-dim tensor where only the device knows
+    entropy: bool
+    topk: int
+    tile_bytes: int
+
+    @property
+    def row_count(self) -> int:
+        """How many rows are computed."""
+        return (self.hidden if self.rows is None else self.rows).shape[0]
+
+
+@dataclass(frozen=True)
+class RowStats:
+    """Per row, over the columns of one shard; `z` is a logit."""
+
+    peak: Tensor  # [rows] max z
+    total: Tensor  # [rows] sum exp(z - peak)
+    drift: Tensor | None  # [rows] sum exp(z - peak) * (z - peak), for the entropy
+    target: Tensor | None  # [rows] z of the target column, 0 where there is none
+    topk_logits: Tensor | None  # [rows, k] descending, NO_LOGIT beyond the shard's columns
+    topk_columns: Tensor | None  # [rows, k]
+
+
+@dataclass(frozen=True)
+class RowGrads:
+    """The gradient of a logit: `[j is target] * target - p * (softmax + entropy * (log p + level))`, plus top-k."""
+
+    logsumexp: Tensor  # [rows] over the whole vocabulary, so that log p = z - logsumexp
+    softmax: Tensor  # [rows]
+    target: Tensor | None  # [rows]
+    entropy: Tensor | None  # [rows]
+    level: Tensor | None  # [rows] the entropy itself
+    topk: Tensor | None  # [rows, k]
+    topk_columns: Tensor | None  # [rows, k] columns of this shard, -1 for those of other shards
+
+
+@dataclass(frozen=True)
+class WeightGradBuffer:
+    """Where the weight's gradient goes: `[shard, h]`, added to what is there or written over it."""
+
+    buffer: Tensor
+    accumulate: bool
+
+
+class Backend(Protocol):
+    """The two passes over a shard. Neither communicates nor waits for the device."""
+
+    def forward(self, problem: Problem) -> RowStats:
+        """One pass over the shard's columns."""
+
+    def backward(
+        self, problem: Problem, grads: RowGrads, hidden_grad: bool, weight_grad: WeightGradBuffer | None
+    ) -> Tensor | None:
+        """Fill `weight_grad`, and return this shard's part of the rows' gradient `[rows, h]` in the math dtype."""

@@ -1,0 +1,94 @@
+"""Tensor parallelism: where this rank's shard lies, and how the shards' results become one.
+
+Per call: one gather of a few integers, one gather of row statistics, one more for top-k; backward: one all-reduce.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.distributed as dist
+from mcore_unpatch.compat.ops.seam import RowStats
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+
+@dataclass(frozen=True)
+class VocabShard:
+    """This rank's range of the vocabulary; plain integers, or 0-dim tensors where only the device knows them."""
+
+    start: int | Tensor
+    total: int | Tensor
+    group: ProcessGroup | None
+
+    def columns_below(self, vocab_size: int | None, shard_rows: int) -> int | Tensor:
+        """How many of the shard's rows stand for tokens below `vocab_size`: they come first."""
+        if vocab_size is None:
+            return shard_rows
+        below = vocab_size - self.start
+        return below.clamp(0, shard_rows) if isinstance(below, Tensor) else max(0, min(below, shard_rows))
+
+
+def locate_shard(
+    weight: Tensor, row_count: int | Tensor, group: ProcessGroup | None, on_host: bool
+) -> tuple[VocabShard, int | Tensor]:
+    """The shard's range from the sizes of all shards, and the number of rows; waits for the device if `on_host`."""
+    shard_rows, width = weight.shape
+    if group is None:
+        return VocabShard(0, shard_rows, None), int(row_count) if on_host else row_count
+    # Filled on the device: a copy from the host would stall a GPU and cannot be captured in a CUDA graph.
+    facts = torch.empty(3, dtype=torch.int64, device=weight.device)
+    for slot, fact in zip(facts, (shard_rows, width, row_count), strict=True):
+        slot.copy_(fact) if isinstance(fact, Tensor) else slot.fill_(fact)
+    everyone = gather(facts, group)
+    rank = group.rank()
+    if not on_host:
+        return VocabShard(everyone[:rank, 0].sum(), everyone[:, 0].sum(), group), row_count
+    sizes, widths, counts = everyone.t().tolist()
+    for name, what, seen in (("weight", "hidden size", widths), ("hidden or mask", "number of rows", counts)):
+        if len(set(seen)) > 1:
+            raise ValueError(f"{name}: expected the same {what} on every rank of tp_group, got {seen}")
+    return VocabShard(sum(sizes[:rank]), sum(sizes), group), counts[rank]
+
+
+def merge_stats(stats: RowStats, shard: VocabShard) -> RowStats:
+    """Statistics of the whole vocabulary from those of each shard; top-k columns become token ids."""
+    if stats.topk_logits is not None and stats.topk_columns is not None:
+        stats = _merge_topk(stats, stats.topk_logits, stats.topk_columns, shard)
+    if shard.group is None or stats.peak.numel() == 0:
+        return stats
+    parts = [stats.peak, stats.total, stats.drift, stats.target]
+    packed = torch.stack([part for part in parts if part is not None])
+    columns = iter(gather(packed, shard.group).unbind(1))  # each [ranks, rows]
+    peaks, totals = next(columns), next(columns)
+    peak = peaks.amax(0)
+    fall = peaks - peak
+    fade = fall.exp()
+    drift = (fade * (next(columns) + totals * fall)).sum(0) if stats.drift is not None else None
+    target = next(columns).sum(0) if stats.target is not None else None
+    return replace(stats, peak=peak, total=(totals * fade).sum(0), drift=drift, target=target)
+
+
+def _merge_topk(stats: RowStats, logits: Tensor, columns: Tensor, shard: VocabShard) -> RowStats:
+    ids = columns + shard.start
+    if shard.group is not None and logits.numel():
+        # One gather for both: the logits travel as bits beside the ids.
+        bits = torch.int64 if logits.dtype == torch.float64 else torch.int32
+        everyone = gather(torch.stack([logits.view(bits), ids.to(bits)]), shard.group)  # [ranks, 2, rows, k]
+        candidates, candidate_ids = everyone.permute(1, 2, 0, 3).flatten(2)  # each [rows, ranks * k]
+        candidates = candidates.contiguous().view(logits.dtype)
+        logits, kept = candidates.topk(logits.shape[1], dim=1)
+        ids = candidate_ids.gather(1, kept).long()
+    return replace(stats, topk_logits=logits, topk_columns=ids)
+
+
+def gather(mine: Tensor, group: ProcessGroup) -> Tensor:
+    """Everyone's tensor, stacked: `[ranks, ...]`."""
+    everyone = mine.new_empty((group.size(), *mine.shape))
+    dist.all_gather_into_tensor(everyone, mine.contiguous(), group=group)
+    return everyone
+
+
+def reduce_sum(part: Tensor, group: ProcessGroup | None) -> None:
+    """Add up the shards' parts of the hidden gradient, in place."""
+    if group is not None and part.numel():
+        dist.all_reduce(part, group=group)

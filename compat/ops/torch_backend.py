@@ -1,0 +1,220 @@
+"""The torch backend: tiles of logits made, used and forgotten, on any device.
+
+Forward and backward make each tile by the same product of the same shape, so the backward's softmax belongs to the
+forward's log-sum-exp to the last bit.
+"""
+
+import torch
+from mcore_unpatch.compat.ops.seam import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer, math_dtype
+from mcore_unpatch.compat.ops.tile_plan import plan_tiles, spans, tile_cost
+from torch import Tensor
+
+
+class TorchBackend:
+    """Vocabulary tiles in plain PyTorch."""
+
+    def forward(self, problem: Problem) -> RowStats:
+        """Fold each tile into the rows' running peak, sums, target logit and top-k."""
+        tiles = _Tiles(problem)
+        rows, targets = problem.row_count, problem.targets
+        peak = tiles.new_rows(rows).fill_(NO_LOGIT)
+        total = tiles.new_rows(rows).zero_()
+        drift = tiles.new_rows(rows).zero_() if problem.entropy else None
+        target = tiles.new_rows(rows).zero_() if targets is not None else None
+        top = _RunningTopK(tiles, rows) if problem.topk else None
+        for r in tiles.row_spans():
+            x = tiles.load_rows(r)
+            for c in tiles.column_spans():
+                z = tiles.logits(x, tiles.load_columns(c), r, c)
+                if targets is not None and target is not None:
+                    column, inside = _within(targets[r], c)
+                    target[r] = torch.where(inside, z.gather(1, column[:, None]).squeeze(1), target[r])
+                if top is not None:
+                    top.fold(z, r, c)
+                higher = torch.maximum(peak[r], z.amax(1))
+                fall = peak[r] - higher
+                fade = fall.exp()
+                z.sub_(higher[:, None])
+                if drift is None:
+                    weights = z.exp_()
+                else:
+                    weights = torch.exp(z, out=tiles.second(z))
+                    drift[r] = fade * (drift[r] + total[r] * fall) + torch.linalg.vecdot(weights, z)
+                total[r] = total[r] * fade + weights.sum(1)
+                peak[r] = higher
+        return RowStats(
+            peak, total, drift, target, None if top is None else top.logits, None if top is None else top.columns
+        )
+
+    def backward(
+        self, problem: Problem, grads: RowGrads, hidden_grad: bool, weight_grad: WeightGradBuffer | None
+    ) -> Tensor | None:
+        """Make each tile again, turn it into its own gradient in place, and multiply it out."""
+        tiles = _Tiles(problem)
+        width = problem.hidden.shape[1]
+        dx = tiles.new_rows(problem.row_count, width).zero_() if hidden_grad else None
+        for c in tiles.column_spans():
+            w = tiles.load_columns(c)
+            dw = _ColumnGrad(weight_grad, c, tiles.dtype) if weight_grad is not None else None
+            for r in tiles.row_spans():
+                x = tiles.load_rows(r)
+                dz = tiles.operand(_logits_to_grad(tiles.logits(x, w, r, c), tiles, grads, r, c))
+                if dx is not None:
+                    _multiply_into(dx[r], dz, w, accumulate=True)
+                if dw is not None:
+                    dw.add(dz.t(), x)
+            if dw is not None:
+                dw.store()
+        if weight_grad is not None and not weight_grad.accumulate:
+            beyond = 0 if problem.row_count == 0 else tiles.column_count
+            weight_grad.buffer[beyond:].zero_()
+        return dx
+
+
+class _Tiles:
+    """Operands and logits of one problem, tile by tile, in two buffers that are used again and again."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.dtype = math_dtype(problem.weight)
+        narrow = problem.weight.dtype != self.dtype
+        # A CPU multiplies float32 fastest; a GPU multiplies 16 bits fastest, and adds up in float32 anyway.
+        self.keeps_low_precision = narrow and problem.weight.device.type != "cpu"
+        self.operand_dtype = problem.weight.dtype if self.keeps_low_precision else self.dtype
+        known = isinstance(problem.columns, int)
+        self.column_count = problem.columns if isinstance(problem.columns, int) else problem.weight.shape[0]
+        self.column_limit = None if known else problem.columns
+        cost = tile_cost(problem, self.keeps_low_precision)
+        self.tile_rows, self.tile_columns = plan_tiles(problem.row_count, self.column_count, cost, problem.tile_bytes)
+        self.buffers = self.new_rows(2, self.tile_rows * self.tile_columns)
+        self.loaded: tuple[slice, Tensor] | None = None
+
+    def new_rows(self, *shape: int) -> Tensor:
+        return self.problem.weight.new_empty(shape, dtype=self.dtype)
+
+    def row_spans(self) -> list[slice]:
+        return list(spans(self.problem.row_count, self.tile_rows))
+
+    def column_spans(self) -> list[slice]:
+        return list(spans(self.column_count, self.tile_columns))
+
+    def load_rows(self, r: slice) -> Tensor:
+        if self.loaded is None or self.loaded[0] != r:
+            self.loaded = None  # the old rows go before the new ones come
+            hidden, rows = self.problem.hidden, self.problem.rows
+            x = hidden[r] if rows is None else hidden.index_select(0, rows[r])
+            self.loaded = r, x.to(self.problem.weight.dtype).to(self.operand_dtype)
+        return self.loaded[1]
+
+    def load_columns(self, c: slice) -> Tensor:
+        return self.problem.weight[c].to(self.operand_dtype)
+
+    def logits(self, x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
+        z = self.buffers[0, : x.shape[0] * w.shape[0]].view(x.shape[0], w.shape[0])
+        _multiply_into(z, x, w.t(), accumulate=False)
+        scale = self.problem.scale
+        if isinstance(scale, Tensor):
+            z.mul_(scale[r])
+        elif scale != 1.0:
+            z.mul_(scale)
+        if self.column_limit is not None:
+            excluded = torch.arange(c.start, c.stop, device=z.device) >= self.column_limit
+            z.masked_fill_(excluded, NO_LOGIT)
+        return z
+
+    def second(self, z: Tensor) -> Tensor:
+        """The second buffer in the shape of `z`."""
+        return self.buffers[1, : z.numel()].view(z.shape)
+
+    def operand(self, dz: Tensor) -> Tensor:
+        return dz.to(self.operand_dtype)
+
+
+class _ColumnGrad:
+    """The gradient of some columns over all rows, stored once: a low-precision weight rounds it once."""
+
+    def __init__(self, target: WeightGradBuffer, c: slice, dtype: torch.dtype) -> None:
+        self.out = target.buffer[c]
+        self.direct = self.out.dtype == dtype
+        self.accumulate = target.accumulate
+        self.sum = self.out if self.direct else self.out.new_empty(self.out.shape, dtype=dtype)
+        self.started = self.direct and target.accumulate
+
+    def add(self, a: Tensor, b: Tensor) -> None:
+        _multiply_into(self.sum, a, b, accumulate=self.started)
+        self.started = True
+
+    def store(self) -> None:
+        if self.started and not self.direct:
+            if self.accumulate:
+                self.out.add_(self.sum)
+            else:
+                self.out.copy_(self.sum)
+
+
+class _RunningTopK:
+    """The k largest logits of each row so far, and their columns."""
+
+    def __init__(self, tiles: _Tiles, rows: int) -> None:
+        self.k = tiles.problem.topk
+        self.logits = tiles.new_rows(rows, self.k).fill_(NO_LOGIT)
+        self.columns = torch.full((rows, self.k), -1, dtype=torch.int64, device=self.logits.device)
+
+    def fold(self, z: Tensor, r: slice, c: slice) -> None:
+        best, where = z.topk(min(self.k, z.shape[1]), dim=1)
+        logits = torch.cat([self.logits[r], best], dim=1)
+        columns = torch.cat([self.columns[r], where + c.start], dim=1)
+        self.logits[r], kept = logits.topk(self.k, dim=1)
+        self.columns[r] = columns.gather(1, kept)
+
+
+def _logits_to_grad(z: Tensor, tiles: _Tiles, grads: RowGrads, r: slice, c: slice) -> Tensor:
+    """Overwrite the tile `z` with the gradient of its raw product, `scale` included."""
+    scale = tiles.problem.scale
+    scale = scale[r].squeeze(1) if isinstance(scale, Tensor) else scale
+    log_p = z.sub_(grads.logsumexp[r, None])
+    pull = -scale * grads.softmax[r]
+    if grads.entropy is None or grads.level is None:
+        dz = log_p.exp_().mul_(pull[:, None])
+    else:
+        p = torch.exp(log_p, out=tiles.second(z))
+        slope = -scale * grads.entropy[r]
+        base = pull + slope * grads.level[r]
+        dz = torch.addcmul(base[:, None], log_p, slope[:, None], out=z).mul_(p)
+    if grads.target is not None and tiles.problem.targets is not None:
+        _add_at(dz, tiles.problem.targets[r, None], c, (scale * grads.target[r])[:, None])
+    if grads.topk is not None and grads.topk_columns is not None:
+        factor = scale[:, None] if isinstance(scale, Tensor) else scale
+        _add_at(dz, grads.topk_columns[r], c, factor * grads.topk[r])
+    return dz
+
+
+def _add_at(dz: Tensor, columns: Tensor, c: slice, values: Tensor) -> None:
+    """Add `values` where `columns` lie in the tile; the others add 0 somewhere."""
+    column, inside = _within(columns, c)
+    dz.scatter_add_(1, column, torch.where(inside, values, 0.0))
+
+
+def _within(columns: Tensor, c: slice) -> tuple[Tensor, Tensor]:
+    """Columns as seen from the tile, clamped into it, and which of them truly lie in it."""
+    local = columns - c.start
+    return local.clamp(0, c.stop - c.start - 1), (local >= 0) & (local < c.stop - c.start)
+
+
+def _multiply_into(out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
+    """`out (+)= a @ b`, added up in the dtype of `out` where the operands are narrower."""
+    if a.dtype == out.dtype:
+        if accumulate:
+            out.addmm_(a, b)
+        else:
+            torch.mm(a, b, out=out)
+        return
+    product = torch.mm(a, b, out_dtype=out.dtype) if _MM_WIDENS else torch.mm(a, b)
+    if accumulate:
+        out.add_(product)
+    else:
+        out.copy_(product)
+
+
+# torch.mm learned to give float32 from 16-bit operands in 2.8; before, the product is rounded on the way.
+_MM_WIDENS = hasattr(torch.ops.aten.mm, "dtype")

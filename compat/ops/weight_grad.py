@@ -1,0 +1,39 @@
+"""Where the weight's gradient goes: a fresh `.grad`, or Megatron's `main_grad` by Megatron's conventions.
+
+Megatron's data-parallel wrappers hang these attributes on a parameter: `main_grad`, the buffer the optimizer reads;
+`grad_added_to_main_grad`, set here so that the wrapper's hook does not add `.grad` again; `zero_out_wgrad` on a tied
+weight, whose `.grad` the hook adds nevertheless, so that ours must be zeros. Megatron FSDP marks its parameters with
+`__fsdp_param__` and lends the buffer through `get_main_grad()`, holding nothing worth keeping.
+"""
+
+from typing import Any
+
+import torch
+from mcore_unpatch.compat.ops.seam import WeightGradBuffer
+from torch import Tensor
+
+
+def has_main_grad(weight: Any) -> bool:
+    """Whether a gradient can be accumulated into this weight's own buffer."""
+    return getattr(weight, "main_grad", None) is not None or hasattr(weight, "get_main_grad")
+
+
+def fresh_grad(weight: Tensor) -> WeightGradBuffer:
+    """A new gradient tensor, to be returned to autograd."""
+    return WeightGradBuffer(torch.empty_like(weight, memory_format=torch.contiguous_format), accumulate=False)
+
+
+def main_grad(weight: Any) -> WeightGradBuffer:
+    """The weight's `main_grad`: added to, except the first time in a backward pass of Megatron FSDP."""
+    if not hasattr(weight, "__fsdp_param__"):
+        return WeightGradBuffer(weight.main_grad, accumulate=True)
+    weight.main_grad = weight.get_main_grad()
+    return WeightGradBuffer(weight.main_grad, accumulate=bool(getattr(weight, "grad_added_to_main_grad", False)))
+
+
+def announce_main_grad(weight: Any) -> Tensor | None:
+    """Tell the wrapper that `main_grad` is served; return the stand-in for `.grad` that makes its hooks run."""
+    if not hasattr(weight, "grad_added_to_main_grad"):
+        return None
+    weight.grad_added_to_main_grad = True
+    return torch.zeros_like(weight) if getattr(weight, "zero_out_wgrad", False) else torch.empty_like(weight)
