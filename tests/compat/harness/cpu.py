@@ -1,0 +1,45 @@
+"""Lets Megatron run where no GPU is: the places that name the CUDA device literally are given the CPU instead.
+
+Stand-ins, used in the worker processes of the tests alone: `torch.cuda.current_device`, factory calls with
+`device="cuda"`, pinned memory, `Tensor.cuda`, and the state of the CUDA random generator (no model here draws from it).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+class _CudaMeansCpu(TorchFunctionMode):
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if function is torch.Tensor.cuda:
+            return args[0]
+        kwargs = dict(kwargs or {})
+        if str(kwargs.get("device")).startswith("cuda"):
+            kwargs["device"] = "cpu"
+        kwargs.pop("pin_memory", None)
+        return function(*args, **kwargs)
+
+
+@contextmanager
+def on_the_cpu() -> Iterator[None]:
+    """Run the block with CUDA spelled CPU."""
+    cpu = torch.device("cpu")
+    with (
+        mock.patch("torch.cuda.current_device", return_value=cpu),
+        mock.patch("torch.cuda.manual_seed"),
+        mock.patch("torch.cuda.get_rng_state", side_effect=torch.get_rng_state),
+        mock.patch("torch.cuda.random.get_rng_state", return_value=torch.get_rng_state()),
+        mock.patch("megatron.core.tensor_parallel.random._set_cuda_rng_state"),
+        _CudaMeansCpu(),
+    ):
+        yield

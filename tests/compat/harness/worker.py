@@ -1,0 +1,81 @@
+"""One process per rank: waits for jobs, runs each in a fresh gloo world, answers with the result or the traceback."""
+
+import importlib.util
+import logging
+import os
+import sys
+from datetime import timedelta
+from functools import cache
+from multiprocessing.connection import Client
+from types import ModuleType
+from typing import Any
+
+import megatron.core.distributed
+import megatron.core.models.gpt.gpt_model
+import megatron.core.models.hybrid.hybrid_model
+import megatron.core.pipeline_parallel  # noqa: F401
+import torch
+from megatron.core import parallel_state
+from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+
+from harness.cpu import on_the_cpu
+from harness.pool import describe_failure, receive, send
+
+
+@cache
+def load(path: str) -> ModuleType:
+    """Import the file at `path` under a name of its own."""
+    name = "job_" + path.strip("/").replace("/", "_").removesuffix(".py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def work(rank: int, job: tuple[str, int, str, str, tuple[Any, ...]]) -> tuple[bool, Any]:
+    """Run one job as `rank`, and leave nothing of its world behind."""
+    store, world, path, name, args = job
+    torch.manual_seed(1234)
+    try:
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=timedelta(seconds=60)
+        )
+        with on_the_cpu():
+            return True, getattr(load(path), name)(*args)
+    except BaseException:
+        return False, describe_failure()
+    finally:
+        MTPLossLoggingHelper.tracker.clear()
+        if parallel_state.model_parallel_is_initialized():
+            parallel_state.destroy_model_parallel()
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def serve(address: str, rank: int) -> None:
+    """Answer jobs until the test process goes away."""
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    connection = Client(address, family="AF_UNIX")
+    send(connection, rank)
+    while True:
+        try:
+            job = receive(connection)
+        except EOFError:
+            return
+        send(connection, work(rank, job))
+
+
+if __name__ == "__main__":
+    children = []
+    for number in range(int(sys.argv[2])):
+        child = os.fork()
+        if child == 0:
+            serve(sys.argv[1], number)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
