@@ -1,0 +1,158 @@
+"""Installing a processor on a model whose callers cannot change their call, and calling a model with one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from mcore_unpatch.compat.hook.call import Processor
+from mcore_unpatch.compat.hook.context import HookContext
+from mcore_unpatch.compat.hook.errors import AttachmentError
+from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, find_language_model, require_open_wrappers
+from mcore_unpatch.compat.hook.groups import resolve_groups
+from mcore_unpatch.compat.hook.provide import Handle, provide_hook
+from mcore_unpatch.compat.hook.watch import Watched, require_called
+from torch.nn import Module
+
+# Given the keywords of a call (legacy ones may be taken out), the processor and context for it, or None to leave it be.
+Select = Callable[[dict[str, Any]], tuple[Processor, Any] | None]
+
+
+def attach(
+    model: Module | Sequence[Module],
+    processor: Processor,
+    context: Any = None,
+    *,
+    legacy: Mapping[str, str] | None = None,
+) -> Handle:
+    """Run `processor` at the output of every forward of `model` until the handle is removed.
+
+    `model` may be wrapped (DDP, Float16Module, FSDP, a vision-language model) or be the list of chunks of a virtual
+    pipeline. `legacy` translates keywords that callers of an old patch still pass into fields of the context, such as
+    `{"temperature": "temperature"}`; a name that is no field of `HookContext` lands in its `extra`.
+    Calls with an inference context keep Megatron's own path. Attaching the same again changes nothing and gives the
+    same handle; attaching something else is an error. The handle is also a context manager.
+    """
+    names = dict(legacy or {})
+
+    def select(keywords: dict[str, Any]) -> tuple[Processor, Any] | None:
+        values = {names[name]: keywords.pop(name) for name in list(keywords) if name in names}
+        if keywords.get("inference_context") is not None or keywords.get("inference_params") is not None:
+            return None
+        if keywords.get("output_processor") is not None:
+            raise AttachmentError(
+                f"this call brings its own output_processor, but {processor!r} is attached to the model: remove() the "
+                "handle, or leave the argument out"
+            )
+        return processor, _with_fields(context, values)
+
+    return attach_selector(model, select, same_as=(processor, context, names))
+
+
+def attach_selector(model: Module | Sequence[Module], select: Select, *, same_as: Any = None) -> Handle:
+    """Like `attach`, with `select(keywords)` choosing the processor and context of each call, or None for no change.
+
+    `same_as` is what makes two attachments the same; without it, only the very same function is.
+    """
+    chunks = model if isinstance(model, Sequence) else [model]
+    identity = select if same_as is None else same_as
+    paths = [find_language_model(chunk) for chunk in chunks]
+    found = [_attached.get(path.model) for path in paths]
+    if any(one is not None for one in found):
+        return _the_same(found, identity)
+    handle = Handle()
+    for path in paths:
+        _Attachment(path, select, identity, handle)
+    return handle
+
+
+def call_with_processor(model: Module, processor: Processor, *args: Any, context: Any = None, **kwargs: Any) -> Any:
+    """`model(*args, **kwargs)` with `processor` at the output, through every wrapper's own `forward`.
+
+    Raises before the call if the model has no hook or a wrapper refuses the keywords, and after it if somebody
+    swallowed them. On a pipeline stage without output the stage's own result is returned.
+    """
+    path = find_language_model(model)
+    require_open_wrappers(path)
+    watched = Watched(processor)
+    with provide_hook(model):
+        hook = dict(zip(HOOK_KEYWORDS, (watched, _with_groups(context, path.model)), strict=True))
+        result = model(*args, **hook, **kwargs)
+    require_called(watched, path)
+    return result
+
+
+class _Attachment:
+    """The pre-hook that brings the two arguments into a call, and the hook that sees whether they were used."""
+
+    def __init__(self, path: HookPath, select: Select, identity: Any, handle: Handle) -> None:
+        self.path, self.select, self.identity, self.handle = path, select, identity, handle
+        self.watched: Watched | None = None
+        # The hook must be there before ours: it is looked at last on the way in, and first on the way out.
+        provided = provide_hook(path.model)
+        before = path.model.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True)
+        after = path.model.register_forward_hook(self._after)
+        _attached[path.model] = self
+        handle.on_removal(before.remove, after.remove, provided.remove, lambda: _attached.pop(path.model, None))
+
+    def _before(self, model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        kwargs = dict(kwargs)
+        chosen = self.select(kwargs)
+        self.watched = None
+        if chosen is not None:
+            self.watched = Watched(chosen[0])
+            kwargs |= zip(HOOK_KEYWORDS, (self.watched, _with_groups(chosen[1], model)), strict=True)
+        return args, kwargs
+
+    def _after(self, model: Module, args: Any, output: Any) -> None:
+        watched, self.watched = self.watched, None
+        if watched is not None:
+            require_called(watched, self.path)
+
+
+_attached: WeakKeyDictionary[Module, _Attachment] = WeakKeyDictionary()
+
+
+def _the_same(found: list[_Attachment | None], identity: Any) -> Handle:
+    handles = {None if one is None else id(one.handle) for one in found}
+    first = next(one for one in found if one is not None)
+    if len(handles) == 1 and _equal(first.identity, identity):
+        return first.handle
+    raise AttachmentError(
+        "another processor is attached to this model already: remove() its handle first, or combine the two with "
+        "Compose"
+    )
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """Equality that never asks a tensor for its truth: tensors are the same only if they are one."""
+    if left is right:
+        return True
+    if isinstance(left, (tuple, list)) and type(left) is type(right) and len(left) == len(right):
+        return all(_equal(a, b) for a, b in zip(left, right, strict=True))
+    if type(left) is not type(right):
+        return False
+    if hasattr(left, "__dataclass_fields__"):
+        return all(_equal(getattr(left, f.name), getattr(right, f.name)) for f in fields(left))
+    result = left == right
+    return result if isinstance(result, bool) else False
+
+
+def _with_fields(context: Any, values: dict[str, Any]) -> Any:
+    if not values:
+        return context
+    known = HookContext.of(context)
+    names = {f.name for f in fields(HookContext)} - {"extra"}
+    extra = {name: value for name, value in values.items() if name not in names}
+    return replace(
+        known,
+        extra={**known.extra, **extra},
+        **{name: value for name, value in values.items() if name in names},
+    )
+
+
+def _with_groups(context: Any, model: Module) -> Any:
+    """A context of our own kind learns the model's groups; one that a processor brings for itself stays as it is."""
+    if context is None or isinstance(context, (HookContext, Mapping)):
+        return HookContext.of(context).with_groups(resolve_groups(model))
+    return context

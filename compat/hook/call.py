@@ -1,0 +1,97 @@
+"""What the hook is called with, as one typed and immutable value."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+
+class Processor(Protocol):
+    """Anything that Megatron may call as `output_processor`: keywords in, the model's output out.
+
+    It must take `**keywords`, so that a keyword added by a later Megatron does not break it. `HookCall.of(keywords)`
+    gives the typed view. In a schedule plan the result must be a tensor or a tuple of tensors (see `AsTuple`).
+    """
+
+    def __call__(self, **keywords: Any) -> Any:
+        """Turn the decoder's output into the model's output."""
+
+
+@dataclass(frozen=True)
+class HookCall:
+    """The 16 keywords of Megatron's call; keywords this class does not know are kept in `extras`."""
+
+    hidden_states: Tensor  # [s, b, h]; [s / tp, b, h] under sequence parallelism; s is the packed row for THD
+    output_layer: Any
+    output_weight: Tensor | None  # the shared embedding of tied models, else None
+    labels: Tensor | None  # [b, s]
+    loss_mask: Tensor | None  # [b, s]
+    input_ids: Tensor | None  # [b, s]
+    position_ids: Tensor | None
+    attention_mask: Tensor | None
+    decoder_input: Tensor | None
+    inference_context: Any
+    packed_seq_params: Any
+    runtime_gather_output: bool | None
+    context: Any
+    compute_language_model_loss: Callable[[Tensor, Tensor], Tensor]
+    scale_logits: Callable[[Tensor], Tensor]
+    config: Any
+    extras: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def of(cls, keywords: Mapping[str, Any]) -> "HookCall":
+        """The view of one call; a keyword that is missing is named."""
+        missing = [name for name in KEYWORDS if name not in keywords]
+        if missing:
+            raise TypeError(
+                f"the output hook is called with {len(KEYWORDS)} keywords; missing here: {', '.join(missing)}. "
+                "A processor is called by Megatron, or with everything that Megatron would give it"
+            )
+        extras = MappingProxyType({name: value for name, value in keywords.items() if name not in KEYWORDS})
+        return cls(**{name: keywords[name] for name in KEYWORDS}, extras=extras)
+
+    @property
+    def weight(self) -> Tensor:
+        """This rank's shard `[vocab / tp, h]` of the LM head, tied or not."""
+        weight: Tensor = self.output_layer.weight if self.output_weight is None else self.output_weight
+        return weight
+
+    @property
+    def logit_scale(self) -> float:
+        """The factor that `scale_logits` (MuP) puts on the logits, asked of the function itself."""
+        zero, one, two = self.scale_logits(torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)).tolist()
+        if zero != 0 or two != 2 * one:
+            raise NotImplementedError("this model's scale_logits is not a plain factor; use the Logits processor")
+        return float(one)
+
+
+KEYWORDS = tuple(f.name for f in fields(HookCall) if f.name != "extras")
+
+
+class Outputs(Mapping[str, Any]):
+    """Several results of one call, by key or by attribute: `out["entropy"]` and `out.entropy` are the same tensor."""
+
+    def __init__(self, **results: Any) -> None:
+        self.__dict__.update(results)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.__dict__[name]
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"no {name!r} here; this call gave {', '.join(self.__dict__)}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{name!r} cannot be set: the results of a call are fixed")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__dict__)
+
+    def __len__(self) -> int:
+        return len(self.__dict__)
+
+    def __repr__(self) -> str:
+        return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self.items())})"

@@ -1,0 +1,48 @@
+"""What a caller tells a processor about one call, beside the keywords of the hook."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from mcore_unpatch.compat.hook.groups import ProcessGroups
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class HookContext:
+    """Passed as `output_processor_context`; every field may be left out.
+
+    `labels`, `mask` and a `temperature` tensor are `[b, s]` and, where given, stand before what the model was called
+    with and what the processor was made with. `mask_count` is the number of rows that `mask` keeps, and spares the one
+    wait for the device. `lengths` `[sequences]` are lengths without padding, for next-token labels.
+    """
+
+    groups: ProcessGroups | None = None
+    temperature: float | Tensor | None = None
+    labels: Tensor | None = None
+    mask: Tensor | None = None
+    mask_count: int | None = None
+    lengths: Tensor | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, context: Any) -> "HookContext":
+        """The context as given: None, a `HookContext`, or a mapping (keys not known here land in `extra`)."""
+        if context is None:
+            return cls()
+        if isinstance(context, cls):
+            return context
+        if isinstance(context, Mapping):
+            known = {key: value for key, value in context.items() if key in _NAMES}
+            extra = {key: value for key, value in context.items() if key not in _NAMES}
+            return cls(**known, extra={**known.pop("extra", {}), **extra})
+        raise TypeError(
+            f"output_processor_context: expected a HookContext, a mapping or None, got {type(context).__name__}"
+        )
+
+    def with_groups(self, groups: ProcessGroups) -> "HookContext":
+        """The same context, with `groups` where it had none."""
+        return self if self.groups is not None else replace(self, groups=groups)
+
+
+_NAMES = {f.name for f in fields(HookContext)}

@@ -1,0 +1,106 @@
+"""The language model inside its wrappers, and whether the hook's keywords can reach it: by signature, not version."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mcore_unpatch.compat.hook.errors import HookMissingError, WrapperRefusesError
+from torch.nn import Module
+
+HOOK_KEYWORDS = ("output_processor", "output_processor_context")
+# Distributed and precision wrappers, torch.compile, and vision-language models, in this order at each step.
+_INNER_NAMES = ("module", "_orig_mod", "language_model")
+
+
+@dataclass(frozen=True)
+class HookPath:
+    """The way from what the caller holds to the language model: `wrappers` from the outermost in, then `model`."""
+
+    wrappers: tuple[Module, ...]
+    model: Module
+
+    @property
+    def has_hook(self) -> bool:
+        """Whether the language model's own `forward` takes the hook."""
+        return takes_hook(self.model.forward, by_name=True)
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether the language model is a HybridModel (or its old name, MambaModel)."""
+        from megatron.core.models.hybrid.hybrid_model import HybridModel
+
+        return isinstance(self.model, HybridModel)
+
+
+def find_language_model(model: Module) -> HookPath:
+    """Follow `.module`, `._orig_mod` and `.language_model` down to Megatron's language model."""
+    from megatron.core.models.common.language_module.language_module import LanguageModule
+
+    wrappers: list[Module] = []
+    current = model
+    while not isinstance(current, LanguageModule):
+        inner = next((m for name in _INNER_NAMES if isinstance(m := getattr(current, name, None), Module)), None)
+        if inner is None:
+            seen = " > ".join(type(m).__name__ for m in [*wrappers, current])
+            raise HookMissingError(
+                f"no Megatron language model (GPTModel, HybridModel) inside {seen}: looked for "
+                f"{', '.join('.' + name for name in _INNER_NAMES)}. Pass the language model itself"
+            )
+        wrappers.append(current)
+        current = inner
+    return HookPath(tuple(wrappers), current)
+
+
+def takes_hook(forward: Callable[..., Any], *, by_name: bool = False) -> bool:
+    """Whether `forward` takes both keywords, by name or (unless `by_name`) through `**kwargs`."""
+    parameters = inspect.signature(forward).parameters
+    if all(name in parameters for name in HOOK_KEYWORDS):
+        return True
+    return not by_name and any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def require_hook(path: HookPath) -> None:
+    """Raise unless the language model has the hook of its own."""
+    if path.has_hook:
+        return
+    model, name = path.model, type(path.model).__name__
+    foreign = foreign_methods(model)
+    if path.is_hybrid:
+        remedy = "attach() and provide_hook() serve it through its output layer"
+    elif foreign:
+        remedy = f"{', '.join(foreign)} took the place of Megatron's own: remove that patch"
+    else:
+        from megatron.core import __version__
+
+        remedy = f"megatron-core is {__version__}; the hook came with 0.18: upgrade"
+    raise HookMissingError(f"{name}.forward has no output_processor; {remedy}")
+
+
+def require_open_wrappers(path: HookPath) -> None:
+    """Raise if a wrapper on the way would refuse the keywords."""
+    for wrapper in path.wrappers:
+        if not takes_hook(wrapper.forward):
+            raise WrapperRefusesError(
+                f"{type(wrapper).__name__}.forward takes neither output_processor nor **kwargs, so the hook cannot "
+                f"reach {type(path.model).__name__} through it: use attach(), which enters at the inner model, or pass "
+                "the keywords on in the wrapper"
+            )
+
+
+def foreign_methods(model: Module) -> list[str]:
+    """Methods around the output that are neither Megatron's nor those of the model's own class, as `where.what`.
+
+    A patch assigns a function from another module; a subclass that overrides a method is a choice of its author.
+    """
+    names = []
+    for name in ("forward", "_postprocess"):
+        method = vars(model).get(name) or getattr(type(model), name, None)
+        method = getattr(method, "__func__", method)
+        if method is None:
+            continue
+        home = getattr(method, "__module__", "")
+        owners = {cls.__module__ for cls in type(model).__mro__}
+        if name in vars(model) or home not in owners:
+            names.append(f"{home}.{getattr(method, '__qualname__', name)}")
+    return names

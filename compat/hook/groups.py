@@ -1,0 +1,80 @@
+"""The process groups a processor works in. Megatron does not hand them to the hook."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch.distributed
+from mcore_unpatch.compat.hook.errors import MissingContextError
+from torch.distributed import ProcessGroup
+
+
+@dataclass(frozen=True)
+class ProcessGroups:
+    """Tensor, context and pipeline parallel groups; None stands for a group of one."""
+
+    tp: ProcessGroup | None = None
+    cp: ProcessGroup | None = None
+    pp: ProcessGroup | None = None
+
+
+def resolve_groups(
+    model: Any = None,
+    *,
+    tp: ProcessGroup | None = None,
+    cp: ProcessGroup | None = None,
+    pp: ProcessGroup | None = None,
+) -> ProcessGroups:
+    """Each group from the model's `pg_collection`, else from the argument, else from Megatron's `parallel_state`.
+
+    An argument that names other ranks than the model's own group is an error, not a choice.
+    """
+    own = getattr(model, "pg_collection", None)
+    return ProcessGroups(
+        tp=_one("tp", own, tp, "get_tensor_model_parallel_group"),
+        cp=_one("cp", own, cp, "get_context_parallel_group"),
+        pp=_one("pp", own, pp, "get_pipeline_model_parallel_group"),
+    )
+
+
+def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -> None:
+    """The group must be the one the head is sharded over: a wrong one gives wrong log-probs without a sound."""
+    own = getattr(output_layer, "tp_group", None)
+    expected = config.tensor_model_parallel_size if own is None else own.size()
+    found = 1 if group is None else group.size()
+    if found != expected:
+        raise MissingContextError(
+            f"the output layer is sharded over {expected} tensor-parallel ranks, and the group at hand has {found}. "
+            "Use attach(), which reads the model's groups, pass HookContext(groups=resolve_groups(model)), or "
+            "initialise megatron.core.parallel_state"
+        )
+    if own is not None and group is not None and not _same_ranks(own, group):
+        raise MissingContextError(
+            f"the output layer is sharded over ranks {_ranks(own)}, and the tensor-parallel group at hand is "
+            f"{_ranks(group)}"
+        )
+
+
+def _one(name: str, own: Any, given: ProcessGroup | None, getter: str) -> ProcessGroup | None:
+    found: ProcessGroup | None = getattr(own, name, None)
+    if found is not None:
+        if given is not None and not _same_ranks(found, given):
+            raise ValueError(
+                f"{name}={_ranks(given)} was passed, but the model's pg_collection.{name} is {_ranks(found)}"
+            )
+        return found
+    if given is not None:
+        return given
+    from megatron.core import parallel_state
+
+    if not parallel_state.model_parallel_is_initialized():
+        return None
+    group: ProcessGroup | None = getattr(parallel_state, getter)(check_initialized=False)
+    return group
+
+
+def _ranks(group: ProcessGroup) -> list[int]:
+    return torch.distributed.get_process_group_ranks(group)
+
+
+def _same_ranks(left: ProcessGroup, right: ProcessGroup) -> bool:
+    return left is right or _ranks(left) == _ranks(right)

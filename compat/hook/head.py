@@ -1,0 +1,179 @@
+"""One pass over the vocabulary for a hook call: hidden states gathered, labels shifted, results back in `[b, s]`."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mcore_unpatch.compat.hook.call import HookCall
+from mcore_unpatch.compat.hook.context import HookContext
+from mcore_unpatch.compat.hook.errors import MissingContextError, UnsupportedHeadError
+from mcore_unpatch.compat.hook.groups import ProcessGroups, check_tp_group, resolve_groups
+from mcore_unpatch.compat.ops.linear_logprob import VocabOutput, vocab_pass
+from mcore_unpatch.compat.packing.labels import next_token_labels
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadOptions:
+    """How the head is read; the same for all processors that share a pass.
+
+    `shift="aligned"`: the label at position i is what position i predicts, as Megatron's own `labels` are.
+    `shift="next_token"`: labels are token ids (or, without labels, `input_ids` themselves) and are moved one to the
+    left here, within each packed sequence and over context-parallel chunk borders; the last token of each has no label.
+    `use_loss_mask`: rows where the model's `loss_mask` is zero are not computed and give 0 (a `mask` in the context
+    always does so). The mask belongs to output positions; it is not shifted.
+    The rest is handed to `linear_logprob`.
+    """
+
+    temperature: float | Tensor = 1.0
+    shift: Literal["aligned", "next_token"] = "aligned"
+    use_loss_mask: bool = False
+    vocab_size: int | None = None
+    ignore_index: int | None = -100
+    out_of_vocab_grad: Literal["zero", "legacy"] = "zero"
+    backend: Literal["auto", "torch", "triton"] = "auto"
+    tile_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.shift not in ("aligned", "next_token"):
+            raise ValueError(f'shift must be "aligned" or "next_token", not {self.shift!r}')
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What a pass over the vocabulary is asked for."""
+
+    logprobs: bool = False
+    entropy: bool = False
+    topk: int = 0
+
+    def __or__(self, other: "Wants") -> "Wants":
+        return Wants(self.logprobs or other.logprobs, self.entropy or other.entropy, max(self.topk, other.topk))
+
+
+def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput:
+    """Run the one pass; every tensor of the result is `[b, s]`, top-k `[b, s, k]`."""
+    _check_head(call.output_layer, call.weight)
+    context = HookContext.of(call.context)
+    groups = context.groups or resolve_groups()
+    check_tp_group(groups.tp, call.output_layer, call.config)
+    hidden, gathered = gather_hidden(call, groups)
+    shape = (hidden.shape[1], hidden.shape[0])
+    labels = _labels(call, context, options, groups) if wants.logprobs else None
+    mask = context.mask if context.mask is not None else call.loss_mask if options.use_loss_mask else None
+    temperature = options.temperature if context.temperature is None else context.temperature
+    out = vocab_pass(
+        hidden,
+        call.weight,
+        _rows("labels", labels, shape),
+        temperature=_rows("temperature", temperature, shape) if _is_per_token(temperature) else temperature,
+        logit_scale=call.logit_scale,
+        mask=_rows("mask", mask, shape),
+        mask_count=context.mask_count,
+        entropy=wants.entropy,
+        topk=wants.topk,
+        vocab_size=options.vocab_size,
+        tp_group=groups.tp,
+        reduce_hidden_grad=not gathered,
+        fuse_main_grad=bool(getattr(call.output_layer, "gradient_accumulation_fusion", False)),
+        ignore_index=options.ignore_index,
+        out_of_vocab_grad=options.out_of_vocab_grad,
+        backend=options.backend,
+        tile_bytes=options.tile_bytes,
+    )
+    return VocabOutput(**{name: _batch_first(value) for name, value in vars(out).items()})
+
+
+def selection_mask(call: HookCall) -> Tensor:
+    """`[b, s]`: the mask of the context, else the model's `loss_mask`; one of them must be there."""
+    mask = HookContext.of(call.context).mask
+    mask = call.loss_mask if mask is None else mask
+    if mask is None:
+        raise MissingContextError(
+            "no mask says which tokens are selected: pass loss_mask= to the model or mask= in the context"
+        )
+    return mask
+
+
+def gather_hidden(call: HookCall, groups: ProcessGroups) -> tuple[Tensor, bool]:
+    """`[s, b, h]`, and whether it was gathered from sequence-parallel shares.
+
+    The backward of the gather is a reduce-scatter, which also adds up the tensor-parallel parts of the gradient: nobody
+    else may reduce it again.
+    """
+    if not call.config.sequence_parallel or groups.tp is None or groups.tp.size() == 1:
+        return call.hidden_states, False
+    from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
+
+    hidden: Tensor = gather_from_sequence_parallel_region(
+        call.hidden_states, tensor_parallel_output_grad=True, group=groups.tp
+    )
+    return hidden, True
+
+
+def _labels(call: HookCall, context: HookContext, options: HeadOptions, groups: ProcessGroups) -> Tensor:
+    labels = call.labels if context.labels is None else context.labels
+    if options.shift == "aligned":
+        if labels is None:
+            raise MissingContextError(
+                'labels are missing: pass labels= to the model, labels= in the context, or use shift="next_token" to '
+                "take them from input_ids"
+            )
+        return labels
+    tokens = call.input_ids if labels is None else labels
+    if tokens is None:
+        raise MissingContextError(
+            "there is nothing to shift: the model was called with neither labels nor input_ids, and the context has no "
+            "labels"
+        )
+    packed = call.packed_seq_params
+    own_group = getattr(packed, "cp_group", None)  # set by Megatron's dynamic context parallelism
+    fill = -100 if options.ignore_index is None else options.ignore_index
+    return next_token_labels(
+        tokens,
+        packed_seq_params=packed,
+        lengths=context.lengths,
+        cp_group=groups.cp if own_group is None else own_group,
+        fill=fill,
+    )
+
+
+def _check_head(output_layer: Any, weight: Tensor | None) -> None:
+    kind = f"{type(output_layer).__module__}.{type(output_layer).__qualname__}"
+    reason = None
+    if "forward" in vars(output_layer):
+        reason = "its forward was replaced on the instance"
+    elif weight is None or weight.dim() != 2:
+        reason = f"it has no 2-D weight ({None if weight is None else list(weight.shape)})"
+    elif getattr(output_layer, "bias", None) is not None:
+        reason = "it has a bias"
+    elif not _is_column_parallel(output_layer):
+        reason = "it is no column-parallel linear layer of Megatron (a value head, or an adapter around the head?)"
+    if reason is not None:
+        raise UnsupportedHeadError(f"output_layer ({kind}): {reason}. Use the Logits processor, which calls the layer")
+
+
+def _is_column_parallel(output_layer: Any) -> bool:
+    from megatron.core.tensor_parallel import ColumnParallelLinear
+
+    if isinstance(output_layer, ColumnParallelLinear):
+        return True
+    return type(output_layer).__name__ == "TELMHeadColumnParallelLinear"
+
+
+def _is_per_token(temperature: float | Tensor) -> bool:
+    return isinstance(temperature, Tensor) and temperature.dim() > 0
+
+
+def _rows(name: str, value: Any, shape: tuple[int, int]) -> Any:
+    """`[b, s]` as the rows of `[s, b, h]`."""
+    if value is None:
+        return None
+    if tuple(value.shape) != shape:
+        raise ValueError(
+            f"{name}: expected [batch, sequence] = {list(shape)} as the hidden states have, got {list(value.shape)}"
+        )
+    return value.transpose(0, 1)
+
+
+def _batch_first(value: Tensor | None) -> Tensor | None:
+    return None if value is None else value.transpose(0, 1).contiguous()

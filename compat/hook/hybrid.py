@@ -1,0 +1,139 @@
+"""The hook for a model whose `forward` has none (HybridModel up to 0.19), through official PyTorch hooks alone.
+
+The output layer is called once per MTP layer and then once for the main output. The main call is the one that is fed
+with what the decoder (or the MTP block) returned: the same memory. There the hidden states are taken and the product
+is spared: the layer gets a single row, and what it returns is replaced by logits over a vocabulary of one per rank,
+from which the model's own loss, if labels ask for one, costs next to nothing. When `forward` returns, the processor is
+called with the 16 keywords, and its result becomes the model's. Parameters, names and checkpoints stay as they are.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcore_unpatch.compat.hook.call import Processor
+from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
+from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath
+from mcore_unpatch.compat.hook.groups import resolve_groups
+from torch import Tensor
+from torch.nn import Module
+from torch.utils.hooks import RemovableHandle
+
+_PASSED_ON = ("labels", "loss_mask", "input_ids", "position_ids", "attention_mask", "decoder_input")
+_PASSED_ON += ("inference_context", "packed_seq_params", "runtime_gather_output")
+
+
+@dataclass
+class _Call:
+    """One forward under way."""
+
+    processor: Processor
+    keywords: dict[str, Any]
+    decoded: Tensor | None = None
+    at_main: bool = False
+    taken: dict[str, Any] = field(default_factory=dict)
+
+
+class OutputLayerTap:
+    """The hooks on one model; `remove()` takes them all away."""
+
+    def __init__(self, path: HookPath) -> None:
+        self.model = model = path.model
+        if model.config.defer_embedding_wgrad_compute:  # type: ignore[union-attr]
+            raise HookError(
+                "config.defer_embedding_wgrad_compute keeps the input of every call of the output layer, and the call "
+                "that is taken here has none to keep: switch it off"
+            )
+        self.signature = inspect.signature(model.forward)
+        self.call: _Call | None = None
+        self.handles: list[RemovableHandle] = [
+            model.register_forward_pre_hook(self._begin, with_kwargs=True),
+            model.register_forward_hook(self._finish),
+        ]
+        if model.post_process:
+            self.handles += self._watch_inside()
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        for handle in self.handles:
+            handle.remove()
+
+    def _watch_inside(self) -> list[RemovableHandle]:
+        decoder, output_layer = self.model.decoder, self.model.output_layer
+        assert isinstance(decoder, Module)
+        assert isinstance(output_layer, Module)
+        handles = [
+            decoder.register_forward_pre_hook(self._see_embedded, with_kwargs=True),
+            decoder.register_forward_hook(self._see_decoded),
+            output_layer.register_forward_pre_hook(self._enter_output_layer, with_kwargs=True),
+            output_layer.register_forward_hook(self._leave_output_layer),
+        ]
+        mtp = getattr(self.model, "mtp", None)
+        if mtp is not None:
+            handles.append(mtp.register_forward_hook(self._see_decoded))
+        return handles
+
+    def _begin(self, model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        processor, context = (kwargs.get(name) for name in HOOK_KEYWORDS)
+        kwargs = {name: value for name, value in kwargs.items() if name not in HOOK_KEYWORDS}
+        self.call = None
+        if processor is not None and model.post_process:
+            _require_no_inference()
+            arguments = self.signature.bind(*args, **kwargs).arguments
+            self.call = _Call(processor, {name: arguments.get(name) for name in _PASSED_ON} | {"context": context})
+        return args, kwargs
+
+    def _see_embedded(self, decoder: Module, args: Any, kwargs: dict[str, Any]) -> None:
+        if self.call is not None:
+            self.call.keywords["decoder_input"] = args[0] if args else kwargs.get("hidden_states")
+
+    def _see_decoded(self, module: Module, args: Any, output: Any) -> None:
+        if self.call is not None:
+            self.call.decoded = output
+
+    def _enter_output_layer(self, layer: Module, args: Any, kwargs: dict[str, Any]) -> Any:
+        call = self.call
+        if call is None or call.decoded is None:
+            return None
+        hidden = args[0]
+        call.at_main = hidden.data_ptr() == call.decoded.data_ptr()
+        if not call.at_main:
+            return None
+        call.taken = {"hidden_states": hidden, "output_weight": kwargs.get("weight")}
+        return (hidden[:1].detach(), *args[1:]), kwargs
+
+    def _leave_output_layer(self, layer: Module, args: Any, output: Any) -> Any:
+        call = self.call
+        if call is None or not call.at_main:
+            return None
+        call.at_main = False
+        hidden = call.taken["hidden_states"]
+        group = resolve_groups(self.model).tp
+        gathers = self.model.config.sequence_parallel and group is not None  # type: ignore[union-attr]
+        rows = hidden.shape[0] * (group.size() if gathers else 1)  # type: ignore[union-attr]
+        return hidden.new_zeros(rows, hidden.shape[1], 1), None
+
+    def _finish(self, model: Module, args: Any, output: Any) -> Any:
+        call, self.call = self.call, None
+        if call is None:
+            return None
+        if not call.taken:
+            raise HookSwallowedError(
+                f"{type(model).__name__} returned without feeding what its decoder gave to output_layer, so there was "
+                "nothing to give to the processor. Something replaced its forward or the layer's"
+            )
+        helpers: dict[str, Callable[..., Any] | Any] = {
+            "output_layer": model.output_layer,
+            "compute_language_model_loss": model.compute_language_model_loss,
+            "scale_logits": model._scale_logits,
+            "config": model.config,
+        }
+        return call.processor(**call.keywords, **call.taken, **helpers)
+
+
+def _require_no_inference() -> None:
+    from megatron.core.inference.utils import InferenceMode
+
+    if InferenceMode.is_active():
+        raise HookError("output_processor cannot be served on this model in Megatron's inference mode; call without it")

@@ -1,0 +1,205 @@
+"""The library of processors. `b` is the batch, `s` the sequence on this rank (the packed row, `b = 1`, for THD)."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor
+from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass, selection_mask
+from mcore_unpatch.compat.ops.linear_logprob import VocabOutput
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadProcessor(HeadOptions):
+    """A processor made of one pass over the vocabulary; a subclass says what it wants of the pass and gives."""
+
+    @property
+    def wants(self) -> Wants:
+        """What the pass must compute."""
+        raise NotImplementedError
+
+    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
+        """Name and value of each result."""
+        raise NotImplementedError
+
+    def __call__(self, **keywords: Any) -> Any:
+        """One result as it is, several as `Outputs`."""
+        call = HookCall.of(keywords)
+        results = self.results(call, head_pass(call, self, self.wants))
+        return Outputs(**results) if len(results) > 1 else next(iter(results.values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogProbs(HeadProcessor):
+    """Log-probs of the labels: `[b, s]` fp32, 0 where there is no label."""
+
+    @property
+    def wants(self) -> Wants:
+        """The label's log-prob."""
+        return Wants(logprobs=True)
+
+    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
+        """`log_probs`."""
+        return {"log_probs": out.logprobs}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entropy(HeadProcessor):
+    """Entropy of the next-token distribution: `[b, s]` fp32, with its gradient."""
+
+    @property
+    def wants(self) -> Wants:
+        """The entropy; no labels needed."""
+        return Wants(entropy=True)
+
+    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
+        """`entropy`."""
+        return {"entropy": out.entropy}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogProbsAndEntropy(HeadProcessor):
+    """`Outputs(log_probs, entropy)`, each `[b, s]` fp32."""
+
+    @property
+    def wants(self) -> Wants:
+        """Both, in the same pass."""
+        return Wants(logprobs=True, entropy=True)
+
+    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
+        """`log_probs` and `entropy`."""
+        return {"log_probs": out.logprobs, "entropy": out.entropy}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLoss(HeadProcessor):
+    """Cross-entropy per token, `[b, s]` fp32: what Megatron's default path returns when labels are given."""
+
+    @property
+    def wants(self) -> Wants:
+        """The label's log-prob."""
+        return Wants(logprobs=True)
+
+    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
+        """`loss`."""
+        assert out.logprobs is not None
+        return {"loss": -out.logprobs}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectedTokenCrossEntropy(HeadProcessor):
+    """Cross-entropy of the selected tokens alone: `[selected]` fp32, in the order of the flattened `[b, s]`.
+
+    The context's `mask`, else the model's `loss_mask`, selects; rows not selected cost no product.
+    """
+
+    use_loss_mask: bool = True
+
+    @property
+    def wants(self) -> Wants:
+        """The label's log-prob."""
+        return Wants(logprobs=True)
+
+    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
+        """`selected_loss`."""
+        assert out.logprobs is not None
+        return {"selected_loss": -out.logprobs[selection_mask(call) != 0]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopKLogits(HeadProcessor):
+    """The `k` largest logits of the whole vocabulary: `Outputs(topk_logits, topk_ids, logsumexp)`.
+
+    `topk_logits` `[b, s, k]` fp32 in descending order (scaled and divided by the temperature), `topk_ids` `[b, s, k]`
+    global token ids, `logsumexp` `[b, s]`: `topk_logits - logsumexp[..., None]` are log-probs.
+    """
+
+    k: int
+
+    @property
+    def wants(self) -> Wants:
+        """The top k; no labels needed."""
+        return Wants(topk=self.k)
+
+    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
+        """`topk_logits`, `topk_ids` and `logsumexp`."""
+        assert out.topk_logits is not None
+        assert out.topk_ids is not None
+        k = slice(0, self.k)
+        return {"topk_logits": out.topk_logits[..., k], "topk_ids": out.topk_ids[..., k], "logsumexp": out.logsumexp}
+
+
+@dataclass(frozen=True)
+class Logits:
+    """What the default path returns without labels: `[b, s, vocab / tp]`, or `[b, s, vocab]` if the layer gathers.
+
+    For callers that pass labels only so that Megatron computes the MTP loss.
+    """
+
+    def __call__(self, **keywords: Any) -> Tensor:
+        """Call the output layer as Megatron does."""
+        call = HookCall.of(keywords)
+        logits, _ = call.output_layer(
+            call.hidden_states, weight=call.output_weight, runtime_gather_output=call.runtime_gather_output
+        )
+        return call.scale_logits(logits).transpose(0, 1).contiguous()
+
+
+class Compose:
+    """Several processors in one call, the results of all in one `Outputs`.
+
+    All that read the head share a single pass over the vocabulary, so they must agree on `HeadOptions` (the temperature
+    and so on); `Logits` calls the layer by itself. Any other processor is called for itself and named by its class.
+    """
+
+    def __init__(self, *processors: Processor) -> None:
+        self.processors = processors
+        self.readers = [p for p in processors if isinstance(p, HeadProcessor)]
+        for reader in self.readers[1:]:
+            _check_agreement(self.readers[0], reader)
+        if not processors:
+            raise ValueError("Compose needs at least one processor")
+
+    def __call__(self, **keywords: Any) -> Outputs:
+        """Run the shared pass and every other processor."""
+        call = HookCall.of(keywords)
+        results: dict[str, Any] = {}
+        if self.readers:
+            wants = Wants()
+            for reader in self.readers:
+                wants |= reader.wants
+            shared = head_pass(call, self.readers[0], wants)
+        for processor in self.processors:
+            if isinstance(processor, HeadProcessor):
+                results |= processor.results(call, shared)
+            else:
+                results[type(processor).__name__.lower()] = processor(**keywords)
+        return Outputs(**results)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Compose) and self.processors == other.processors
+
+    def __hash__(self) -> int:
+        return hash(self.processors)
+
+
+@dataclass(frozen=True)
+class AsTuple:
+    """The same processor with several results as a plain tuple, which is what a schedule plan can carry."""
+
+    processor: Processor
+
+    def __call__(self, **keywords: Any) -> Any:
+        """Tuples for `Outputs`; anything else as it is."""
+        result = self.processor(**keywords)
+        return tuple(result.values()) if isinstance(result, Outputs) else result
+
+
+def _check_agreement(first: HeadProcessor, other: HeadProcessor) -> None:
+    for option in fields(HeadOptions):
+        mine, theirs = getattr(first, option.name), getattr(other, option.name)
+        if mine is not theirs and (isinstance(mine, Tensor) or isinstance(theirs, Tensor) or mine != theirs):
+            raise ValueError(
+                f"processors that share a pass must agree: {type(first).__name__} has {option.name}={mine!r}, "
+                f"{type(other).__name__} has {option.name}={theirs!r}"
+            )

@@ -1,0 +1,35 @@
+"""Knowing that a processor ran: the only proof that nobody swallowed it on the way."""
+
+from typing import Any
+
+from mcore_unpatch.compat.hook.call import Processor
+from mcore_unpatch.compat.hook.errors import HookSwallowedError
+from mcore_unpatch.compat.hook.find import HookPath, foreign_methods
+
+
+class Watched:
+    """A processor that remembers whether it was called."""
+
+    def __init__(self, processor: Processor) -> None:
+        self.processor = processor
+        self.called = False
+
+    def __call__(self, **keywords: Any) -> Any:
+        """Run the processor."""
+        self.called = True
+        return self.processor(**keywords)
+
+
+def require_called(watched: Watched, path: HookPath) -> None:
+    """Raise if the output stage returned and the processor had not been called."""
+    if watched.called or not getattr(path.model, "post_process", True):
+        return
+    suspects = foreign_methods(path.model) or [
+        f"{type(wrapper).__module__}.{type(wrapper).__qualname__}.forward" for wrapper in path.wrappers
+    ]
+    name = type(path.model).__name__
+    raise HookSwallowedError(
+        f"{name} returned its output and never called the processor. Accepted and dropped by: "
+        f"{', '.join(suspects) or f'{name}.forward'}. Remove that patch, pass the keywords on in that wrapper, or use "
+        "attach(), which enters at the inner model"
+    )

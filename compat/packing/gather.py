@@ -1,0 +1,74 @@
+"""Bringing the shares of context-parallel ranks together, with a choice of what the backward does.
+
+`"own"`: every rank goes on to compute the SAME loss from the gathered whole, so each already holds the full gradient
+and keeps the part that is its own. Summing here would count the gradient `cp` times.
+`"summed"`: every rank computes its own, different, part of the loss, so the parts of the gradient are added over ranks.
+"""
+
+from typing import Any, Literal
+
+import torch
+from mcore_unpatch.compat.packing.zigzag import zigzag_merge
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+Gradient = Literal["own", "summed"]
+
+
+def gather_shares(share: Tensor, cp_group: ProcessGroup, gradient: Gradient = "own") -> Tensor:
+    """`[...]` on each rank to `[cp, ...]` on every rank, in rank order."""
+    _check(gradient)
+    gathered: Tensor = _Gather.apply(share, cp_group, gradient)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+def gather_sequence(share: Tensor, cp_group: ProcessGroup, gradient: Gradient = "own", dim: int = 1) -> Tensor:
+    """The whole padded sequence, in order, from each rank's zigzag share along `dim`."""
+    if cp_group.size() == 1:
+        return share
+    return zigzag_merge(gather_shares(share, cp_group, gradient).unbind(), dim)
+
+
+def sum_over_ranks(value: Tensor, cp_group: ProcessGroup, gradient: Gradient = "own") -> Tensor:
+    """The sum of `value` over the ranks, on every rank."""
+    _check(gradient)
+    if cp_group.size() == 1:
+        return value
+    total: Tensor = _Sum.apply(value, cp_group, gradient)  # type: ignore[no-untyped-call]
+    return total
+
+
+def _check(gradient: str) -> None:
+    if gradient not in ("own", "summed"):
+        raise ValueError(f'gradient must be "own" or "summed", not {gradient!r}')
+
+
+def _all_reduced(value: Tensor, group: ProcessGroup) -> Tensor:
+    total = value.clone(memory_format=torch.contiguous_format)
+    torch.distributed.all_reduce(total, group=group)
+    return total
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, share: Tensor, group: ProcessGroup, gradient: Gradient) -> Tensor:
+        ctx.group, ctx.gradient = group, gradient
+        whole = share.new_empty((group.size(), *share.shape))
+        torch.distributed.all_gather(list(whole.unbind()), share.contiguous(), group=group)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        whole = _all_reduced(grads[0], ctx.group) if ctx.gradient == "summed" else grads[0]
+        return whole[ctx.group.rank()], None, None
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, group: ProcessGroup, gradient: Gradient) -> Tensor:
+        ctx.group, ctx.gradient = group, gradient
+        return _all_reduced(value, group)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return _all_reduced(grads[0], ctx.group) if ctx.gradient == "summed" else grads[0], None, None

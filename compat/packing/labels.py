@@ -1,0 +1,63 @@
+"""Next-token labels that stay inside their sequence, packed or padded, whole or split over context parallelism."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+
+def next_token_labels(
+    tokens: Tensor,
+    *,
+    packed_seq_params: Any | None = None,
+    lengths: Tensor | None = None,
+    cp_group: ProcessGroup | None = None,
+    fill: int = -100,
+) -> Tensor:
+    """The token that follows each of `tokens` `[b, s]` in its own sequence; `fill` where none follows.
+
+    With `packed_seq_params` the row holds several sequences, laid out by its padded bounds. `lengths` `[sequences]` are
+    the lengths without padding, one per packed sequence or one per row; nothing follows the last real token.
+    With `cp_group` each rank passes its zigzag share and gets the labels of that share: one small collective, and no
+    synchronisation with the host.
+    """
+    ranks = 1 if cp_group is None else cp_group.size()
+    rank = 0 if cp_group is None else cp_group.rank()
+    bounds = _bounds(tokens, packed_seq_params, ranks)  # [sequences + 1], over all ranks
+    local = torch.arange(tokens.shape[1], device=tokens.device)
+    sequence = torch.searchsorted(bounds[1:] // ranks, local, right=True).clamp_(max=bounds.numel() - 2)
+    start, padded = bounds[sequence], bounds[sequence + 1] - bounds[sequence]
+    offset = local - start // ranks
+    if ranks > 1:
+        chunk = (padded // (2 * ranks)).clamp_(min=1)
+        offset = torch.where(offset < chunk, rank * chunk + offset, (2 * ranks - 2 - rank) * chunk + offset)
+    following = offset + 1
+    end = padded if lengths is None else _ends(lengths, sequence, packed_seq_params)
+    if ranks == 1:
+        candidates = tokens.roll(-1, dims=1)
+    else:
+        assert cp_group is not None
+        piece = following // chunk
+        owner = torch.where(piece < ranks, piece, 2 * ranks - 1 - piece).clamp_(0, ranks - 1)
+        place = start // ranks + following % chunk + torch.where(piece < ranks, 0, chunk)
+        shares = torch.empty((ranks, *tokens.shape), dtype=tokens.dtype, device=tokens.device)
+        torch.distributed.all_gather(list(shares.unbind()), tokens.contiguous(), group=cp_group)
+        candidates = shares.transpose(1, 2)[owner, place.clamp_(max=tokens.shape[1] - 1)].T
+    return candidates.where(following < end, fill)
+
+
+def _bounds(tokens: Tensor, packed_seq_params: Any | None, ranks: int) -> Tensor:
+    if packed_seq_params is None:
+        return torch.arange(2, device=tokens.device) * (tokens.shape[1] * ranks)
+    if tokens.shape[0] != 1:
+        raise ValueError(f"packed tokens are one row, [1, tokens], and came as {list(tokens.shape)}")
+    padded = packed_seq_params.cu_seqlens_q_padded
+    bounds: Tensor = packed_seq_params.cu_seqlens_q if padded is None else padded
+    return bounds.to(tokens.device).long()
+
+
+def _ends(lengths: Tensor, sequence: Tensor, packed_seq_params: Any | None) -> Tensor:
+    """Where the real tokens end: per token of the one row when packed, per row otherwise."""
+    lengths = lengths.to(sequence.device)
+    return lengths[:, None] if packed_seq_params is None else lengths[sequence]

@@ -1,0 +1,135 @@
+"""The plan of a packed row: which token of which sequence lies where, on which context-parallel rank."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from mcore_unpatch.compat.packing.zigzag import zigzag_index
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PackedLayout:
+    """Sequences of `lengths`, each padded to its share of `padded`, one after another in one row.
+
+    Made by `plan_packing`. Plain numbers on the host: nothing here waits for a device.
+    """
+
+    lengths: tuple[int, ...]
+    padded: tuple[int, ...]
+    cp_size: int = 1
+    cp_rank: int = 0
+    _kept: dict[tuple[str, str], Tensor] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens, all ranks together."""
+        return sum(self.lengths)
+
+    @property
+    def local_tokens(self) -> int:
+        """Tokens of the packed row on this context-parallel rank, padding included."""
+        return sum(self.padded) // self.cp_size
+
+    @cached_property
+    def _local(self) -> tuple[Tensor, Tensor]:
+        return _places(self, self.cp_rank)
+
+    def real_index(self, device: torch.device) -> Tensor:
+        """`[local tokens]`: which real token stands at each place of this rank's row; `tokens` where padding does."""
+        return self._on(device, "real", lambda: self._local[0])
+
+    def sequence_index(self, device: torch.device) -> Tensor:
+        """`[local tokens]`: which sequence each place of this rank's row belongs to; `len(lengths)` for padding."""
+        return self._on(
+            device, "sequence", lambda: self._local[1].where(self._local[0] < self.tokens, len(self.lengths))
+        )
+
+    def gathered_index(self, device: torch.device) -> Tensor:
+        """`[real tokens]`: where each stands when the rows of all ranks are laid one after another."""
+        return self._on(device, "gathered", self._invert)
+
+    def real_lengths(self, device: torch.device) -> Tensor:
+        """`[sequences]`: lengths without padding."""
+        return self._on(device, "lengths", lambda: torch.tensor(self.lengths))
+
+    def bounds(self, device: torch.device) -> Tensor:
+        """`[sequences + 1]` int32: padded cumulative lengths over all ranks, Megatron's `cu_seqlens`."""
+        return self._on(device, "bounds", lambda: torch.tensor((0, *self.padded)).cumsum(0).int())
+
+    def packed_seq_params(self, device: torch.device) -> Any:
+        """Megatron's own description of this layout, for `model(..., packed_seq_params=...)`.
+
+        The padded bounds stand in every field: Megatron rolls MTP labels and splits rotary embeddings by
+        `cu_seqlens_q`, and causal attention keeps the trailing padding of a sequence from its real tokens.
+        """
+        from megatron.core.packed_seq_params import PackedSeqParams
+
+        bounds, longest = self.bounds(device), max(self.padded, default=0)
+        return PackedSeqParams(
+            qkv_format="thd",
+            cu_seqlens_q=bounds,
+            cu_seqlens_kv=bounds,
+            cu_seqlens_q_padded=bounds,
+            cu_seqlens_kv_padded=bounds,
+            max_seqlen_q=longest,
+            max_seqlen_kv=longest,
+        )
+
+    def position_ids(self, device: torch.device) -> Tensor:
+        """`[1, local tokens]`: the position of each place in its own sequence."""
+        return self._on(device, "position", lambda: _offsets(self, self.cp_rank))[None]
+
+    def _invert(self) -> Tensor:
+        rows = torch.cat([_places(self, rank)[0] for rank in range(self.cp_size)])
+        inverse = torch.empty(self.tokens + 1, dtype=torch.long)
+        inverse[rows] = torch.arange(rows.numel())
+        return inverse[: self.tokens]
+
+    def _on(self, device: torch.device, name: str, make: Any) -> Tensor:
+        key = (name, str(device))
+        if key not in self._kept:
+            self._kept[key] = make().to(device, non_blocking=True)
+        return self._kept[key]
+
+
+def plan_packing(
+    lengths: Sequence[int], *, tp_size: int = 1, cp_size: int = 1, cp_rank: int = 0, token_multiple: int = 1
+) -> PackedLayout:
+    """Lay sequences of `lengths` into one row.
+
+    Each is padded so that `2 * cp` zigzag chunks fit and every rank's row divides over `tp` (sequence parallelism).
+    `token_multiple` asks for more of the row of one context-parallel rank, such as 16 for fp8, 32 for mxfp8 or 128 for
+    blockwise fp8 products; the last sequence takes that padding.
+    """
+    if min(tp_size, cp_size, token_multiple) < 1 or not 0 <= cp_rank < cp_size:
+        raise ValueError(
+            f"tp_size, cp_size and token_multiple must be at least 1 and 0 <= cp_rank < cp_size; got {tp_size=}, "
+            f"{cp_size=}, {token_multiple=}, {cp_rank=}"
+        )
+    if any(length < 0 for length in lengths):
+        raise ValueError(f"lengths must not be negative; got {list(lengths)}")
+    unit = tp_size if cp_size == 1 else cp_size * math.lcm(tp_size, 2)
+    padded = [-(-length // unit) * unit for length in lengths]
+    if padded:
+        row = cp_size * math.lcm(token_multiple, tp_size, 1 if cp_size == 1 else 2)
+        padded[-1] += -sum(padded) % row
+    return PackedLayout(tuple(lengths), tuple(padded), cp_size, cp_rank)
+
+
+def _offsets(layout: PackedLayout, rank: int) -> Tensor:
+    parts = [zigzag_index(length, layout.cp_size, rank) for length in layout.padded]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.long)
+
+
+def _places(layout: PackedLayout, rank: int) -> tuple[Tensor, Tensor]:
+    """For every place in the row of `rank`: its real token (`tokens` for padding), and its sequence."""
+    offset = _offsets(layout, rank)
+    share = torch.tensor(layout.padded, dtype=torch.long) // layout.cp_size
+    sequence = torch.repeat_interleave(torch.arange(share.numel()), share)
+    lengths = torch.tensor(layout.lengths, dtype=torch.long)
+    real = (lengths.cumsum(0) - lengths)[sequence] + offset
+    return real.where(offset < lengths[sequence], layout.tokens), sequence

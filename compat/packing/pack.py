@@ -1,0 +1,105 @@
+"""Padded batches and nested tensors into packed rows, and back."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from mcore_unpatch.compat.packing.gather import Gradient, gather_shares
+from mcore_unpatch.compat.packing.layout import PackedLayout, plan_packing
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+
+@dataclass(frozen=True)
+class Packer:
+    """Packs every tensor of one batch the same way, and unpacks results into the batch's own shape.
+
+    Made by `pack_padded` or `pack_nested`. `places` `[real tokens]` are indices into the flattened padded batch of
+    `shape` `[b, s]`; a nested batch has neither.
+    """
+
+    layout: PackedLayout
+    places: Tensor | None = None
+    shape: tuple[int, int] | None = None
+    offsets: Tensor | None = field(default=None, repr=False)
+
+    def pack(self, values: Tensor, fill: float = 0) -> Tensor:
+        """`[b, s, ...]` or nested `[b, ragged, ...]` to this rank's row `[1, local tokens, ...]`."""
+        if self.places is None:
+            real = values.values()
+        else:
+            if tuple(values.shape[:2]) != self.shape:
+                expected = list(self.shape or ())
+                raise ValueError(f"values must be {expected} like the attention mask, not {list(values.shape)}")
+            real = values.flatten(0, 1)[self.places]
+        if real.shape[0] != self.layout.tokens:
+            raise ValueError(f"values hold {real.shape[0]} tokens, and the layout was planned for {self.layout.tokens}")
+        padding = real.new_full((1, *real.shape[1:]), fill)
+        return torch.cat([real, padding])[self.layout.real_index(real.device)][None]
+
+    def unpack(
+        self, row: Tensor, fill: float = 0, *, cp_group: ProcessGroup | None = None, gradient: Gradient = "own"
+    ) -> Tensor:
+        """This rank's row `[1, local tokens, ...]` back to `[b, s, ...]` or nested; `fill` stands where padding was.
+
+        With context parallelism the rows of `cp_group` are gathered first; `gradient` says what that gather's backward
+        does (see `gather_shares`).
+        """
+        if row.shape[:2] != (1, self.layout.local_tokens):
+            raise ValueError(f"a packed row is [1, {self.layout.local_tokens}, ...] here, not {list(row.shape)}")
+        if self.layout.cp_size > 1:
+            if cp_group is None or cp_group.size() != self.layout.cp_size:
+                size = None if cp_group is None else cp_group.size()
+                raise ValueError(f"cp_group must have {self.layout.cp_size} ranks as the layout has; it has {size}")
+            row = gather_shares(row, cp_group, gradient).flatten(0, 1)
+        real = row.flatten(0, 1)[self.layout.gathered_index(row.device)]
+        if self.places is None:
+            return torch.nested.nested_tensor_from_jagged(real, self.offsets)
+        assert self.shape is not None
+        flat = real.new_full((self.shape[0] * self.shape[1], *real.shape[1:]), fill)
+        return flat.index_put((self.places,), real).unflatten(0, self.shape)
+
+    def packed_seq_params(self, device: torch.device) -> Any:
+        """Megatron's description of the packed row."""
+        return self.layout.packed_seq_params(device)
+
+
+def pack_padded(
+    attention_mask: Tensor,
+    *,
+    lengths: list[int] | None = None,
+    tp_size: int = 1,
+    cp_size: int = 1,
+    cp_rank: int = 0,
+    token_multiple: int = 1,
+) -> Packer:
+    """A packer for padded batches: `attention_mask` `[b, s]` is true where a token is real, on either side or anywhere.
+
+    Reading the lengths waits for the device once; pass `lengths` where they are known.
+    """
+    if attention_mask.dim() != 2:
+        raise ValueError(f"attention_mask must be [batch, sequence], not {list(attention_mask.shape)}")
+    real = attention_mask != 0
+    known = [int(n) for n in real.sum(-1).tolist()] if lengths is None else lengths
+    layout = plan_packing(known, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
+    # Stable sort: real tokens first, in their order. Unlike nonzero(), its size is known without asking the device.
+    places = torch.argsort((~real).flatten(), stable=True)[: layout.tokens]
+    return Packer(layout, places, (real.shape[0], real.shape[1]))
+
+
+def pack_nested(
+    batch: Tensor,
+    *,
+    lengths: list[int] | None = None,
+    tp_size: int = 1,
+    cp_size: int = 1,
+    cp_rank: int = 0,
+    token_multiple: int = 1,
+) -> Packer:
+    """A packer for batches that are nested like `batch` (`[b, ragged, ...]`, layout `torch.jagged`)."""
+    if not batch.is_nested or batch.layout != torch.jagged:
+        raise ValueError("batch must be a nested tensor with layout=torch.jagged")
+    offsets = batch.offsets()
+    known = [int(n) for n in offsets.diff().tolist()] if lengths is None else lengths
+    layout = plan_packing(known, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
+    return Packer(layout, offsets=offsets)
