@@ -8,7 +8,6 @@ from mcore_unpatch.compat.ops.seam import Backend, Problem, RowGrads
 from mcore_unpatch.compat.ops.shards import VocabShard, merge_stats, reduce_sum
 from mcore_unpatch.compat.ops.weight_grad import announce_main_grad, fresh_grad, main_grad
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True)
@@ -51,27 +50,29 @@ class VocabPass(torch.autograd.Function):
             logprob = stats.target - stats.peak - log_total if stats.target is not None else None
             entropy = log_total - stats.drift / stats.total if stats.drift is not None else None
         ctx.options = options
-        ctx.save_for_backward(hidden, weight, logsumexp, entropy, stats.topk_columns)
+        ctx.save_for_backward(hidden, weight, stats.peak, log_total, entropy, stats.topk_columns)
         ctx.set_materialize_grads(False)
         if stats.topk_columns is not None:
             ctx.mark_non_differentiable(stats.topk_columns)
         return logprob, entropy, logsumexp, stats.topk_logits, stats.topk_columns
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
         """Run the backend's backward for the gradients asked for, and reduce the one of hidden."""
-        hidden, weight, logsumexp, entropy, topk_ids = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            raise RuntimeError("linear_logprob has no second derivative: call backward without create_graph=True")
+        hidden, weight, peak, log_total, entropy, topk_ids = ctx.saved_tensors
         options: PassOptions = ctx.options
         need_hidden, need_weight, _ = ctx.needs_input_grad
         logprob_grad, entropy_grad, logsumexp_grad, topk_grad, _ = output_grads
         if all(grad is None for grad in (logprob_grad, entropy_grad, logsumexp_grad, topk_grad)):
             return None, None, None
-        softmax = torch.zeros_like(logsumexp)
+        softmax = torch.zeros_like(peak)
         softmax = softmax if logprob_grad is None else softmax + logprob_grad
         softmax = softmax if logsumexp_grad is None else softmax - logsumexp_grad
         grads = RowGrads(
-            logsumexp=logsumexp,
+            peak=peak,
+            log_total=log_total,
             softmax=softmax,
             target=logprob_grad,
             entropy=entropy_grad,

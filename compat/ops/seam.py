@@ -53,9 +53,14 @@ class RowStats:
 
 @dataclass(frozen=True)
 class RowGrads:
-    """The gradient of a logit: `[j is target] * target - p * (softmax + entropy * (log p + level))`, plus top-k."""
+    """The gradient of a logit: `[j is target] * target - p * (softmax + entropy * (log p + level))`, plus top-k.
 
-    logsumexp: Tensor  # [rows] over the whole vocabulary, so that log p = z - logsumexp
+    `log p = z - peak - log_total`. The log-sum-exp `peak + log_total` would do in exact arithmetic; where logits are
+    large it has lost the digits that `z - peak` keeps.
+    """
+
+    peak: Tensor  # [rows] over the whole vocabulary
+    log_total: Tensor  # [rows] over the whole vocabulary
     softmax: Tensor  # [rows]
     target: Tensor | None  # [rows]
     entropy: Tensor | None  # [rows]

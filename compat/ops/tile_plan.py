@@ -45,7 +45,8 @@ def tile_cost(problem: Problem, keeps_low_precision: bool) -> TileCost:
     return TileCost(
         cell=2 * number,  # the logits, and their exponentials or a rounded copy
         row=row * width + (_VECTORS + 4 * problem.topk) * 8,
-        column=(cast + (number if narrow else 0)) * width,
+        # The cast, the product before it is rounded, and the copy that a CPU's matrix library packs for itself.
+        column=(cast + (number if narrow else 0) + number) * width,
     )
 
 

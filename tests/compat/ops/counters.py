@@ -1,0 +1,72 @@
+"""What a call really costs: multiplications in matrix products, bytes allocated, messages sent."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class ProductCounter(TorchDispatchMode):
+    """Counts the multiplications of every matrix product under it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.multiplications = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        name = str(func)
+        if name.startswith(("aten.mm.", "aten.addmm")):
+            left, right = args[:2] if name.startswith("aten.mm.") else args[1:3]
+            self.multiplications += left.shape[0] * left.shape[1] * right.shape[1]
+        return func(*args, **(kwargs or {}))
+
+
+class PeakMemory:
+    """The most bytes that torch held at once beyond those it held at the start."""
+
+    peak = 0
+
+
+@contextmanager
+def peak_memory() -> Iterator[PeakMemory]:
+    """Follow every allocation of torch's CPU allocator, those inside its kernels included."""
+    result = PeakMemory()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
+        yield result
+    assert run.profiler is not None
+    assert run.profiler.kineto_results is not None
+    held = 0
+    events = [event for event in run.profiler.kineto_results.events() if event.name() == "[memory]"]
+    assert events
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        result.peak = max(result.peak, held)
+
+
+@contextmanager
+def collectives() -> Iterator[list[str]]:
+    """The names of the collectives of torch.distributed called under it."""
+    names: list[str] = []
+
+    class Listener(TorchDispatchMode):
+        def __torch_dispatch__(
+            self,
+            func: Callable[..., Any],
+            types: Sequence[type],
+            args: Sequence[Any] = (),
+            kwargs: Mapping[str, Any] | None = None,
+        ) -> Any:
+            if str(func).startswith("c10d"):
+                names.append(str(func).split(".")[1])
+            return func(*args, **(kwargs or {}))
+
+    with Listener():
+        yield names
