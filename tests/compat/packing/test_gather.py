@@ -1,0 +1,76 @@
+"""Gathers over context-parallel ranks: the same forward, and the backward that the loss asks for."""
+
+import pytest
+import torch
+from harness import run_on_ranks
+from mcore_unpatch.compat import (
+    gather_sequence,
+    gather_shares,
+    mean_per_sequence,
+    pack_padded,
+    plan_packing,
+    sum_over_ranks,
+    sum_per_sequence,
+    zigzag_split,
+)
+from mcore_unpatch.compat.packing.gather import Gradient
+
+CPU = torch.device("cpu")
+
+
+def _gradient_of_a_loss_on(every_rank_the_same: bool, gradient: Gradient) -> float:
+    """Gathered sequence, a loss on it, and how far this rank's gradient is from the true one."""
+    group = torch.distributed.group.WORLD
+    assert group is not None
+    whole = torch.randn(2, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    share = zigzag_split(whole.detach(), group.size(), group.rank()).requires_grad_()
+    gathered = gather_sequence(share, group, gradient)
+    assert torch.equal(gathered, whole)
+    weight = torch.arange(16.0).view(2, 8)
+    mine = weight if every_rank_the_same else weight * (group.rank() + 1)
+    (mine * gathered.square()).sum().backward()
+    everyone = 1 if every_rank_the_same else sum(range(1, group.size() + 1))
+    (everyone * weight * whole.square()).sum().backward()
+    assert share.grad is not None
+    assert whole.grad is not None
+    return float((share.grad - zigzag_split(whole.grad, group.size(), group.rank())).abs().max())
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_gradients_are_neither_doubled_nor_lost(ranks: int) -> None:
+    assert run_on_ranks("0.19.2", ranks, _gradient_of_a_loss_on, True, "own") == [0.0] * ranks
+    assert max(run_on_ranks("0.19.2", ranks, _gradient_of_a_loss_on, False, "summed")) < 1e-4
+    assert min(run_on_ranks("0.19.2", ranks, _gradient_of_a_loss_on, True, "summed")) > 1
+
+
+def _per_sequence() -> None:
+    group = torch.distributed.group.WORLD
+    assert group is not None
+    lengths = torch.tensor([5, 0, 9, 2])
+    real = torch.arange(9) < lengths[:, None]
+    values = torch.randn(4, 9, generator=torch.Generator().manual_seed(1))
+    keep = (torch.arange(9) % 3 > 0).expand(4, 9)
+    packer = pack_padded(real, cp_size=group.size(), cp_rank=group.rank())
+    row = packer.pack(values).requires_grad_()
+    mask = packer.pack(keep)
+    sums = sum_per_sequence(row, packer.layout, cp_group=group)
+    torch.testing.assert_close(sums, (values * real).sum(1))
+    means = mean_per_sequence(row, packer.layout, mask=mask, cp_group=group)
+    torch.testing.assert_close(means, (values * real * keep).sum(1) / (real & keep).sum(1).clamp(min=1))
+    (sums * torch.arange(4)).sum().backward()
+    weights = torch.arange(4.0)[:, None].expand(4, 9) * real
+    torch.testing.assert_close(row.grad, packer.pack(weights))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_losses_per_packed_sequence_run_over_all_ranks(ranks: int) -> None:
+    run_on_ranks("0.19.2", ranks, _per_sequence)
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match='"own" or "summed", not \'twice\''):
+        gather_shares(torch.zeros(1), None, "twice")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match='"own" or "summed"'):
+        sum_over_ranks(torch.zeros(1), None, "twice")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"row must be \[1, 5\], not \[1, 4\]"):
+        sum_per_sequence(torch.zeros(1, 4), plan_packing([5]))

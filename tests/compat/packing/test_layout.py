@@ -1,0 +1,94 @@
+"""Packed rows: every token has one place, whatever the parallel sizes, and comes back from it."""
+
+import pytest
+import torch
+from harness.attention import zigzag_places
+from hypothesis import given
+from hypothesis import strategies as st
+from mcore_unpatch.compat import pack_nested, pack_padded, plan_packing, zigzag_index, zigzag_merge, zigzag_split
+
+CPU = torch.device("cpu")
+lengths = st.lists(st.integers(0, 23), max_size=6)
+sizes = st.sampled_from([1, 2, 3, 4])
+
+
+@given(lengths, sizes, sizes, st.sampled_from([1, 16, 32]))
+def test_rows_divide_as_asked_and_hold_every_token_once(lengths: list[int], tp: int, cp: int, multiple: int) -> None:
+    layouts = [
+        plan_packing(lengths, tp_size=tp, cp_size=cp, cp_rank=rank, token_multiple=multiple) for rank in range(cp)
+    ]
+    for layout in layouts:
+        assert layout.local_tokens % tp == 0
+        assert layout.local_tokens % multiple == 0
+        assert all(padded >= length for padded, length in zip(layout.padded, lengths, strict=True))
+        assert cp == 1 or all(padded % (2 * cp) == 0 for padded in layout.padded)
+    rows = torch.cat([layout.real_index(CPU) for layout in layouts])
+    assert sorted(rows[rows < sum(lengths)].tolist()) == list(range(sum(lengths)))
+    assert torch.equal(rows[layouts[0].gathered_index(CPU)], torch.arange(sum(lengths)))
+
+
+@given(lengths, st.sampled_from([1, 2, 4]))
+def test_places_are_those_of_the_plain_zigzag(lengths: list[int], cp: int) -> None:
+    for rank in range(cp):
+        layout = plan_packing(lengths, cp_size=cp, cp_rank=rank)
+        expected = [place for padded in layout.padded for place in zigzag_places(padded, cp, rank)]
+        assert layout.position_ids(CPU)[0].tolist() == expected
+
+
+def test_no_more_padding_than_needed() -> None:
+    assert plan_packing([5, 8], tp_size=4).padded == (8, 8)
+    assert plan_packing([5, 8], cp_size=2).padded == (8, 8)
+    assert plan_packing([5, 9], tp_size=2, cp_size=2).padded == (8, 12)
+    assert plan_packing([5, 8], token_multiple=16).padded == (5, 11)
+
+
+@given(st.data())
+def test_padded_batches_come_back(data: st.DataObject) -> None:
+    batch, sequence = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 9))
+    bits = data.draw(st.lists(st.booleans(), min_size=batch * sequence, max_size=batch * sequence))
+    mask = torch.tensor(bits).view(batch, sequence)
+    values = torch.randn(batch, sequence, 3)
+    packer = pack_padded(mask, tp_size=2)
+    row = packer.pack(values)
+    assert row.shape == (1, packer.layout.local_tokens, 3)
+    assert torch.equal(packer.unpack(row, fill=-1), values.where(mask[..., None], -1))
+
+
+def test_nested_batches_come_back_with_their_gradient() -> None:
+    parts = [torch.randn(n, requires_grad=True) for n in (3, 1, 6)]
+    nested = torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+    packer = pack_nested(nested, tp_size=4)
+    back = packer.unpack(packer.pack(nested) * 2)
+    assert back.is_nested
+    back.values().sum().backward()
+    assert all(torch.equal(part.grad, torch.full_like(part, 2.0)) for part in parts)
+    assert all(torch.equal(a, 2 * b) for a, b in zip(back.unbind(), parts, strict=True))
+
+
+@given(st.sampled_from([1, 2, 4]), st.integers(0, 3))
+def test_zigzag_and_its_inverse(cp: int, chunk: int) -> None:
+    whole = torch.randn(2, 2 * cp * chunk, 3)
+    shares = [zigzag_split(whole, cp, rank) for rank in range(cp)]
+    assert torch.equal(zigzag_merge(shares), whole)
+    for rank, share in enumerate(shares):
+        assert torch.equal(share, whole[:, zigzag_index(2 * cp * chunk, cp, rank)])
+
+
+def test_wrong_sizes_are_named() -> None:
+    with pytest.raises(ValueError, match="multiple of 2 \\* cp = 4"):
+        zigzag_split(torch.zeros(1, 6), 2, 0)
+    with pytest.raises(ValueError, match="cp_rank=2"):
+        plan_packing([3], cp_size=2, cp_rank=2)
+    with pytest.raises(ValueError, match="negative"):
+        plan_packing([3, -1])
+    packer = pack_padded(torch.ones(2, 4))
+    with pytest.raises(ValueError, match="\\[2, 4\\] like the attention mask, not \\[2, 5\\]"):
+        packer.pack(torch.zeros(2, 5))
+    with pytest.raises(ValueError, match="\\[1, 8, ...\\] here, not \\[1, 7\\]"):
+        packer.unpack(torch.zeros(1, 7))
+    with pytest.raises(ValueError, match="must have 2 ranks"):
+        pack_padded(torch.ones(2, 4), cp_size=2).unpack(torch.zeros(1, 4))
+    with pytest.raises(ValueError, match="torch.jagged"):
+        pack_nested(torch.zeros(2, 3))
+    with pytest.raises(ValueError, match=r"\[batch, sequence\]"):
+        pack_padded(torch.ones(4))

@@ -1,0 +1,39 @@
+"""Results of the last pipeline stage on every stage."""
+
+from typing import Any
+
+import torch
+from harness import run_on_ranks
+from mcore_unpatch.compat import broadcast_from_last_stage, compute_on_last_stage, is_last_stage
+
+CPU = torch.device("cpu")
+
+
+def _shared() -> tuple[int, Any]:
+    group = torch.distributed.group.WORLD
+    assert group is not None
+    calls = []
+
+    def compute() -> dict[str, Any]:
+        calls.append(1)
+        leaf = torch.ones(2, 3, requires_grad=True)
+        return {"log_probs": leaf * 2, "topk": (torch.arange(4), torch.ones(1, dtype=torch.bfloat16)), "steps": 3}
+
+    result = compute_on_last_stage(compute, group, CPU)
+    assert result["log_probs"].requires_grad == is_last_stage(group)
+    return len(calls), {"log_probs": result["log_probs"].detach(), "topk": result["topk"], "steps": result["steps"]}
+
+
+def test_only_the_last_stage_computes_and_all_have_the_result() -> None:
+    answers = run_on_ranks("0.19.2", 3, _shared)
+    assert [calls for calls, _ in answers] == [0, 0, 1]
+    for _, result in answers:
+        assert torch.equal(result["log_probs"], torch.full((2, 3), 2.0))
+        assert torch.equal(result["topk"][0], torch.arange(4))
+        assert result["topk"][1].dtype == torch.bfloat16
+        assert result["steps"] == 3
+
+
+def test_without_a_pipeline_the_result_is_returned_as_it_is() -> None:
+    result = {"a": torch.ones(1)}
+    assert broadcast_from_last_stage(result, None, CPU) is result
