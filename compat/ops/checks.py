@@ -80,6 +80,13 @@ def check_count(name: str, value: Any, least: int, most: int | None = None) -> N
         raise _wrong(ValueError, name, bounds, value)
 
 
+def check_mask_count(mask_count: Any, mask: Tensor | None) -> None:
+    """A bound of the rows of the mask that is given."""
+    if mask is None and mask_count is not None:
+        raise _wrong(ValueError, "mask_count", "None without a mask", mask_count)
+    check_count("mask_count", mask_count, 0, None if mask is None else mask.numel())
+
+
 def check_options(
     weight: Tensor, backend: Any, out_of_vocab_grad: Any, ignore_index: Any, tp_group: Any, fuse_main_grad: bool
 ) -> None:

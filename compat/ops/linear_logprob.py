@@ -8,6 +8,7 @@ from mcore_unpatch.compat.ops.autograd import PassOptions, VocabPass
 from mcore_unpatch.compat.ops.backends import choose_backend
 from mcore_unpatch.compat.ops.checks import (
     check_count,
+    check_mask_count,
     check_number,
     check_options,
     check_positive,
@@ -130,7 +131,7 @@ def vocab_pass(
     check_options(weight, backend, out_of_vocab_grad, ignore_index, tp_group, fuse_main_grad)
     check_number("logit_scale", logit_scale, positive=False)
     shape = hidden.shape[:-1]
-    check_count("mask_count", mask_count, 0, shape.numel() if mask is not None else 0)
+    check_mask_count(mask_count, mask)
     check_count("topk", topk, 0)
     check_count("vocab_size", vocab_size, 1)
     check_count("tile_bytes", tile_bytes, 1)

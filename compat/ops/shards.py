@@ -83,9 +83,9 @@ def _merge_topk(stats: RowStats, logits: Tensor, columns: Tensor, shard: VocabSh
 
 def gather(mine: Tensor, group: ProcessGroup) -> Tensor:
     """Everyone's tensor, stacked: `[ranks, ...]`."""
-    everyone = mine.new_empty((group.size(), *mine.shape))
-    dist.all_gather_into_tensor(everyone, mine.contiguous(), group=group)
-    return everyone
+    everyone = mine.new_empty(group.size() * mine.numel())
+    dist.all_gather_into_tensor(everyone, mine.flatten(), group=group)
+    return everyone.view(group.size(), *mine.shape)
 
 
 def reduce_sum(part: Tensor, group: ProcessGroup | None) -> None:

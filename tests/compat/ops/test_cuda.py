@@ -1,0 +1,101 @@
+"""What only a GPU can show: no waiting, capture in a graph, deterministic algorithms, exactness of 16-bit products."""
+
+import pytest
+import torch
+from mcore_unpatch.compat import linear_logprob, vocab_pass
+from ops.oracle import error, make_inputs, materialised, results
+from torch import Tensor
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def on_gpu(dtype: torch.dtype = torch.bfloat16) -> tuple[Tensor, Tensor, Tensor]:
+    inputs = make_inputs(300, 64, 5000, dtype)
+    return inputs.hidden.cuda().requires_grad_(), inputs.weight.cuda().requires_grad_(), inputs.labels.cuda()
+
+
+def everything(hidden: Tensor, weight: Tensor, labels: Tensor, mask: Tensor | None, count: int | None) -> None:
+    out = vocab_pass(
+        hidden, weight, labels, entropy=True, topk=4, mask=mask, mask_count=count, vocab_size=4900, tile_bytes=1 << 20
+    )
+    assert out.logprobs is not None
+    assert out.entropy is not None
+    assert out.topk_logits is not None
+    (out.logprobs.sum() + out.entropy.sum() + out.topk_logits.sum()).backward()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_host_never_waits(masked: bool) -> None:
+    hidden, weight, labels = on_gpu()
+    mask = torch.arange(300, device="cuda") % 2 if masked else None
+    everything(hidden, weight, labels, mask, 150 if masked else None)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        everything(hidden, weight, labels, mask, 150 if masked else None)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_mask_alone_waits_once() -> None:
+    hidden, weight, labels = on_gpu()
+    mask = torch.arange(300, device="cuda") % 2
+    everything(hidden, weight, labels, mask, None)
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with pytest.warns(UserWarning, match="synchronizing") as waits:
+            everything(hidden, weight, labels, mask, None)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len(waits) == 1
+
+
+def test_capture_in_a_graph() -> None:
+    hidden, weight, labels = on_gpu()
+
+    def step() -> Tensor:
+        logprobs, entropy = linear_logprob(hidden, weight, labels, entropy=True, tile_bytes=1 << 20)
+        assert entropy is not None
+        (logprobs.sum() + entropy.sum()).backward()
+        return logprobs.detach()
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.synchronize()
+    hidden.grad = weight.grad = None
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    with torch.no_grad():
+        hidden.mul_(0.5)
+    graph.replay()
+    replayed = hidden.grad
+    assert replayed is not None
+    replayed = replayed.clone()
+    hidden.grad = weight.grad = None
+    assert torch.equal(captured, step())
+    assert torch.equal(replayed, hidden.grad)
+
+
+def test_deterministic_algorithms() -> None:
+    gradients = []
+    torch.use_deterministic_algorithms(True)
+    try:
+        for _ in range(2):
+            hidden, weight, labels = on_gpu()
+            everything(hidden, weight, labels, None, None)
+            gradients.append((hidden.grad, weight.grad))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_exactness(dtype: torch.dtype) -> None:
+    inputs = make_inputs(300, 64, 5000, dtype)
+    moved = type(inputs)(*(getattr(inputs, name).cuda() for name in inputs.__dataclass_fields__))
+    truth, found = results(materialised, moved.in_float64()), results(linear_logprob, moved, tile_bytes=1 << 20)
+    assert error(found["logprobs"], truth["logprobs"]) < 1e-6
+    assert error(found["entropy"], truth["entropy"]) < 1e-6
+    assert error(found["hidden.grad"], truth["hidden.grad"]) < (3e-3 if dtype != torch.float32 else 1e-6)
+    assert error(found["weight.grad"], truth["weight.grad"]) < (3e-3 if dtype != torch.float32 else 1e-6)

@@ -1,0 +1,120 @@
+"""Wrong arguments: the error names the argument, what was expected and what came."""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from mcore_unpatch.compat import linear_logprob, vocab_pass
+
+TOKENS, WIDTH, VOCAB = (2, 3), 8, 20
+
+
+def call(**changes: Any) -> Any:
+    arguments: dict[str, Any] = {
+        "hidden": torch.zeros(*TOKENS, WIDTH),
+        "weight": torch.zeros(VOCAB, WIDTH),
+        "labels": torch.zeros(TOKENS, dtype=torch.int64),
+    } | changes
+    function = vocab_pass if "topk" in changes else linear_logprob
+    return function(arguments.pop("hidden"), arguments.pop("weight"), arguments.pop("labels"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        ({"hidden": [[1.0]]}, TypeError, "hidden: expected a tensor, got list"),
+        ({"hidden": torch.zeros(2, 3, 9)}, ValueError, "hidden: expected shape [..., 8] as weight's, got [2, 3, 9]"),
+        ({"hidden": torch.zeros(2, 3, 8, dtype=torch.int64)}, TypeError, "hidden: expected a floating-point dtype"),
+        ({"hidden": torch.zeros(())}, ValueError, "hidden: expected shape [..., 8] as weight's, got []"),
+        ({"weight": torch.zeros(20)}, ValueError, "weight: expected shape [vocab / tp, h], got [20]"),
+        ({"weight": torch.zeros(20, 8).long()}, TypeError, "weight: expected a floating-point dtype, got torch.int64"),
+        (
+            {"labels": torch.zeros(3, 2).long()},
+            ValueError,
+            "labels: expected shape [2, 3] as hidden's without h, got [3, 2]",
+        ),
+        ({"labels": torch.zeros(2, 3)}, TypeError, "labels: expected an integer dtype (token ids), got torch.float32"),
+        (
+            {"labels": torch.zeros(2, 3).bool()},
+            TypeError,
+            "labels: expected an integer dtype (token ids), got torch.bool",
+        ),
+        ({"labels": None}, TypeError, "labels: expected a tensor, got None"),
+        ({"mask": torch.zeros(6)}, ValueError, "mask: expected shape [2, 3] as hidden's without h, got [6]"),
+        ({"mask": [1, 0]}, TypeError, "mask: expected a tensor, got list"),
+        (
+            {"labels": torch.zeros(2, 3, device="meta").long()},
+            ValueError,
+            "labels: expected device cpu as hidden's, got meta",
+        ),
+        (
+            {"weight": torch.zeros(20, 8, device="meta")},
+            ValueError,
+            "weight: expected device cpu as hidden's, got meta",
+        ),
+        ({"temperature": 0.0}, ValueError, "temperature: expected a finite number above 0, got 0.0"),
+        ({"temperature": -1}, ValueError, "temperature: expected a finite number above 0, got -1"),
+        ({"temperature": float("nan")}, ValueError, "temperature: expected a finite number above 0, got nan"),
+        ({"temperature": float("inf")}, ValueError, "temperature: expected a finite number above 0, got inf"),
+        ({"temperature": "1"}, TypeError, "temperature: expected a number, got str"),
+        ({"temperature": torch.ones(3)}, ValueError, "temperature: expected a scalar or shape [2, 3], got [3]"),
+        (
+            {"temperature": torch.ones(2, 3).long()},
+            TypeError,
+            "temperature: expected a floating-point dtype, got torch.int64",
+        ),
+        ({"temperature": torch.ones(2, 3, requires_grad=True)}, ValueError, "temperature: expected no requires_grad"),
+        (
+            {"temperature": torch.arange(6.0).view(2, 3)},
+            ValueError,
+            "temperature: expected finite numbers above 0, got 0.0",
+        ),
+        (
+            {"temperature": torch.tensor(float("nan"))},
+            ValueError,
+            "temperature: expected finite numbers above 0, got nan",
+        ),
+        ({"logit_scale": float("nan")}, ValueError, "logit_scale: expected a finite number, got nan"),
+        (
+            {"vocab_size": 21},
+            ValueError,
+            "vocab_size: expected at most 20, the weight rows of all ranks of tp_group, got 21",
+        ),
+        ({"vocab_size": 0}, ValueError, "vocab_size: expected at least 1, got 0"),
+        ({"vocab_size": 8.0}, TypeError, "vocab_size: expected an integer, got float"),
+        ({"topk": 21}, ValueError, "topk: expected at most 20, the weight rows of all ranks of tp_group, got 21"),
+        ({"topk": 9, "vocab_size": 8}, ValueError, "topk: expected at most vocab_size = 8, got 9"),
+        ({"topk": -1}, ValueError, "topk: expected at least 0, got -1"),
+        ({"mask_count": 1}, ValueError, "mask_count: expected None without a mask, got 1"),
+        (
+            {"mask": torch.ones(2, 3), "mask_count": 7},
+            ValueError,
+            "mask_count: expected at least 0 and at most 6, got 7",
+        ),
+        ({"tile_bytes": 0}, ValueError, "tile_bytes: expected at least 1, got 0"),
+        ({"tile_bytes": 1.5}, TypeError, "tile_bytes: expected an integer, got float"),
+        ({"tile_bytes": 50}, ValueError, "for these tensors (one cell of the logits), got 50"),
+        ({"backend": "cuda"}, ValueError, "backend: expected one of auto, torch, triton, got 'cuda'"),
+        ({"ignore_index": 1.0}, TypeError, "ignore_index: expected an integer or None, got float"),
+        ({"out_of_vocab_grad": "none"}, ValueError, "out_of_vocab_grad: expected 'zero' or 'legacy', got 'none'"),
+        ({"tp_group": 2}, TypeError, "tp_group: expected a process group this rank belongs to, or None, got 2"),
+    ],
+)
+def test_wrong_arguments(changes: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=re.escape(message)):
+        call(**changes)
+
+
+def test_right_arguments() -> None:
+    call()
+    call(labels=torch.zeros(TOKENS, dtype=torch.int32), temperature=2, vocab_size=20, mask=torch.ones(TOKENS))
+
+
+def test_the_least_tile_is_told_and_works() -> None:
+    with pytest.raises(ValueError, match="tile_bytes: expected at least") as caught:
+        call(tile_bytes=1)
+    least = int(re.findall(r"at least (\d+)", str(caught.value))[0])
+    call(tile_bytes=least)
+    with pytest.raises(ValueError, match="tile_bytes"):
+        call(tile_bytes=least - 1)
