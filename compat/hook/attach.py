@@ -30,14 +30,14 @@ def attach(
     `model` may be wrapped (DDP, Float16Module, FSDP, a vision-language model) or be the list of chunks of a virtual
     pipeline. `legacy` translates keywords that callers of an old patch still pass into fields of the context, such as
     `{"temperature": "temperature"}`; a name that is no field of `HookContext` lands in its `extra`.
-    Calls with an inference context keep Megatron's own path. Attaching the same again changes nothing and gives the
+    Calls for inference keep Megatron's own path. Attaching the same again changes nothing and gives the
     same handle; attaching something else is an error. The handle is also a context manager.
     """
     names = dict(legacy or {})
 
     def select(keywords: dict[str, Any]) -> tuple[Processor, Any] | None:
         values = {names[name]: keywords.pop(name) for name in list(keywords) if name in names}
-        if keywords.get("inference_context") is not None or keywords.get("inference_params") is not None:
+        if _is_inference(keywords):
             return None
         if keywords.get("output_processor") is not None:
             raise AttachmentError(
@@ -111,6 +111,13 @@ class _Attachment:
 
 
 _attached: WeakKeyDictionary[Module, _Attachment] = WeakKeyDictionary()
+
+
+def _is_inference(keywords: Mapping[str, Any]) -> bool:
+    from megatron.core.inference.utils import InferenceMode
+
+    contexts = (keywords.get("inference_context"), keywords.get("inference_params"))
+    return InferenceMode.is_active() or any(context is not None for context in contexts)
 
 
 def _the_same(found: list[_Attachment | None], identity: Any) -> Handle:

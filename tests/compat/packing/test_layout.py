@@ -82,9 +82,9 @@ def test_wrong_sizes_are_named() -> None:
     with pytest.raises(ValueError, match="negative"):
         plan_packing([3, -1])
     packer = pack_padded(torch.ones(2, 4))
-    with pytest.raises(ValueError, match="\\[2, 4\\] like the attention mask, not \\[2, 5\\]"):
+    with pytest.raises(ValueError, match=r"\[2, 4\] like the attention mask, not \[2, 5\]"):
         packer.pack(torch.zeros(2, 5))
-    with pytest.raises(ValueError, match="\\[1, 8, ...\\] here, not \\[1, 7\\]"):
+    with pytest.raises(ValueError, match=r"\[1, 8, \.\.\.\] here, not \[1, 7\]"):
         packer.unpack(torch.zeros(1, 7))
     with pytest.raises(ValueError, match="must have 2 ranks"):
         pack_padded(torch.ones(2, 4), cp_size=2).unpack(torch.zeros(1, 4))

@@ -1,0 +1,144 @@
+"""Attaching a processor to a model whose callers do not know about it."""
+
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_config, build_model, start_world
+from mcore_unpatch.compat import (
+    AttachmentError,
+    Compose,
+    Entropy,
+    HookContext,
+    LogProbs,
+    TokenLoss,
+    attach,
+    attach_selector,
+)
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.transformer.module import Float16Module
+
+
+class VisionModel(torch.nn.Module):
+    """Stands for a vision-language model: an inner `.language_model`, and arguments of its own that it does not pass."""
+
+    def __init__(self, language_model: Any) -> None:
+        super().__init__()
+        self.language_model = language_model
+
+    def forward(self, tokens: torch.Tensor, position_ids: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
+        return self.language_model(tokens, position_ids, None, labels=labels)
+
+
+def _plain(case: Case | None = None) -> tuple[Any, dict[str, Any]]:
+    case = case or Case()
+    start_world(case)
+    return build_model(case), {**batch_of(case), "attention_mask": None}
+
+
+def _life_of_a_handle(case: Case) -> None:
+    model, inputs = _plain(case)
+    before = model(**inputs)
+    names = list(model.state_dict())
+    handle = attach(model, LogProbs())
+    assert torch.allclose(model(**inputs), -before, atol=1e-6)
+    assert attach(model, LogProbs()) is handle
+    with pytest.raises(AttachmentError, match="Compose"):
+        attach(model, Entropy())
+    with pytest.raises(AttachmentError, match="brings its own output_processor"):
+        model(**inputs, output_processor=TokenLoss())
+    assert list(model.state_dict()) == names
+    handle.remove()
+    handle.remove()
+    assert torch.equal(model(**inputs), before)
+    assert not model._forward_pre_hooks
+    assert not model._forward_hooks
+    with attach(model, Compose(LogProbs(), Entropy())):
+        with attach(model, Compose(LogProbs(), Entropy())):
+            assert set(model(**inputs)) == {"log_probs", "entropy"}
+        assert set(model(**inputs)) == {"log_probs", "entropy"}
+    assert torch.equal(model(**inputs), before)
+
+
+@pytest.mark.parametrize("case", [Case(), Case(hybrid=True, mtp=1)], ids=str)
+def test_attached_once_used_and_removed_without_a_trace(release: str, case: Case) -> None:
+    run_on_ranks(release, 1, _life_of_a_handle, case)
+
+
+def _wrapped(case: Case) -> None:
+    model, inputs = _plain(case)
+    loss = model(**inputs).float()
+    config = build_config(case)
+    half = Float16Module(config, model)
+    ddp = DistributedDataParallel(config, DistributedDataParallelConfig(), half)
+    with attach(ddp, TokenLoss()):
+        assert torch.allclose(half(**inputs), loss, atol=3e-2)
+        out = ddp(**inputs)
+        assert out.dtype == torch.float32
+        assert torch.allclose(out, loss, atol=3e-2)
+    vision = VisionModel(model)
+    with attach(torch.nn.parallel.DistributedDataParallel(vision), Compose(TokenLoss(), Entropy())):
+        out = vision(inputs["input_ids"], inputs["position_ids"], inputs["labels"])
+        assert torch.allclose(out.loss, loss, atol=3e-2)
+
+
+@pytest.mark.parametrize("case", [Case(dtype=torch.bfloat16), Case(dtype=torch.bfloat16, hybrid=True)], ids=str)
+def test_through_ddp_float16module_and_a_vision_model(release: str, case: Case) -> None:
+    run_on_ranks(release, 1, _wrapped, case)
+
+
+def _chunks() -> None:
+    first, inputs = _plain()
+    second = build_model(Case())
+    with attach([first, second], Entropy()) as handle:
+        assert first(**inputs).shape == second(**inputs).shape == (2, 16)
+        assert attach([first, second], Entropy()) is handle
+        with pytest.raises(AttachmentError):
+            attach([first, build_model(Case())], Entropy())
+    assert not first._forward_hooks
+    assert not second._forward_hooks
+
+
+def test_the_chunks_of_a_virtual_pipeline_share_a_handle(release: str) -> None:
+    run_on_ranks(release, 1, _chunks)
+
+
+def _legacy() -> None:
+    model, inputs = _plain()
+    with attach(model, LogProbs(temperature=0.7)) as handle:
+        expected = model(**inputs)
+    with attach(model, LogProbs(), HookContext(), legacy={"temperature": "temperature"}):
+        assert torch.equal(model(**inputs, temperature=0.7), expected)
+        assert not torch.equal(model(**inputs), expected)
+    handle.remove()
+    seen: list[Any] = []
+
+    def select(keywords: dict[str, Any]) -> Any:
+        wanted = keywords.pop("return_log_probs", False)
+        return (lambda **call: seen.append(call["context"]) or "ours", {"topic": 1}) if wanted else None
+
+    with attach_selector(model, select):
+        assert model(**inputs, return_log_probs=True) == "ours"
+        assert seen[0].extra == {"topic": 1}
+        assert seen[0].groups.tp is model.pg_collection.tp
+        assert isinstance(model(**inputs), torch.Tensor)
+        assert model(**inputs, output_processor=lambda **_: "another user") == "another user"
+
+
+def test_legacy_keywords_become_context_and_a_selector_leaves_other_calls_alone(release: str) -> None:
+    run_on_ranks(release, 1, _legacy)
+
+
+def _failure(case: Case) -> None:
+    model, inputs = _plain(case)
+    with attach(model, LogProbs(), legacy={"mask": "mask"}):
+        expected = model(**inputs)
+        with pytest.raises(ValueError, match="mask: expected"):
+            model(**inputs, mask=torch.ones(3))
+        assert torch.equal(model(**inputs), expected)
+
+
+@pytest.mark.parametrize("case", [Case(), Case(hybrid=True)], ids=str)
+def test_a_failing_call_leaves_the_next_one_whole(release: str, case: Case) -> None:
+    run_on_ranks(release, 1, _failure, case)

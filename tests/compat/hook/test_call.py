@@ -1,0 +1,60 @@
+"""The typed view of the hook's call, the results object, and the context."""
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+import torch
+from mcore_unpatch.compat import HookCall, HookContext, Outputs
+from mcore_unpatch.compat.hook.call import KEYWORDS
+
+
+def _keywords(**changes: Any) -> dict[str, Any]:
+    return dict.fromkeys(KEYWORDS) | {"scale_logits": lambda logits: logits} | changes
+
+
+def test_the_sixteen_keywords_and_whatever_comes_later() -> None:
+    call = HookCall.of(_keywords(labels=torch.ones(1), added_in_a_later_release=7))
+    assert len(KEYWORDS) == 16
+    assert call.labels is not None
+    assert call.extras == {"added_in_a_later_release": 7}
+
+
+def test_a_call_cannot_be_changed() -> None:
+    call = HookCall.of(_keywords())
+    with pytest.raises(FrozenInstanceError):
+        call.labels = torch.ones(1)  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        call.extras["a"] = 1  # type: ignore[index]
+
+
+def test_missing_keywords_are_named() -> None:
+    keywords = _keywords()
+    del keywords["config"], keywords["labels"]
+    with pytest.raises(TypeError, match="missing here: labels, config"):
+        HookCall.of(keywords)
+
+
+def test_the_scale_of_the_logits_is_asked_of_the_model() -> None:
+    assert HookCall.of(_keywords()).logit_scale == 1.0
+    assert HookCall.of(_keywords(scale_logits=lambda logits: logits * 0.25)).logit_scale == 0.25
+    with pytest.raises(NotImplementedError, match="not a plain factor"):
+        _ = HookCall.of(_keywords(scale_logits=torch.tanh)).logit_scale
+
+
+def test_outputs_answer_by_key_and_by_attribute_and_stay_as_they_are() -> None:
+    out = Outputs(log_probs=1, entropy=2)
+    assert (out["entropy"], out.entropy, dict(out), len(out)) == (2, 2, {"log_probs": 1, "entropy": 2}, 2)
+    with pytest.raises(AttributeError, match="no 'loss' here; this call gave log_probs, entropy"):
+        _ = out.loss
+    with pytest.raises(AttributeError, match="cannot be set"):
+        out.entropy = 3
+
+
+def test_a_context_may_be_none_a_mapping_or_itself() -> None:
+    assert HookContext.of(None) == HookContext()
+    assert HookContext.of({"temperature": 2.0, "topic": "x"}) == HookContext(temperature=2.0, extra={"topic": "x"})
+    context = HookContext(temperature=0.5)
+    assert HookContext.of(context) is context
+    with pytest.raises(TypeError, match="expected a HookContext, a mapping or None, got int"):
+        HookContext.of(3)

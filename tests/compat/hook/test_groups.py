@@ -1,0 +1,45 @@
+"""Process groups: the model's own first, then the argument, then Megatron's global state; and never a wrong one."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_model, start_world
+from mcore_unpatch.compat import LogProbs, MissingContextError, ProcessGroups, call_with_processor, resolve_groups
+from megatron.core import parallel_state
+
+
+def _order() -> None:
+    rank = torch.distributed.get_rank()
+    alone = [torch.distributed.new_group([r]) for r in range(2)][rank]
+    both = torch.distributed.new_group([0, 1])
+    assert resolve_groups() == ProcessGroups()
+    assert resolve_groups(tp=alone).tp is alone
+    start_world(Case(tp=2))
+    state = parallel_state.get_tensor_model_parallel_group()
+    assert resolve_groups().tp is state
+    assert resolve_groups(tp=alone).tp is alone
+    model: Any = SimpleNamespace(pg_collection=SimpleNamespace(tp=both))
+    assert resolve_groups(model).tp is both
+    assert resolve_groups(model, tp=state).tp is both
+    with pytest.raises(ValueError, match=r"tp=\[\d\] was passed, but the model's pg_collection.tp is \[0, 1\]"):
+        resolve_groups(model, tp=alone)
+
+
+def test_the_model_comes_first_then_the_argument_then_the_global_state() -> None:
+    run_on_ranks("0.19.2", 2, _order)
+
+
+def _wrong_group() -> None:
+    case = Case(tp=2)
+    start_world(case)
+    model = build_model(case)
+    inputs = {**batch_of(case), "attention_mask": None}
+    with pytest.raises(MissingContextError, match="sharded over 2 tensor-parallel ranks, and the group at hand has 1"):
+        call_with_processor(model, LogProbs(), context={"groups": ProcessGroups()}, **inputs)
+
+
+def test_a_group_that_does_not_match_the_head_is_refused() -> None:
+    run_on_ranks("0.19.2", 2, _wrong_group)

@@ -1,0 +1,96 @@
+"""HybridModel has no hook of its own: the same call, parameters and MTP loss through its output layer."""
+
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_model, start_world
+from mcore_unpatch.compat import HookError, LogProbs, call_with_processor, provide_hook
+from mcore_unpatch.compat.hook.call import KEYWORDS
+from megatron.core.inference.utils import InferenceMode
+from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+
+CASE = Case(hybrid=True, mtp=2)
+
+
+def _model() -> tuple[Any, dict[str, Any]]:
+    start_world(CASE)
+    return build_model(CASE), {**batch_of(CASE), "attention_mask": None}
+
+
+def _logged() -> dict[str, Any]:
+    logged = {name: value.clone() for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)}
+    MTPLossLoggingHelper.tracker.clear()
+    return logged
+
+
+def _same_call() -> None:
+    model, inputs = _model()
+    loss = model(**inputs)
+    logged = _logged()
+    assert logged
+    with pytest.raises(TypeError, match="output_processor"):
+        model(**inputs, output_processor=LogProbs())
+    names = list(model.state_dict())
+    rows: list[int] = []
+    seen: dict[str, Any] = {}
+
+    def processor(**keywords: Any) -> Any:
+        seen.update(keywords)
+        return LogProbs()(**keywords)
+
+    handle = provide_hook(model)
+    spy = model.output_layer.register_forward_hook(lambda layer, args, output: rows.append(args[0].shape[0]))
+    out = model(**inputs, output_processor=processor, output_processor_context={"topic": 3})
+    spy.remove()
+    assert torch.allclose(out, -loss, atol=1e-6)
+    assert sorted(seen) == sorted(KEYWORDS)
+    assert seen["context"] == {"topic": 3}
+    assert seen["decoder_input"].shape == seen["hidden_states"].shape == (16, 2, 16)
+    assert seen["labels"] is inputs["labels"]
+    mine = _logged()
+    assert logged.keys() == mine.keys()
+    assert all(torch.equal(mine[name], value) for name, value in logged.items())
+    assert rows == [16, 16, 1]  # two MTP layers in full, and one row where the whole main product would have been
+    assert list(model.state_dict()) == names
+    assert torch.equal(model(**inputs), loss)  # a call without the keywords is as it was
+    positional = [inputs[name] for name in ("input_ids", "position_ids", "attention_mask")]
+    out = model(*positional, None, inputs["labels"], output_processor=LogProbs())
+    assert torch.allclose(out, -loss, atol=1e-6)
+    handle.remove()
+    for module in (model, model.decoder, model.mtp, model.output_layer):
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+
+
+def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(release: str) -> None:
+    run_on_ranks(release, 1, _same_call)
+
+
+def _without_labels() -> None:
+    model, inputs = _model()
+    unlabelled = {**inputs, "labels": None}
+    logits = model(**unlabelled)
+    out = call_with_processor(model, LogProbs(shift="next_token"), **unlabelled)
+    picked = logits.log_softmax(-1)[:, :-1].gather(-1, inputs["input_ids"][:, 1:, None]).squeeze(-1)
+    assert torch.allclose(out[:, :-1], picked, atol=1e-6)
+    with torch.no_grad():
+        assert torch.equal(call_with_processor(model, LogProbs(shift="next_token"), **unlabelled), out)
+
+
+def test_without_labels_and_without_gradients(release: str) -> None:
+    run_on_ranks(release, 1, _without_labels)
+
+
+def _refusals() -> None:
+    model, inputs = _model()
+    with provide_hook(model), InferenceMode.active(), pytest.raises(HookError, match="inference mode"):
+        model(**inputs, output_processor=LogProbs())
+    model.config.defer_embedding_wgrad_compute = True
+    with pytest.raises(HookError, match="defer_embedding_wgrad_compute"):
+        provide_hook(model)
+
+
+def test_what_cannot_be_served_is_refused_with_the_reason(release: str) -> None:
+    run_on_ranks(release, 1, _refusals)

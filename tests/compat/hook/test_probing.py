@@ -1,0 +1,98 @@
+"""Three ways in which the hook does not happen, each told apart and each with its way out."""
+
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_model, start_world
+from mcore_unpatch.compat import (
+    HookMissingError,
+    HookSwallowedError,
+    LogProbs,
+    WrapperRefusesError,
+    attach,
+    call_with_processor,
+    find_language_model,
+    provide_hook,
+)
+
+
+class Closed(torch.nn.Module):
+    """A wrapper that knows no keywords but its own."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any, loss_mask: Any) -> Any:
+        return self.module(input_ids, position_ids, attention_mask, labels=labels)
+
+
+class Swallowing(Closed):
+    """A wrapper that takes anything and passes on what it likes."""
+
+    def forward(self, input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any, **kwargs: Any) -> Any:
+        return self.module(input_ids, position_ids, attention_mask, labels=labels)
+
+
+def forward_of_an_old_release(input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any = None) -> Any:
+    """Stands for a `forward` from before the hook, as an old megatron-core or somebody's patch has it."""
+
+
+def postprocess_that_ignores_the_hook(self: Any, hidden_states: Any, *args: Any, **kwargs: Any) -> Any:
+    """A patch of the kind that takes the hook's arguments and never calls them."""
+    logits, _ = self.output_layer(hidden_states)
+    return logits.transpose(0, 1)
+
+
+def _ways_to_fail() -> dict[str, str]:
+    case = Case()
+    start_world(case)
+    inputs = {**batch_of(case), "attention_mask": None}
+    said: dict[str, str] = {}
+
+    def fails(name: str, kind: type[Exception], action: Any) -> None:
+        with pytest.raises(kind) as caught:
+            action()
+        said[name] = str(caught.value)
+
+    model = build_model(case)
+    closed, swallowing = Closed(model), Swallowing(model)
+    fails("refuses", WrapperRefusesError, lambda: call_with_processor(closed, LogProbs(), **inputs))
+    fails("wrapper swallows", HookSwallowedError, lambda: call_with_processor(swallowing, LogProbs(), **inputs))
+    for wrapper in (closed, swallowing):
+        with attach(wrapper, LogProbs()):
+            assert (wrapper(**inputs) <= 0).all()
+
+    model._postprocess = postprocess_that_ignores_the_hook.__get__(model)
+    fails("patch swallows", HookSwallowedError, lambda: call_with_processor(model, LogProbs(), **inputs))
+    with attach(model, LogProbs()):
+        fails("patch swallows from an attached one", HookSwallowedError, lambda: model(**inputs))
+    del model._postprocess
+
+    model.forward = forward_of_an_old_release
+    fails("patched forward", HookMissingError, lambda: call_with_processor(model, LogProbs(), **inputs))
+    fails("patched forward, attach", HookMissingError, lambda: attach(model, LogProbs()))
+    fails("patched forward, provide", HookMissingError, lambda: provide_hook(model))
+    del model.forward
+    old = type("GPTModel", (type(model),), {"forward": lambda self, input_ids, labels=None: None})
+    old_model = build_model(case)
+    old_model.__class__ = old
+    fails("old", HookMissingError, lambda: attach(old_model, LogProbs()))
+    fails("no model", HookMissingError, lambda: find_language_model(Closed(torch.nn.Linear(1, 1))))
+    return said
+
+
+def test_missing_refused_and_swallowed_are_told_apart(release: str) -> None:
+    said = run_on_ranks(release, 1, _ways_to_fail)[0]
+    assert said["refuses"].startswith("Closed.forward takes neither output_processor nor **kwargs")
+    assert "use attach(), which enters at the inner model" in said["refuses"]
+    assert "Swallowing.forward" in said["wrapper swallows"]
+    assert "postprocess_that_ignores_the_hook" in said["patch swallows"]
+    assert "postprocess_that_ignores_the_hook" in said["patch swallows from an attached one"]
+    for name in ("patched forward", "patched forward, attach", "patched forward, provide"):
+        assert "forward_of_an_old_release" in said[name]
+        assert "remove that patch" in said[name]
+    assert f"megatron-core is {release}; the hook came with 0.18: upgrade" in said["old"]
+    assert "no Megatron language model (GPTModel, HybridModel) inside Closed > Linear" in said["no model"]

@@ -1,0 +1,166 @@
+"""Each processor of the library on the real model: values, shapes, and one pass over the vocabulary for all."""
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_model, start_world
+from mcore_unpatch.compat import (
+    AsTuple,
+    Compose,
+    Entropy,
+    HookContext,
+    Logits,
+    LogProbs,
+    LogProbsAndEntropy,
+    MissingContextError,
+    Outputs,
+    SelectedTokenCrossEntropy,
+    TokenLoss,
+    TopKLogits,
+    UnsupportedHeadError,
+    call_with_processor,
+)
+from mcore_unpatch.compat.hook import head
+from megatron.core import parallel_state
+from torch import Tensor
+
+
+def _model(case: Case) -> tuple[Any, dict[str, Any], Tensor]:
+    """A model, its arguments, and the whole logits of its default path in float64."""
+    start_world(case)
+    model = build_model(case)
+    inputs = {**batch_of(case), "attention_mask": None}
+    with torch.no_grad():
+        shard = model(**{**inputs, "labels": None})
+    group = parallel_state.get_tensor_model_parallel_group()
+    parts = [torch.empty_like(shard) for _ in range(group.size())]
+    torch.distributed.all_gather(parts, shard, group=group)
+    return model, inputs, torch.cat(parts, -1).double()
+
+
+def _close(mine: Tensor, true: Tensor) -> None:
+    assert mine.shape == true.shape
+    torch.testing.assert_close(mine.detach().double(), true.double(), rtol=0, atol=3e-6)
+
+
+def _the_library(case: Case) -> None:
+    model, inputs, logits = _model(case)
+    labels, mask = inputs["labels"], inputs["loss_mask"]
+    log_softmax = logits.log_softmax(-1)
+    picked = log_softmax.gather(-1, labels[..., None]).squeeze(-1)
+    entropy = -(log_softmax.exp() * log_softmax).sum(-1)
+
+    def run(processor: Any, **context: Any) -> Any:
+        return call_with_processor(model, processor, context=HookContext(**context), **inputs)
+
+    _close(run(LogProbs()), picked)
+    _close(run(Entropy()), entropy)
+    both = run(LogProbsAndEntropy())
+    _close(both.log_probs, picked)
+    _close(both["entropy"], entropy)
+    _close(run(TokenLoss()), -picked)
+    _close(run(TokenLoss()), model(**inputs))
+    _close(run(SelectedTokenCrossEntropy()), -picked[mask != 0])
+    _close(run(LogProbs(use_loss_mask=True)), picked * mask)
+    _close(run(LogProbs(), mask=1 - mask), picked * (1 - mask))
+    _close(run(LogProbs(), labels=labels.flip(0)), log_softmax.gather(-1, labels.flip(0)[..., None]).squeeze(-1))
+    top = run(TopKLogits(k=5))
+    values, ids = logits.topk(5)
+    _close(top.topk_logits, values)
+    assert torch.equal(top.topk_ids, ids)
+    _close(top.logsumexp, logits.logsumexp(-1))
+    warm = torch.rand(labels.shape) + 0.5
+    expected = (logits / warm[..., None]).log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1)
+    _close(run(LogProbs(), temperature=warm), expected)
+    narrow = logits[..., :40].log_softmax(-1).gather(-1, labels.clamp(max=39)[..., None]).squeeze(-1)
+    _close(run(LogProbs(vocab_size=40)), narrow.where(labels < 40, 0))
+    assert isinstance(run(AsTuple(LogProbsAndEntropy())), tuple)
+
+    gathered = call_with_processor(model, Logits(), **{**inputs, "runtime_gather_output": True})
+    assert torch.equal(gathered, model(**{**inputs, "labels": None, "runtime_gather_output": True}))
+
+
+@pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True), Case(hybrid=True)], ids=str)
+def test_every_processor_gives_what_the_logits_say(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _the_library, case)
+
+
+def _composed() -> None:
+    model, inputs, _ = _model(Case())
+    parts = [LogProbs(), Entropy(), TokenLoss(), TopKLogits(k=3), TopKLogits(k=2), Logits()]
+    alone = [call_with_processor(model, part, **inputs) for part in parts]
+    with mock.patch.object(head, "vocab_pass", wraps=head.vocab_pass) as spy:
+        out = call_with_processor(model, Compose(*parts), **inputs)
+    assert spy.call_count == 1
+    assert isinstance(out, Outputs)
+    assert set(out) == {"log_probs", "entropy", "loss", "topk_logits", "topk_ids", "logsumexp", "logits"}
+    for mine, part in zip([out.log_probs, out.entropy, out.loss], alone, strict=False):
+        assert torch.equal(mine, part)
+    assert torch.equal(out.logits, alone[-1])
+    assert torch.equal(out.topk_ids, alone[4].topk_ids)
+
+
+def test_several_processors_share_one_pass_over_the_vocabulary(release: str) -> None:
+    run_on_ranks(release, 1, _composed)
+
+
+def test_processors_that_disagree_cannot_share_a_pass() -> None:
+    with pytest.raises(ValueError, match=r"LogProbs has temperature=1\.0, Entropy has temperature=2\.0"):
+        Compose(LogProbs(), Entropy(temperature=2.0))
+    with pytest.raises(ValueError, match="at least one"):
+        Compose()
+    with pytest.raises(ValueError, match='"aligned" or "next_token", not \'left\''):
+        LogProbs(shift="left")  # type: ignore[arg-type]
+
+
+def _next_tokens() -> None:
+    model, inputs, logits = _model(Case())
+    tokens = inputs["input_ids"]
+    expected = torch.zeros(tokens.shape, dtype=torch.float64)
+    expected[:, :-1] = logits.log_softmax(-1)[:, :-1].gather(-1, tokens[:, 1:, None]).squeeze(-1)
+    _close(call_with_processor(model, LogProbs(shift="next_token"), **{**inputs, "labels": None}), expected)
+    _close(call_with_processor(model, LogProbs(shift="next_token"), **{**inputs, "labels": tokens}), expected)
+
+
+def test_next_token_labels_come_from_the_input_ids(release: str) -> None:
+    run_on_ranks(release, 1, _next_tokens)
+
+
+def _errors() -> dict[str, str]:
+    model, inputs, _ = _model(Case())
+    unlabelled = {**inputs, "labels": None, "loss_mask": None}
+    failures: dict[str, str] = {}
+
+    def fails(name: str, kind: type[Exception], processor: Any, arguments: dict[str, Any], context: Any = None) -> None:
+        with pytest.raises(kind) as caught:
+            call_with_processor(model, processor, context=context, **arguments)
+        failures[name] = str(caught.value)
+
+    fails("no labels", MissingContextError, LogProbs(), unlabelled)
+    fails("no mask", MissingContextError, SelectedTokenCrossEntropy(), {**unlabelled, "labels": inputs["labels"]})
+    fails("odd labels", ValueError, LogProbs(), inputs, {"labels": inputs["labels"][:, :3]})
+    fails("odd mask", ValueError, LogProbs(), inputs, {"mask": torch.ones(3)})
+    fails("odd temperature", ValueError, LogProbs(), inputs, {"temperature": torch.ones(3)})
+    fails("odd context", TypeError, LogProbs(), inputs, 7)
+    # What people do to value models and to heads with adapters.
+    model.output_layer.forward = model.output_layer.forward
+    fails("patched head", UnsupportedHeadError, LogProbs(), inputs)
+    del model.output_layer.forward
+    model.output_layer = torch.nn.Linear(16, 1, bias=False)
+    fails("value head", UnsupportedHeadError, LogProbs(), {**inputs, "labels": inputs["labels"]})
+    return failures
+
+
+def test_what_is_missing_or_wrong_is_named() -> None:
+    failures = run_on_ranks("0.19.2", 1, _errors)[0]
+    assert 'pass labels= to the model, labels= in the context, or use shift="next_token"' in failures["no labels"]
+    assert "pass loss_mask= to the model or mask= in the context" in failures["no mask"]
+    assert "labels: expected [batch, sequence] = [2, 16]" in failures["odd labels"]
+    assert "mask: expected [batch, sequence] = [2, 16]" in failures["odd mask"]
+    assert "temperature: expected [batch, sequence] = [2, 16]" in failures["odd temperature"]
+    assert "expected a HookContext, a mapping or None, got int" in failures["odd context"]
+    assert "its forward was replaced on the instance" in failures["patched head"]
+    assert "a value head" in failures["value head"]
