@@ -11,7 +11,9 @@ from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import Result, assert_no_worse, default_path, gradients_of
 
 TEMPERATURE = 1.3
-SLACK = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
+# How much larger than the default path's own error ours may be, relative to the value. In half precision both round the
+# same products, in a different order.
+SLACK = {torch.float32: 5e-7, torch.float16: 1e-3, torch.bfloat16: 6e-3}
 
 
 def inputs_for(case: Case, seed: int = 0) -> dict[str, Any]:
@@ -65,8 +67,9 @@ def is_faithful(case: Case) -> None:
     inputs = inputs_for(case)
     truth = default_path(in_float64(case, model), inputs, inputs["labels"], TEMPERATURE, weighted)
     ours = through_the_hook(model, inputs)
-    default = truth  # where Megatron's layer cannot multiply two dtypes, our error stands alone
     if case.head_dtype is None:
         default = default_path(model, inputs, inputs["labels"], TEMPERATURE, weighted)
-    assert_no_worse(ours, default, truth, SLACK[case.coarsest_dtype])
+        assert_no_worse(ours, default, truth, SLACK[case.dtype])
+    else:  # Megatron's layer cannot multiply two dtypes: our error stands alone
+        assert_no_worse(ours, truth, truth, 2 * SLACK[torch.bfloat16])
     assert any(gradient.abs().max() > 1e-6 for gradient in truth.gradients.values())

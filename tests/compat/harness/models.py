@@ -47,11 +47,6 @@ class Case:
     def ranks(self) -> int:
         return self.tp * self.cp * self.pp * self.dp
 
-    @property
-    def coarsest_dtype(self) -> torch.dtype:
-        dtypes = (self.dtype, self.head_dtype or self.dtype)
-        return max(dtypes, key=lambda dtype: torch.finfo(dtype).eps)
-
     def __str__(self) -> str:
         """The differences from the plainest case: the name of the test."""
         plain = Case()
@@ -154,6 +149,7 @@ def _hybrid(case: Case, config: TransformerConfig, common: dict[str, Any]) -> An
     mtp = None
     if case.mtp:
         mtp = get_gpt_mtp_block_spec(config, _layer(), use_transformer_engine=False)
+    if mtp is not None:
         _give_norms(mtp)
         for one in mtp.layer_specs:
             one.submodules.mtp_model_layer = None
@@ -163,7 +159,7 @@ def _hybrid(case: Case, config: TransformerConfig, common: dict[str, Any]) -> An
         mtp_block_spec=mtp and ModuleSpec(module=MultiTokenPredictionBlock, submodules=mtp),
     )
     spec = ModuleSpec(module=HybridStack, params={"post_layer_norm": False}, submodules=stack)
-    pattern = "/".join(["*-*-", *["*-"] * case.mtp])
+    pattern = "/".join(["*-*-" if case.pp == 1 else "*-|*-", *["*-"] * case.mtp])
     return HybridModel(config, spec, hybrid_layer_pattern=pattern, **common)
 
 

@@ -36,7 +36,8 @@ def gradients_of(model: torch.nn.Module) -> dict[str, Tensor]:
 def main_logits(model: Any, inputs: dict[str, Any]) -> Tensor:
     """`[s, b, vocab / tp]`: what the default path makes of `inputs`, after MuP scaling."""
     caught: list[Tensor] = []
-    handle = model.output_layer.register_forward_hook(lambda layer, args, output: caught.append(output[0]))
+    # A copy: Megatron's cross-entropy turns fp32 logits into probabilities in place.
+    handle = model.output_layer.register_forward_hook(lambda layer, args, output: caught.append(output[0].clone()))
     try:
         model(**inputs)
     finally:

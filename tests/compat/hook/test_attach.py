@@ -21,7 +21,7 @@ from megatron.core.transformer.module import Float16Module
 
 
 class VisionModel(torch.nn.Module):
-    """Stands for a vision-language model: an inner `.language_model`, and arguments of its own that it does not pass."""
+    """Stands for a vision-language model: an inner `.language_model`, and a call of its own."""
 
     def __init__(self, language_model: Any) -> None:
         super().__init__()

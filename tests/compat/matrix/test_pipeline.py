@@ -1,0 +1,81 @@
+"""Pipeline parallelism: Megatron's own schedule with the loss from the hook, on the last stage alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_model, start_world
+from harness.oracle import gradients_of
+from mcore_unpatch.compat import LogProbsAndEntropy, attach, broadcast_from_last_stage, resolve_groups
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from torch import Tensor
+
+MICRO_BATCHES = 4
+
+
+def _run_schedule(case: Case, model: Any, loss_of: Callable[[Any, Tensor], Tensor], forward_only: bool = False) -> Any:
+    """What Megatron's schedule gives for `MICRO_BATCHES` micro-batches: the losses, on the last stage."""
+
+    def forward_step(micro_batches: Any, chunk: Any) -> Any:
+        inputs = next(micro_batches)
+
+        def finish(output: Any) -> Any:
+            loss = loss_of(output, inputs["loss_mask"])
+            return loss, {"loss": loss.detach()}
+
+        return chunk(**inputs, attention_mask=None), finish
+
+    model.zero_grad()
+    data = iter([batch_of(case, seed=number) for number in range(MICRO_BATCHES)])
+    results = get_forward_backward_func()(
+        forward_step_func=forward_step,
+        data_iterator=data,
+        model=model,
+        num_microbatches=MICRO_BATCHES,
+        seq_length=case.sequence,
+        micro_batch_size=case.batch,
+        forward_only=forward_only,
+    )
+    return [result["loss"] for result in results]
+
+
+def _agrees(case: Case) -> None:
+    start_world(case)
+    model = build_model(case)
+    groups = resolve_groups(model)
+
+    def from_default(output: Tensor, mask: Tensor) -> Tensor:
+        return (output * mask).sum() / mask.sum()
+
+    def from_hook(output: Any, mask: Tensor) -> Tensor:
+        return from_default(-output.log_probs, mask) + 0 * output.entropy.sum()
+
+    theirs = _run_schedule(case, model, from_default)
+    expected = gradients_of(model)
+    with attach(model, LogProbsAndEntropy()):
+        ours = _run_schedule(case, model, from_hook)
+        gradients = gradients_of(model)
+        alone = _run_schedule(case, model, from_hook, forward_only=True)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(alone, theirs)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-7, msg=name)
+    assert any(gradient.abs().max() > 0 for gradient in expected.values())
+    everywhere = broadcast_from_last_stage(ours, groups.pp, torch.device("cpu"))
+    assert len(everywhere) == MICRO_BATCHES
+    assert all(torch.is_tensor(loss) for loss in everywhere)
+
+
+CASES = [
+    Case(pp=2),
+    Case(pp=2, tied=True, mtp=1),
+    Case(pp=2, tp=2, sequence_parallel=True),
+    Case(pp=2, hybrid=True, mtp=1),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_schedule_gives_the_same_losses_and_gradients(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _agrees, case)
