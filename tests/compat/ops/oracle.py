@@ -75,14 +75,18 @@ def results(function: Callable[..., tuple[Tensor, Tensor | None]], inputs: Input
     logprobs, entropy = function(hidden, weight, inputs.labels, entropy=True, **options)
     assert entropy is not None
     (logprobs * inputs.logprob_grad).sum().add((entropy * inputs.entropy_grad).sum()).backward()
-    assert hidden.grad is not None
-    assert weight.grad is not None
     return {
         "logprobs": logprobs.detach(),
         "entropy": entropy.detach(),
-        "hidden.grad": hidden.grad,
-        "weight.grad": weight.grad,
+        "hidden.grad": grad_of(hidden),
+        "weight.grad": grad_of(weight),
     }
+
+
+def grad_of(tensor: Tensor) -> Tensor:
+    """The gradient that a backward pass has left."""
+    assert tensor.grad is not None
+    return tensor.grad
 
 
 def error(found: Tensor, truth: Tensor) -> float:

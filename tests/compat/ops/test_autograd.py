@@ -1,12 +1,14 @@
 """The operator as a citizen of autograd."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from mcore_unpatch.compat import VocabOutput, linear_logprob, vocab_pass
 from ops.counters import ProductCounter
-from ops.oracle import Inputs, assert_close, make_inputs, materialised, results
+from ops.oracle import Inputs, Results, assert_close, grad_of, make_inputs, materialised, results
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -14,6 +16,10 @@ from torch.utils.checkpoint import checkpoint
 def leaves(inputs: Inputs, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
     hidden, weight = (x.to(dtype or x.dtype).detach().clone().requires_grad_() for x in (inputs.hidden, inputs.weight))
     return hidden, weight
+
+
+def grads_of(hidden: Tensor, weight: Tensor) -> Results:
+    return {"hidden": grad_of(hidden), "weight": grad_of(weight)}
 
 
 def summed(out: VocabOutput) -> tuple[Tensor, ...]:
@@ -57,10 +63,12 @@ def test_gradcheck_of_everything(masked: bool, tile_bytes: int | None, out_of_vo
 def test_one_output_unused(output: int) -> None:
     inputs = make_inputs(10, 8, 40)
     hidden, weight = leaves(inputs)
-    linear_logprob(hidden, weight, inputs.labels, entropy=True)[output].sum().backward()
+    found = linear_logprob(hidden, weight, inputs.labels, entropy=True)[output]
+    assert found is not None
+    found.sum().backward()
     exact_hidden, exact_weight = leaves(inputs, torch.float64)
     materialised(exact_hidden, exact_weight, inputs.labels)[output].sum().backward()
-    assert_close({"h": hidden.grad, "w": weight.grad}, {"h": exact_hidden.grad, "w": exact_weight.grad}, 2e-6)
+    assert_close(grads_of(hidden, weight), grads_of(exact_hidden, exact_weight), 2e-6)
 
 
 def test_no_output_used() -> None:
@@ -83,11 +91,8 @@ def test_results_used_twice_and_backward_twice() -> None:
     exact = leaves(inputs, torch.float64)
     plain, _ = materialised(*exact, inputs.labels)
     truth = torch.autograd.grad(plain.sum() + (plain**2).sum(), exact)
-    assert_close(dict(enumerate_names(first)), dict(enumerate_names(truth)), 2e-6)
-
-
-def enumerate_names(grads: tuple[Tensor, ...]) -> list[tuple[str, Tensor]]:
-    return list(zip(("hidden", "weight"), grads, strict=True))
+    names = ("hidden", "weight")
+    assert_close(dict(zip(names, first, strict=True)), dict(zip(names, truth, strict=True)), 2e-6)
 
 
 def test_a_tied_weight_used_twice() -> None:
@@ -99,7 +104,7 @@ def test_a_tied_weight_used_twice() -> None:
     both = sum(linear_logprob(again_hidden, again_weight, inputs.labels)[0].sum() for _ in range(2))
     assert isinstance(both, Tensor)
     both.backward()
-    assert_close({"h": hidden.grad, "w": weight.grad}, {"h": again_hidden.grad, "w": again_weight.grad}, 1e-6)
+    assert_close(grads_of(hidden, weight), grads_of(again_hidden, again_weight), 1e-6)
 
 
 @pytest.mark.parametrize("wanted", ["hidden", "weight"])
@@ -112,9 +117,10 @@ def test_only_the_products_that_are_needed(wanted: str) -> None:
     with ProductCounter() as counter:
         logprobs.sum().backward()
     assert counter.multiplications == 2 * product  # the logits again, and the one gradient
-    full = results(linear_logprob, inputs)
-    assert full[f"{wanted}.grad"].shape == (hidden if wanted == "hidden" else weight).grad.shape  # type: ignore[union-attr]
-    assert (weight if wanted == "hidden" else hidden).grad is None
+    wanted_one, other = (hidden, weight) if wanted == "hidden" else (weight, hidden)
+    assert other.grad is None
+    plain = replace(inputs, logprob_grad=torch.ones(32), entropy_grad=torch.zeros(32))
+    assert_close({"grad": grad_of(wanted_one)}, {"grad": results(linear_logprob, plain)[f"{wanted}.grad"]}, 1e-6)
 
 
 def test_no_grad() -> None:
@@ -157,7 +163,7 @@ def test_autocast_changes_nothing(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("spoil", ["labels", "mask", "temperature"])
 def test_what_the_caller_writes_later_does_not_reach_the_backward(spoil: str) -> None:
     inputs = make_inputs(10, 8, 40)
-    side = {"labels": inputs.labels.clone(), "mask": torch.ones(10), "temperature": torch.ones(10)}
+    side: dict[str, Any] = {"labels": inputs.labels.clone(), "mask": torch.ones(10), "temperature": torch.ones(10)}
     grads = []
     for write in (False, True):
         hidden, weight = leaves(inputs)
@@ -165,7 +171,7 @@ def test_what_the_caller_writes_later_does_not_reach_the_backward(spoil: str) ->
         if write:
             side[spoil].fill_(3)
         logprobs.sum().backward()
-        grads.append(hidden.grad)
+        grads.append(grad_of(hidden))
     assert torch.equal(*grads)
 
 

@@ -7,14 +7,17 @@ import pytest
 import torch
 from mcore_unpatch.compat import linear_logprob, vocab_pass
 
-TOKENS, WIDTH, VOCAB = (2, 3), 8, 20
+IDS = torch.zeros(2, 3, dtype=torch.int64)
+HEAD = torch.zeros(20, 8)
+NAN = torch.tensor(float("nan"))
+ALL_SHARDS = "the weight rows of all ranks of tp_group"
 
 
 def call(**changes: Any) -> Any:
     arguments: dict[str, Any] = {
-        "hidden": torch.zeros(*TOKENS, WIDTH),
-        "weight": torch.zeros(VOCAB, WIDTH),
-        "labels": torch.zeros(TOKENS, dtype=torch.int64),
+        "hidden": torch.zeros(2, 3, 8),
+        "weight": HEAD,
+        "labels": IDS,
     } | changes
     function = vocab_pass if "topk" in changes else linear_logprob
     return function(arguments.pop("hidden"), arguments.pop("weight"), arguments.pop("labels"), **arguments)
@@ -28,15 +31,15 @@ def call(**changes: Any) -> Any:
         ({"hidden": torch.zeros(2, 3, 8, dtype=torch.int64)}, TypeError, "hidden: expected a floating-point dtype"),
         ({"hidden": torch.zeros(())}, ValueError, "hidden: expected shape [..., 8] as weight's, got []"),
         ({"weight": torch.zeros(20)}, ValueError, "weight: expected shape [vocab / tp, h], got [20]"),
-        ({"weight": torch.zeros(20, 8).long()}, TypeError, "weight: expected a floating-point dtype, got torch.int64"),
+        ({"weight": HEAD.long()}, TypeError, "weight: expected a floating-point dtype, got torch.int64"),
         (
-            {"labels": torch.zeros(3, 2).long()},
+            {"labels": IDS.t()},
             ValueError,
             "labels: expected shape [2, 3] as hidden's without h, got [3, 2]",
         ),
-        ({"labels": torch.zeros(2, 3)}, TypeError, "labels: expected an integer dtype (token ids), got torch.float32"),
+        ({"labels": IDS.float()}, TypeError, "labels: expected an integer dtype (token ids), got torch.float32"),
         (
-            {"labels": torch.zeros(2, 3).bool()},
+            {"labels": IDS.bool()},
             TypeError,
             "labels: expected an integer dtype (token ids), got torch.bool",
         ),
@@ -44,12 +47,12 @@ def call(**changes: Any) -> Any:
         ({"mask": torch.zeros(6)}, ValueError, "mask: expected shape [2, 3] as hidden's without h, got [6]"),
         ({"mask": [1, 0]}, TypeError, "mask: expected a tensor, got list"),
         (
-            {"labels": torch.zeros(2, 3, device="meta").long()},
+            {"labels": IDS.to("meta")},
             ValueError,
             "labels: expected device cpu as hidden's, got meta",
         ),
         (
-            {"weight": torch.zeros(20, 8, device="meta")},
+            {"weight": HEAD.to("meta")},
             ValueError,
             "weight: expected device cpu as hidden's, got meta",
         ),
@@ -60,18 +63,18 @@ def call(**changes: Any) -> Any:
         ({"temperature": "1"}, TypeError, "temperature: expected a number, got str"),
         ({"temperature": torch.ones(3)}, ValueError, "temperature: expected a scalar or shape [2, 3], got [3]"),
         (
-            {"temperature": torch.ones(2, 3).long()},
+            {"temperature": IDS},
             TypeError,
             "temperature: expected a floating-point dtype, got torch.int64",
         ),
         ({"temperature": torch.ones(2, 3, requires_grad=True)}, ValueError, "temperature: expected no requires_grad"),
         (
-            {"temperature": torch.arange(6.0).view(2, 3)},
+            {"temperature": IDS.float()},
             ValueError,
             "temperature: expected finite numbers above 0, got 0.0",
         ),
         (
-            {"temperature": torch.tensor(float("nan"))},
+            {"temperature": NAN},
             ValueError,
             "temperature: expected finite numbers above 0, got nan",
         ),
@@ -79,16 +82,16 @@ def call(**changes: Any) -> Any:
         (
             {"vocab_size": 21},
             ValueError,
-            "vocab_size: expected at most 20, the weight rows of all ranks of tp_group, got 21",
+            f"vocab_size: expected at most 20, {ALL_SHARDS}, got 21",
         ),
         ({"vocab_size": 0}, ValueError, "vocab_size: expected at least 1, got 0"),
         ({"vocab_size": 8.0}, TypeError, "vocab_size: expected an integer, got float"),
-        ({"topk": 21}, ValueError, "topk: expected at most 20, the weight rows of all ranks of tp_group, got 21"),
+        ({"topk": 21}, ValueError, f"topk: expected at most 20, {ALL_SHARDS}, got 21"),
         ({"topk": 9, "vocab_size": 8}, ValueError, "topk: expected at most vocab_size = 8, got 9"),
         ({"topk": -1}, ValueError, "topk: expected at least 0, got -1"),
         ({"mask_count": 1}, ValueError, "mask_count: expected None without a mask, got 1"),
         (
-            {"mask": torch.ones(2, 3), "mask_count": 7},
+            {"mask": IDS, "mask_count": 7},
             ValueError,
             "mask_count: expected at least 0 and at most 6, got 7",
         ),
@@ -108,7 +111,7 @@ def test_wrong_arguments(changes: dict[str, Any], kind: type[Exception], message
 
 def test_right_arguments() -> None:
     call()
-    call(labels=torch.zeros(TOKENS, dtype=torch.int32), temperature=2, vocab_size=20, mask=torch.ones(TOKENS))
+    call(labels=IDS.int(), temperature=2, vocab_size=20, mask=torch.ones(2, 3))
 
 
 def test_the_least_tile_is_told_and_works() -> None:

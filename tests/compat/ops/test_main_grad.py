@@ -1,4 +1,4 @@
-"""The weight's gradient in Megatron's own buffers: under its real data-parallel wrapper, and convention by convention."""
+"""The weight's gradient in Megatron's own buffers: under its real wrapper, and convention by convention."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 import torch
 from harness import run_on_ranks
 from mcore_unpatch.compat import linear_logprob
-from ops.oracle import Inputs, assert_close, error, make_inputs, materialised, results
+from ops.oracle import Inputs, assert_close, error, grad_of, make_inputs, materialised, results
 from torch import Tensor
 
 
@@ -30,8 +30,7 @@ def true_weight_grad(inputs: Inputs, **options: Any) -> Tensor:
     weight = exact.weight.requires_grad_()
     logprobs, _ = materialised(exact.hidden, weight, inputs.labels, **options)
     (logprobs * inputs.logprob_grad).sum().backward()
-    assert weight.grad is not None
-    return weight.grad
+    return grad_of(weight)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -114,7 +113,9 @@ def train_under_megatron_ddp(fuse: bool, overlap: bool, tied: bool, distributed_
 
     parallel_state.initialize_model_parallel()
     torch.manual_seed(0)
-    model = torch.nn.ModuleDict({"embedding": torch.nn.Embedding(40, 16), "head": torch.nn.Linear(16, 40, bias=False)})
+    model: Any = torch.nn.ModuleDict(
+        {"embedding": torch.nn.Embedding(40, 16), "head": torch.nn.Linear(16, 40, bias=False)}
+    )
     if tied:
         model.head.weight = model.embedding.weight
         model.head.weight.zero_out_wgrad = True

@@ -1,5 +1,7 @@
 """One tile is the peak, whatever the number of tokens: measured at torch's allocator."""
 
+from typing import Any
+
 import pytest
 import torch
 from mcore_unpatch.compat import linear_logprob, vocab_pass
@@ -12,7 +14,7 @@ PER_ROW = 160  # a few vectors of one number per row: statistics, outputs, their
 SLACK = 20_000
 
 
-def extra(tokens: int, dtype: torch.dtype, masked: bool = False, **options: object) -> int:
+def extra(tokens: int, dtype: torch.dtype, masked: bool = False, **options: Any) -> int:
     """Bytes beyond inputs, outputs and gradients at the peak of a forward and a backward."""
     inputs = make_inputs(tokens, WIDTH, VOCAB, dtype)
     hidden, weight = inputs.hidden.requires_grad_(), inputs.weight.requires_grad_()
@@ -20,7 +22,7 @@ def extra(tokens: int, dtype: torch.dtype, masked: bool = False, **options: obje
     with peak_memory() as memory:
         logprobs, entropy = linear_logprob(
             hidden, weight, inputs.labels, entropy=True, tile_bytes=TILE, mask=mask, **options
-        )  # type: ignore[call-overload]
+        )
         assert isinstance(entropy, Tensor)
         (logprobs.sum() + entropy.sum()).backward()
     gradients = hidden.numel() * hidden.itemsize + weight.numel() * weight.itemsize
