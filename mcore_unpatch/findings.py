@@ -1,0 +1,108 @@
+"""The value a scan produces: one finding per patch, with the lines that belong to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+SHAPES = (
+    "class-attr",
+    "module-attr",
+    "instance-attr",
+    "setattr",
+    "class-of-instance",
+    "submodule",
+    "sys-modules",
+    "string-target",
+    "source-rewrite",
+    "mock",
+    "patch-file",
+)
+SEAMS = ("output", "schedule", "mtp", "config", "value-head", "none")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Related:
+    """A line that belongs to a patch: its backup, flag, restore or toggle."""
+
+    line: int
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One patch of Megatron Core. The fields up to `related` are the JSON interface, version 1."""
+
+    rule: str
+    path: str
+    line: int
+    column: int
+    end_line: int
+    target: str
+    shape: str
+    seam: str
+    confidence: str
+    temporary: bool
+    fix: str | None
+    message: str
+    replacement: str | None
+    related: tuple[Related, ...] = ()
+    # The source lines of the finding: quoted in text output, compared when lines have moved.
+    source: str = field(default="", compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding as plain data."""
+        data: dict[str, Any] = {name: getattr(self, name) for name in JSON_FIELDS}
+        data["related"] = [{"line": item.line, "role": item.role} for item in self.related]
+        return data
+
+    @property
+    def sort_key(self) -> tuple[str, int, int, str]:
+        """Order within a report: by file, then by position."""
+        return (self.path, self.line, self.column, self.target)
+
+
+JSON_FIELDS = (
+    "rule",
+    "path",
+    "line",
+    "column",
+    "end_line",
+    "target",
+    "shape",
+    "seam",
+    "confidence",
+    "temporary",
+    "fix",
+    "message",
+    "replacement",
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FileError:
+    """A file that could not be analysed, and why."""
+
+    path: str
+    message: str
+
+
+@dataclass(slots=True)
+class Report:
+    """The result of one scan."""
+
+    root: str
+    files_scanned: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    errors: list[FileError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data, version 1."""
+        return {
+            "version": 1,
+            "root": self.root,
+            "files_scanned": self.files_scanned,
+            "findings": [finding.to_json() for finding in self.findings],
+            "errors": [{"path": error.path, "message": error.message} for error in self.errors],
+        }

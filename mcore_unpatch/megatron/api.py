@@ -1,0 +1,230 @@
+"""Names of Megatron Core: where each is defined, what a class has, which attribute holds which module.
+
+The table `names.json` is made from the released wheels by `tools/build_megatron_api.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from mcore_unpatch.megatron.layout import ATTRIBUTE_CLASSES, EXTERNAL_METHODS, GPT_MODEL, ITEM_CLASSES
+
+ROOT = "megatron.core"
+_MODEL_PACKAGES = ("~.transformer.", "~.models.", "~.tensor_parallel.", "~.extensions.", "~.ssm.", "~.optimizer.")
+_NO_METHODS = {"__doc__", "__name__", "__qualname__", "__module__", "__dict__", "__annotations__", "__bases__"}
+
+
+class Symbol(NamedTuple):
+    """A name of Megatron Core: `kind` is module, class, function, value or state."""
+
+    kind: str
+    name: str
+
+
+def expand(name: str) -> str:
+    """`~.transformer` as the tables write it, spelled out."""
+    return ROOT + name[1:] if name.startswith("~") else name
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return json.loads(files("mcore_unpatch.megatron").joinpath("names.json").read_bytes())  # type: ignore[no-any-return]
+
+
+@cache
+def releases() -> tuple[str, ...]:
+    """The releases the tables were made from, oldest first."""
+    return tuple(_table()["releases"])
+
+
+def _module(name: str) -> dict[str, Any] | None:
+    if name != ROOT and not name.startswith(ROOT + "."):
+        return None
+    key = "~" + name[len(ROOT) :]
+    return _table()["modules"].get(key, {} if key in _packages() else None)  # type: ignore[no-any-return]
+
+
+@cache
+def _packages() -> frozenset[str]:
+    """Every folder of Megatron Core, also those whose `__init__` defines nothing."""
+    return frozenset(name.rpartition(".")[0] for name in _table()["modules"])
+
+
+@cache
+def _import_source(module: str, name: str) -> str | None:
+    """Where `name`, imported into `module`, comes from."""
+    facts = _module(module) or {}
+    for source, names in facts.get("imports", {}).items():
+        for word in names.split():
+            bound, _, original = word.partition(":")
+            if bound == name:
+                return f"{expand(source)}.{original or bound}"
+    return None
+
+
+@cache
+def lookup(name: str) -> Symbol | None:
+    """The definition behind a dotted name, followed through Megatron's own re-exports."""
+    if _module(name) is not None:
+        return Symbol("module", name)
+    owner, _, leaf = name.rpartition(".")
+    facts = _module(owner)
+    if facts is None:
+        above = lookup(owner) if owner.startswith(ROOT + ".") else None
+        if above and above.kind == "module" and above.name != owner:
+            return lookup(f"{above.name}.{leaf}")
+        if above and above.kind == "class":
+            kind = "function" if has_callable(above.name, leaf) else "value"
+            return Symbol(kind, f"{above.name}.{leaf}")
+        return None
+    if leaf in facts.get("classes", {}):
+        return Symbol("class", name)
+    if (source := _import_source(owner, leaf)) and source != name:
+        return lookup(source)
+    for kind, key in (("function", "functions"), ("state", "state"), ("value", "values")):
+        if leaf in facts.get(key, "").split():
+            return Symbol(kind, name)
+    return None
+
+
+def in_module(module: str, name: str) -> bool:
+    """Whether `module` has `name` in some release, defined there or imported."""
+    facts = _module(module) or {}
+    return (
+        name in facts.get("classes", {})
+        or any(name in facts.get(key, "").split() for key in ("functions", "values"))
+        or _import_source(module, name) is not None
+        or _module(f"{module}.{name}") is not None
+    )
+
+
+def is_state(module: str, name: str) -> bool:
+    """Whether Megatron itself rebinds `module.name` with `global`."""
+    return name in (_module(module) or {}).get("state", "").split()
+
+
+def is_state_holder(module: str) -> bool:
+    """Whether a module is mostly state, as `parallel_state` is."""
+    return len((_module(module) or {}).get("state", "").split()) > 10
+
+
+def _class(name: str) -> dict[str, Any] | None:
+    owner, _, leaf = name.rpartition(".")
+    return (_module(owner) or {}).get("classes", {}).get(leaf)  # type: ignore[no-any-return]
+
+
+@cache
+def ancestry(name: str) -> tuple[str, ...]:
+    """A class and its bases, nearest first; bases outside Megatron Core as they are written."""
+    seen: list[str] = []
+    queue = [name]
+    while queue:
+        current = queue.pop(0)
+        if current not in seen:
+            seen.append(current)
+            queue += [expand(base) for base in (_class(current) or {}).get("bases", [])]
+    return tuple(seen)
+
+
+@cache
+def has_callable(name: str, attribute: str) -> bool:
+    """Whether instances of class `name` have a method `attribute`, inherited ones included."""
+    if attribute.startswith("__") and attribute.endswith("__"):
+        return attribute not in _NO_METHODS
+    for ancestor in ancestry(name):
+        facts = _class(ancestor)
+        if facts is None:
+            if attribute in EXTERNAL_METHODS.get(ancestor.rpartition(".")[2], ()):
+                return True
+        elif attribute in facts.get("methods", "").split():
+            return True
+    return False
+
+
+@cache
+def submodule(name: str, attribute: str) -> str | None:
+    """The class held by `attribute` of class `name`: "" where only its existence is known, None where it is none."""
+    for ancestor in ancestry(name):
+        if found := ATTRIBUTE_CLASSES.get((ancestor, attribute)):
+            return found
+        found = (_class(ancestor) or {}).get("submodules", {}).get(attribute)
+        if found is not None:
+            return expand(found)
+    return None
+
+
+@cache
+def item_class(name: str, attribute: str) -> str | None:
+    """The class of the items of a list of modules, such as `layers` of a transformer block."""
+    for ancestor in ancestry(name):
+        if found := ITEM_CLASSES.get((ancestor, attribute)):
+            return found
+    return None
+
+
+@cache
+def is_module_class(name: str) -> bool:
+    """Whether a class is a `torch.nn.Module`."""
+    return any(ancestor.rpartition(".")[2] in {"Module", "MegatronModule"} for ancestor in ancestry(name))
+
+
+@cache
+def is_model(name: str) -> bool:
+    """Whether a class is a whole language model or wraps one."""
+    return name == GPT_MODEL or any(a.endswith(("LanguageModule", "DistributedDataParallel")) for a in ancestry(name))
+
+
+@cache
+def _method_owners() -> dict[str, str]:
+    """Method names that one family of Megatron's classes has and neither torch nor Python does."""
+    owners: dict[str, list[str]] = {}
+    for module, facts in _table()["modules"].items():
+        for name, members in facts.get("classes", {}).items():
+            if not module.startswith(_MODEL_PACKAGES):
+                continue
+            for method in members.get("methods", "").split():
+                owners.setdefault(method, []).append(f"{expand(module)}.{name}")
+    foreign = frozenset().union(*EXTERNAL_METHODS.values())
+    unique = {}
+    for method, classes in owners.items():
+        root = next((c for c in classes if all(c in ancestry(other) for other in classes)), None)
+        if root and not method.startswith("__") and method not in foreign:
+            unique[method] = root
+    return unique
+
+
+def unique_method_owner(name: str) -> str | None:
+    """The class whose method `name` is, where no other family of classes has one of that name."""
+    return _method_owners().get(name)
+
+
+@cache
+def attribute_names() -> frozenset[str]:
+    """Every name that a patch could replace: methods, submodules, and what modules define."""
+    names: set[str] = set().union(*EXTERNAL_METHODS.values())
+    for facts in _table()["modules"].values():
+        names.update(facts.get("functions", "").split(), facts.get("values", "").split(), facts.get("classes", ()))
+        for source in facts.get("imports", {}).values():
+            names.update(word.partition(":")[0] for word in source.split())
+        for members in facts.get("classes", {}).values():
+            names.update(members.get("methods", "").split(), members.get("submodules", ()))
+    return frozenset(names | {attribute for _, attribute in (*ATTRIBUTE_CLASSES, *ITEM_CLASSES)} | {"__class__"})
+
+
+@cache
+def _definers() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for module, facts in _table()["modules"].items():
+        words = f"{facts.get('functions', '')} {facts.get('values', '')}".split()
+        for name in (*words, *facts.get("classes", ())):
+            found.setdefault(name, []).append(expand(module))
+    return found
+
+
+def defining_module(name: str) -> str | None:
+    """The one module that defines `name`, where no other does."""
+    modules = _definers().get(name, [])
+    return modules[0] if len(modules) == 1 else None

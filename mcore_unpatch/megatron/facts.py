@@ -1,0 +1,67 @@
+"""Hand-kept facts about Megatron Core that its signatures do not show."""
+
+from __future__ import annotations
+
+from mcore_unpatch.megatron.layout import GPT_MODEL, MTP_LAYER, POSTPROCESS_NODE
+from mcore_unpatch.megatron.versions import Version
+
+HOOK_SINCE: Version = (0, 18)
+HOOK_ARGUMENTS = ("output_processor", "output_processor_context")
+# The methods that are handed the hook. A replacement that does not call it drops it.
+HOOK_CARRIERS = {(GPT_MODEL, "forward"), (GPT_MODEL, "_postprocess"), (GPT_MODEL, "build_schedule_plan")}
+
+# Methods that Megatron itself calls with every parameter by keyword: a missing one is a certain TypeError.
+CALLED_IN_FULL = {(GPT_MODEL, "_postprocess")}
+
+# How many values a method returns to the code that unpacks them: (since, count).
+RETURNED_VALUES: dict[tuple[str, str], list[tuple[Version, int]]] = {
+    (MTP_LAYER, "_get_embeddings"): [((0, 12), 4), ((0, 18), 5)],
+}
+
+# Assignments that have no effect from a release on.
+INERT_SINCE: dict[tuple[str, str], tuple[Version, str]] = {
+    (POSTPROCESS_NODE, "forward_impl"): ((0, 14), "the node keeps the method it took when it was built"),
+}
+
+# Names that a release took away: (last minor release that has it, what is there now).
+GONE: dict[str, tuple[Version, str]] = {
+    "megatron.core.transformer.multi_token_prediction.MTPLossLoggingHelper.save_loss_to_tracker": (
+        (0, 18),
+        "save_metrics_to_tracker",
+    ),
+    "megatron.core.transformer.multi_token_prediction.MTPLossLoggingHelper.reduce_loss_in_tracker": (
+        (0, 18),
+        "reduce_metrics_in_tracker",
+    ),
+    "megatron.core.transformer.multi_token_prediction.MTPLossLoggingHelper.clean_loss_in_tracker": (
+        (0, 18),
+        "clean_metrics_in_tracker",
+    ),
+    "megatron.core.models.gpt.fine_grained_callables.PostProcessNode": (
+        (0, 18),
+        "megatron.core.models.common.utils.PostProcessNode",
+    ),
+}
+
+# Config fields that do today what a patch of these targets did: target -> (field, since).
+CONFIG_FIELDS: dict[str, tuple[str, Version]] = {
+    "megatron.core.transformer.moe.router.TopKRouter.routing": ("moe_enable_routing_replay", (0, 16)),
+    "megatron.core.transformer.moe.router.TopKRouter.__init__": ("moe_enable_routing_replay", (0, 16)),
+    "megatron.core.transformer.mlp.MLP.activation_func": ("activation_func", (0, 12)),
+    "megatron.core.extensions.transformer_engine._get_extra_te_kwargs": ("init_model_with_meta_device", (0, 12)),
+}
+
+# A class that a ModuleSpec names can be given in the spec instead of being rebound in a module.
+SPEC_CLASS_ENDINGS = (
+    "Attention",
+    "Linear",
+    "GroupedMLP",
+    "SequentialMLP",
+    "MoELayer",
+    "MoESubmodules",
+    "Norm",
+    "Router",
+    "SpecProvider",
+    "LNImpl",
+    "LayerNormImpl",
+)

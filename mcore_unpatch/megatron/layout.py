@@ -1,0 +1,69 @@
+"""How a Megatron model is put together where its source does not say it in one place.
+
+Submodules built from a `ModuleSpec` carry no class in the source; these are the ones downstream code reaches for.
+"""
+
+from __future__ import annotations
+
+_CORE = "megatron.core"
+
+GPT_MODEL = f"{_CORE}.models.gpt.gpt_model.GPTModel"
+HYBRID_MODEL = f"{_CORE}.models.hybrid.hybrid_model.HybridModel"
+MAMBA_MODEL = f"{_CORE}.models.mamba.mamba_model.MambaModel"
+LANGUAGE_MODULE = f"{_CORE}.models.common.language_module.language_module.LanguageModule"
+MTP_BLOCK = f"{_CORE}.transformer.multi_token_prediction.MultiTokenPredictionBlock"
+MTP_LAYER = f"{_CORE}.transformer.multi_token_prediction.MultiTokenPredictionLayer"
+BLOCK = f"{_CORE}.transformer.transformer_block.TransformerBlock"
+LAYER = f"{_CORE}.transformer.transformer_layer.TransformerLayer"
+ATTENTION = f"{_CORE}.transformer.attention.Attention"
+SELF_ATTENTION = f"{_CORE}.transformer.attention.SelfAttention"
+MOE_LAYER = f"{_CORE}.transformer.moe.moe_layer.MoELayer"
+ROUTER = f"{_CORE}.transformer.moe.router.TopKRouter"
+MLP = f"{_CORE}.transformer.mlp.MLP"
+COLUMN_LINEAR = f"{_CORE}.tensor_parallel.layers.ColumnParallelLinear"
+DATA_PARALLEL = f"{_CORE}.distributed.distributed_data_parallel.DistributedDataParallel"
+FLOAT16_MODULE = f"{_CORE}.transformer.module.Float16Module"
+SCHEDULE_PLAN = f"{_CORE}.models.common.model_chunk_schedule_plan.TransformerModelChunkSchedulePlan"
+PREPROCESS_NODE = f"{_CORE}.models.common.utils.PreProcessNode"
+POSTPROCESS_NODE = f"{_CORE}.models.common.utils.PostProcessNode"
+
+ATTRIBUTE_CLASSES = {
+    (GPT_MODEL, "decoder"): BLOCK,
+    (GPT_MODEL, "mtp"): MTP_BLOCK,
+    (HYBRID_MODEL, "mtp"): MTP_BLOCK,
+    (LAYER, "self_attention"): SELF_ATTENTION,
+    (LAYER, "cross_attention"): ATTENTION,
+    (LAYER, "mlp"): MLP,
+    (MOE_LAYER, "router"): ROUTER,
+    (MTP_LAYER, "mtp_model_layer"): LAYER,
+    (MTP_LAYER, "transformer_layer"): LAYER,
+    (DATA_PARALLEL, "module"): GPT_MODEL,
+    (FLOAT16_MODULE, "module"): GPT_MODEL,
+    (SCHEDULE_PLAN, "pre_process"): PREPROCESS_NODE,
+    (SCHEDULE_PLAN, "post_process"): POSTPROCESS_NODE,
+}
+
+ITEM_CLASSES = {
+    (BLOCK, "layers"): LAYER,
+    (MTP_BLOCK, "layers"): MTP_LAYER,
+}
+
+# Attributes of an unknown object that only Megatron's own classes have: (attribute, the class it belongs to).
+SEAM_METHODS = {
+    "_postprocess": GPT_MODEL,
+    "_get_embeddings": MTP_LAYER,
+    "_checkpointed_forward": MTP_LAYER,
+}
+
+# Methods of classes outside Megatron Core that Megatron's classes inherit from.
+EXTERNAL_METHODS = {
+    "Module": frozenset(
+        """add_module apply bfloat16 buffers children compile cpu cuda double eval extra_repr float forward
+        get_buffer get_extra_state get_parameter get_submodule half load_state_dict modules named_buffers named_children
+        named_modules named_parameters parameters register_buffer register_forward_hook register_forward_pre_hook
+        register_full_backward_hook register_module register_parameter register_state_dict_pre_hook requires_grad_
+        set_extra_state set_submodule share_memory state_dict to to_empty train type xpu zero_grad""".split()
+    ),
+    "Function": frozenset(["forward", "backward", "apply", "setup_context", "jvp", "vmap"]),
+    "Optimizer": frozenset(["step", "zero_grad", "state_dict", "load_state_dict", "add_param_group"]),
+}

@@ -1,0 +1,113 @@
+"""Everything one Python file does to Megatron Core, as findings."""
+
+from __future__ import annotations
+
+import ast
+
+from mcore_unpatch.findings import Finding
+from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.scanner import breakage, installers, judge, relate, replacement, sysmodules
+from mcore_unpatch.scanner.installs import Install, from_assignment
+from mcore_unpatch.scanner.resolve import Resolver
+
+_HOW = {
+    "class-attr": "on the class",
+    "class-of-instance": "on the class of an instance",
+    "instance-attr": "on an instance",
+    "setattr": "with setattr",
+    "module-attr": "in its module",
+    "sys-modules": "through sys.modules",
+    "string-target": "by its dotted name",
+    "source-rewrite": "with rewritten source",
+    "mock": "with a mock",
+}
+
+
+def findings_in(resolver: Resolver, version: Version) -> list[Finding]:
+    """The findings of one file, in order of their lines."""
+    installs = relate.split_restores(collect(resolver), resolver)
+    return sorted((_finding(install, resolver, version) for install in installs), key=lambda found: found.sort_key)
+
+
+def collect(resolver: Resolver) -> list[Install]:
+    """Every install, restores still among them."""
+    found: list[Install] = []
+    in_loops = sysmodules.from_loops(resolver)
+    seen = {(id(install.node), install.target) for install in in_loops}
+    claimed = {id(install.node) for install in in_loops}
+    for site in resolver.model.sites:
+        if id(site.node) not in claimed:
+            found += from_assignment(site, resolver)
+    for site in resolver.model.calls:
+        if id(site.node) not in claimed:
+            found += installers.from_call(site, resolver)
+    found += _literals(resolver)
+    found += _rewritten(found, resolver)
+    unique = []
+    for install in (*in_loops, *found):
+        key = (id(install.node), install.target)
+        if install in in_loops or key not in seen:
+            seen.add(key)
+            unique.append(install)
+    return unique
+
+
+def _literals(resolver: Resolver) -> list[Install]:
+    if b"megatron.core." not in resolver.model.data:
+        return []
+    return [install for site in resolver.model.literals for install in installers.from_literal(site, resolver)]
+
+
+def _rewritten(found: list[Install], resolver: Resolver) -> list[Install]:
+    """Source rewrites; where the product is then assigned, that assignment is the patch and takes the shape."""
+    rewrites = []
+    for rewrite in installers.from_source_rewrite(resolver):
+        function = rewrite.site.scope.function
+        assigned = [i for i in found if i.target == rewrite.target and i.site.scope.function is function]
+        for install in assigned:
+            install.shape = "source-rewrite"
+        if not assigned:
+            rewrites.append(rewrite)
+    return rewrites
+
+
+def _finding(install: Install, resolver: Resolver, version: Version) -> Finding:
+    new = replacement.find(install, resolver)
+    verdict = judge.judge(install, new, resolver)
+    node = install.node
+    assert isinstance(node, ast.stmt | ast.expr)
+    end_line = node.end_lineno or node.lineno
+    lines = resolver.lines[node.lineno - 1 : end_line]
+    return Finding(
+        rule=verdict.rule,
+        path=resolver.model.path,
+        line=node.lineno,
+        column=node.col_offset + 1,
+        end_line=end_line,
+        target=install.target,
+        shape=install.shape,
+        seam=verdict.seam,
+        confidence="certain" if install.sure else "likely",
+        temporary=relate.is_temporary(install),
+        fix=None,
+        message=_message(install, breakage.describe(install, new, version)),
+        replacement=verdict.replacement,
+        related=relate.related_lines(install, resolver),
+        source="\n".join(lines),
+    )
+
+
+def _message(install: Install, breaks: list[str]) -> str:
+    short = ".".join(install.target.split(".")[-2:])
+    if install.shape == "submodule":
+        text = f"replaces the submodule `{short}`"
+    elif install.adds:
+        text = f"adds `{short}` {_HOW[install.shape]}"
+    else:
+        text = f"replaces `{short}` {_HOW[install.shape]}"
+    parts = [text, *breaks]
+    if not install.sure:
+        parts.append(f"likely, judged by {install.why}")
+    elif install.why:
+        parts.append(f"known by {install.why}")
+    return "; ".join(parts)

@@ -1,0 +1,116 @@
+"""Decide from bytes alone which files can hold a patch of Megatron Core; only those are parsed."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from mcore_unpatch.megatron import api, layout
+
+# `.attribute = value`, `.attribute: T = value`, `.attribute, other = ...`.
+_ASSIGNMENT = re.compile(rb"\.([A-Za-z_]\w*)[ \t\\]*(?:[:,][^=\n()]*)?=(?!=)[ \t\\(]*(\S*)")
+_LAYER_ASSIGNMENT = re.compile(rb"\blayers\[[^\]\n]*\]\s*=(?!=)")
+_CONSTANT = re.compile(rb"(?:True|False|None)\b|[-0-9\"'\[{]|[fbr]+[\"']")
+_SETATTR = re.compile(rb"setattr(?:__)?\(\s*([^\s,()\[\]]*)[^,]*,\s*(?:[\"'](\w+)[\"'])?")
+_INSTALLER = re.compile(rb"\bsys\.modules\b|(?:__dict__|vars\([^)\n]*\))\s*(?:\[|\.update)|\bgetsource")
+_MOCKS = (b"monkeypatch", b"mocker", b"mock")
+_PATCH_CALL = re.compile(rb"(?:patch|override|swap|replace_|extend_)\w*\(\s*(?:[\w.\[\]]+,\s*)?(?:\w+\.)*[A-Z]\w+[,.)]")
+_STRING_TARGETS = (b'"megatron.core', b"'megatron.core")
+_CALL = re.compile(rb"setattr|exec\s*\(|getsource|[\"']megatron\.core|__dict__|update\(|vars\(|mock|" + _PATCH_CALL.pattern)
+_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w., \t]+))", re.MULTILINE)
+_ON_CLASS = re.compile(rb"^[ \t]*(?:[A-Z]\w*\.\w+[ \t]*=(?!=)|setattr\(\s*[A-Z])", re.MULTILINE)
+_ON_NAME = re.compile(rb"^[ \t]*([a-z_]\w*)\.(\w+)[ \t]*=(?!=)", re.MULTILINE)
+_SEAM_ATTRIBUTES = frozenset(name.encode() for name in (*layout.SEAM_METHODS, "output_layer", "forward_impl"))
+_SEAM_WORDS = (*_SEAM_ATTRIBUTES, b"MethodType(", b"__get__(")
+
+
+def mentions_megatron(path: str, data: bytes) -> bool:
+    """Whether a file or its path says Megatron."""
+    return b"egatron" in data or b"mcore" in data or "megatron" in path or "mcore" in path
+
+
+def may_install(data: bytes, mocks: bool) -> bool:
+    """Whether a file that says Megatron has a statement of a form a patch needs."""
+    return calls_matter(data, mocks) or any(map(_plausible, _ASSIGNMENT.finditer(data))) or _has_layer_assignment(data)
+
+
+def may_install_unsaid(data: bytes) -> bool:
+    """The same for a file that does not say Megatron and can only know it through other files: a narrower question."""
+    if _ON_CLASS.search(data) or any(map(_on_imported_name, _ON_NAME.finditer(data))):
+        return True
+    return any(word in data for word in _SEAM_WORDS) and any(
+        _plausible(match) and (match[1] in _SEAM_ATTRIBUTES or match[1] == b"forward" or b"_" in match[2])
+        for match in _ASSIGNMENT.finditer(data)
+    )
+
+
+def _on_imported_name(match: re.Match[bytes]) -> bool:
+    """`name.attribute = ...` where an import statement of the file gives `name`."""
+    if match[1] == b"self" or match[2] not in _known_attributes():
+        return False
+    return re.search(rb"\bimport\b(?:[^\n(]*|\s*\([^)]*)\b" + match[1] + rb"\b", match.string) is not None
+
+
+def calls_matter(data: bytes, mocks: bool) -> bool:
+    """Whether calls of a file have to be looked into, not only assignments."""
+    if _INSTALLER.search(data) or any(word in data for word in _STRING_TARGETS):
+        return True
+    if b"setattr" in data and any(map(_plausible_setattr, _SETATTR.finditer(data))):
+        return True
+    if mocks and any(word in data for word in _MOCKS):
+        return True
+    return b"megatron" in data and _PATCH_CALL.search(data) is not None
+
+
+def call_lines(data: bytes) -> list[int]:
+    """The lines on which a call that may install a patch can begin or end."""
+    if not calls_matter(data, True):
+        return []
+    return [number for number, line in enumerate(data.split(b"\n"), 1) if _CALL.search(line)]
+
+
+def _plausible(match: re.Match[bytes]) -> bool:
+    attribute, value = match[1], match[2]
+    owner = _owner(match)
+    if owner == b"self" or b"=" in owner or b": " in owner or _CONSTANT.match(value):
+        return False
+    if owner.count(b"(") > owner.count(b")"):  # a keyword of a call, no statement
+        return False
+    if b"MethodType" in value or b"__get__" in value:
+        return True
+    if owner.endswith((b"config", b"cfg", b"args")):
+        return False
+    return attribute in _known_attributes() or owner[:1].isupper()
+
+
+def _plausible_setattr(match: re.Match[bytes]) -> bool:
+    subject, name = match[1], match[2]
+    if subject == b"self" or subject.endswith((b"config", b"cfg", b"args", b"param")):
+        return False
+    return name is None or name in _known_attributes()
+
+
+def _owner(match: re.Match[bytes]) -> bytes:
+    """What stands before the attribute on its line."""
+    data = match.string
+    return data[data.rfind(b"\n", 0, match.start()) + 1 : match.start()].lstrip()
+
+
+def _has_layer_assignment(data: bytes) -> bool:
+    return b"layers[" in data and _LAYER_ASSIGNMENT.search(data) is not None
+
+
+@cache
+def _known_attributes() -> frozenset[bytes]:
+    return frozenset(name.encode() for name in api.attribute_names())
+
+
+def imported_modules(data: bytes) -> list[str]:
+    """Module names as import statements write them, leading dots included."""
+    found = []
+    for match in _IMPORT.finditer(data):
+        if match[1]:
+            found.append(match[1].decode())
+        else:
+            found += [part.split()[0] for part in match[2].decode().split(",") if part.strip()]
+    return found

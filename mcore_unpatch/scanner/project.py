@@ -1,0 +1,102 @@
+"""The files of one scan, read and parsed on demand, and the way from an import to the file it names."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable
+
+from mcore_unpatch.scanner import prefilter
+from mcore_unpatch.scanner.resolve import Resolver
+from mcore_unpatch.scanner.scopes import build
+from mcore_unpatch.scanner.source import Unreadable, parse
+
+Reader = Callable[[str], bytes]
+
+
+class Project:
+    """Python files by their posix path relative to the root; `read` gives the bytes of one."""
+
+    def __init__(self, paths: Iterable[str], read: Reader, mocks: bool = False) -> None:
+        self.paths = frozenset(paths)
+        self.read = read
+        self.mocks = mocks
+        self._resolvers: dict[str, Resolver | None] = {}
+        self._data: dict[str, bytes] = {}
+        self._found: dict[tuple[str, str, int], str | None] = {}
+        self._related: dict[str, bool] = {}
+
+    def data(self, path: str) -> bytes:
+        """The bytes of a file, read once."""
+        if path not in self._data:
+            self._data[path] = self.read(path)
+        return self._data[path]
+
+    def resolver(self, path: str) -> Resolver:
+        """The parsed file; raises `Unreadable`."""
+        known = self._resolvers.get(path)
+        if known is None:
+            data = self.data(path)
+            model = build(path, data, parse(data), prefilter.call_lines(data))
+            known = self._resolvers[path] = Resolver(model, self, self.related(path))
+        return known
+
+    def find(self, importer: str, module: str, level: int) -> Resolver | None:
+        """The module an import statement in `importer` names, if it is a file of the repository."""
+        path = self.locate(importer, module, level)
+        if path is None or path == importer:
+            return None
+        if path in self._resolvers:
+            return self._resolvers[path]
+        self._resolvers[path] = None  # an import cycle meets nothing here, instead of itself
+        try:
+            return self.resolver(path)
+        except (Unreadable, OSError, RecursionError):
+            return None
+
+    def locate(self, importer: str, module: str, level: int) -> str | None:
+        """The path of the file an import names; absolute imports are tried from every folder above the importer."""
+        key = (posixpath.dirname(importer), module, level)
+        if key not in self._found:
+            self._found[key] = self._locate(*key)
+        return self._found[key]
+
+    def _locate(self, folder: str, module: str, level: int) -> str | None:
+        tail = module.replace(".", "/")
+        if level:
+            for _ in range(level - 1):
+                folder = posixpath.dirname(folder)
+            return self._file(posixpath.join(folder, tail) if tail else folder)
+        while True:
+            for base in (folder, posixpath.join(folder, "src")):
+                if found := self._file(posixpath.join(base, tail)):
+                    return found
+            if not folder:
+                return None
+            folder = posixpath.dirname(folder)
+
+    def _file(self, stem: str) -> str | None:
+        for path in (f"{stem}.py", f"{stem}/__init__.py" if stem else "__init__.py"):
+            if path in self.paths:
+                return path
+        return None
+
+    def related(self, path: str, depth: int = 3) -> bool:
+        """Whether a file says Megatron, or imports a file of the repository that does (through a few files at most)."""
+        known = self._related.get(path)
+        if known is not None:
+            return known
+        try:
+            data = self.data(path)
+        except (OSError, Unreadable):
+            return False
+        found = prefilter.mentions_megatron(path, data)
+        if not found and depth:
+            self._related[path] = False
+            for name in prefilter.imported_modules(data):
+                module = name.lstrip(".")
+                target = self.locate(path, module, len(name) - len(module))
+                if target and target != path and self.related(target, depth - 1):
+                    found = True
+                    break
+        self._related[path] = found
+        return found

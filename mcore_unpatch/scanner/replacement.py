@@ -1,0 +1,155 @@
+"""The function a patch puts in place: where it is defined, what it takes, and what its body deals with."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from mcore_unpatch.scanner.installs import Install
+from mcore_unpatch.scanner.resolve import Resolver
+from mcore_unpatch.scanner.scopes import FunctionNode, path_text
+
+# What code at the output boundary speaks of, and Megatron's own forward and _postprocess do not.
+_OUTPUT_WORDS = re.compile(r"log_?probs?\b|logp\b|entropy|linear_?ce|fused_?ce|lm_loss|temperature|fused_linear|topk_logits", re.IGNORECASE)
+_KEPT = re.compile(r"orig|backup|\bold_|_old\b|prev_|super|inner_forward|wrapped|^fn$|^func$|^forward_fn$", re.IGNORECASE)
+_VALUE_WORDS = re.compile(r"value|critic|reward|score|classif|num_labels|LastLayer|v_head|token_class", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What is known of the replacing function; `function` is None when it could not be found."""
+
+    function: FunctionNode | ast.Lambda | None = None
+    bound: bool = False  # the first parameter is the object itself
+    words: frozenset[str] = frozenset()
+
+    @property
+    def deals_with_output(self) -> bool:
+        """Log-probs, entropy, temperature and the like appear in it."""
+        return any(_OUTPUT_WORDS.search(word) for word in self.words)
+
+    @property
+    def deals_with_mtp(self) -> bool:
+        """Multi-token prediction appears in it."""
+        return any("mtp" in word.lower() for word in self.words)
+
+    @property
+    def deals_with_values(self) -> bool:
+        """A value head appears in it."""
+        return any(_VALUE_WORDS.search(word) for word in self.words)
+
+    @property
+    def delegates(self) -> bool:
+        """It calls what it replaced."""
+        if self.function is None:
+            return False
+        return any(
+            isinstance(node, ast.Call) and _KEPT.search((path_text(node.func) or "").rpartition(".")[2] or "")
+            for node in ast.walk(self.function)
+        )
+
+    @property
+    def returns_its_input(self) -> bool:
+        """A passthrough: what it returns is what it was given, the hidden states."""
+        if self.function is None:
+            return False
+        arguments = self.function.args
+        names = {arg.arg for arg in [*arguments.posonlyargs, *arguments.args]} - {"self"}
+        if arguments.vararg:
+            names.add(arguments.vararg.arg)
+        returns = [n.value for n in ast.walk(self.function) if isinstance(n, ast.Return)]
+        if isinstance(self.function, ast.Lambda):
+            returns = [self.function.body]
+        return any(_first_value(value) in names for value in returns if value is not None)
+
+    @property
+    def parameters(self) -> tuple[set[str], bool] | None:
+        """The names it takes by keyword, and whether it takes any keyword."""
+        if self.function is None:
+            return None
+        spec = self.function.args
+        return {arg.arg for arg in [*spec.args, *spec.kwonlyargs]}, spec.kwarg is not None
+
+    def uses(self, name: str) -> bool:
+        """Whether its body reads the parameter `name`."""
+        if self.function is None:
+            return False
+        return any(
+            isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+            for node in ast.walk(self.function)
+        )
+
+
+def _first_value(value: ast.expr) -> str | None:
+    if isinstance(value, ast.Tuple) and value.elts:
+        value = value.elts[0]
+    while isinstance(value, ast.Call | ast.Attribute | ast.Subscript):  # hidden.contiguous(), args[0]
+        value = value.func if isinstance(value, ast.Call) else value.value
+    return value.id if isinstance(value, ast.Name) else None
+
+
+def find(install: Install, resolver: Resolver) -> Replacement:
+    """The function behind the value of a patch."""
+    function, home = _function(install.value, install, resolver, 0)
+    if function is None:
+        return Replacement(words=_words(install.value) if install.value is not None else frozenset())
+    words = _words(function)
+    # What a closure captures speaks too: names of the functions it calls are in the body already.
+    return Replacement(function, _takes_self(function), words)
+
+
+def _takes_self(function: FunctionNode | ast.Lambda) -> bool:
+    first = (function.args.posonlyargs + function.args.args)[:1]
+    return bool(first) and first[0].arg in {"self", "_self", "model", "module", "layer"}
+
+
+def _function(
+    value: ast.expr | None, install: Install, resolver: Resolver, depth: int
+) -> tuple[FunctionNode | ast.Lambda | None, Resolver]:
+    if value is None or depth > 4:
+        return None, resolver
+    if isinstance(value, ast.Lambda):
+        return value, resolver
+    if isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
+            return _function(value.func.value, install, resolver, depth + 1)
+        leaf = (path_text(value.func) or "").rpartition(".")[2]
+        if leaf in {"MethodType", "partial", "staticmethod", "classmethod", "property", "partialmethod", "compile"} and value.args:
+            return _function(value.args[0], install, resolver, depth + 1)
+        ref = resolver.expr(value.func, install.site.scope, install.site.block, install.site.node.lineno)
+        if ref is not None and ref.kind == "local-function" and ref.home is not None:
+            return _returned_closure(ref.node, ref.home), ref.home  # make_forward(original)
+        if isinstance(value.func, ast.Call):  # functools.wraps(original)(replacement)
+            return _function(value.args[0] if value.args else None, install, resolver, depth + 1)
+        return None, resolver
+    ref = resolver.expr(value, install.site.scope, install.site.block, install.site.node.lineno)
+    if ref is not None and ref.kind == "local-function" and isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return ref.node, ref.home or resolver
+    return None, resolver
+
+
+def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | ast.Lambda | None:
+    """The inner function that a factory returns."""
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    inner = {item.name: item for item in ast.walk(node) if isinstance(item, ast.FunctionDef) and item is not node}
+    for statement, _ in home.model.returns.get(node, []):
+        if isinstance(statement.value, ast.Lambda):
+            return statement.value
+        if isinstance(statement.value, ast.Name) and statement.value.id in inner:
+            return inner[statement.value.id]
+    return None
+
+
+def _words(node: ast.AST) -> frozenset[str]:
+    found: set[str] = set()
+    for item in ast.walk(node):
+        if isinstance(item, ast.Name):
+            found.add(item.id)
+        elif isinstance(item, ast.Attribute):
+            found.add(item.attr)
+        elif isinstance(item, ast.arg | ast.keyword) and item.arg:
+            found.add(item.arg)
+        elif isinstance(item, ast.FunctionDef):
+            found.add(item.name)
+    return frozenset(found)

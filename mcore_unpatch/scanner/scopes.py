@@ -1,0 +1,355 @@
+"""One module as the scanner sees it: its scopes, what each name is bound to, and the places that may install a patch.
+
+A single walk over statements collects all three. Expressions are looked into only on the lines where the file's text says
+that a call such as `setattr` can be found.
+"""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """A run of statements; `kind` says what opened it (body, finally, with, ...)."""
+
+    parent: Block | None
+    kind: str = "body"
+    owner: ast.AST | None = None
+
+    def within(self, other: Block) -> bool:
+        """Whether this block is `other` or lies inside it."""
+        block: Block | None = self
+        while block is not None:
+            if block is other:
+                return True
+            block = block.parent
+        return False
+
+
+@dataclass(slots=True, eq=False)
+class Binding:
+    """One place where a name gets its value.
+
+    kind: import, from, def, class, value (an expression), item (an item of the expression), param, narrow (isinstance).
+    """
+
+    kind: str
+    line: int
+    block: Block
+    node: ast.AST | None = None
+    detail: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """A module, class or function body. Attribute paths such as `self.model` are bound like names."""
+
+    kind: str
+    node: ast.AST
+    parent: Scope | None
+    block: Block
+    bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    globals: set[str] = field(default_factory=set)
+
+    @property
+    def function(self) -> Scope | None:
+        """The innermost function around this scope, itself included."""
+        scope: Scope | None = self
+        while scope is not None and scope.kind != "function":
+            scope = scope.parent
+        return scope
+
+    def chain(self) -> Iterator[Scope]:
+        """Scopes in which a name used here is looked up, innermost first."""
+        yield self
+        scope = self.parent
+        while scope is not None:
+            if scope.kind != "class":
+                yield scope
+            scope = scope.parent
+
+
+@dataclass(slots=True, eq=False)
+class Site:
+    """A statement that may install a patch: `target = value`, or a call."""
+
+    node: ast.stmt | ast.expr
+    statement: ast.stmt
+    scope: Scope
+    block: Block
+    target: ast.expr | None = None
+    value: ast.expr | None = None
+    decorated: FunctionNode | ast.ClassDef | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ModuleModel:
+    """Everything one pass over a module collects."""
+
+    path: str
+    data: bytes
+    tree: ast.Module
+    scope: Scope
+    sites: list[Site] = field(default_factory=list)
+    calls: list[Site] = field(default_factory=list)
+    literals: list[Site] = field(default_factory=list)  # displays assigned to a name: a table of patches may be one
+    functions: dict[ast.AST, Scope] = field(default_factory=dict)
+    classes: dict[ast.ClassDef, Scope] = field(default_factory=dict)
+    returns: dict[ast.AST, list[tuple[ast.Return, Block]]] = field(default_factory=dict)
+    stars: list[Binding] = field(default_factory=list)
+    blocks: list[tuple[int, int, Block, Scope]] = field(default_factory=list)
+
+    def at(self, line: int) -> tuple[Scope, Block]:
+        """The innermost scope and block around a line."""
+        scope, block, start = self.scope, self.scope.block, 0
+        for first, last, inner, home in self.blocks:
+            if first <= line <= last and first >= start:
+                scope, block, start = home, inner, first
+        return scope, block
+
+
+def path_text(node: ast.expr) -> str | None:
+    """`a.b.c` as text, or None for any other expression."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = path_text(node.value)
+        return f"{base}.{node.attr}" if base else None
+    return None
+
+
+def build(path: str, data: bytes, tree: ast.Module, call_lines: Sequence[int]) -> ModuleModel:
+    """Walk a parsed module once; calls are collected on the given lines only."""
+    block = Block(None)
+    model = ModuleModel(path, data, tree, Scope("module", tree, None, block))
+    _Walker(model, call_lines).body(tree.body, model.scope, block)
+    return model
+
+
+def calls_on(node: ast.AST, lines: Sequence[int]) -> Iterator[ast.Call]:
+    """Calls below `node` that span one of the (sorted) lines; everything else is not walked."""
+    if not lines:
+        return
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        start = getattr(current, "lineno", None)
+        if start is not None:
+            index = bisect_left(lines, start)
+            if index == len(lines) or lines[index] > (current.end_lineno or start):  # type: ignore[attr-defined]
+                continue
+            if isinstance(current, ast.Call):
+                yield current
+        stack.extend(ast.iter_child_nodes(current))
+
+
+class _Walker:
+    def __init__(self, model: ModuleModel, call_lines: Sequence[int]) -> None:
+        self.model, self.call_lines = model, call_lines
+
+    def body(self, statements: list[ast.stmt], scope: Scope, block: Block) -> None:
+        if statements and block.parent is not None:
+            last = statements[-1]
+            self.model.blocks.append((statements[0].lineno, last.end_lineno or last.lineno, block, scope))
+        for node in statements:
+            handler = getattr(self, "on_" + type(node).__name__, None)
+            if handler is not None:
+                handler(node, scope, block)
+            else:
+                self.expressions(node, scope, block)
+
+    # --- names -------------------------------------------------------------------------------------------------
+
+    def bind(self, scope: Scope, name: str, binding: Binding) -> None:
+        home = scope
+        if name in scope.globals:
+            home = self.model.scope
+        home.bindings.setdefault(name, []).append(binding)
+
+    def bind_target(self, target: ast.expr, kind: str, value: ast.AST | None, scope: Scope, block: Block) -> None:
+        """Bind what a target names; a tuple is matched with a tuple of values where there is one."""
+        if isinstance(target, ast.Tuple | ast.List):
+            values: list[ast.expr | None] = [None] * len(target.elts)
+            if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) and kind == "value":
+                values = list(value.elts)
+            elif kind == "item" and isinstance(value, ast.Call) and path_text(value.func) == "enumerate" and value.args:
+                values = [None, value.args[0]] if len(target.elts) == 2 else values
+            elif kind == "item" and isinstance(value, ast.Call) and path_text(value.func) == "zip":
+                values = list(value.args) if len(value.args) == len(target.elts) else values
+            for element, part in zip(target.elts, values, strict=True):
+                self.bind_target(element, kind if part is not None else "opaque", part, scope, block)
+        elif isinstance(target, ast.Starred):
+            self.bind_target(target.value, "opaque", None, scope, block)
+        elif (name := path_text(target)) is not None:
+            self.bind(scope, name, Binding(kind, target.lineno, block, value))
+
+    def on_Import(self, node: ast.Import, scope: Scope, block: Block) -> None:
+        for alias in node.names:
+            name = alias.asname or alias.name.partition(".")[0]
+            self.bind(scope, name, Binding("import", node.lineno, block, node, alias.name if alias.asname else name))
+
+    def on_ImportFrom(self, node: ast.ImportFrom, scope: Scope, block: Block) -> None:
+        for alias in node.names:
+            binding = Binding("from", node.lineno, block, node, alias.name)
+            if alias.name == "*":
+                self.model.stars.append(binding)
+            else:
+                self.bind(scope, alias.asname or alias.name, binding)
+
+    def on_Global(self, node: ast.Global, scope: Scope, block: Block) -> None:
+        scope.globals.update(node.names)
+
+    def on_FunctionDef(self, node: FunctionNode, scope: Scope, block: Block) -> None:
+        self.bind(scope, node.name, Binding("def", node.lineno, block, node))
+        self.decorators(node, scope, block)
+        inner = Block(block, "function", node)
+        child = Scope("function", node, scope, inner)
+        self.model.functions[node] = child
+        arguments = node.args
+        for arg in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
+            child.bindings[arg.arg] = [Binding("param", node.lineno, inner, arg)]
+        for extra in (arguments.vararg, arguments.kwarg):
+            if extra:
+                child.bindings[extra.arg] = [Binding("opaque", node.lineno, inner)]
+        self.body(node.body, child, inner)
+
+    on_AsyncFunctionDef = on_FunctionDef
+
+    def on_ClassDef(self, node: ast.ClassDef, scope: Scope, block: Block) -> None:
+        self.bind(scope, node.name, Binding("class", node.lineno, block, node))
+        self.decorators(node, scope, block)
+        inner = Block(block, "class", node)
+        child = Scope("class", node, scope, inner)
+        self.model.classes[node] = child
+        self.body(node.body, child, inner)
+
+    def decorators(self, node: FunctionNode | ast.ClassDef, scope: Scope, block: Block) -> None:
+        for decorator in node.decorator_list:
+            for call in calls_on(decorator, self.call_lines):
+                self.model.calls.append(Site(call, node, scope, block, decorated=node))
+
+    def on_Return(self, node: ast.Return, scope: Scope, block: Block) -> None:
+        self.model.returns.setdefault(scope.node, []).append((node, block))
+        self.expressions(node, scope, block)
+
+    # --- assignments -------------------------------------------------------------------------------------------
+
+    def on_Assign(self, node: ast.Assign, scope: Scope, block: Block) -> None:
+        for target in node.targets:
+            self.site(target, node.value, node, scope, block)
+            self.bind_target(target, "value", node.value, scope, block)
+        if isinstance(node.value, ast.Dict | ast.List | ast.Tuple | ast.Set):
+            self.model.literals.append(Site(node, node, scope, block, None, node.value))
+        self.expressions(node, scope, block)
+
+    def on_AnnAssign(self, node: ast.AnnAssign, scope: Scope, block: Block) -> None:
+        if node.value is not None:
+            self.site(node.target, node.value, node, scope, block)
+            if isinstance(node.value, ast.Dict | ast.List | ast.Tuple | ast.Set):
+                self.model.literals.append(Site(node, node, scope, block, None, node.value))
+        if name := path_text(node.target):
+            if node.value is not None:
+                self.bind(scope, name, Binding("value", node.lineno, block, node.value))
+            self.bind(scope, name, Binding("annotation", node.lineno, block, node.annotation))
+        self.expressions(node, scope, block)
+
+    def on_Delete(self, node: ast.Delete, scope: Scope, block: Block) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Attribute):
+                self.model.sites.append(Site(node, node, scope, block, target, None))
+
+    def site(self, target: ast.expr, value: ast.expr, node: ast.stmt, scope: Scope, block: Block) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            pairs = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
+            for index, element in enumerate(target.elts):
+                part = value.elts[index] if pairs else value  # type: ignore[attr-defined]
+                self.site(element, part, node, scope, block)
+        elif isinstance(target, ast.Attribute | ast.Subscript):
+            self.model.sites.append(Site(node, node, scope, block, target, value))
+
+    # --- blocks ------------------------------------------------------------------------------------------------
+
+    def on_If(self, node: ast.If, scope: Scope, block: Block) -> None:
+        self.expressions(node.test, scope, block, node)
+        body = Block(block, "if", node)
+        for subject, cls in isinstance_checks(node.test, True):
+            self.bind(scope, subject, Binding("narrow", node.lineno, body, cls))
+        self.body(node.body, scope, body)
+        orelse = Block(block, "else", node)
+        rejected = list(isinstance_checks(node.test, False))
+        for subject, cls in rejected:
+            self.bind(scope, subject, Binding("narrow", node.lineno, orelse, cls))
+        self.body(node.orelse, scope, orelse)
+        if rejected and node.body and isinstance(node.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break):
+            for subject, cls in rejected:  # `if not isinstance(x, C): return`: from here on x is a C
+                self.bind(scope, subject, Binding("narrow", node.end_lineno or node.lineno, block, cls))
+
+    def on_Assert(self, node: ast.Assert, scope: Scope, block: Block) -> None:
+        for subject, cls in isinstance_checks(node.test, True):
+            self.bind(scope, subject, Binding("narrow", node.lineno, block, cls))
+
+    def on_For(self, node: ast.For | ast.AsyncFor, scope: Scope, block: Block) -> None:
+        self.expressions(node.iter, scope, block, node)
+        body = Block(block, "for", node)
+        self.bind_target(node.target, "item", node.iter, scope, body)
+        self.body(node.body, scope, body)
+        self.body(node.orelse, scope, Block(block, "else", node))
+
+    on_AsyncFor = on_For
+
+    def on_While(self, node: ast.While, scope: Scope, block: Block) -> None:
+        self.expressions(node.test, scope, block, node)
+        self.body(node.body, scope, Block(block, "while", node))
+        self.body(node.orelse, scope, Block(block, "else", node))
+
+    def on_With(self, node: ast.With | ast.AsyncWith, scope: Scope, block: Block) -> None:
+        body = Block(block, "with", node)
+        for item in node.items:
+            self.expressions(item.context_expr, scope, block, node)
+            if item.optional_vars is not None:
+                self.bind_target(item.optional_vars, "value", item.context_expr, scope, body)
+        self.body(node.body, scope, body)
+
+    on_AsyncWith = on_With
+
+    def on_Try(self, node: ast.Try, scope: Scope, block: Block) -> None:
+        self.body(node.body, scope, Block(block, "try", node))
+        for handler in node.handlers:
+            self.body(handler.body, scope, Block(block, "except", node))
+        self.body(node.orelse, scope, Block(block, "else", node))
+        self.body(node.finalbody, scope, Block(block, "finally", node))
+
+    on_TryStar = on_Try
+
+    def on_Match(self, node: ast.Match, scope: Scope, block: Block) -> None:
+        self.expressions(node.subject, scope, block, node)
+        for case in node.cases:
+            self.body(case.body, scope, Block(block, "case", node))
+
+    # --- calls -------------------------------------------------------------------------------------------------
+
+    def expressions(self, node: ast.AST, scope: Scope, block: Block, statement: ast.stmt | None = None) -> None:
+        for call in calls_on(node, self.call_lines):
+            owner = statement or node
+            assert isinstance(owner, ast.stmt)
+            self.model.calls.append(Site(call, owner, scope, block))
+
+
+def isinstance_checks(test: ast.expr, positive: bool) -> Iterator[tuple[str, ast.expr]]:
+    """(`x`, class) pairs that hold when `test` is true (or, not `positive`, when it is false)."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from isinstance_checks(test.operand, not positive)
+    elif isinstance(test, ast.BoolOp):
+        if isinstance(test.op, ast.And) is positive:
+            for value in test.values:
+                yield from isinstance_checks(value, positive)
+    elif positive and isinstance(test, ast.Call) and len(test.args) == 2 and path_text(test.func) == "isinstance":
+        subject = path_text(test.args[0])
+        if subject:
+            yield subject, test.args[1]

@@ -1,0 +1,52 @@
+"""Bytes to syntax trees: encodings, limits, and errors in words a user can act on."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+import warnings
+
+# Parsing takes about 40 times a file's size in memory; what people write by hand is far below this.
+MAX_BYTES = 4 * 1024 * 1024
+
+
+class Unreadable(Exception):
+    """A file that cannot be analysed; the message says why."""
+
+
+def decode(data: bytes) -> str:
+    """The text of a Python file, by its byte order mark, its encoding cookie, or UTF-8."""
+    if b"\0" in data:
+        raise Unreadable("contains NUL bytes: not a Python source file")
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        return data.decode(encoding)
+    except SyntaxError as error:
+        raise Unreadable(f"unknown encoding: {error.msg}") from None
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"not valid {error.encoding} at byte {error.start}: declare the encoding or convert to UTF-8") from None
+
+
+def parse(data: bytes) -> ast.Module:
+    """The syntax tree of a Python file."""
+    if len(data) > MAX_BYTES:
+        size = len(data) / 1024 / 1024
+        raise Unreadable(f"{size:.0f} MB is over the limit of {MAX_BYTES >> 20} MB: exclude it if it is generated")
+    text = decode(data)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except SyntaxError as error:
+        hint = " (Python 2 code?)" if _looks_like_python_2(data) else ""
+        raise Unreadable(f"syntax error on line {error.lineno}: {error.msg}{hint}") from None
+    except (RecursionError, MemoryError):
+        raise Unreadable("nested too deeply to be parsed") from None
+    except ValueError as error:
+        raise Unreadable(f"cannot be parsed: {error}") from None
+
+
+def _looks_like_python_2(data: bytes) -> bool:
+    return re.search(rb"^\s*(print\s+[^(=\s]|exec\s+[^(=\s]|except \w+, ?\w+:|raise \w+, )", data, re.MULTILINE) is not None
