@@ -1,0 +1,104 @@
+"""What a migration consists of: edits of bytes, remarks for people, and the plan that holds both.
+
+`mcore_unpatch.codemods.planner` makes a `Plan`; `mcore_unpatch.migrate` verifies, shows and writes it.
+
+    plan(project: Project, findings: Sequence[Finding], options: Options) -> Plan
+
+- A plan is a pure function of the bytes of the project and of the options: run again over its own result, it has no
+  edit that applies. It writes nothing, and importing it is cheap: libcst is imported once a file is to be rewritten.
+- The edits of one file never overlap, whatever their applicability; those that apply make sense without the others.
+- Nothing outside an edit changes, so line endings, a byte order mark or an encoding cookie survive unless edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.megatron.versions import NEWEST, Version
+
+# `safe` is applied, `unsafe` only when asked for, `display` never: it is shown to be judged or done by hand.
+Applicability = Literal["safe", "unsafe", "display"]
+
+# `left`: not migrated, and why. `by-hand`: steps a person has to take. `guard`: code that is no longer needed.
+# `numerics`: results may change here. `differs`: a function that differs from upstream, with the difference as detail.
+RemarkKind = Literal["left", "by-hand", "guard", "numerics", "differs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a migration may do."""
+
+    unsafe_fixes: bool = False
+    annotate: bool = False
+    select: tuple[str, ...] = ()  # rules or prefixes of rules; nothing selected means all
+    ignore: tuple[str, ...] = ()
+    target: Version = NEWEST
+
+    def applies(self, edit: Edit) -> bool:
+        """Whether an edit is to be written."""
+        return edit.applicability == "safe" or (edit.applicability == "unsafe" and self.unsafe_fixes)
+
+    def wants(self, rule: str) -> bool:
+        """Whether a rule takes part: the longest prefix that names it decides, and at a tie `ignore` wins."""
+        selected = max((len(prefix) for prefix in self.select if rule.startswith(prefix)), default=-1)
+        ignored = max((len(prefix) for prefix in self.ignore if rule.startswith(prefix)), default=-1)
+        return (ignored < 0 and not self.select) or selected > ignored
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Bytes [start, end) of a file's original content, and what stands there instead."""
+
+    path: str  # posix, relative to the root of the project
+    rule: str
+    applicability: Applicability
+    start: int
+    end: int
+    replacement: bytes
+    title: str  # one line for people
+    notes: tuple[str, ...] = ()  # e.g. what is not numerically neutral here
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something a person should know about one place."""
+
+    path: str
+    line: int
+    rule: str
+    kind: RemarkKind
+    text: str
+    detail: str = ""  # e.g. a unified diff that a reviewer can judge
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a migration would do, and what it leaves to people."""
+
+    edits: tuple[Edit, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    errors: tuple[FileError, ...] = ()  # files that should have been looked into and could not be
+    removes: tuple[Finding, ...] = ()  # the findings that are gone once the edits that apply are written
+    requirement: str | None = None  # what the new code needs, "megatron-core>=0.18"
+    dependency: str | None = None  # the line to add to the project's own dependencies, "mcore-unpatch[compat]"
+
+
+def splice(data: bytes, edits: Iterable[Edit]) -> bytes:
+    """The content with the edits made; insertions at one place stay in the order given."""
+    pieces: list[bytes] = []
+    position = 0
+    for edit in in_order(edits):
+        if not position <= edit.start <= edit.end <= len(data):
+            where = f"bytes {edit.start}-{edit.end} of {len(data)}"
+            raise ValueError(f"{edit.path}: the edit of {edit.rule} at {where} overlaps another or is outside the file")
+        pieces += (data[position : edit.start], edit.replacement)
+        position = edit.end
+    return b"".join((*pieces, data[position:]))
+
+
+def in_order(edits: Iterable[Edit]) -> Sequence[Edit]:
+    """Edits of one file by position."""
+    return sorted(edits, key=lambda edit: (edit.start, edit.end))
