@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.errors import MissingContextError, UnsupportedHeadError
@@ -10,6 +11,7 @@ from mcore_unpatch.compat.hook.groups import ProcessGroups, check_tp_group, reso
 from mcore_unpatch.compat.ops.linear_logprob import VocabOutput, vocab_pass
 from mcore_unpatch.compat.packing.labels import next_token_labels
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,7 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
     context = HookContext.of(call.context)
     groups = context.groups or resolve_groups()
     check_tp_group(groups.tp, call.output_layer, call.config)
+    _wake(call)
     hidden, gathered = gather_hidden(call, groups)
     shape = (hidden.shape[1], hidden.shape[0])
     labels = _labels(call, context, options, groups) if wants.logprobs else None
@@ -80,7 +83,7 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
         backend=options.backend,
         tile_bytes=options.tile_bytes,
     )
-    return VocabOutput(**{name: _batch_first(value) for name, value in vars(out).items()})
+    return VocabOutput(**{name: _batch_first(value) for name, value in vars(out).items()})  # type: ignore[arg-type]
 
 
 def selection_mask(call: HookCall) -> Tensor:
@@ -137,11 +140,23 @@ def _labels(call: HookCall, context: HookContext, options: HeadOptions, groups: 
     )
 
 
+def _wake(call: HookCall) -> None:
+    """Let the layer's own pre-hooks run: with them Megatron waits for weights that are still being gathered.
+
+    They run when the layer is called, and nobody calls it here; one row is enough.
+    """
+    if call.output_layer._forward_pre_hooks:
+        with torch.no_grad():
+            call.output_layer(call.hidden_states[:1], weight=call.output_weight)
+
+
 def _check_head(output_layer: Any, weight: Tensor | None) -> None:
     kind = f"{type(output_layer).__module__}.{type(output_layer).__qualname__}"
     reason = None
     if "forward" in vars(output_layer):
         reason = "its forward was replaced on the instance"
+    elif isinstance(weight, DTensor):
+        reason = "its weight is sharded between calls (FSDP); leave the output layer out of the sharding"
     elif weight is None or weight.dim() != 2:
         reason = f"it has no 2-D weight ({None if weight is None else list(weight.shape)})"
     elif getattr(output_layer, "bias", None) is not None:

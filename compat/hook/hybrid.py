@@ -20,8 +20,10 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
-_PASSED_ON = ("labels", "loss_mask", "input_ids", "position_ids", "attention_mask", "decoder_input")
-_PASSED_ON += ("inference_context", "packed_seq_params", "runtime_gather_output")
+_PASSED_ON = (
+    *("labels", "loss_mask", "input_ids", "position_ids", "attention_mask", "decoder_input"),
+    *("inference_context", "packed_seq_params", "runtime_gather_output"),
+)
 
 
 @dataclass

@@ -171,9 +171,12 @@ class Compose:
             shared = head_pass(call, self.readers[0], wants)
         for processor in self.processors:
             if isinstance(processor, HeadProcessor):
-                results |= processor.results(call, shared)
+                new = processor.results(call, shared)
             else:
-                results[type(processor).__name__.lower()] = processor(**keywords)
+                new = {type(processor).__name__.lower(): processor(**keywords)}
+            for name, value in new.items():
+                if results.setdefault(name, value) is not value:
+                    raise ValueError(f"two of the composed processors give {name!r}, and not the same")
         return Outputs(**results)
 
     def __eq__(self, other: object) -> bool:

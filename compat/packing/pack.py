@@ -57,7 +57,7 @@ class Packer:
             return torch.nested.nested_tensor_from_jagged(real, self.offsets)
         assert self.shape is not None
         flat = real.new_full((self.shape[0] * self.shape[1], *real.shape[1:]), fill)
-        return flat.index_put((self.places,), real).unflatten(0, self.shape)
+        return flat.index_put((self.places,), real).view(*self.shape, *real.shape[1:])
 
     def packed_seq_params(self, device: torch.device) -> Any:
         """Megatron's description of the packed row."""
@@ -99,7 +99,7 @@ def pack_nested(
     """A packer for batches that are nested like `batch` (`[b, ragged, ...]`, layout `torch.jagged`)."""
     if not batch.is_nested or batch.layout != torch.jagged:
         raise ValueError("batch must be a nested tensor with layout=torch.jagged")
-    offsets = batch.offsets()
+    offsets: Tensor = batch.offsets()  # type: ignore[attr-defined]
     known = [int(n) for n in offsets.diff().tolist()] if lengths is None else lengths
     layout = plan_packing(known, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
     return Packer(layout, offsets=offsets)

@@ -73,7 +73,7 @@ class CpuAttention(torch.nn.Module):
         everyone = torch.cat([_sequences_and_places(lengths, ranks, rank) for rank in range(ranks)], dim=1)
         visible = (mine[0, :, None] == everyone[0]) & (mine[1, :, None] >= everyone[1])
         if ranks > 1:
-            key, value = _AllGather.apply(key, group), _AllGather.apply(value, group)
+            key, value = (_AllGather.apply(x, group) for x in (key, value))  # type: ignore[no-untyped-call]
         repeat = query.shape[2] // key.shape[2]
         q, k, v = (
             x.permute(1, 2, 0, 3) for x in (query, key.repeat_interleave(repeat, 2), value.repeat_interleave(repeat, 2))

@@ -49,7 +49,7 @@ def through_the_hook(model: Any, inputs: dict[str, Any], **options: Any) -> Resu
     model.zero_grad()
     out = call_with_processor(model, LogProbsAndEntropy(temperature=TEMPERATURE, **options), **inputs)
     loss = weighted(out.log_probs, out.entropy)
-    loss.backward()
+    torch.autograd.backward(loss)
     return Result(out.log_probs.detach(), out.entropy.detach(), loss.detach(), gradients_of(model))
 
 

@@ -35,6 +35,7 @@ class Case:
     dtype: torch.dtype = torch.float32
     head_dtype: torch.dtype | None = None
     query_groups: int = 4
+    bias: bool = False
     recompute: bool = False
     hybrid: bool = False
     packed: bool = False
@@ -77,7 +78,7 @@ def build_config(case: Case) -> TransformerConfig:
         hidden_size=case.hidden,
         num_attention_heads=4,
         num_query_groups=case.query_groups,
-        add_bias_linear=False,
+        add_bias_linear=case.bias,
         params_dtype=case.dtype,
         pipeline_dtype=case.dtype,
         tensor_model_parallel_size=case.tp,

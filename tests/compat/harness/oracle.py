@@ -61,7 +61,7 @@ def default_path(model: Any, inputs: dict[str, Any], labels: Tensor, temperature
     loss = loss_of(log_probs, entropy)
     (gradient,) = torch.autograd.grad(loss, whole)
     shard = gradient.chunk(group.size(), -1)[group.rank()].transpose(0, 1)
-    logits.backward(shard.to(logits.dtype))
+    torch.autograd.backward(logits, shard.to(logits.dtype))
     return Result(log_probs.detach(), entropy.detach(), loss.detach(), gradients_of(model))
 
 

@@ -17,6 +17,7 @@ from mcore_unpatch.compat import (
     attach_selector,
 )
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.inference.utils import InferenceMode
 from megatron.core.transformer.module import Float16Module
 
 
@@ -114,9 +115,12 @@ def _legacy() -> None:
     handle.remove()
     seen: list[Any] = []
 
+    def ours(**keywords: Any) -> str:
+        seen.append(keywords["context"])
+        return "ours"
+
     def select(keywords: dict[str, Any]) -> Any:
-        wanted = keywords.pop("return_log_probs", False)
-        return (lambda **call: seen.append(call["context"]) or "ours", {"topic": 1}) if wanted else None
+        return (ours, {"topic": 1}) if keywords.pop("return_log_probs", False) else None
 
     with attach_selector(model, select):
         assert model(**inputs, return_log_probs=True) == "ours"
@@ -128,6 +132,18 @@ def _legacy() -> None:
 
 def test_legacy_keywords_become_context_and_a_selector_leaves_other_calls_alone(release: str) -> None:
     run_on_ranks(release, 1, _legacy)
+
+
+def _inference() -> None:
+    model, inputs = _plain()
+    inputs |= {"labels": None, "runtime_gather_output": True}
+    expected = model(**inputs)
+    with attach(model, Entropy()), InferenceMode.active():
+        assert torch.equal(model(**inputs), expected)
+
+
+def test_calls_for_inference_keep_their_own_path(release: str) -> None:
+    run_on_ranks(release, 1, _inference)
 
 
 def _failure(case: Case) -> None:

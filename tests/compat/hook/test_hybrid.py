@@ -6,7 +6,7 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
-from mcore_unpatch.compat import HookError, LogProbs, call_with_processor, provide_hook
+from mcore_unpatch.compat import HookError, LogProbs, attach, call_with_processor, provide_hook
 from mcore_unpatch.compat.hook.call import KEYWORDS
 from megatron.core.inference.utils import InferenceMode
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
@@ -52,12 +52,16 @@ def _same_call() -> None:
     mine = _logged()
     assert logged.keys() == mine.keys()
     assert all(torch.equal(mine[name], value) for name, value in logged.items())
-    assert rows == [16, 16, 1]  # two MTP layers in full, and one row where the whole main product would have been
+    # Two MTP layers in full; of the main product one row, and one more that lets the layer's own hooks run.
+    assert rows == [16, 16, 1, 1]
     assert list(model.state_dict()) == names
     assert torch.equal(model(**inputs), loss)  # a call without the keywords is as it was
     positional = [inputs[name] for name in ("input_ids", "position_ids", "attention_mask")]
     out = model(*positional, None, inputs["labels"], output_processor=LogProbs())
     assert torch.allclose(out, -loss, atol=1e-6)
+    with attach(model, LogProbs()):
+        assert torch.allclose(model(**inputs), -loss, atol=1e-6)
+    assert torch.allclose(model(**inputs, output_processor=LogProbs()), -loss, atol=1e-6)
     handle.remove()
     for module in (model, model.decoder, model.mtp, model.output_layer):
         assert not module._forward_hooks

@@ -32,7 +32,9 @@ class Closed(torch.nn.Module):
 class Swallowing(Closed):
     """A wrapper that takes anything and passes on what it likes."""
 
-    def forward(self, input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any, **kwargs: Any) -> Any:
+    def forward(  # type: ignore[override]
+        self, input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any, **kwargs: Any
+    ) -> Any:
         return self.module(input_ids, position_ids, attention_mask, labels=labels)
 
 

@@ -17,11 +17,13 @@ from mcore_unpatch.compat import (
     LogProbsAndEntropy,
     MissingContextError,
     Outputs,
+    Processor,
     SelectedTokenCrossEntropy,
     TokenLoss,
     TopKLogits,
     UnsupportedHeadError,
     call_with_processor,
+    vocab_pass,
 )
 from mcore_unpatch.compat.hook import head
 from megatron.core import parallel_state
@@ -90,17 +92,20 @@ def test_every_processor_gives_what_the_logits_say(release: str, case: Case) -> 
 
 def _composed() -> None:
     model, inputs, _ = _model(Case())
-    parts = [LogProbs(), Entropy(), TokenLoss(), TopKLogits(k=3), TopKLogits(k=2), Logits()]
+    parts: list[Processor] = [LogProbs(), Entropy(), TokenLoss(), TopKLogits(k=3), Logits(), LogProbsAndEntropy()]
     alone = [call_with_processor(model, part, **inputs) for part in parts]
-    with mock.patch.object(head, "vocab_pass", wraps=head.vocab_pass) as spy:
+    with mock.patch.object(head, "vocab_pass", wraps=vocab_pass) as spy:
         out = call_with_processor(model, Compose(*parts), **inputs)
     assert spy.call_count == 1
     assert isinstance(out, Outputs)
     assert set(out) == {"log_probs", "entropy", "loss", "topk_logits", "topk_ids", "logsumexp", "logits"}
     for mine, part in zip([out.log_probs, out.entropy, out.loss], alone, strict=False):
         assert torch.equal(mine, part)
-    assert torch.equal(out.logits, alone[-1])
-    assert torch.equal(out.topk_ids, alone[4].topk_ids)
+    assert torch.equal(out.logits, alone[4])
+    assert torch.equal(out.topk_ids, alone[3].topk_ids)
+    assert torch.equal(out.topk_logits, alone[3].topk_logits)
+    with pytest.raises(ValueError, match="two of the composed processors give 'topk_logits', and not the same"):
+        call_with_processor(model, Compose(TopKLogits(k=3), TopKLogits(k=2)), **inputs)
 
 
 def test_several_processors_share_one_pass_over_the_vocabulary(release: str) -> None:
@@ -127,6 +132,26 @@ def _next_tokens() -> None:
 
 def test_next_token_labels_come_from_the_input_ids(release: str) -> None:
     run_on_ranks(release, 1, _next_tokens)
+
+
+def _fill(weight: Tensor, values: Tensor) -> None:
+    weight.data.copy_(values)
+
+
+def _late_weights() -> None:
+    """What `overlap_param_gather` does: the weight is whole only once the layer's pre-hook has run."""
+    model, inputs, _ = _model(Case())
+    expected = call_with_processor(model, LogProbs(), **inputs)
+    weight = model.output_layer.weight
+    arrived = weight.detach().clone()
+    with torch.no_grad():
+        weight.zero_()
+    model.output_layer.register_forward_pre_hook(lambda layer, args: _fill(weight, arrived))
+    assert torch.equal(call_with_processor(model, LogProbs(), **inputs), expected)
+
+
+def test_weights_that_arrive_in_the_layers_pre_hook_are_waited_for() -> None:
+    run_on_ranks("0.19.2", 1, _late_weights)
 
 
 def _errors() -> dict[str, str]:

@@ -38,6 +38,8 @@ def _agrees(case: Case, fused: bool) -> None:
     # the hook reads the flag and never calls the layer.
     model.output_layer.gradient_accumulation_fusion = fused
     ours = _main_gradients(ddp, case, TokenLoss())
+    head = model.shared_embedding_or_output_weight() if case.tied else model.output_layer.weight
+    assert head.grad_added_to_main_grad == fused
     slack = 1e-5 if case.dtype == torch.float32 else 2e-2
     for name, gradient in expected.items():
         assert (ours[name] - gradient).norm() <= slack * gradient.norm(), name

@@ -10,6 +10,7 @@ CASES = [
     Case(),
     Case(tied=True),
     Case(query_groups=2),
+    Case(bias=True, tp=2),
     Case(mup=True, mtp=1),
     Case(recompute=True),
     Case(mtp=1, tied=True),

@@ -47,10 +47,12 @@ def _agrees(case: Case) -> None:
     groups = resolve_groups(model)
 
     def from_default(output: Tensor, mask: Tensor) -> Tensor:
-        return (output * mask).sum() / mask.sum()
+        loss: Tensor = (output * mask).sum() / mask.sum()
+        return loss
 
     def from_hook(output: Any, mask: Tensor) -> Tensor:
-        return from_default(-output.log_probs, mask) + 0 * output.entropy.sum()
+        loss: Tensor = from_default(-output.log_probs, mask) + 0 * output.entropy.sum()
+        return loss
 
     theirs = _run_schedule(case, model, from_default)
     expected = gradients_of(model)

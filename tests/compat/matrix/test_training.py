@@ -43,7 +43,7 @@ def _cross_entropy(case: Case) -> None:
         inputs = _inputs(case, 0)
         mask = inputs["loss_mask"]
         loss: Tensor = (model(**inputs) * mask).sum() / mask.sum()
-        loss.backward()
+        torch.autograd.backward(loss)
         return loss.detach()
 
     def in_the_hook(model: Any, step: int) -> Tensor:
@@ -74,12 +74,13 @@ def _policy(case: Case) -> None:
         surrogate = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
         gap = reference - log_probs
         objective = surrogate - 0.05 * (gap.exp() - gap - 1) + 0.01 * entropy
-        return -(objective * mask).sum() / mask.sum()
+        loss: Tensor = -(objective * mask).sum() / mask.sum()
+        return loss
 
     def in_the_hook(model: Any, step: int) -> Tensor:
         out = call_with_processor(model, LogProbsAndEntropy(use_loss_mask=True), **inputs)
         loss = loss_of(out.log_probs, out.entropy)
-        loss.backward()
+        torch.autograd.backward(loss)
         return loss.detach()
 
     def default(model: Any, step: int) -> Tensor:

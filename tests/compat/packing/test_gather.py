@@ -28,9 +28,9 @@ def _gradient_of_a_loss_on(every_rank_the_same: bool, gradient: Gradient) -> flo
     assert torch.equal(gathered, whole)
     weight = torch.arange(16.0).view(2, 8)
     mine = weight if every_rank_the_same else weight * (group.rank() + 1)
-    (mine * gathered.square()).sum().backward()
+    torch.autograd.backward((mine * gathered.square()).sum())
     everyone = 1 if every_rank_the_same else sum(range(1, group.size() + 1))
-    (everyone * weight * whole.square()).sum().backward()
+    torch.autograd.backward((everyone * weight * whole.square()).sum())
     assert share.grad is not None
     assert whole.grad is not None
     return float((share.grad - zigzag_split(whole.grad, group.size(), group.rank())).abs().max())
@@ -57,7 +57,7 @@ def _per_sequence() -> None:
     torch.testing.assert_close(sums, (values * real).sum(1))
     means = mean_per_sequence(row, packer.layout, mask=mask, cp_group=group)
     torch.testing.assert_close(means, (values * real * keep).sum(1) / (real & keep).sum(1).clamp(min=1))
-    (sums * torch.arange(4)).sum().backward()
+    torch.autograd.backward((sums * torch.arange(4)).sum())
     weights = torch.arange(4.0)[:, None].expand(4, 9) * real
     torch.testing.assert_close(row.grad, packer.pack(weights))
 
