@@ -2,7 +2,7 @@
 
 `mcore_unpatch.codemods.planner` makes a `Plan`; `mcore_unpatch.migrate` verifies, shows and writes it.
 
-    plan(project: Project, findings: Sequence[Finding], options: Options) -> Plan
+    plan(project: Repository, findings: Sequence[Finding], options: Options) -> Plan
 
 - A plan is a pure function of the bytes of the project and of the options: run again over its own result, it has no
   edit that applies. It writes nothing, and importing it is cheap: libcst is imported once a file is to be rewritten.
@@ -12,12 +12,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import NEWEST, Version
+from mcore_unpatch.rules import Selection
+from mcore_unpatch.scanner.project import Project, Reader
 
 # `safe` is applied, `unsafe` only when asked for, `display` never: it is shown to be judged or done by hand.
 Applicability = Literal["safe", "unsafe", "display"]
@@ -27,14 +29,29 @@ Applicability = Literal["safe", "unsafe", "display"]
 RemarkKind = Literal["left", "by-hand", "guard", "numerics", "differs"]
 
 
+class Repository(Project):
+    """A project that can list its files: `paths` (posix, relative) may be edited, others exist and can be imported."""
+
+    def __init__(self, paths: Sequence[str], exists: Callable[[str], bool], read: Reader) -> None:
+        super().__init__(exists, read)
+        self.paths = tuple(paths)
+
+    def with_contents(self, contents: Mapping[str, bytes]) -> Repository:
+        """The same repository with other bytes in some files."""
+
+        def read(path: str) -> bytes:
+            return contents[path] if path in contents else self.data(path)
+
+        return Repository(self.paths, self.exists, read)
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a migration may do."""
 
     unsafe_fixes: bool = False
     annotate: bool = False
-    select: tuple[str, ...] = ()  # rules or prefixes of rules; nothing selected means all
-    ignore: tuple[str, ...] = ()
+    selection: Selection = field(default_factory=Selection)
     target: Version = NEWEST
 
     def applies(self, edit: Edit) -> bool:
@@ -42,10 +59,8 @@ class Options:
         return edit.applicability == "safe" or (edit.applicability == "unsafe" and self.unsafe_fixes)
 
     def wants(self, rule: str) -> bool:
-        """Whether a rule takes part: the longest prefix that names it decides, and at a tie `ignore` wins."""
-        selected = max((len(prefix) for prefix in self.select if rule.startswith(prefix)), default=-1)
-        ignored = max((len(prefix) for prefix in self.ignore if rule.startswith(prefix)), default=-1)
-        return (ignored < 0 and not self.select) or selected > ignored
+        """Whether a rule takes part."""
+        return rule in self.selection
 
 
 @dataclass(frozen=True, slots=True)
