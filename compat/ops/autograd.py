@@ -78,7 +78,7 @@ class VocabPass(torch.autograd.Function):
             entropy=entropy_grad,
             level=entropy,
             topk=topk_grad,
-            topk_columns=_columns_of(topk_ids, options.shard, weight) if topk_grad is not None else None,
+            topk_columns=topk_ids - options.shard.start if topk_grad is not None else None,
         )
         fused = options.main_grad_of
         with torch.autocast(hidden.device.type, enabled=False):
@@ -88,12 +88,6 @@ class VocabPass(torch.autograd.Function):
                 reduce_sum(part, options.shard.group)
         weight_grad = None if sink is None else sink.buffer if fused is None else announce_main_grad(fused)
         return _spread_rows(part, hidden, options.rows), weight_grad, None
-
-
-def _columns_of(ids: Tensor, shard: VocabShard, weight: Tensor) -> Tensor:
-    """Columns of this shard for token ids, -1 for ids of other shards."""
-    columns = ids - shard.start
-    return columns.where((columns >= 0) & (columns < weight.shape[0]), -1)
 
 
 def _spread_rows(part: Tensor | None, hidden: Tensor, rows: Tensor | None) -> Tensor | None:

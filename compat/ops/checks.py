@@ -99,7 +99,8 @@ def check_options(
         raise _wrong(TypeError, "ignore_index", "an integer or None", type(ignore_index).__name__)
     if tp_group is not None and (not isinstance(tp_group, ProcessGroup) or tp_group.rank() < 0):
         raise _wrong(TypeError, "tp_group", "a process group this rank belongs to, or None", tp_group)
-    if fuse_main_grad and not has_main_grad(weight):
+    will_have_grad = torch.is_grad_enabled() and weight.requires_grad
+    if fuse_main_grad and will_have_grad and not has_main_grad(weight):
         raise _wrong(
             ValueError, "fuse_main_grad", "a weight with main_grad (a parameter under Megatron's DDP or FSDP)", "none"
         )

@@ -11,7 +11,7 @@ from torch import Tensor
 class LabelRows:
     """The labels of the computed rows, sorted into tokens, ignored ones and those outside the vocabulary."""
 
-    targets: Tensor  # [rows] column of this shard, -1 where the label is elsewhere or no token
+    targets: Tensor  # [rows] the label's column, counted from this shard's first
     known: Tensor  # [rows] the label is a token
     stray: Tensor  # [rows] the label is neither a token nor ignored
 
@@ -23,13 +23,9 @@ class LabelRows:
         return torch.where(self.known, logprob, nothing)
 
 
-def sort_labels(
-    ids: Tensor, shard: VocabShard, shard_rows: int, vocab_size: int | None, ignore_index: int | None
-) -> LabelRows:
-    """Sort token ids `[rows]` against the vocabulary and this rank's shard of it."""
+def sort_labels(ids: Tensor, shard: VocabShard, vocab_size: int | None, ignore_index: int | None) -> LabelRows:
+    """Sort token ids `[rows]` against the vocabulary."""
     ids = ids.long()
     inside = (ids >= 0) & (ids < (shard.total if vocab_size is None else vocab_size))
     meant = torch.ones_like(inside) if ignore_index is None else ids != ignore_index
-    columns = ids - shard.start
-    here = inside & meant & (columns >= 0) & (columns < shard_rows)
-    return LabelRows(columns.where(here, -1), inside & meant, ~inside & meant)
+    return LabelRows(ids - shard.start, inside & meant, ~inside & meant)

@@ -148,7 +148,7 @@ def vocab_pass(
     rows = select_rows(shape, chosen, live_count, mask_count, sound)
     sorted_labels = None
     if labels is not None:
-        sorted_labels = sort_labels(rows.take(labels), shard, len(weight), vocab_size, ignore_index)
+        sorted_labels = sort_labels(rows.take(labels), shard, vocab_size, ignore_index)
     options = PassOptions(
         backend=choose_backend(backend, hidden.device),
         shard=shard,

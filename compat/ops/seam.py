@@ -26,7 +26,7 @@ class Problem:
     hidden: Tensor  # [tokens, h], cast to the weight's dtype before the product
     weight: Tensor  # [shard, h]
     rows: Tensor | None  # [rows] the tokens to compute, all when None
-    targets: Tensor | None  # [rows] the shard's column that holds the label, -1 where it holds none
+    targets: Tensor | None  # [rows] column of the label; outside `0 <= column < columns` it is not this shard's
     scale: float | Tensor  # a tensor is [rows, 1]
     columns: int | Tensor  # the first so many columns are vocabulary; a 0-dim tensor where only the device knows
     entropy: bool
@@ -46,7 +46,7 @@ class RowStats:
     peak: Tensor  # [rows] max z
     total: Tensor  # [rows] sum exp(z - peak)
     drift: Tensor | None  # [rows] sum exp(z - peak) * (z - peak), for the entropy
-    target: Tensor | None  # [rows] z of the target column, 0 where there is none
+    target: Tensor | None  # [rows] z of the target column, 0 where it is not this shard's
     topk_logits: Tensor | None  # [rows, k] descending, NO_LOGIT beyond the shard's columns
     topk_columns: Tensor | None  # [rows, k]
 
@@ -66,7 +66,7 @@ class RowGrads:
     entropy: Tensor | None  # [rows]
     level: Tensor | None  # [rows] the entropy itself
     topk: Tensor | None  # [rows, k]
-    topk_columns: Tensor | None  # [rows, k] columns of this shard, -1 for those of other shards
+    topk_columns: Tensor | None  # [rows, k] as `Problem.targets`: those outside are not this shard's
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 def has_main_grad(weight: Any) -> bool:
     """Whether a gradient can be accumulated into this weight's own buffer."""
-    return getattr(weight, "main_grad", None) is not None or hasattr(weight, "get_main_grad")
+    return getattr(weight, "main_grad", None) is not None or hasattr(weight, "__fsdp_param__")
 
 
 def fresh_grad(weight: Tensor) -> WeightGradBuffer:

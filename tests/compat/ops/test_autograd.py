@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from mcore_unpatch.compat import VocabOutput, linear_logprob, vocab_pass
+from mcore_unpatch.compat.ops.torch_backend import TorchBackend
 from ops.counters import ProductCounter
 from ops.oracle import Inputs, Results, assert_close, grad_of, make_inputs, materialised, results
 from torch import Tensor
@@ -57,6 +59,18 @@ def test_gradcheck_of_everything(masked: bool, tile_bytes: int | None, out_of_vo
         )
 
     assert torch.autograd.gradcheck(everything, leaves(inputs, torch.float64))
+
+
+def test_what_is_not_used_asks_the_backend_for_nothing() -> None:
+    inputs = make_inputs(4, 8, 40)
+    out = vocab_pass(*leaves(inputs), inputs.labels, entropy=True, topk=2)
+    assert out.logprobs is not None
+    with mock.patch.object(TorchBackend, "backward", return_value=None) as backward:
+        out.logprobs.sum().backward()
+    grads = backward.call_args.args[1]
+    assert grads.target is not None
+    assert grads.entropy is None
+    assert grads.topk is None
 
 
 @pytest.mark.parametrize("output", [0, 1])

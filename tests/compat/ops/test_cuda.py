@@ -90,6 +90,14 @@ def test_deterministic_algorithms() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
+def test_autocast_changes_nothing() -> None:
+    hidden, weight, labels = on_gpu()
+    outside, _ = linear_logprob(hidden, weight, labels)
+    with torch.autocast("cuda", dtype=torch.float16):
+        inside, _ = linear_logprob(hidden, weight, labels)
+    assert torch.equal(inside, outside)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_exactness(dtype: torch.dtype) -> None:
     inputs = make_inputs(300, 64, 5000, dtype)

@@ -93,6 +93,14 @@ def test_a_weight_without_main_grad_is_refused() -> None:
         backward(inputs, torch.nn.Parameter(inputs.weight))
 
 
+def test_where_no_gradient_is_due_no_main_grad_is_needed() -> None:
+    """Evaluation, or a frozen head: fusion may be on before any wrapper has made the buffers."""
+    inputs = make_inputs(6, 16, 70)
+    with torch.no_grad():
+        linear_logprob(inputs.hidden, torch.nn.Parameter(inputs.weight), inputs.labels, fuse_main_grad=True)
+    backward(inputs, inputs.weight)
+
+
 def test_a_frozen_weight_is_left_alone() -> None:
     inputs = make_inputs(6, 16, 70)
     weight = parameter(inputs, main_grad=torch.zeros(70, 16)).requires_grad_(False)

@@ -1,5 +1,7 @@
 """Log-probs, entropy and both gradients against float64, at odd shapes and in every dtype."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from mcore_unpatch.compat import linear_logprob
@@ -76,6 +78,24 @@ def test_large_and_peaked_logits() -> None:
     """Logits of some hundreds: no overflow, and a log-prob near 0 keeps its digits."""
     inputs = make_inputs(40, 16, 200)
     assert_as_exact_as_materialised(inputs, logit_scale=100.0, tile_bytes=20_000, tolerance=1e-6)
+
+
+def test_a_certain_token_keeps_its_digits() -> None:
+    """Logits of 200 and a log-prob of -5e-5: their float32 log-sum-exp alone would lose it."""
+    logprobs, _ = linear_logprob(torch.ones(1, 1), torch.tensor([[190.0], [200.0]]), torch.tensor([1]))
+    assert error(logprobs, -torch.tensor([-10.0], dtype=torch.float64).exp().log1p()) < 2e-3
+
+
+@pytest.mark.parametrize("dtype", LOW)
+def test_hidden_is_rounded_to_the_weights_dtype(dtype: torch.dtype) -> None:
+    """As ColumnParallelLinear rounds it: the same results to the last bit, and a gradient in hidden's own dtype."""
+    wide = make_inputs(20, 16, 70, dtype, torch.float32)
+    rounded = replace(wide, hidden=wide.hidden.to(dtype))
+    found, expected = results(linear_logprob, wide), results(linear_logprob, rounded)
+    assert torch.equal(found["logprobs"], expected["logprobs"])
+    assert torch.equal(found["weight.grad"], expected["weight.grad"])
+    assert torch.equal(found["hidden.grad"].to(dtype), expected["hidden.grad"])
+    assert found["hidden.grad"].dtype == torch.float32
 
 
 def test_strided_inputs() -> None:
