@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from mcore_unpatch.scanner import prefilter
 from mcore_unpatch.scanner.resolve import Resolver
@@ -14,12 +14,10 @@ Reader = Callable[[str], bytes]
 
 
 class Project:
-    """Python files by their posix path relative to the root; `read` gives the bytes of one."""
+    """Python files by their posix path relative to the project's root: whether there is one, and its bytes."""
 
-    def __init__(self, paths: Iterable[str], read: Reader, mocks: bool = False) -> None:
-        self.paths = frozenset(paths)
-        self.read = read
-        self.mocks = mocks
+    def __init__(self, exists: Callable[[str], bool], read: Reader) -> None:
+        self.exists, self.read = exists, read
         self._resolvers: dict[str, Resolver | None] = {}
         self._data: dict[str, bytes] = {}
         self._found: dict[tuple[str, str, int], str | None] = {}
@@ -76,7 +74,7 @@ class Project:
 
     def _file(self, stem: str) -> str | None:
         for path in (f"{stem}.py", f"{stem}/__init__.py" if stem else "__init__.py"):
-            if path in self.paths:
+            if self.exists(path):
                 return path
         return None
 

@@ -1,0 +1,5 @@
+"""`python -m mcore_unpatch`."""
+
+from mcore_unpatch.cli import main
+
+main()

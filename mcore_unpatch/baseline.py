@@ -1,0 +1,82 @@
+"""Known findings as counts per file and rule: moved lines do not matter, and a count that fell is reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.findings import Finding
+
+Counts = dict[str, dict[str, int]]
+
+
+def load(file: Path) -> Counts:
+    """Read a baseline; raises `UsageError` with what is wrong with it."""
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"no baseline at {file}; make one with --write-baseline") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is not a baseline: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    counts = data.get("counts") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or data.get("version") != 1 or not isinstance(counts, dict):
+        raise UsageError(f"{file} is not a baseline of version 1; make a new one with --write-baseline")
+    for path, rules in counts.items():
+        if not isinstance(rules, dict) or not all(isinstance(n, int) and n > 0 for n in rules.values()):
+            raise UsageError(f"{file}: the counts of {path} are not positive numbers per rule")
+    return counts
+
+
+def write(file: Path, findings: list[Finding], root: Path) -> None:
+    """Write the counts of these findings, sorted; the file is replaced at once or not at all."""
+    counts: Counts = {}
+    for finding in findings:
+        rules = counts.setdefault(_key(finding, root, file), {})
+        rules[finding.rule] = rules.get(finding.rule, 0) + 1
+    ordered = {path: dict(sorted(rules.items())) for path, rules in sorted(counts.items())}
+    text = json.dumps({"version": 1, "counts": ordered}, indent=2) + "\n"
+    try:
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(text)
+        Path(temporary).chmod(file.stat().st_mode & 0o777 if file.exists() else 0o644)
+        Path(temporary).replace(file)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def subtract(findings: list[Finding], counts: Counts, file: Path, root: Path, scanned: set[str]) -> tuple[list[Finding], list[str]]:
+    """(findings beyond the baseline, what the baseline allows that is no longer there).
+
+    Within one file and rule the last findings are the new ones. Files that were not scanned are not held against it.
+    """
+    left = {(path, rule): n for path, rules in counts.items() for rule, n in rules.items()}
+    new = []
+    for finding in findings:
+        key = (_key(finding, root, file), finding.rule)
+        if left.get(key, 0) > 0:
+            left[key] -= 1
+        else:
+            new.append(finding)
+    surplus: Counter[str] = Counter()
+    for (path, rule), n in left.items():
+        here = _relative(file.parent / path, root)
+        gone = not (file.parent / path).exists()
+        if n and (here in scanned or gone):
+            surplus[f"{path}: {rule}"] += n
+    return new, [f"{what} (allows {n} more than there are)" for what, n in sorted(surplus.items())]
+
+
+def _key(finding: Finding, root: Path, file: Path) -> str:
+    """Paths in a baseline are relative to the folder it stands in, wherever the scan began."""
+    return _relative(root / finding.path, file.parent)
+
+
+def _relative(path: Path, start: Path) -> str:
+    return Path(os.path.relpath(path, start)).as_posix()

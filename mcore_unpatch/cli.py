@@ -1,0 +1,44 @@
+"""The command `unpatch`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mcore_unpatch.commands import check, rules, scan
+
+app = typer.Typer(
+    name="unpatch",
+    help="Find every monkey-patch of Megatron Core in a repository, move it to the official output hook, keep new ones out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(scan.scan)
+app.command()(check.check)
+app.command("rules")(rules.rules)
+app.command()(rules.explain)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        print(f"unpatch {version('mcore-unpatch')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _app(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

@@ -1,0 +1,67 @@
+"""`unpatch check`: the gate for CI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mcore_unpatch import baseline as baselines
+from mcore_unpatch.commands import options as opt
+from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, guarded, note
+from mcore_unpatch.commands.output import Progress, write
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.scan import scan as run_scan
+
+DEFAULT_BASELINE = ".mcore-unpatch-baseline.json"
+
+Base = Annotated[str | None, typer.Option(help="Report only what is new against the merge base with this commit.")]
+Baseline = Annotated[Path | None, typer.Option(help="A file of known findings: counts per file and rule.")]
+WriteBaseline = Annotated[
+    bool, typer.Option("--write-baseline", help=f"Write the findings of now to the baseline. [default: {DEFAULT_BASELINE}]")
+]
+
+
+@guarded
+def check(
+    paths: opt.Paths = None,
+    base: Base = None,
+    baseline: Baseline = None,
+    write_baseline: WriteBaseline = False,
+    output_format: opt.Format = None,
+    statistics: opt.Statistics = False,
+    select: opt.Select = None,
+    ignore: opt.Ignore = None,
+    exclude: opt.Exclude = None,
+    target_mcore: opt.TargetMcore = None,
+    jobs: opt.Jobs = None,
+) -> int:
+    """Fail when the repository patches Megatron Core, or patches more of it than before.
+
+    Exit code: 0 clean, 1 findings, 2 a usage error, an unreadable configuration or a file that could not be analysed.
+    """
+    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline)
+    style = opt.output_format(output_format, config)
+    if write_baseline:
+        return _write_baseline(paths or [], opt.replace(options, base=None, baseline=None), options.baseline)
+    with Progress() as progress:
+        report = run_scan(paths or [], options, progress)
+    write(report, style, statistics)
+    if report.errors:
+        return EXIT_ERROR
+    return EXIT_FINDINGS if report.findings else EXIT_CLEAN
+
+
+def _write_baseline(paths: list[Path], options: opt.Options, file: Path | None) -> int:
+    with Progress() as progress:
+        report = run_scan(paths, options, progress)
+    if report.errors:
+        first = report.errors[0]
+        raise UsageError(
+            f"no baseline written: {len(report.errors)} files could not be analysed, {first.path}: {first.message}"
+        )
+    target = (file or Path(report.root) / DEFAULT_BASELINE).resolve()
+    baselines.write(target, report.findings, Path(report.root))
+    note(f"{len(report.findings)} findings written to {target}")
+    return EXIT_CLEAN

@@ -1,0 +1,97 @@
+"""Options that `scan` and `check` share, and how they combine with the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mcore_unpatch.config import Config, load
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.megatron.versions import parse_version
+from mcore_unpatch.rules import Selection
+from mcore_unpatch.scan import Options
+
+
+class OutputFormat(StrEnum):
+    """How a report is written."""
+
+    text = "text"
+    json = "json"
+    sarif = "sarif"
+    github = "github"
+
+
+Paths = Annotated[list[Path] | None, typer.Argument(help="Files and folders to scan. [default: .]", show_default=False)]
+Format = Annotated[
+    OutputFormat | None, typer.Option("--output-format", help="How to write the report. [default: text]", show_default=False)
+]
+Statistics = Annotated[bool, typer.Option("--statistics", help="Count the findings per rule.")]
+Select = Annotated[
+    list[str] | None,
+    typer.Option(help="Rules or families to report, such as MCU1 or MCU101,MCU2. Mocks (MCU9) are off unless selected."),
+]
+Ignore = Annotated[list[str] | None, typer.Option(help="Rules or families to leave out.")]
+Exclude = Annotated[list[str] | None, typer.Option(help="Glob patterns of files and folders to leave out.")]
+TargetMcore = Annotated[
+    str | None,
+    typer.Option(
+        help="The megatron-core release to judge for, such as 0.19. [default: what the repository pins, else the newest known]",
+        show_default=False,
+    ),
+]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes to use. [default: one per core]", show_default=False)]
+
+
+def combine(
+    paths: list[Path] | None,
+    select: list[str] | None,
+    ignore: list[str] | None,
+    exclude: list[str] | None,
+    target_mcore: str | None,
+    jobs: int | None,
+    base: str | None = None,
+    baseline: Path | None = None,
+) -> tuple[Config, Options]:
+    """The configuration found from the first path, and the options with the command line on top of it."""
+    config = load(_start(paths))
+    target = target_mcore or config.text("target-mcore")
+    try:
+        version = parse_version(target) if target else None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    known = config.text("baseline")
+    if baseline is None and known and config.folder:
+        baseline = config.folder / known
+    options = Options(
+        selection=Selection.parse(select or config.list("select"), ignore or config.list("ignore")),
+        exclude=tuple([*config.list("exclude"), *(exclude or [])]),
+        exclude_base=config.folder,
+        target=version,
+        jobs=jobs or config.values.get("jobs", 0),
+        base=base or config.text("base"),
+        baseline=baseline,
+    )
+    return config, options
+
+
+def output_format(given: OutputFormat | None, config: Config) -> OutputFormat:
+    """The format the user asked for; raises `UsageError` for one the configuration names wrongly."""
+    if given is not None:
+        return given
+    name = config.text("output-format")
+    if name is None:
+        return OutputFormat.text
+    try:
+        return OutputFormat(name)
+    except ValueError:
+        known = ", ".join(OutputFormat)
+        raise UsageError(f"unknown output-format {name!r} in [tool.mcore-unpatch]; known are {known}") from None
+
+
+def _start(paths: list[Path] | None) -> Path:
+    first = (paths or [Path()])[0]
+    return first.resolve() if first.exists() else Path.cwd()

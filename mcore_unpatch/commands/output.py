@@ -1,0 +1,76 @@
+"""Write a report in the format asked for; progress and notes go to stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from mcore_unpatch.commands.guard import complain, note
+from mcore_unpatch.commands.options import OutputFormat
+from mcore_unpatch.findings import Report
+
+
+def write(report: Report, style: OutputFormat, statistics: bool) -> None:
+    """The report on stdout; what could not be analysed on stderr as well."""
+    if style is OutputFormat.text:
+        from rich.console import Console
+
+        from mcore_unpatch.report import text
+
+        # soft_wrap: a pipe gets whole lines, whatever the width of the terminal is thought to be.
+        text.write(report, Console(highlight=False, markup=False, emoji=False, soft_wrap=True), statistics)
+    elif style is OutputFormat.github:
+        from mcore_unpatch.report import github
+
+        print("\n".join(github.lines(report)))
+    else:
+        import json
+
+        print(json.dumps(_data(report, style, statistics), indent=2, ensure_ascii=False))
+    for error in report.errors:
+        complain(f"{error.path}: {error.message}")
+    for line in report.notes:
+        note(line)
+
+
+def _data(report: Report, style: OutputFormat, statistics: bool) -> dict[str, object]:
+    if style is OutputFormat.sarif:
+        from mcore_unpatch.report import sarif
+
+        return sarif.as_data(report)
+    data = report.to_json()
+    if statistics:
+        from mcore_unpatch.report import statistics as counts
+
+        data["statistics"] = counts.as_data(report)
+    return data
+
+
+class Progress:
+    """A bar on stderr, on a terminal, once the work has taken a second."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._bar: object = None
+        self._enabled = sys.stderr.isatty()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __call__(self, done: int, total: int) -> None:
+        if not self._enabled or (self._bar is None and time.monotonic() - self._started < 1):
+            return
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+
+        if self._bar is None:
+            self._bar = Bar(console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("scanning", total=total)
+        assert isinstance(self._bar, Bar)
+        self._bar.update(self._task, completed=done)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()  # type: ignore[attr-defined]

@@ -1,0 +1,33 @@
+"""`unpatch scan`: the inventory."""
+
+from __future__ import annotations
+
+from mcore_unpatch.commands import options as opt
+from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, guarded
+from mcore_unpatch.commands.output import Progress, write
+from mcore_unpatch.scan import scan as run_scan
+
+
+@guarded
+def scan(
+    paths: opt.Paths = None,
+    output_format: opt.Format = None,
+    statistics: opt.Statistics = False,
+    select: opt.Select = None,
+    ignore: opt.Ignore = None,
+    exclude: opt.Exclude = None,
+    target_mcore: opt.TargetMcore = None,
+    jobs: opt.Jobs = None,
+) -> int:
+    """List every place that patches Megatron Core, and what each patch can become.
+
+    Exit code: 0 when everything was analysed, 2 when something was not. `unpatch check` is the gate for CI.
+    """
+    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs)
+    style = opt.output_format(output_format, config)
+    # An inventory shows everything: what CI has accepted is the business of `check`.
+    options = opt.replace(options, base=None, baseline=None)
+    with Progress() as progress:
+        report = run_scan(paths or [], options, progress)
+    write(report, style, statistics)
+    return EXIT_ERROR if report.errors else EXIT_CLEAN

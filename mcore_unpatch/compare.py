@@ -1,0 +1,114 @@
+"""What is new against another commit: findings of both trees, matched without regard to line numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from mcore_unpatch import git
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.findings import Finding
+from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.scanner import patch_files
+from mcore_unpatch.scanner.engine import Task, analyse
+
+Key = tuple[str, str, str, str]
+
+
+def findings_at(top: Path, revision: str, version: Version, mocks: bool) -> list[Finding]:
+    """The findings of a commit, read from git without a checkout."""
+    blobs = _blobs(top, revision)
+    reader = _Reader(top, blobs)
+    python = [path for path in blobs if path.endswith(".py")]
+    findings = analyse(python, Task(reader.read, blobs.__contains__, version, mocks)).findings
+    for path in blobs:
+        if path.endswith((".patch", ".diff")) and (found := patch_files.finding_in(path, reader.read(path))):
+            findings.append(found)
+    return findings
+
+
+def merge_base(top: Path, reference: str) -> str:
+    """The commit where HEAD and the reference part; raises `UsageError` for one git does not know."""
+    try:
+        git.run(top, "rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
+    except git.GitError:
+        hint = "fetch it first, or name another" if git.toplevel(top) else "this is no git work tree"
+        raise UsageError(f"git does not know the base {reference!r}: {hint}") from None
+    try:
+        return git.run(top, "merge-base", reference, "HEAD").decode().strip()
+    except git.GitError:
+        raise UsageError(f"{reference!r} and HEAD have no commit in common: fetch more history") from None
+
+
+def new_findings(now: list[Finding], before: list[Finding], renamed: dict[str, str]) -> list[Finding]:
+    """Findings of `now` that `before` does not have; `renamed` maps a path of now to its old one.
+
+    First within a file (the old name of it), then across files: a patch that moved with its code is not new.
+    """
+    known = Counter(_key(finding, finding.path) for finding in before)
+    unmatched = []
+    for finding in now:
+        key = _key(finding, renamed.get(finding.path, finding.path))
+        if known[key]:
+            known[key] -= 1
+        else:
+            unmatched.append(finding)
+    moved = Counter({key[1:]: 0 for key in known})
+    for key, count in known.items():
+        moved[key[1:]] += count
+    new = []
+    for finding in unmatched:
+        key = _key(finding, "")[1:]
+        if moved[key]:
+            moved[key] -= 1
+        else:
+            new.append(finding)
+    return new
+
+
+def renames(top: Path, revision: str) -> dict[str, str]:
+    """New path -> old path of files renamed since a commit, in the work tree as it is."""
+    output = git.run(top, "diff", "-M", "--diff-filter=R", "--name-status", "-z", revision, "--")
+    fields = output.decode(errors="surrogateescape").split("\0")
+    return {fields[i + 2]: fields[i + 1] for i in range(0, len(fields) - 2, 3)}
+
+
+def _key(finding: Finding, path: str) -> Key:
+    return (path, finding.rule, finding.target, "".join(finding.source.split()))
+
+
+def _blobs(top: Path, revision: str) -> dict[str, str]:
+    output = git.run(top, "ls-tree", "-r", "-z", revision).decode(errors="surrogateescape")
+    blobs = {}
+    for entry in output.split("\0"):
+        if entry:
+            facts, path = entry.split("\t", 1)
+            mode, kind, name = facts.split()
+            if kind == "blob" and mode != "120000" and path.endswith((".py", ".patch", ".diff")):
+                blobs[path] = name
+    return blobs
+
+
+class _Reader:
+    """All wanted blobs in one call of git."""
+
+    def __init__(self, top: Path, blobs: dict[str, str]) -> None:
+        self._data: dict[str, bytes] = {}
+        if not blobs:
+            return
+        names = sorted(set(blobs.values()))
+        output = git.run(top, "cat-file", "--batch", stdin="\n".join(names).encode() + b"\n")
+        contents: dict[str, bytes] = {}
+        position = 0
+        while position < len(output):
+            end = output.index(b"\n", position)
+            name, *facts = output[position:end].decode().split()
+            position = end + 1
+            if facts[0] != "missing":
+                size = int(facts[1])
+                contents[name] = output[position : position + size]
+                position += size + 1
+        self._data = {path: contents.get(name, b"") for path, name in blobs.items()}
+
+    def read(self, path: str) -> bytes:
+        return self._data[path]

@@ -1,0 +1,1 @@
+"""Reports: text for people, JSON, SARIF and GitHub annotations for machines."""

@@ -1,0 +1,26 @@
+"""Workflow commands that GitHub shows as annotations on a pull request."""
+
+from __future__ import annotations
+
+from mcore_unpatch.findings import Report
+
+
+def lines(report: Report, level: str = "error") -> list[str]:
+    """One command per finding and per file that could not be analysed."""
+    found = []
+    for finding in report.findings:
+        text = finding.message + (f"\n-> {finding.replacement}" if finding.replacement else "")
+        title = f"{finding.rule} {finding.target}".strip()
+        place = f"file={_property(finding.path)},line={finding.line},endLine={finding.end_line},col={finding.column}"
+        found.append(f"::{level} {place},title={_property(title)}::{_data(text)}")
+    found += [f"::error file={_property(error.path)}::{_data(error.message)}" for error in report.errors]
+    found += [f"::warning ::{_data(note)}" for note in report.notes if note.startswith("the baseline")]
+    return found
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

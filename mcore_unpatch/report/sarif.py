@@ -1,0 +1,103 @@
+"""SARIF 2.1.0, for code scanning services."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.rules import rules
+
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+
+
+def as_data(report: Report) -> dict[str, Any]:
+    """The report as a SARIF log with one run."""
+    table = list(rules().values())
+    index = {rule.code: position for position, rule in enumerate(table)}
+    return {
+        "$schema": _SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "mcore-unpatch",
+                        "semanticVersion": version("mcore-unpatch"),
+                        "informationUri": "https://github.com/mcore-unpatch/mcore-unpatch",
+                        "rules": [
+                            {
+                                "id": rule.code,
+                                "name": "".join(part.capitalize() for part in rule.name.split("-")),
+                                "shortDescription": {"text": rule.summary},
+                                "fullDescription": {"text": rule.why},
+                                "help": {"text": f"Before:\n{rule.before}\n\nAfter:\n{rule.after}\n"},
+                                "helpUri": rule.link,
+                                "defaultConfiguration": {"level": "warning"},
+                            }
+                            for rule in table
+                        ],
+                    }
+                },
+                "originalUriBaseIds": {"ROOT": {"uri": Path(report.root).as_uri() + "/"}},
+                "columnKind": "unicodeCodePoints",
+                "results": [_result(finding, index) for finding in report.findings],
+                "invocations": [
+                    {
+                        "executionSuccessful": not report.errors,
+                        "toolExecutionNotifications": [
+                            {
+                                "level": "error",
+                                "message": {"text": error.message},
+                                "locations": [{"physicalLocation": {"artifactLocation": _artifact(error.path)}}],
+                            }
+                            for error in report.errors
+                        ],
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
+    text = finding.message
+    if finding.replacement:
+        text += f". Instead: {finding.replacement}"
+    result: dict[str, Any] = {
+        "ruleId": finding.rule,
+        "ruleIndex": index[finding.rule],
+        "level": "warning" if finding.confidence == "certain" else "note",
+        "message": {"text": text},
+        "locations": [_location(finding.path, finding.line, finding.column, finding.end_line)],
+        # The same patch on another line is the same alert.
+        "partialFingerprints": {"patch/v1": _fingerprint(finding)},
+        "properties": {"target": finding.target, "shape": finding.shape, "seam": finding.seam},
+    }
+    if finding.related:
+        result["relatedLocations"] = [
+            {**_location(finding.path, item.line), "id": number, "message": {"text": item.role}}
+            for number, item in enumerate(finding.related)
+        ]
+    return result
+
+
+def _location(path: str, line: int, column: int | None = None, end_line: int | None = None) -> dict[str, Any]:
+    region: dict[str, int] = {"startLine": line}
+    if column is not None:
+        region["startColumn"] = column
+    if end_line is not None:
+        region["endLine"] = end_line
+    return {"physicalLocation": {"artifactLocation": _artifact(path), "region": region}}
+
+
+def _artifact(path: str) -> dict[str, str]:
+    return {"uri": quote(path), "uriBaseId": "ROOT"}
+
+
+def _fingerprint(finding: Finding) -> str:
+    text = "\0".join((finding.rule, finding.path, finding.target, "".join(finding.source.split())))
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:32]

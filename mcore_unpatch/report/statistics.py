@@ -1,0 +1,16 @@
+"""Counts per rule, as data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from mcore_unpatch.findings import Report
+from mcore_unpatch.rules import rules
+
+
+def as_data(report: Report) -> list[dict[str, Any]]:
+    """Rules by falling count: what `--statistics` adds to the JSON report."""
+    counts = Counter(finding.rule for finding in report.findings)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [{"rule": code, "name": rules()[code].name, "count": count} for code, count in ordered]

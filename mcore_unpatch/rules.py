@@ -1,0 +1,103 @@
+"""The rules: read from `rules.toml`, selected by code or family prefix."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from mcore_unpatch.errors import UsageError
+
+OFF_BY_DEFAULT = "MCU9"
+UNUSED_IGNORE = "MCU001"
+DOCS = "https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/rules.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule, as `unpatch explain` shows it."""
+
+    code: str
+    name: str
+    summary: str
+    why: str
+    before: str
+    after: str
+    versions: str
+
+    @property
+    def link(self) -> str:
+        """Where the documentation of the rule stands."""
+        return f"{DOCS}#{self.code.lower()}-{self.name}"
+
+
+@cache
+def _table() -> dict[str, dict[str, str]]:
+    return tomllib.loads(files("mcore_unpatch").joinpath("rules.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def families() -> dict[str, str]:
+    """Family prefix -> what it is about."""
+    return _table()["families"]
+
+
+@cache
+def rules() -> dict[str, Rule]:
+    """Every rule by its code, in order."""
+    return {
+        code: Rule(code, **{name: text.strip() for name, text in facts.items()})
+        for code, facts in sorted(_table().items())
+        if code != "families"
+    }
+
+
+def find(code: str) -> Rule:
+    """The rule with a code or name; raises `UsageError` with the nearest ones."""
+    for rule in rules().values():
+        if code.upper() == rule.code or code.lower() == rule.name:
+            return rule
+    raise UsageError(f"unknown rule {code!r}; `unpatch rules` lists them: {', '.join(rules())}")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rules count: the longest matching prefix decides, as in other linters."""
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, select: list[str], ignore: list[str]) -> Selection:
+        """Codes and prefixes as the user wrote them; raises `UsageError` for one that no rule has."""
+        return cls(tuple(map(_checked, _split(select))), tuple(map(_checked, _split(ignore))))
+
+    def __contains__(self, code: str) -> bool:
+        chosen = _longest(code, self.select)
+        refused = _longest(code, self.ignore)
+        if not self.select:
+            chosen = 0 if code.startswith(OFF_BY_DEFAULT) else 1
+        return chosen > 0 and chosen >= refused if self.select else chosen > 0 and not refused
+
+    @property
+    def wants_mocks(self) -> bool:
+        """Whether a rule of the mock family is on."""
+        return any(code in self for code in rules() if code.startswith(OFF_BY_DEFAULT))
+
+
+def _split(values: list[str]) -> list[str]:
+    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+
+
+def _checked(prefix: str) -> str:
+    upper = prefix.upper()
+    if upper == "ALL":
+        return "MCU"
+    if not any(code.startswith(upper) for code in rules()):
+        raise UsageError(f"unknown rule or family {prefix!r}; `unpatch rules` lists them")
+    return upper
+
+
+def _longest(code: str, prefixes: tuple[str, ...]) -> int:
+    return max((len(prefix) for prefix in prefixes if code.startswith(prefix)), default=0)

@@ -1,0 +1,129 @@
+"""Analyse many files: in this process, or split over several."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.scanner import detect, prefilter
+from mcore_unpatch.scanner.project import Project, Reader
+from mcore_unpatch.scanner.source import Unreadable, decode
+
+# Below this many bytes a second process costs more than it saves.
+_WORTH_A_PROCESS = 1_500_000
+
+IGNORE_MARK = b"unpatch:"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What every part of one analysis shares; `exists` and `read` take paths relative to the project's root."""
+
+    read: Reader
+    exists: Callable[[str], bool]
+    version: Version
+    mocks: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkTree:
+    """Files on disk."""
+
+    top: Path
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a file."""
+        with open(os.path.join(self.top, path), "rb") as file:  # noqa: PTH118, PTH123 - thousands of calls
+            return file.read()
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+        return os.path.isfile(os.path.join(self.top, path))  # noqa: PTH113, PTH118
+
+    def size(self, path: str) -> int:
+        """Bytes of a file, 0 if it is gone."""
+        try:
+            return os.stat(os.path.join(self.top, path)).st_size  # noqa: PTH116, PTH118
+        except OSError:
+            return 0
+
+
+@dataclass(slots=True)
+class Part:
+    """What some files gave; `marked` are those that may carry an ignore comment."""
+
+    files: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    errors: list[FileError] = field(default_factory=list)
+    marked: list[str] = field(default_factory=list)
+
+
+def analyse(paths: list[str], task: Task) -> Part:
+    """Analyse some files of a project in this process."""
+    part = Part(len(paths))
+    project = Project(task.exists, task.read)
+    for path in paths:
+        try:
+            if IGNORE_MARK in project.data(path):
+                part.marked.append(path)
+            if may_patch(project, path, task.mocks):
+                part.findings += detect.findings_in(project.resolver(path), task.version)
+        except FileNotFoundError:
+            continue  # listed by git, deleted on disk
+        except Unreadable as error:
+            part.errors.append(FileError(path, str(error)))
+        except OSError as error:
+            part.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
+        except (RecursionError, MemoryError):
+            part.errors.append(FileError(path, "nested too deeply to be analysed"))
+    return part
+
+
+def may_patch(project: Project, path: str, mocks: bool) -> bool:
+    """Whether a file has to be parsed; raises `Unreadable` for one that is no text."""
+    data = project.data(path)
+    if b"\0" in data or not data.isascii():
+        decode(data)
+    if prefilter.mentions_megatron(path, data):
+        return prefilter.may_install(data, mocks)
+    return prefilter.may_install_unsaid(data) and project.related(path)
+
+
+def analyse_parallel(paths: list[str], tree: WorkTree, task: Task, jobs: int) -> Iterator[Part]:
+    """The same over several processes, part by part as they come in; one job stays in this process."""
+    sizes = {path: tree.size(path) for path in paths}
+    workers = min(jobs, 1 + sum(sizes.values()) // _WORTH_A_PROCESS)
+    # Heavy files first, dealt out in turn, so that the parts end together.
+    ordered = sorted(paths, key=lambda path: -sizes[path])
+    parts = workers if workers == 1 else max(workers, min(len(paths) // 200, workers * 8))
+    shares = [(ordered[index::parts], task) for index in range(parts)]
+    if workers == 1:
+        yield from map(_analyse_share, shares)
+        return
+    method = "fork" if sys.platform == "linux" else "spawn"
+    with multiprocessing.get_context(method).Pool(workers) as pool:
+        yield from pool.imap_unordered(_analyse_share, shares)
+
+
+def _analyse_share(share: tuple[list[str], Task]) -> Part:
+    with _no_collection():
+        return analyse(*share)
+
+
+class _no_collection:  # noqa: N801 - reads as a statement
+    """Syntax trees are many small objects that all stay: looking for garbage among them takes a third of the time."""
+
+    def __enter__(self) -> None:
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._was_enabled:
+            gc.enable()

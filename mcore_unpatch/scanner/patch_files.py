@@ -1,0 +1,59 @@
+"""`.patch` and `.diff` files that change Megatron Core's source."""
+
+from __future__ import annotations
+
+import re
+
+from mcore_unpatch.findings import Finding, Related
+
+_HEADER = re.compile(rb"^(?:diff --git .*? b/(\S+)|\+\+\+ (?:b/)?([^\t\r\n]+)|--- (?:a/)?([^\t\r\n]+))", re.MULTILINE)
+_CORE_FILE = re.compile(r"(?:^|/)(megatron/core/[\w./-]+)$")
+_SHOWN = 3
+
+
+def finding_in(path: str, data: bytes) -> Finding | None:
+    """One finding for a patch file that touches Megatron Core; the other files it touches are related lines."""
+    touched: dict[str, int] = {}
+    for match in _HEADER.finditer(data):
+        name = (match[1] or match[2] or match[3]).decode(errors="replace").strip().strip('"')
+        core = _CORE_FILE.search(name)
+        if core and core[1] not in touched:
+            touched[core[1]] = data.count(b"\n", 0, match.start()) + 1
+    if not touched:
+        return None
+    (first, line), *others = touched.items()
+    modules = [_module(name) for name in touched]
+    seam, rule = _seam(modules)
+    more = f" and {len(others)} more files" if others else ""
+    listed = f": {', '.join(modules[1 : 1 + _SHOWN])}{' ...' if len(others) > _SHOWN else ''}" if others else ""
+    source = data.splitlines()[line - 1].decode(errors="replace")
+    return Finding(
+        rule=rule,
+        path=path,
+        line=line,
+        column=1,
+        end_line=line,
+        target=_module(first),
+        shape="patch-file",
+        seam=seam,
+        confidence="certain",
+        temporary=False,
+        fix=None,
+        message=f"patch file changes `{first}`{more}{listed}",
+        replacement=None,
+        related=tuple(Related(number, "touches") for _, number in others),
+        source=source,
+    )
+
+
+def _module(name: str) -> str:
+    return name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
+def _seam(modules: list[str]) -> tuple[str, str]:
+    """A seam only where every file the patch touches belongs to it."""
+    if all(module.endswith("multi_token_prediction") for module in modules):
+        return "mtp", "MCU204"
+    return "none", "MCU608"
+
+
