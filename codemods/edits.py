@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -35,14 +35,6 @@ class Repository(Project):
     def __init__(self, paths: Sequence[str], exists: Callable[[str], bool], read: Reader) -> None:
         super().__init__(exists, read)
         self.paths = tuple(paths)
-
-    def with_contents(self, contents: Mapping[str, bytes]) -> Repository:
-        """The same repository with other bytes in some files."""
-
-        def read(path: str) -> bytes:
-            return contents[path] if path in contents else self.data(path)
-
-        return Repository(self.paths, self.exists, read)
 
 
 @dataclass(frozen=True, slots=True)
