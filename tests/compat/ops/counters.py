@@ -8,12 +8,11 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class ProductCounter(TorchDispatchMode):
-    """Counts the multiplications of every matrix product under it."""
+class _Watcher(TorchDispatchMode):
+    """Sees every operation of torch by its name and arguments."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.multiplications = 0
+    def see(self, name: str, args: Sequence[Any]) -> None:
+        raise NotImplementedError
 
     def __torch_dispatch__(
         self,
@@ -22,11 +21,31 @@ class ProductCounter(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        name = str(func)
+        self.see(str(func), args)
+        return func(*args, **(kwargs or {}))
+
+
+class ProductCounter(_Watcher):
+    """Counts the multiplications of every matrix product under it."""
+
+    multiplications = 0
+
+    def see(self, name: str, args: Sequence[Any]) -> None:
         if name.startswith(("aten.mm.", "aten.addmm")):
             left, right = args[:2] if name.startswith("aten.mm.") else args[1:3]
             self.multiplications += left.shape[0] * left.shape[1] * right.shape[1]
-        return func(*args, **(kwargs or {}))
+
+
+class CollectiveCounter(_Watcher):
+    """The names of the collectives of torch.distributed called under it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def see(self, name: str, args: Sequence[Any]) -> None:
+        if name.startswith("c10d"):
+            self.names.append(name.split(".")[1])
 
 
 class PeakMemory:
@@ -49,24 +68,3 @@ def peak_memory() -> Iterator[PeakMemory]:
     for event in sorted(events, key=lambda event: event.start_ns()):
         held += event.nbytes()
         result.peak = max(result.peak, held)
-
-
-@contextmanager
-def collectives() -> Iterator[list[str]]:
-    """The names of the collectives of torch.distributed called under it."""
-    names: list[str] = []
-
-    class Listener(TorchDispatchMode):
-        def __torch_dispatch__(
-            self,
-            func: Callable[..., Any],
-            types: Sequence[type],
-            args: Sequence[Any] = (),
-            kwargs: Mapping[str, Any] | None = None,
-        ) -> Any:
-            if str(func).startswith("c10d"):
-                names.append(str(func).split(".")[1])
-            return func(*args, **(kwargs or {}))
-
-    with Listener():
-        yield names
