@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcore_unpatch.compat.hook.find import HookPath, find_language_model
     from mcore_unpatch.compat.hook.groups import ProcessGroups, resolve_groups
     from mcore_unpatch.compat.hook.head import gather_hidden
+    from mcore_unpatch.compat.hook.plan import schedule_plan_with_processor
     from mcore_unpatch.compat.hook.processors import (
         AsTuple,
         Compose,
@@ -86,6 +87,7 @@ _HOME = {
     "plan_packing": "packing.layout",
     "provide_hook": "hook.provide",
     "resolve_groups": "hook.groups",
+    "schedule_plan_with_processor": "hook.plan",
     "sum_over_ranks": "packing.gather",
     "sum_per_sequence": "packing.per_sequence",
     "vocab_pass": "ops.linear_logprob",
@@ -140,6 +142,7 @@ __all__ = [
     "plan_packing",
     "provide_hook",
     "resolve_groups",
+    "schedule_plan_with_processor",
     "sum_over_ranks",
     "sum_per_sequence",
     "vocab_pass",

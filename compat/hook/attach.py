@@ -6,10 +6,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from mcore_unpatch.compat.hook.call import Processor
-from mcore_unpatch.compat.hook.context import HookContext
+from mcore_unpatch.compat.hook.context import HookContext, complete_context
 from mcore_unpatch.compat.hook.errors import AttachmentError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, find_language_model, require_open_wrappers
-from mcore_unpatch.compat.hook.groups import resolve_groups
 from mcore_unpatch.compat.hook.provide import Handle, provide_hook
 from mcore_unpatch.compat.hook.watch import Watched, require_called
 from torch.nn import Module
@@ -76,7 +75,7 @@ def call_with_processor(model: Module, processor: Processor, *args: Any, context
     require_open_wrappers(path)
     watched = Watched(processor)
     with provide_hook(model):
-        hook = dict(zip(HOOK_KEYWORDS, (watched, _with_groups(context, path.model)), strict=True))
+        hook = dict(zip(HOOK_KEYWORDS, (watched, complete_context(context, path.model)), strict=True))
         result = model(*args, **hook, **kwargs)
     require_called(watched, path)
     return result
@@ -101,7 +100,7 @@ class _Attachment:
         self.watched = None
         if chosen is not None:
             self.watched = Watched(chosen[0])
-            kwargs |= zip(HOOK_KEYWORDS, (self.watched, _with_groups(chosen[1], model)), strict=True)
+            kwargs |= zip(HOOK_KEYWORDS, (self.watched, complete_context(chosen[1], model)), strict=True)
         return args, kwargs
 
     def _after(self, model: Module, args: Any, output: Any) -> None:
@@ -156,10 +155,3 @@ def _with_fields(context: Any, values: dict[str, Any]) -> Any:
         extra={**known.extra, **extra},
         **{name: value for name, value in values.items() if name in names},
     )
-
-
-def _with_groups(context: Any, model: Module) -> Any:
-    """A context of our own kind learns the model's groups; one that a processor brings for itself stays as it is."""
-    if context is None or isinstance(context, (HookContext, Mapping)):
-        return HookContext.of(context).with_groups(resolve_groups(model))
-    return context

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from mcore_unpatch.compat.hook.groups import ProcessGroups
+from mcore_unpatch.compat.hook.groups import ProcessGroups, resolve_groups
 from torch import Tensor
 
 
@@ -40,9 +40,13 @@ class HookContext:
             f"output_processor_context: expected a HookContext, a mapping or None, got {type(context).__name__}"
         )
 
-    def with_groups(self, groups: ProcessGroups) -> "HookContext":
-        """The same context, with `groups` where it had none."""
-        return self if self.groups is not None else replace(self, groups=groups)
+
+def complete_context(context: Any, model: Any) -> Any:
+    """A context of our own kind learns the model's groups; one that a processor brings for itself stays as it is."""
+    if context is not None and not isinstance(context, (HookContext, Mapping)):
+        return context
+    known = HookContext.of(context)
+    return known if known.groups is not None else replace(known, groups=resolve_groups(model))
 
 
 _NAMES = {f.name for f in fields(HookContext)}

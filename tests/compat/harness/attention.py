@@ -71,7 +71,7 @@ class CpuAttention(torch.nn.Module):
             lengths = [query.shape[0] * ranks]
         mine = _sequences_and_places(lengths, ranks, group.rank())
         everyone = torch.cat([_sequences_and_places(lengths, ranks, rank) for rank in range(ranks)], dim=1)
-        visible = (mine[0, :, None] == everyone[0]) & (mine[1, :, None] >= everyone[1])
+        visible = ((mine[0, :, None] == everyone[0]) & (mine[1, :, None] >= everyone[1])).to(query.device)
         if ranks > 1:
             key, value = (_AllGather.apply(x, group) for x in (key, value))  # type: ignore[no-untyped-call]
         repeat = query.shape[2] // key.shape[2]

@@ -21,6 +21,7 @@ def test_rows_divide_as_asked_and_hold_every_token_once(lengths: list[int], tp: 
         assert layout.local_tokens % tp == 0
         assert layout.local_tokens % multiple == 0
         assert all(padded >= length for padded, length in zip(layout.padded, lengths, strict=True))
+        assert all(padded // cp % tp == 0 for padded in layout.padded)
         assert cp == 1 or all(padded % (2 * cp) == 0 for padded in layout.padded)
     rows = torch.cat([layout.real_index(CPU) for layout in layouts])
     assert sorted(rows[rows < sum(lengths)].tolist()) == list(range(sum(lengths)))

@@ -1,0 +1,98 @@
+"""On a GPU: the hook without a wait for the device, and in Megatron's schedule plan. Skipped where there is none."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from harness.attention import CpuAttention
+from harness.models import Case, batch_of, build_config, start_world
+from mcore_unpatch.compat import (
+    HookMissingError,
+    LogProbsAndEntropy,
+    attach,
+    pack_padded,
+    schedule_plan_with_processor,
+)
+from megatron.core import parallel_state
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.pipeline_parallel.utils import set_streams
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+CASE = Case(hidden=64, vocab=512, batch=2, sequence=32)
+
+
+@pytest.fixture
+def world(tmp_path: Any) -> Iterator[None]:
+    torch.distributed.init_process_group("nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    start_world(CASE)
+    yield
+    parallel_state.destroy_model_parallel()
+    torch.distributed.destroy_process_group()
+
+
+def _model(moe: bool) -> Any:
+    config = build_config(CASE)
+    experts = None
+    if moe:
+        experts = config.num_moe_experts = 4
+        config.moe_token_dispatcher_type = "alltoall"
+        config.moe_router_topk = 2
+        config.moe_ffn_hidden_size = 2 * CASE.hidden
+    spec = get_gpt_layer_local_spec(num_experts=experts)
+    spec.submodules.self_attention.submodules.core_attention = CpuAttention
+    model = GPTModel(config, spec, CASE.vocab, CASE.sequence, position_embedding_type="rope")
+    return model.cuda()
+
+
+@needs_gpu
+def test_the_hook_never_waits_for_the_device(world: None) -> None:
+    model, device = _model(moe=False), torch.device("cuda")
+    packer = pack_padded(torch.ones(2, 32), lengths=[32, 32])
+    params = packer.packed_seq_params(device)
+    tokens = batch_of(CASE)["input_ids"].to(device).view(1, -1)
+    seen: dict[str, Any] = {}
+    model(tokens, tokens, None, packed_seq_params=params, output_processor=lambda **keywords: seen.update(keywords))
+    processor = LogProbsAndEntropy(shift="next_token", temperature=0.7)
+    processor(**seen)  # compile and cache
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        out = processor(**seen)
+        torch.autograd.backward(out.log_probs.sum() + out.entropy.sum())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert out.log_probs.shape == (1, 64)
+
+
+@needs_gpu
+def test_the_output_stage_of_a_schedule_plan_gives_what_the_plain_forward_gives(world: None) -> None:
+    model = _model(moe=True)
+    batch = {name: value.cuda() for name, value in batch_of(CASE).items()}
+    seen: dict[str, Any] = {}
+
+    def processor(**keywords: Any) -> Any:
+        seen.update(keywords)
+        return LogProbsAndEntropy()(**keywords)
+
+    with attach(model, processor):
+        plain = model(**batch, attention_mask=None)
+    weights = [torch.rand_like(one) for one in plain.values()]
+    hidden = seen["hidden_states"]
+    (expected,) = torch.autograd.grad(tuple(plain.values()), hidden, weights)
+    set_streams()
+    plan = schedule_plan_with_processor(model, LogProbsAndEntropy(), **batch, attention_mask=None)
+    plan.record_current_stream()
+    plan.pre_process.forward()
+    out = plan.post_process.forward(hidden.detach().requires_grad_())
+    assert isinstance(out, tuple)
+    torch.testing.assert_close(out, tuple(plain.values()))
+    torch.testing.assert_close(plan.post_process.backward(tuple(weights)), expected)
+
+
+def test_a_model_without_plans_is_named() -> None:
+    class Plain(torch.nn.Module):
+        pass
+
+    with pytest.raises(HookMissingError, match="no Megatron language model"):
+        schedule_plan_with_processor(Plain(), LogProbsAndEntropy())
