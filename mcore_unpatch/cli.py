@@ -14,6 +14,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: drawing boxes would take longer than everything else
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(scan.scan)

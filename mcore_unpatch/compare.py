@@ -20,7 +20,9 @@ def findings_at(top: Path, revision: str, version: Version, mocks: bool) -> list
     blobs = _blobs(top, revision)
     reader = _Reader(top, blobs)
     python = [path for path in blobs if path.endswith(".py")]
-    findings = analyse(python, Task(reader.read, blobs.__contains__, version, mocks)).findings
+    folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
+    names = folders.union(blobs)
+    findings = analyse(python, Task(reader.read, names.__contains__, version, mocks)).findings
     for path in blobs:
         if path.endswith((".patch", ".diff")) and (found := patch_files.finding_in(path, reader.read(path))):
             findings.append(found)

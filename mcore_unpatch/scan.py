@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mcore_unpatch import baseline, compare, suppress
+from mcore_unpatch import suppress
 from mcore_unpatch.discover import Discovery, discover
 from mcore_unpatch.findings import FileError, Finding, Report
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
@@ -48,6 +48,8 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
         (replace(f, path=found.shown(f.path)) for f in kept if f.rule in options.selection), key=lambda f: f.sort_key
     )
     if options.baseline is not None:
+        from mcore_unpatch import baseline
+
         scanned = {found.shown(path) for path in (*found.python, *found.patches)}
         counts = baseline.load(options.baseline)
         report.findings, surplus = baseline.subtract(report.findings, counts, options.baseline, found.root, scanned)
@@ -97,6 +99,8 @@ def _suppressed(part: Part, found: Discovery, options: Options) -> list[Finding]
 
 
 def _only_new(findings: list[Finding], found: Discovery, version: Version, options: Options) -> list[Finding]:
+    from mcore_unpatch import compare
+
     assert options.base is not None
     revision = compare.merge_base(found.top, options.base)
     before = compare.findings_at(found.top, revision, version, options.selection.wants_mocks)

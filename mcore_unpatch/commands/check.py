@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mcore_unpatch import baseline as baselines
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, guarded, note
-from mcore_unpatch.commands.output import Progress, write
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.scan import scan as run_scan
+
+if TYPE_CHECKING:
+    from mcore_unpatch.scan import Options
 
 DEFAULT_BASELINE = ".mcore-unpatch-baseline.json"
 
@@ -41,10 +41,13 @@ def check(
 
     Exit code: 0 clean, 1 findings, 2 a usage error, an unreadable configuration or a file that could not be analysed.
     """
+    from mcore_unpatch.commands.output import Progress, write
+    from mcore_unpatch.scan import scan as run_scan
+
     config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline)
     style = opt.output_format(output_format, config)
     if write_baseline:
-        return _write_baseline(paths or [], opt.replace(options, base=None, baseline=None), options.baseline)
+        return _write_baseline(paths or [], options)
     with Progress() as progress:
         report = run_scan(paths or [], options, progress)
     write(report, style, statistics)
@@ -53,15 +56,21 @@ def check(
     return EXIT_FINDINGS if report.findings else EXIT_CLEAN
 
 
-def _write_baseline(paths: list[Path], options: opt.Options, file: Path | None) -> int:
+def _write_baseline(paths: list[Path], options: Options) -> int:
+    from dataclasses import replace
+
+    from mcore_unpatch import baseline as baselines
+    from mcore_unpatch.commands.output import Progress
+    from mcore_unpatch.scan import scan as run_scan
+
     with Progress() as progress:
-        report = run_scan(paths, options, progress)
+        report = run_scan(paths, replace(options, base=None, baseline=None), progress)
     if report.errors:
         first = report.errors[0]
         raise UsageError(
             f"no baseline written: {len(report.errors)} files could not be analysed, {first.path}: {first.message}"
         )
-    target = (file or Path(report.root) / DEFAULT_BASELINE).resolve()
+    target = (options.baseline or Path(report.root) / DEFAULT_BASELINE).resolve()
     baselines.write(target, report.findings, Path(report.root))
     note(f"{len(report.findings)} findings written to {target}")
     return EXIT_CLEAN

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mcore_unpatch.config import Config, load
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.megatron.versions import parse_version
-from mcore_unpatch.rules import Selection
-from mcore_unpatch.scan import Options
+
+if TYPE_CHECKING:  # loaded when a command runs, so that `unpatch --help` answers at once
+    from mcore_unpatch.config import Config
+    from mcore_unpatch.scan import Options
 
 
 class OutputFormat(StrEnum):
@@ -57,6 +56,11 @@ def combine(
     baseline: Path | None = None,
 ) -> tuple[Config, Options]:
     """The configuration found from the first path, and the options with the command line on top of it."""
+    from mcore_unpatch.config import load
+    from mcore_unpatch.megatron.versions import parse_version
+    from mcore_unpatch.rules import Selection
+    from mcore_unpatch.scan import Options
+
     config = load(_start(paths))
     target = target_mcore or config.text("target-mcore")
     try:

@@ -14,12 +14,9 @@ from mcore_unpatch.findings import Report
 def write(report: Report, style: OutputFormat, statistics: bool) -> None:
     """The report on stdout; what could not be analysed on stderr as well."""
     if style is OutputFormat.text:
-        from rich.console import Console
-
         from mcore_unpatch.report import text
 
-        # soft_wrap: a pipe gets whole lines, whatever the width of the terminal is thought to be.
-        text.write(report, Console(highlight=False, markup=False, emoji=False, soft_wrap=True), statistics)
+        text.write(report, statistics)
     elif style is OutputFormat.github:
         from mcore_unpatch.report import github
 

@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded
-from mcore_unpatch.rules import Rule, families, find
-from mcore_unpatch.rules import rules as all_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mcore_unpatch.report.text import Line
+    from mcore_unpatch.rules import Rule
 
 
 @guarded
 def rules() -> int:
     """List the rules by family."""
-    from rich.console import Console
-    from rich.text import Text
+    from mcore_unpatch.report.text import show
+    from mcore_unpatch.rules import families
+    from mcore_unpatch.rules import rules as all_rules
 
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    for prefix, about in families().items():
-        console.print(Text(f"{prefix}  {about}", style="bold"))
-        for rule in all_rules().values():
-            if rule.code.startswith(prefix):
-                console.print(Text.assemble("  ", (rule.code, "cyan"), f"  {rule.name}: {rule.summary}"))
-        console.print()
+    def output() -> Iterator[Line]:
+        for prefix, about in families().items():
+            yield [(f"{prefix}  {about}", "bold")]
+            for rule in all_rules().values():
+                if rule.code.startswith(prefix):
+                    yield [(f"  {rule.code}", "cyan"), (f"  {rule.name}: {rule.summary}", "")]
+            yield []
+
+    show(output())
     return EXIT_CLEAN
 
 
 @guarded
 def explain(rule: Annotated[str, typer.Argument(help="A rule's code or name, such as MCU101.")]) -> int:
     """Show what a rule finds, why it matters, before and after, and since which megatron-core."""
-    from rich.console import Console
-    from rich.text import Text
+    from mcore_unpatch.report.text import show
+    from mcore_unpatch.rules import find
 
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     found = find(rule)
-    console.print(Text(f"{found.code} {found.name}", style="bold"))
-    for line in as_markdown(found).splitlines():
-        console.print(Text(line))
+    body: list[Line] = [[(line, "")] for line in as_markdown(found).splitlines()]
+    show(iter([[(f"{found.code} {found.name}", "bold")], *body]))
     return EXIT_CLEAN
 
 

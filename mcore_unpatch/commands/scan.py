@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, guarded
-from mcore_unpatch.commands.output import Progress, write
-from mcore_unpatch.scan import scan as run_scan
 
 
 @guarded
@@ -23,10 +21,15 @@ def scan(
 
     Exit code: 0 when everything was analysed, 2 when something was not. `unpatch check` is the gate for CI.
     """
+    from dataclasses import replace
+
+    from mcore_unpatch.commands.output import Progress, write
+    from mcore_unpatch.scan import scan as run_scan
+
     config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs)
     style = opt.output_format(output_format, config)
     # An inventory shows everything: what CI has accepted is the business of `check`.
-    options = opt.replace(options, base=None, baseline=None)
+    options = replace(options, base=None, baseline=None)
     with Progress() as progress:
         report = run_scan(paths or [], options, progress)
     write(report, style, statistics)

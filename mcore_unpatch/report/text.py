@@ -2,81 +2,97 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from itertools import groupby
-
-from rich.console import Console
-from rich.text import Text
 
 from mcore_unpatch.findings import Finding, Report
 from mcore_unpatch.rules import rules
 
-_SEAM_STYLE = {
-    "output": "green",
-    "schedule": "green",
-    "mtp": "green",
-    "config": "green",
-    "value-head": "yellow",
-    "none": "red",
-}
+# A line of output: pieces of text with a style each, "" for none.
+Line = list[tuple[str, str]]
+
+_SEAM_STYLE = {"value-head": "yellow", "none": "red"}
 _QUOTED_LINES = 3
 
 
-def write(report: Report, console: Console, statistics: bool) -> None:
-    """Print a report; markup is never interpreted, so brackets in code stay."""
+def write(report: Report, statistics: bool) -> None:
+    """Print a report: in colour on a terminal, as plain text in a pipe."""
+    show(lines(report, statistics))
+
+
+def show(output: Iterator[Line]) -> None:
+    """Print lines; nothing in them is taken for markup, so brackets in code stay."""
+    if not sys.stdout.isatty():
+        for line in output:
+            print("".join(text for text, _ in line))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    for line in output:
+        console.print(Text.assemble(*line))
+
+
+def lines(report: Report, statistics: bool) -> Iterator[Line]:
+    """The report, line by line."""
     for path, group in groupby(report.findings, key=lambda finding: finding.path):
-        console.print(Text(path, style="bold"))
+        yield [(path, "bold")]
         for finding in group:
-            _finding(finding, console)
-        console.print()
-    if statistics:
-        _statistics(report, console)
-    console.print(summary(report))
+            yield from _finding(finding)
+        yield []
+    if statistics and report.findings:
+        yield from _statistics(report)
+        yield []
+    yield _summary(report)
 
 
-def _finding(finding: Finding, console: Console) -> None:
-    head = Text("  ")
-    head.append(f"{finding.line}:{finding.column}", style="cyan")
-    head.append(f"  {finding.rule}", style="bold red")
-    head.append(f"  {finding.target or rules()[finding.rule].name}")
-    head.append(f"  [{finding.seam}]", style=_SEAM_STYLE[finding.seam])
-    if finding.temporary:
-        head.append("  temporary", style="dim")
-    if finding.confidence == "likely":
-        head.append("  likely", style="dim")
-    console.print(head)
-    lines = finding.source.splitlines()
-    for offset, line in enumerate(lines[:_QUOTED_LINES]):
-        console.print(Text.assemble((f"  {finding.line + offset:>6} | ", "dim"), line.expandtabs(4).rstrip()))
-    if len(lines) > _QUOTED_LINES:
-        console.print(Text("         | ...", style="dim"))
-    console.print(Text(f"         = {finding.message}"))
+def _finding(finding: Finding) -> Iterator[Line]:
+    head: Line = [
+        (f"  {finding.line}:{finding.column}", "cyan"),
+        (f"  {finding.rule}", "bold red"),
+        (f"  {finding.target or rules()[finding.rule].name}", ""),
+        (f"  [{finding.seam}]", _SEAM_STYLE.get(finding.seam, "green")),
+    ]
+    head += [(f"  {word}", "dim") for word, on in (("temporary", finding.temporary), ("likely", finding.confidence == "likely")) if on]
+    yield head
+    quoted = finding.source.splitlines()
+    for offset, text in enumerate(quoted[:_QUOTED_LINES]):
+        yield [(f"  {finding.line + offset:>6} | ", "dim"), (text.expandtabs(4).rstrip(), "")]
+    if len(quoted) > _QUOTED_LINES:
+        yield [("         | ...", "dim")]
+    yield [(f"         = {finding.message}", "")]
     if finding.replacement:
-        console.print(Text.assemble("         ", ("-> ", "green"), finding.replacement))
+        yield [("         -> ", "green"), (finding.replacement, "")]
     if finding.related:
         parts = ", ".join(f"{item.role} {item.line}" for item in finding.related)
-        console.print(Text(f"         also {parts}", style="dim"))
+        yield [(f"         also {parts}", "dim")]
 
 
-def summary(report: Report) -> Text:
+def _summary(report: Report) -> Line:
     """The last line: how many patches, and how many have an official replacement."""
     patches = [finding for finding in report.findings if not finding.rule.startswith("MCU0")]
-    files = f"{report.files_scanned} file{'s' if report.files_scanned != 1 else ''} scanned"
+    files = _count(report.files_scanned, "file") + " scanned"
     if not report.findings:
-        return Text(f"No patch of Megatron Core found; {files}.", style="green")
-    text = Text(f"{len(patches)} patch{'es' if len(patches) != 1 else ''} of Megatron Core", style="bold")
+        return [(f"No patch of Megatron Core found; {files}.", "green")]
     with_seam = sum(finding.seam != "none" for finding in patches)
-    text.append(f", {with_seam} with an official replacement; {files}.")
-    others = len(report.findings) - len(patches)
-    if others:
-        text.append(f" {others} unused ignore comment{'s' if others != 1 else ''}.")
-    return text
+    line: Line = [
+        (_count(len(patches), "patch", "patches") + " of Megatron Core", "bold"),
+        (f", {with_seam} with an official replacement; {files}.", ""),
+    ]
+    if others := len(report.findings) - len(patches):
+        line.append((f" {_count(others, 'unused ignore comment')}.", ""))
+    return line
 
 
-def _statistics(report: Report, console: Console) -> None:
+def _statistics(report: Report) -> Iterator[Line]:
     counts = Counter(finding.rule for finding in report.findings)
     for code, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         rule = rules()[code]
-        console.print(Text.assemble((f"{count:>5}  ", "bold"), f"{code}  {rule.name}: {rule.summary}"))
-    if counts:
-        console.print()
+        yield [(f"{count:>5}  ", "bold"), (f"{code}  {rule.name}: {rule.summary}", "")]
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"

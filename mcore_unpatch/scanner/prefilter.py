@@ -12,14 +12,15 @@ _ASSIGNMENT = re.compile(rb"\.([A-Za-z_]\w*)[ \t\\]*(?:[:,][^=\n()]*)?=(?!=)[ \t
 _LAYER_ASSIGNMENT = re.compile(rb"\blayers\[[^\]\n]*\]\s*=(?!=)")
 _CONSTANT = re.compile(rb"(?:True|False|None)\b|[-0-9\"'\[{]|[fbr]+[\"']")
 _SETATTR = re.compile(rb"setattr(?:__)?\(\s*([^\s,()\[\]]*)[^,]*,\s*(?:[\"'](\w+)[\"'])?")
-_INSTALLER = re.compile(rb"\bsys\.modules\b|(?:__dict__|vars\([^)\n]*\))\s*(?:\[|\.update)|\bgetsource")
+_NAMESPACE_WRITE = re.compile(rb"(?:__dict__|vars\([^)\n]*\))\s*(?:\[|\.update)")
 _MOCKS = (b"monkeypatch", b"mocker", b"mock")
 _PATCH_CALL = re.compile(rb"(?:patch|override|swap|replace_|extend_)\w*\(\s*(?:[\w.\[\]]+,\s*)?(?:\w+\.)*[A-Z]\w+[,.)]")
 _STRING_TARGETS = (b'"megatron.core', b"'megatron.core")
 _CALL = re.compile(rb"setattr|exec\s*\(|getsource|[\"']megatron\.core|__dict__|update\(|vars\(|mock|" + _PATCH_CALL.pattern)
-_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w., \t]+))", re.MULTILINE)
-_ON_CLASS = re.compile(rb"^[ \t]*(?:[A-Z]\w*\.\w+[ \t]*=(?!=)|setattr\(\s*[A-Z])", re.MULTILINE)
-_ON_NAME = re.compile(rb"^[ \t]*([a-z_]\w*)\.(\w+)[ \t]*=(?!=)", re.MULTILINE)
+_IMPORT = re.compile(rb"\n[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w., \t]+))")
+# These begin with a newline, not with `^`: a literal first byte is searched for many times faster.
+_ON_CLASS = re.compile(rb"\n[ \t]*(?:[A-Z]\w*\.\w+[ \t]*=(?!=)|setattr\(\s*[A-Z])")
+_ON_NAME = re.compile(rb"\n[ \t]*([a-z_]\w*)\.(\w+)[ \t]*=(?!=)")
 _SEAM_ATTRIBUTES = frozenset(name.encode() for name in (*layout.SEAM_METHODS, "output_layer", "forward_impl"))
 _SEAM_WORDS = (*_SEAM_ATTRIBUTES, b"MethodType(", b"__get__(")
 
@@ -36,6 +37,7 @@ def may_install(data: bytes, mocks: bool) -> bool:
 
 def may_install_unsaid(data: bytes) -> bool:
     """The same for a file that does not say Megatron and can only know it through other files: a narrower question."""
+    data = b"\n" + data
     if _ON_CLASS.search(data) or any(map(_on_imported_name, _ON_NAME.finditer(data))):
         return True
     return any(word in data for word in _SEAM_WORDS) and any(
@@ -53,7 +55,9 @@ def _on_imported_name(match: re.Match[bytes]) -> bool:
 
 def calls_matter(data: bytes, mocks: bool) -> bool:
     """Whether calls of a file have to be looked into, not only assignments."""
-    if _INSTALLER.search(data) or any(word in data for word in _STRING_TARGETS):
+    if b"sys.modules" in data or b"getsource" in data or any(word in data for word in _STRING_TARGETS):
+        return True
+    if (b"__dict__" in data or b"vars(" in data) and _NAMESPACE_WRITE.search(data):
         return True
     if b"setattr" in data and any(map(_plausible_setattr, _SETATTR.finditer(data))):
         return True
@@ -66,7 +70,19 @@ def call_lines(data: bytes) -> list[int]:
     """The lines on which a call that may install a patch can begin or end."""
     if not calls_matter(data, True):
         return []
-    return [number for number, line in enumerate(data.split(b"\n"), 1) if _CALL.search(line)]
+    return lines_matching(_CALL, data)
+
+
+def lines_matching(pattern: re.Pattern[bytes], data: bytes) -> list[int]:
+    """The numbers of the lines on which a match begins, in order."""
+    found: list[int] = []
+    position, line = 0, 1
+    for match in pattern.finditer(data):
+        line += data.count(b"\n", position, match.start())
+        position = match.start()
+        if not found or found[-1] != line:
+            found.append(line)
+    return found
 
 
 def _plausible(match: re.Match[bytes]) -> bool:
@@ -108,7 +124,7 @@ def _known_attributes() -> frozenset[bytes]:
 def imported_modules(data: bytes) -> list[str]:
     """Module names as import statements write them, leading dots included."""
     found = []
-    for match in _IMPORT.finditer(data):
+    for match in _IMPORT.finditer(b"\n" + data):
         if match[1]:
             found.append(match[1].decode())
         else:

@@ -18,9 +18,11 @@ class Project:
 
     def __init__(self, exists: Callable[[str], bool], read: Reader) -> None:
         self.exists, self.read = exists, read
+        self._names: dict[str, bool] = {}
         self._resolvers: dict[str, Resolver | None] = {}
         self._data: dict[str, bytes] = {}
         self._found: dict[tuple[str, str, int], str | None] = {}
+        self._known_bases: dict[tuple[str, str], tuple[str, ...]] = {}
         self._related: dict[str, bool] = {}
 
     def data(self, path: str) -> bytes:
@@ -64,13 +66,26 @@ class Project:
             for _ in range(level - 1):
                 folder = posixpath.dirname(folder)
             return self._file(posixpath.join(folder, tail) if tail else folder)
-        while True:
-            for base in (folder, posixpath.join(folder, "src")):
-                if found := self._file(posixpath.join(base, tail)):
-                    return found
-            if not folder:
-                return None
-            folder = posixpath.dirname(folder)
+        head = module.partition(".")[0]
+        for base in self._bases(folder, head):
+            if found := self._file(posixpath.join(base, tail)):
+                return found
+        return None
+
+    def _bases(self, folder: str, head: str) -> tuple[str, ...]:
+        """Folders at or above `folder` that hold the top-level name `head`; most imports have none."""
+        key = (folder, head)
+        if key not in self._known_bases:
+            above = self._bases(posixpath.dirname(folder), head) if folder else ()
+            here = [base for base in (folder, posixpath.join(folder, "src")) if self.has_name(posixpath.join(base, head))]
+            self._known_bases[key] = (*here, *above)
+        return self._known_bases[key]
+
+    def has_name(self, stem: str) -> bool:
+        """Whether a module or package of that path may exist."""
+        if stem not in self._names:
+            self._names[stem] = self.exists(f"{stem}.py") or self.exists(stem)
+        return self._names[stem]
 
     def _file(self, stem: str) -> str | None:
         for path in (f"{stem}.py", f"{stem}/__init__.py" if stem else "__init__.py"):

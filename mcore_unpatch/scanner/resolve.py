@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.megatron import api, layout
+from mcore_unpatch.scanner.prefilter import lines_matching
 from mcore_unpatch.scanner.refs import Ref
 from mcore_unpatch.scanner.scopes import Binding, Block, FunctionNode, ModuleModel, Scope, calls_on, path_text
 from mcore_unpatch.scanner.source import decode
@@ -221,7 +222,7 @@ class Resolver:
         """Calls in this module whose function is written `name` or `something.name`."""
         if name not in self._calls_by_name:
             found = self._calls_by_name[name] = []
-            for line in lines_matching(rb"\b" + name.encode() + rb"\s*\(", self.model.data):
+            for line in lines_matching(re.compile(rb"\b" + name.encode() + rb"\s*\("), self.model.data):
                 scope, block = self.model.at(line)
                 for call in calls_on(scope.node, [line]):
                     if isinstance(call.func, ast.Name | ast.Attribute) and _leaf(call.func) == name:
@@ -591,15 +592,3 @@ def argument(call: ast.Call, function: FunctionNode, name: str, is_method: bool)
 
 def _leaf(node: ast.Name | ast.Attribute) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr
-
-
-def lines_matching(pattern: bytes, data: bytes) -> list[int]:
-    """The numbers of the lines on which a match begins, in order."""
-    found: list[int] = []
-    position, line = 0, 1
-    for match in re.finditer(pattern, data):
-        line += data.count(b"\n", position, match.start())
-        position = match.start()
-        if not found or found[-1] != line:
-            found.append(line)
-    return found

@@ -1,0 +1,94 @@
+"""From a plan to new contents: which edits apply, what each file becomes, and where every edit ends up."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import groupby
+
+from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, in_order, splice
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.migrate import diff
+from mcore_unpatch.migrate.journal import Rewrite
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of bytes of a file; lines and columns count from 1, columns in bytes."""
+
+    start: int
+    end: int
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An edit with its place in the old and in the new file; one that is not applied, as if it were the only one."""
+
+    edit: Edit
+    applied: bool
+    before: Span
+    after: Span
+    diff: bytes
+
+
+def rewrites_of(plan: Plan, project: Repository, options: Options) -> list[Rewrite]:
+    """The files that change; raises `UsageError` for a plan that cannot be carried out."""
+    editable = set(project.paths)
+    found = []
+    for path, edits in groupby(sorted(plan.edits, key=lambda edit: edit.path), key=lambda edit: edit.path):
+        if path not in editable:
+            raise UsageError(f"internal error: an edit of {path}, which is not among the files to migrate")
+        all_edits = list(edits)
+        before = project.data(path)
+        try:
+            splice(before, all_edits)  # what does not apply must not overlap either
+            after = splice(before, filter(options.applies, all_edits))
+        except ValueError as error:
+            raise UsageError(f"internal error: {error}") from None
+        if after != before:
+            found.append(Rewrite(path, before, after))
+    return found
+
+
+def changes_of(plan: Plan, project: Repository, options: Options) -> list[Change]:
+    """Every edit of a plan, placed; in order of files and positions."""
+    by_path: dict[str, list[Edit]] = defaultdict(list)
+    for edit in plan.edits:
+        by_path[edit.path].append(edit)
+    return [change for path in sorted(by_path) for change in _placed(project.data(path), by_path[path], options)]
+
+
+def _placed(data: bytes, edits: list[Edit], options: Options) -> list[Change]:
+    after = splice(data, filter(options.applies, edits))
+    changes = []
+    shift = 0
+    for edit in in_order(edits):
+        applied = options.applies(edit)
+        alone = splice(data, [edit])
+        start = edit.start + (shift if applied else 0)
+        new = after if applied else alone
+        changes.append(
+            Change(
+                edit,
+                applied,
+                span(data, edit.start, edit.end),
+                span(new, start, start + len(edit.replacement)),
+                diff.unified(edit.path, data, alone),
+            )
+        )
+        if applied:
+            shift += len(edit.replacement) - (edit.end - edit.start)
+    return changes
+
+
+def span(data: bytes, start: int, end: int) -> Span:
+    """A range of bytes with its lines and columns."""
+    return Span(start, end, *_position(data, start), *_position(data, end))
+
+
+def _position(data: bytes, offset: int) -> tuple[int, int]:
+    return data.count(b"\n", 0, offset) + 1, offset - data.rfind(b"\n", 0, offset)

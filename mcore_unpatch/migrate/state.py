@@ -1,0 +1,123 @@
+"""Where journals live: in the git directory of the repository, else in the user's state folder. Never in the work tree.
+
+`state.json` says which journal is under way and which one was finished last; it is replaced in one step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mcore_unpatch import git
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.migrate import files
+
+NAME = "mcore-unpatch"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The content of `state.json`. `replacing` is set before the first file of the pending journal is replaced."""
+
+    base: str
+    pending: str | None = None
+    replacing: bool = False
+    last: str | None = None
+
+    def encoded(self) -> bytes:
+        """As it stands in the file."""
+        return json.dumps({"version": 1, **asdict(self)}, indent=1).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state folder of one work tree; paths in its journals are relative to `base`, the top of the work tree."""
+
+    folder: Path
+    base: Path
+    lock_file: Path
+
+    @property
+    def file(self) -> Path:
+        """The file that says what is pending and what was last."""
+        return self.folder / "state.json"
+
+    def journal_folder(self, token: str) -> Path:
+        """Where a journal keeps its files."""
+        return self.folder / token
+
+    def load(self) -> Record:
+        """What is pending and what was last; raises `UsageError` if the file is damaged."""
+        data = files.content_of(self.file)
+        if data is None:
+            return Record(str(self.base))
+        try:
+            known: dict[str, Any] = json.loads(data)
+            if known.pop("version") != 1:
+                raise ValueError
+            return Record(**known)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise UsageError(
+                f"{self.file} was written by another version or is damaged: "
+                f"if no migration was interrupted, delete the folder {self.folder}"
+            ) from None
+
+    def save(self, record: Record) -> None:
+        """Replace the record in one step."""
+        files.publish(self.file, record.encoded())
+
+    def tidy(self) -> None:
+        """Delete journals that the record no longer names."""
+        record = self.load()
+        if self.folder.is_dir():
+            for entry in self.folder.iterdir():
+                if entry.is_dir() and entry.name not in (record.pending, record.last):
+                    shutil.rmtree(entry, ignore_errors=True)
+
+
+def locate(top: Path) -> State:
+    """The state of the work tree whose root is `top`."""
+    top = top.resolve()
+    git_folder = _git_folder(top)
+    if git_folder is not None:
+        folder = git_folder / NAME
+        return State(folder, top, folder / "lock")
+    home = _user_state() / NAME
+    if home.is_relative_to(top):
+        raise UsageError(
+            f"the state folder {home} lies inside the files to migrate: set XDG_STATE_HOME to a folder elsewhere"
+        )
+    return State(home / files.digest(os.fsencode(top))[:16], top, home / "lock")
+
+
+def interrupted(top: Path) -> list[State]:
+    """States with a journal under way for files at, above or below `top`: left by a run that was killed, or at work."""
+    own = locate(top)
+    found = [own] if own.load().pending else []
+    if own.lock_file.parent != own.folder:  # outside git: every folder has a state of its own
+        for file in sorted(own.lock_file.parent.glob("*/state.json")):
+            state = State(file.parent, Path(), own.lock_file)
+            record = state.load()
+            base = Path(record.base)
+            if state.folder != own.folder and record.pending and (base in own.base.parents or own.base in base.parents):
+                found.append(State(state.folder, base, own.lock_file))
+    return found
+
+
+def _git_folder(top: Path) -> Path | None:
+    try:
+        return Path(os.fsdecode(git.run(top, "rev-parse", "--absolute-git-dir")).rstrip("\n"))
+    except git.GitError:
+        return None
+
+
+def _user_state() -> Path:
+    for variable in ("XDG_STATE_HOME", "LOCALAPPDATA"):
+        value = os.environ.get(variable)
+        if value and Path(value).is_absolute():
+            return Path(value).resolve()
+    return (Path.home() / ".local" / "state").resolve()

@@ -1,0 +1,52 @@
+"""Write only where git can show and take back what was written, unless the user says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from mcore_unpatch import git
+from mcore_unpatch.errors import UsageError
+
+_LISTED = 20
+
+
+def refuse_unsafe(root: Path, top: Path, paths: Iterable[str], allow_dirty: bool, allow_no_vcs: bool) -> None:
+    """Raise `UsageError` for uncommitted work below `root`, or outside of git.
+
+    `paths` are the files to be written, relative to `top`; one that git does not track counts as uncommitted.
+    """
+    try:
+        git.run(top, "rev-parse", "--is-inside-work-tree")
+    except git.GitError as error:
+        if not allow_no_vcs:
+            raise UsageError(_no_vcs(top, str(error))) from None
+        return
+    if allow_dirty:
+        return
+    tracked = set(_names(git.run(top, "ls-files", "-z", "--full-name")))
+    status = _names(git.run(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=no", "--", "."))
+    dirty = {entry[3:]: "changed" for entry in status}
+    dirty |= {path: "not tracked" for path in paths if path not in tracked}
+    if dirty:
+        lines = [f"  {path} ({why})" for path, why in sorted(dirty.items())]
+        if len(lines) > _LISTED:
+            lines[_LISTED:] = [f"  ... and {len(lines) - _LISTED} more"]
+        raise UsageError(
+            "the work tree has uncommitted changes, and nothing was written:\n"
+            + "\n".join(lines)
+            + "\nCommit or stash them, or migrate on top of them with --allow-dirty"
+        )
+
+
+def _no_vcs(top: Path, reason: str) -> str:
+    if any((folder / ".git").exists() for folder in (top, *top.parents)):
+        return f"git cannot read this repository: {reason}\nSolve that, or write without its safety with --allow-no-vcs"
+    return (
+        f"{top} is not under git, so that you could not see and take back what is written; "
+        "nothing was. Use --allow-no-vcs to write anyway (`unpatch undo` takes it back)"
+    )
+
+
+def _names(output: bytes) -> list[str]:
+    return [name for name in output.decode(errors="surrogateescape").split("\0") if name]
