@@ -10,7 +10,7 @@ from mcore_unpatch.commands import check, rules, scan
 
 app = typer.Typer(
     name="unpatch",
-    help="Find every monkey-patch of Megatron Core in a repository, move it to the official output hook, keep new ones out.",
+    help="Find every monkey-patch of Megatron Core in a repository, move it to the official hook, keep new ones out.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -60,9 +60,9 @@ def new_findings(now: list[Finding], before: list[Finding], renamed: dict[str, s
         moved[key[1:]] += count
     new = []
     for finding in unmatched:
-        key = _key(finding, "")[1:]
-        if moved[key]:
-            moved[key] -= 1
+        content = _key(finding, "")[1:]
+        if moved[content]:
+            moved[content] -= 1
         else:
             new.append(finding)
     return new

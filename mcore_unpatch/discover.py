@@ -14,8 +14,23 @@ from mcore_unpatch.errors import UsageError
 PYTHON = (".py",)
 PATCHES = (".patch", ".diff")
 SKIPPED_FOLDERS = frozenset(
-    """.git .hg .svn .venv venv .tox .nox .eggs .mypy_cache .pytest_cache .ruff_cache .hypothesis __pycache__ node_modules
-    __pypackages__""".split()
+    [
+        ".git",
+        ".hg",
+        ".svn",
+        ".venv",
+        "venv",
+        ".tox",
+        ".nox",
+        ".eggs",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".hypothesis",
+        "__pycache__",
+        "node_modules",
+        "__pypackages__",
+    ]
 )
 
 
@@ -120,7 +135,11 @@ def _listed_by_git(folder: Path, found: Discovery) -> list[str] | None:
     except git.GitError as error:
         found.notes.append(f"git could not list the files ({error}); ignore rules are not applied")
         return None
-    nested = [name for name in names if name.endswith("/") or (not name.endswith((*PYTHON, *PATCHES)) and (folder / name / ".git").exists())]
+    nested = [
+        name
+        for name in names
+        if name.endswith("/") or (not name.endswith((*PYTHON, *PATCHES)) and (folder / name / ".git").exists())
+    ]
     if nested:
         shown = ", ".join(name.rstrip("/") for name in nested[:3])
         found.notes.append(f"not scanned, repositories of their own: {shown}{' ...' if len(nested) > 3 else ''}")

@@ -1,4 +1,4 @@
-"""What goes wrong before any file is looked at: the user has to change the call, the configuration or the repository."""
+"""What goes wrong before any file is looked at, and only the user can change."""
 
 from __future__ import annotations
 

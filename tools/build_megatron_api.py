@@ -105,8 +105,8 @@ class Module:
             case ast.Assign():
                 names = [t.id for t in node.targets if isinstance(t, ast.Name)]
                 self.values.update(names)
-                if source := dotted(node.value):
-                    self.aliases |= dict.fromkeys(names, source)
+                if original := dotted(node.value):
+                    self.aliases |= dict.fromkeys(names, original)
             case ast.AnnAssign(target=ast.Name(id=name)):
                 self.values.add(name)
 
@@ -118,7 +118,8 @@ class Module:
         return ".".join([*base, *([node.module] if node.module else [])])
 
     def _take_class(self, node: ast.ClassDef) -> None:
-        methods, attributes = set(), set()
+        methods: set[str] = set()
+        attributes: set[str] = set()
         submodules: dict[str, str] = {}
         for item in statements(node.body):
             if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -26,19 +26,22 @@ class OutputFormat(StrEnum):
 
 Paths = Annotated[list[Path] | None, typer.Argument(help="Files and folders to scan. [default: .]", show_default=False)]
 Format = Annotated[
-    OutputFormat | None, typer.Option("--output-format", help="How to write the report. [default: text]", show_default=False)
+    OutputFormat | None,
+    typer.Option("--output-format", help="How to write the report. [default: text]", show_default=False),
 ]
 Statistics = Annotated[bool, typer.Option("--statistics", help="Count the findings per rule.")]
 Select = Annotated[
     list[str] | None,
-    typer.Option(help="Rules or families to report, such as MCU1 or MCU101,MCU2. Mocks (MCU9) are off unless selected."),
+    typer.Option(
+        help="Rules or families to report, such as MCU1 or MCU101,MCU2. Mocks (MCU9) are off unless selected."
+    ),
 ]
 Ignore = Annotated[list[str] | None, typer.Option(help="Rules or families to leave out.")]
 Exclude = Annotated[list[str] | None, typer.Option(help="Glob patterns of files and folders to leave out.")]
 TargetMcore = Annotated[
     str | None,
     typer.Option(
-        help="The megatron-core release to judge for, such as 0.19. [default: what the repository pins, else the newest known]",
+        help="The megatron-core release to judge for, such as 0.19. [default: the repository's pin, else the newest]",
         show_default=False,
     ),
 ]
@@ -72,7 +75,7 @@ def combine(
         baseline = config.folder / known
     options = Options(
         selection=Selection.parse(select or config.list("select"), ignore or config.list("ignore")),
-        exclude=tuple([*config.list("exclude"), *(exclude or [])]),
+        exclude=(*config.list("exclude"), *(exclude or [])),
         exclude_base=config.folder,
         target=version,
         jobs=jobs or config.values.get("jobs", 0),

@@ -56,6 +56,7 @@ class Progress:
         return self
 
     def __call__(self, done: int, total: int) -> None:
+        """Show that `done` of `total` files are through."""
         if not self._enabled or (self._bar is None and time.monotonic() - self._started < 1):
             return
         from rich.console import Console
@@ -68,6 +69,8 @@ class Progress:
         assert isinstance(self._bar, Bar)
         self._bar.update(self._task, completed=done)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()  # type: ignore[attr-defined]

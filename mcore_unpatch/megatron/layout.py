@@ -58,11 +58,51 @@ SEAM_METHODS = {
 # Methods of classes outside Megatron Core that Megatron's classes inherit from.
 EXTERNAL_METHODS = {
     "Module": frozenset(
-        """add_module apply bfloat16 buffers children compile cpu cuda double eval extra_repr float forward
-        get_buffer get_extra_state get_parameter get_submodule half load_state_dict modules named_buffers named_children
-        named_modules named_parameters parameters register_buffer register_forward_hook register_forward_pre_hook
-        register_full_backward_hook register_module register_parameter register_state_dict_pre_hook requires_grad_
-        set_extra_state set_submodule share_memory state_dict to to_empty train type xpu zero_grad""".split()
+        [
+            "add_module",
+            "apply",
+            "bfloat16",
+            "buffers",
+            "children",
+            "compile",
+            "cpu",
+            "cuda",
+            "double",
+            "eval",
+            "extra_repr",
+            "float",
+            "forward",
+            "get_buffer",
+            "get_extra_state",
+            "get_parameter",
+            "get_submodule",
+            "half",
+            "load_state_dict",
+            "modules",
+            "named_buffers",
+            "named_children",
+            "named_modules",
+            "named_parameters",
+            "parameters",
+            "register_buffer",
+            "register_forward_hook",
+            "register_forward_pre_hook",
+            "register_full_backward_hook",
+            "register_module",
+            "register_parameter",
+            "register_state_dict_pre_hook",
+            "requires_grad_",
+            "set_extra_state",
+            "set_submodule",
+            "share_memory",
+            "state_dict",
+            "to",
+            "to_empty",
+            "train",
+            "type",
+            "xpu",
+            "zero_grad",
+        ]
     ),
     "Function": frozenset(["forward", "backward", "apply", "setup_context", "jvp", "vmap"]),
     "Optimizer": frozenset(["step", "zero_grad", "state_dict", "load_state_dict", "add_param_group"]),

@@ -11,7 +11,9 @@ Version = tuple[int, int]
 NEWEST: Version = (0, 19)
 OLDEST: Version = (0, 12)
 
-_REQUIREMENT = re.compile(r"""\bmegatron[-_.]core(?![-_.\w/])\s*(?:\[[^\]]*\])?\s*((?:[=<>!~]=?=?\s*[\w.*+!]+\s*,?\s*)+)""")
+_REQUIREMENT = re.compile(
+    r"""\bmegatron[-_.]core(?![-_.\w/])\s*(?:\[[^\]]*\])?\s*((?:[=<>!~]=?=?\s*[\w.*+!]+\s*,?\s*)+)"""
+)
 _TAG = re.compile(r"megatron.{0,80}?@(?:core_)?[vr](\d+)\.(\d+)", re.IGNORECASE)
 _CLAUSE = re.compile(r"([=<>!~]=?=?)\s*(\d+)(?:\.(\d+))?")
 

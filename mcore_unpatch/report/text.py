@@ -56,7 +56,11 @@ def _finding(finding: Finding) -> Iterator[Line]:
         (f"  {finding.target or rules()[finding.rule].name}", ""),
         (f"  [{finding.seam}]", _SEAM_STYLE.get(finding.seam, "green")),
     ]
-    head += [(f"  {word}", "dim") for word, on in (("temporary", finding.temporary), ("likely", finding.confidence == "likely")) if on]
+    head += [
+        (f"  {word}", "dim")
+        for word, on in (("temporary", finding.temporary), ("likely", finding.confidence == "likely"))
+        if on
+    ]
     yield head
     quoted = finding.source.splitlines()
     for offset, text in enumerate(quoted[:_QUOTED_LINES]):

@@ -6,7 +6,16 @@ import ast
 
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.scanner import breakage, installers, judge, relate, replacement, sysmodules
+from mcore_unpatch.scanner import (
+    breakage,
+    calls,
+    judge,
+    registries,
+    relate,
+    replacement,
+    source_rewrites,
+    sysmodules,
+)
 from mcore_unpatch.scanner.installs import Install, from_assignment
 from mcore_unpatch.scanner.resolve import Resolver
 
@@ -40,7 +49,7 @@ def collect(resolver: Resolver) -> list[Install]:
             found += from_assignment(site, resolver)
     for site in resolver.model.calls:
         if id(site.node) not in claimed:
-            found += installers.from_call(site, resolver)
+            found += calls.from_call(site, resolver)
     found += _literals(resolver)
     found += _rewritten(found, resolver)
     unique = []
@@ -55,13 +64,13 @@ def collect(resolver: Resolver) -> list[Install]:
 def _literals(resolver: Resolver) -> list[Install]:
     if b"megatron.core." not in resolver.model.data:
         return []
-    return [install for site in resolver.model.literals for install in installers.from_literal(site, resolver)]
+    return [install for site in resolver.model.literals for install in registries.from_literal(site, resolver)]
 
 
 def _rewritten(found: list[Install], resolver: Resolver) -> list[Install]:
     """Source rewrites; where the product is then assigned, that assignment is the patch and takes the shape."""
     rewrites = []
-    for rewrite in installers.from_source_rewrite(resolver):
+    for rewrite in source_rewrites.from_module(resolver):
         function = rewrite.site.scope.function
         assigned = [i for i in found if i.target == rewrite.target and i.site.scope.function is function]
         for install in assigned:

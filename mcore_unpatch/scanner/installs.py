@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.scanner.refs import Ref
-from mcore_unpatch.scanner.resolve import Resolver, argument
+from mcore_unpatch.scanner.resolve import Resolver
 from mcore_unpatch.scanner.scopes import FunctionNode, Scope, Site, path_text
-
 
 _DATA = (ast.Constant, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp, ast.JoinedStr)
 
@@ -145,7 +144,9 @@ def _instance_attribute(site, resolver, base, name, value, install) -> list[Inst
         held = resolver.expr(value, site.scope, site.block, site.node.lineno)
         if held is not None and held.name in {layout.DATA_PARALLEL, layout.FLOAT16_MODULE}:
             return []  # a child wrapped for training, not replaced
-        return [install("submodule", layout.GPT_MODEL if is_output_layer and not api.submodule(base.name, name) else owner)]
+        return [
+            install("submodule", layout.GPT_MODEL if is_output_layer and not api.submodule(base.name, name) else owner)
+        ]
     if is_bound_method(value) and not _is_config(base.name):
         return [install("instance-attr", owner, adds=True)]
     return []
@@ -207,9 +208,10 @@ def _plausible(target: ast.Attribute, value: ast.expr) -> bool:
     """Whether it is worth asking what an assignment's owner is: most attributes are no names of Megatron's."""
     if target.attr in api.attribute_names() or is_bound_method(value) or target.attr.startswith("__"):
         return True
-    return isinstance(value, ast.Name | ast.Attribute | ast.Lambda | ast.Call) and not isinstance(target.value, ast.Name | ast.Attribute) or (
-        isinstance(target.value, ast.Name | ast.Attribute) and _last_name(target.value)[:1].isupper()
-    )
+    return (
+        isinstance(value, ast.Name | ast.Attribute | ast.Lambda | ast.Call)
+        and not isinstance(target.value, ast.Name | ast.Attribute)
+    ) or (isinstance(target.value, ast.Name | ast.Attribute) and _last_name(target.value)[:1].isupper())
 
 
 # --- evidence for what nothing else is known of -------------------------------------------------------------------
@@ -294,7 +296,15 @@ def is_callable(site: Site, resolver: Resolver, value: ast.expr) -> bool:
         return True
     if isinstance(value, ast.Call):
         name = (path_text(value.func) or "").rpartition(".")[2]
-        return name in {"partial", "property", "staticmethod", "classmethod", "wraps", "partialmethod", "cached_property"}
+        return name in {
+            "partial",
+            "property",
+            "staticmethod",
+            "classmethod",
+            "wraps",
+            "partialmethod",
+            "cached_property",
+        }
     ref = resolver.expr(value, site.scope, site.block, site.node.lineno)
     return ref is not None and (ref.kind == "local-function" or (ref.kind == "class" and ref.home is not None))
 
@@ -356,6 +366,3 @@ def parameter_of(node: ast.expr, scope: Scope) -> tuple[FunctionNode, ast.arg] |
                 return home.node, last.node
             return None
     return None
-
-
-__all__ = ["Install", "argument", "from_assignment", "from_setattr", "parameter_of", "set_by_name"]

@@ -27,7 +27,9 @@ DETACH = (
 CHECKPOINTED = "Megatron's own recompute of MTP layers (broken in 0.18.x, fixed in megatron-core 0.19)"
 MTP_OTHER = "Megatron's own MTP loss, or module pre-hooks on `model.mtp`"
 HYBRID = "HybridModel has no output hook up to megatron-core 0.19: `mcore_unpatch.compat` serves it without a patch"
-VALUE_HEAD = "build the model with the value head as its output layer: a GPTModel subclass, or a post-creation submodule swap before DDP wraps it"
+VALUE_HEAD = (
+    "build the model with the value head as its output layer: a subclass of GPTModel that sets it in `__init__`"
+)
 
 _WITHOUT_SEAM = {
     "class-attr": "MCU601",
@@ -72,7 +74,9 @@ def judge(install: Install, replacement: Replacement, resolver: Resolver) -> Ver
 def _is_test(path: str) -> bool:
     """Whether a file is a test: there whole modules are stubbed, which is a mock by other means."""
     *folders, name = path.split("/")
-    return name.startswith(("test_", "conftest")) or name.endswith("_test.py") or "tests" in folders or "test" in folders
+    return (
+        name.startswith(("test_", "conftest")) or name.endswith("_test.py") or "tests" in folders or "test" in folders
+    )
 
 
 def _mtp(name: str) -> Verdict:

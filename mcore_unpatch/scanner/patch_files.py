@@ -55,5 +55,3 @@ def _seam(modules: list[str]) -> tuple[str, str]:
     if all(module.endswith("multi_token_prediction") for module in modules):
         return "mtp", "MCU204"
     return "none", "MCU608"
-
-

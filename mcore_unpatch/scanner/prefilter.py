@@ -16,7 +16,9 @@ _NAMESPACE_WRITE = re.compile(rb"(?:__dict__|vars\([^)\n]*\))\s*(?:\[|\.update)"
 _MOCKS = (b"monkeypatch", b"mocker", b"mock")
 _PATCH_CALL = re.compile(rb"(?:patch|override|swap|replace_|extend_)\w*\(\s*(?:[\w.\[\]]+,\s*)?(?:\w+\.)*[A-Z]\w+[,.)]")
 _STRING_TARGETS = (b'"megatron.core', b"'megatron.core")
-_CALL = re.compile(rb"setattr|exec\s*\(|getsource|[\"']megatron\.core|__dict__|update\(|vars\(|mock|" + _PATCH_CALL.pattern)
+_CALL = re.compile(
+    rb"setattr|exec\s*\(|getsource|[\"']megatron\.core|__dict__|update\(|vars\(|mock|" + _PATCH_CALL.pattern
+)
 _IMPORT = re.compile(rb"\n[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w., \t]+))")
 # These begin with a newline, not with `^`: a literal first byte is searched for many times faster.
 _ON_CLASS = re.compile(rb"\n[ \t]*(?:[A-Z]\w*\.\w+[ \t]*=(?!=)|setattr\(\s*[A-Z])")

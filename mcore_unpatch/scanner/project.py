@@ -77,7 +77,9 @@ class Project:
         key = (folder, head)
         if key not in self._known_bases:
             above = self._bases(posixpath.dirname(folder), head) if folder else ()
-            here = [base for base in (folder, posixpath.join(folder, "src")) if self.has_name(posixpath.join(base, head))]
+            here = [
+                base for base in (folder, posixpath.join(folder, "src")) if self.has_name(posixpath.join(base, head))
+            ]
             self._known_bases[key] = (*here, *above)
         return self._known_bases[key]
 

@@ -16,7 +16,7 @@ class Ref:
 
     kind: module, class, instance, list (of instances of `name`), function or value of Megatron Core; or, with an empty
     or foreign `name`, local-module, local-function, and class / instance of a class of the repository's own.
-    name: the dotted definition in Megatron Core; for the repository's subclass of a Megatron class, that Megatron class.
+    name: the dotted definition in Megatron Core; for a subclass that the repository defines, the Megatron class.
     """
 
     kind: str

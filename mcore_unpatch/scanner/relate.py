@@ -19,9 +19,8 @@ def split_restores(installs: list[Install], resolver: Resolver) -> list[Install]
     restores, kept = [], []
     for install in installs:
         verdict = _restores(install, resolver, backups)
-        if verdict == "yes":
-            restores.append(install)
-        elif verdict == "maybe" and any(_same(install, other) for other in installs if other is not install):
+        repeated = any(_same(install, other) for other in installs if other is not install)
+        if verdict == "yes" or (verdict == "maybe" and repeated):
             restores.append(install)
         else:
             kept.append(install)
@@ -59,7 +58,11 @@ def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> 
         return "yes"
     if isinstance(value, ast.Attribute) and backups.get(value.attr) == install.attribute:
         return "yes"
-    if isinstance(value, ast.Call) and (path_text(value.func) or "").rpartition(".")[2] not in {"getattr", "get", "pop"}:
+    if isinstance(value, ast.Call) and (path_text(value.func) or "").rpartition(".")[2] not in {
+        "getattr",
+        "get",
+        "pop",
+    }:
         return "no"
     if isinstance(value, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and _KEPT.search(ast.unparse(value)):
         return "maybe"
@@ -219,7 +222,11 @@ def _in_finally(site: Site) -> bool:
 
 def _is_callback(site: Site) -> bool:
     """`stack.callback(setattr, obj, "name", original)`."""
-    return isinstance(site.node, ast.Call) and isinstance(site.node.func, ast.Attribute) and site.node.func.attr == "callback"
+    return (
+        isinstance(site.node, ast.Call)
+        and isinstance(site.node.func, ast.Attribute)
+        and site.node.func.attr == "callback"
+    )
 
 
 def _is_generator(node: ast.AST) -> bool:

@@ -11,9 +11,16 @@ from mcore_unpatch.scanner.resolve import Resolver
 from mcore_unpatch.scanner.scopes import FunctionNode, path_text
 
 # What code at the output boundary speaks of, and Megatron's own forward and _postprocess do not.
-_OUTPUT_WORDS = re.compile(r"log_?probs?\b|logp\b|entropy|linear_?ce|fused_?ce|lm_loss|temperature|fused_linear|topk_logits", re.IGNORECASE)
-_KEPT = re.compile(r"orig|backup|\bold_|_old\b|prev_|super|inner_forward|wrapped|^fn$|^func$|^forward_fn$", re.IGNORECASE)
+_OUTPUT_WORDS = re.compile(
+    r"log_?probs?\b|logp\b|entropy|linear_?ce|fused_?ce|lm_loss|temperature|fused_linear|topk_logits", re.IGNORECASE
+)
+_KEPT = re.compile(
+    r"orig|backup|\bold_|_old\b|prev_|super|inner_forward|wrapped|^fn$|^func$|^forward_fn$", re.IGNORECASE
+)
 _VALUE_WORDS = re.compile(r"value|critic|reward|score|classif|num_labels|LastLayer|v_head|token_class", re.IGNORECASE)
+
+
+_WRAPPERS = {"MethodType", "partial", "staticmethod", "classmethod", "property", "partialmethod", "compile"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +98,10 @@ def _first_value(value: ast.expr) -> str | None:
 
 def find(install: Install, resolver: Resolver) -> Replacement:
     """The function behind the value of a patch."""
-    function, home = _function(install.value, install, resolver, 0)
+    function = _function(install.value, install, resolver, 0)
     if function is None:
         return Replacement(words=_words(install.value) if install.value is not None else frozenset())
-    words = _words(function)
-    # What a closure captures speaks too: names of the functions it calls are in the body already.
-    return Replacement(function, _takes_self(function), words)
+    return Replacement(function, _takes_self(function), _words(function))
 
 
 def _takes_self(function: FunctionNode | ast.Lambda) -> bool:
@@ -106,27 +111,23 @@ def _takes_self(function: FunctionNode | ast.Lambda) -> bool:
 
 def _function(
     value: ast.expr | None, install: Install, resolver: Resolver, depth: int
-) -> tuple[FunctionNode | ast.Lambda | None, Resolver]:
-    if value is None or depth > 4:
-        return None, resolver
-    if isinstance(value, ast.Lambda):
-        return value, resolver
+) -> FunctionNode | ast.Lambda | None:
+    if value is None or depth > 4 or isinstance(value, ast.Lambda):
+        return value if isinstance(value, ast.Lambda) else None
     if isinstance(value, ast.Call):
         if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
             return _function(value.func.value, install, resolver, depth + 1)
         leaf = (path_text(value.func) or "").rpartition(".")[2]
-        if leaf in {"MethodType", "partial", "staticmethod", "classmethod", "property", "partialmethod", "compile"} and value.args:
+        if (leaf in _WRAPPERS or isinstance(value.func, ast.Call)) and value.args:  # also wraps(original)(new)
             return _function(value.args[0], install, resolver, depth + 1)
         ref = resolver.expr(value.func, install.site.scope, install.site.block, install.site.node.lineno)
         if ref is not None and ref.kind == "local-function" and ref.home is not None:
-            return _returned_closure(ref.node, ref.home), ref.home  # make_forward(original)
-        if isinstance(value.func, ast.Call):  # functools.wraps(original)(replacement)
-            return _function(value.args[0] if value.args else None, install, resolver, depth + 1)
-        return None, resolver
+            return _returned_closure(ref.node, ref.home)  # make_forward(original)
+        return None
     ref = resolver.expr(value, install.site.scope, install.site.block, install.site.node.lineno)
-    if ref is not None and ref.kind == "local-function" and isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return ref.node, ref.home or resolver
-    return None, resolver
+    if ref is not None and isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return ref.node
+    return None
 
 
 def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | ast.Lambda | None:

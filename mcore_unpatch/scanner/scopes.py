@@ -1,7 +1,7 @@
 """One module as the scanner sees it: its scopes, what each name is bound to, and the places that may install a patch.
 
-A single walk over statements collects all three. Expressions are looked into only on the lines where the file's text says
-that a call such as `setattr` can be found.
+A single walk over statements collects all three. Expressions are looked into only on the lines where the file's text
+says that a call such as `setattr` can be found.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ def decode(data: bytes) -> str:
     except SyntaxError as error:
         raise Unreadable(f"unknown encoding: {error.msg}") from None
     except UnicodeDecodeError as error:
-        raise Unreadable(f"not valid {error.encoding} at byte {error.start}: declare the encoding or convert to UTF-8") from None
+        raise Unreadable(
+            f"not valid {error.encoding} at byte {error.start}: declare the encoding or convert to UTF-8"
+        ) from None
 
 
 def parse(data: bytes) -> ast.Module:
@@ -49,4 +51,7 @@ def parse(data: bytes) -> ast.Module:
 
 
 def _looks_like_python_2(data: bytes) -> bool:
-    return re.search(rb"^\s*(print\s+[^(=\s]|exec\s+[^(=\s]|except \w+, ?\w+:|raise \w+, )", data, re.MULTILINE) is not None
+    return (
+        re.search(rb"^\s*(print\s+[^(=\s]|exec\s+[^(=\s]|except \w+, ?\w+:|raise \w+, )", data, re.MULTILINE)
+        is not None
+    )

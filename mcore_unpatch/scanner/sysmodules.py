@@ -31,7 +31,11 @@ def from_loops(resolver: Resolver) -> list[Install]:
 def _loop_over_modules(block: Block) -> ast.For | None:
     current: Block | None = block
     while current is not None:
-        if isinstance(current.owner, ast.For) and current.kind == "for" and "sys.modules" in ast.unparse(current.owner.iter):
+        if (
+            isinstance(current.owner, ast.For)
+            and current.kind == "for"
+            and "sys.modules" in ast.unparse(current.owner.iter)
+        ):
             return current.owner
         current = current.parent
     return None
@@ -63,7 +67,11 @@ def _is_loop_variable(subject: ast.expr, loop: ast.For, resolver: Resolver, site
     if subject.id in loop_names:
         return True
     for binding in site.scope.bindings.get(subject.id, []):
-        if binding.kind == "value" and loop.lineno <= binding.line <= (loop.end_lineno or 0) and binding.node is not None:
+        if (
+            binding.kind == "value"
+            and loop.lineno <= binding.line <= (loop.end_lineno or 0)
+            and binding.node is not None
+        ):
             used = {node.id for node in ast.walk(binding.node) if isinstance(node, ast.Name)}
             if used & (loop_names | {"sys"}):
                 return True

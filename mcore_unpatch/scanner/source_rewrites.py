@@ -1,0 +1,86 @@
+"""Megatron's source text taken with inspect, edited and exec'd: directly, or by a helper of the repository."""
+
+from __future__ import annotations
+
+import ast
+
+from mcore_unpatch.megatron import api
+from mcore_unpatch.scanner.installs import Install, parameter_of
+from mcore_unpatch.scanner.names import argument
+from mcore_unpatch.scanner.resolve import Resolver
+from mcore_unpatch.scanner.scopes import FunctionNode, Scope, Site, path_text
+
+
+def from_module(resolver: Resolver) -> list[Install]:
+    """`inspect.getsource(X)` and `exec` in one function: one patch of X, at the `exec`."""
+    found = []
+    for site in resolver.model.calls:
+        subject = _source_subject(site)
+        runner = _exec_in(resolver, site.scope) if subject is not None else None
+        if subject is None or runner is None:
+            continue
+        ref = resolver.expr(subject, site.scope, site.block, site.node.lineno)
+        if ref is not None and ref.is_core and parameter_of(subject, site.scope) is None:
+            owner, _, attribute = ref.name.rpartition(".")
+            found.append(
+                Install(runner, runner.node, ref.name, "source-rewrite", ref.sure, ref.why, None, owner, attribute)
+            )
+    return found
+
+
+def from_helper(site: Site, resolver: Resolver, home: Resolver, function: FunctionNode) -> list[Install]:
+    """A call of a function of the repository that rewrites the source of what it is given."""
+    call = site.node
+    assert isinstance(call, ast.Call)
+    scope = home.model.functions.get(function)
+    for inner in home.model.calls:
+        subject = _source_subject(inner)
+        if subject is None or inner.scope is not scope or _exec_in(home, scope) is None:
+            continue
+        for name in _names_behind(subject, scope):
+            passed = argument(call, function, name, False)
+            ref = resolver.expr(passed, site.scope, site.block, call.lineno) if passed is not None else None
+            if ref is None or not ref.is_core:
+                continue
+            target = ref.name
+            strings = [s for a in call.args for s in resolver.strings(a, site.scope, site.block, call.lineno)]
+            if ref.kind in {"class", "module"}:
+                named = next((s for s in strings if s.isidentifier() and _has_member(ref.kind, ref.name, s)), None)
+                target = f"{ref.name}.{named}" if named else ref.name
+            owner, _, attribute = target.rpartition(".")
+            return [Install(site, call, target, "source-rewrite", ref.sure, ref.why, None, owner, attribute)]
+    return []
+
+
+def _source_subject(site: Site) -> ast.expr | None:
+    call = site.node
+    if isinstance(call, ast.Call) and (path_text(call.func) or "").rpartition(".")[2] in {
+        "getsource",
+        "getsourcelines",
+    }:
+        return call.args[0] if call.args else None
+    return None
+
+
+def _exec_in(resolver: Resolver, scope: Scope) -> Site | None:
+    for site in resolver.model.calls:
+        if isinstance(site.node, ast.Call) and path_text(site.node.func) in {"exec", "builtins.exec"}:
+            if site.scope.function is scope.function:
+                return site
+    return None
+
+
+def _names_behind(node: ast.AST, scope: Scope | None, depth: int = 3) -> list[str]:
+    """The names an expression uses, and those that the local names among them were made from."""
+    found: list[str] = []
+    for item in ast.walk(node):
+        if isinstance(item, ast.Name):
+            found.append(item.id)
+            for binding in scope.bindings.get(item.id, []) if scope is not None and depth else ():
+                if binding.kind == "value" and binding.node is not None:
+                    found += _names_behind(binding.node, scope, depth - 1)
+    return found
+
+
+def _has_member(kind: str, owner: str, name: str) -> bool:
+    return api.has_callable(owner, name) if kind == "class" else api.in_module(owner, name)
