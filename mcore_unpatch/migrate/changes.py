@@ -8,7 +8,6 @@ from itertools import groupby
 
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, in_order, splice
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate import diff
 from mcore_unpatch.migrate.journal import Rewrite
 
 
@@ -32,7 +31,6 @@ class Change:
     applied: bool
     before: Span
     after: Span
-    diff: bytes
 
 
 def rewrites_of(plan: Plan, project: Repository, options: Options) -> list[Rewrite]:
@@ -77,7 +75,6 @@ def _placed(data: bytes, edits: list[Edit], options: Options) -> list[Change]:
                 applied,
                 span(data, edit.start, edit.end),
                 span(new, start, start + len(edit.replacement)),
-                diff.unified(edit.path, data, alone),
             )
         )
         if applied:

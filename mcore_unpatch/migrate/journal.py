@@ -100,6 +100,4 @@ def load(state: State, token: str) -> Journal:
         data = json.loads((folder / "journal.json").read_bytes())
         return Journal(state, token, tuple(Entry(**entry) for entry in data["entries"]))
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UsageError(
-            f"{folder} cannot be read ({error}); the numbered files in it are the originals"
-        ) from None
+        raise UsageError(f"{folder} cannot be read ({error}); the numbered files in it are the originals") from None

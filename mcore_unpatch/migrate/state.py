@@ -50,6 +50,14 @@ class State:
         """Where a journal keeps its files."""
         return self.folder / token
 
+    def refuse_inside_work_tree(self) -> None:
+        """Raise `UsageError` where journals would lie among the files they are about."""
+        if self.lock_file.parent != self.folder and self.folder.is_relative_to(self.base):
+            raise UsageError(
+                f"the state folder {self.folder.parent} lies inside {self.base}, the files to migrate: "
+                "set XDG_STATE_HOME to a folder elsewhere"
+            )
+
     def load(self) -> Record:
         """What is pending and what was last; raises `UsageError` if the file is damaged."""
         data = files.content_of(self.file)
@@ -87,10 +95,6 @@ def locate(top: Path) -> State:
         folder = git_folder / NAME
         return State(folder, top, folder / "lock")
     home = _user_state() / NAME
-    if home.is_relative_to(top):
-        raise UsageError(
-            f"the state folder {home} lies inside the files to migrate: set XDG_STATE_HOME to a folder elsewhere"
-        )
     return State(home / files.digest(os.fsencode(top))[:16], top, home / "lock")
 
 

@@ -44,9 +44,9 @@ class Survey:
         findings: list[Finding] = []
         errors: list[FileError] = []
         jobs = self.options.jobs or os.cpu_count() or 1
-        for _, some_findings, some_errors in analyse_parallel(list(self.repository.paths), tree, task, jobs):
-            findings += some_findings
-            errors += some_errors
+        for part in analyse_parallel(list(self.repository.paths), tree, task, jobs):
+            findings += part.findings
+            errors += part.errors
         ignores = {path: suppress.comments(overlay.read(path)) for path in {finding.path for finding in findings}}
         kept = suppress.apply(findings, ignores)
         return [finding for finding in kept if finding.rule in self.options.selection], errors

@@ -1,4 +1,4 @@
-"""Before a byte is written: the new files compile, a second run has nothing to do, and the findings went as promised."""
+"""Before a byte is written: the new files compile, a second run has nothing to do, the findings went as promised."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REPORT = "Nothing was written. This is a fault of mcore-unpatch: please report 
 def verify(
     survey: Survey, plan: Plan, rewrites: Sequence[Rewrite], options: Options, planner: Planner
 ) -> tuple[Finding, ...]:
-    """The findings that are left once the files are written; raises `UsageError` for a plan that must not be carried out."""
+    """The findings that will be left; raises `UsageError` for a plan that must not be carried out."""
     contents = {item.path: item.after for item in rewrites}
     for item in rewrites:
         _compile(item)
@@ -42,7 +42,7 @@ def _compile(item: Rewrite) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compile(item.after, item.path, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError) as error:
         where = f" on line {error.lineno}" if isinstance(error, SyntaxError) else ""
         raise UsageError(f"the new {item.path} would not compile{where}: {error}. {_REPORT}") from None
 

@@ -1,0 +1,129 @@
+"""`unpatch migrate` and `unpatch undo`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mcore_unpatch.commands import options as opt
+from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, complain, guarded, note
+from mcore_unpatch.commands.output import Progress
+
+if TYPE_CHECKING:
+    from mcore_unpatch.migrate.outcome import Outcome
+
+
+class Style(StrEnum):
+    """How the outcome is written."""
+
+    text = "text"
+    json = "json"
+
+
+Repo = Annotated[
+    list[Path] | None,
+    typer.Argument(help="The repository, or files and folders of it. [default: .]", show_default=False),
+]
+Diff = Annotated[bool, typer.Option("--diff", help="Print the unified diff and write nothing.")]
+Check = Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 if anything would change.")]
+UnsafeFixes = Annotated[
+    bool, typer.Option("--unsafe-fixes", help="Also replace code that differs from the upstream it was copied from.")
+]
+Annotate = Annotated[
+    bool, typer.Option("--annotate", help="Leave one TODO comment, with a link, at each patch that needs a person.")
+]
+AddDependency = Annotated[
+    bool, typer.Option("--add-dependency", help="Add the dependency to pyproject.toml or the requirements file.")
+]
+AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write although there are uncommitted changes.")]
+AllowNoVcs = Annotated[bool, typer.Option("--allow-no-vcs", help="Write although the files are not under git.")]
+Format = Annotated[Style, typer.Option("--output-format", help="How to write the outcome.")]
+
+
+@guarded
+def migrate(
+    paths: Repo = None,
+    diff: Diff = False,
+    check: Check = False,
+    unsafe_fixes: UnsafeFixes = False,
+    annotate: Annotate = False,
+    add_dependency: AddDependency = False,
+    allow_dirty: AllowDirty = False,
+    allow_no_vcs: AllowNoVcs = False,
+    output_format: Format = Style.text,
+    select: opt.Select = None,
+    ignore: opt.Ignore = None,
+    exclude: opt.Exclude = None,
+    target_mcore: opt.TargetMcore = None,
+    jobs: opt.Jobs = None,
+) -> int:
+    """Rewrite patches of Megatron Core to the official hook: all files, or none.
+
+    Exit code: 0 done or nothing to do, 1 with --check if anything would change, 2 a usage error, a refusal to write, or
+    a file that could not be analysed.
+    """
+    from mcore_unpatch.migrate import engine
+
+    _, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs)
+    request = engine.Request(paths or [], options, unsafe_fixes, annotate, add_dependency, allow_dirty, allow_no_vcs)
+    run = engine.preview if diff or check else engine.migrate
+    with Progress() as progress:
+        outcome = run(request, progress=progress)
+    _write(outcome, output_format, diff)
+    if outcome.errors:
+        return EXIT_ERROR
+    return EXIT_FINDINGS if check and outcome.rewrites else EXIT_CLEAN
+
+
+@guarded
+def undo(
+    path: Annotated[Path, typer.Argument(help="The repository.", show_default=False)] = Path(),
+) -> int:
+    """Take back the last migration, or one that was interrupted, exactly; refuse if its files changed since."""
+    from mcore_unpatch.errors import UsageError
+    from mcore_unpatch.migrate.undo import undo as take_back
+
+    if not path.exists():
+        raise UsageError(f"no such file or folder: {path}")
+    restored = take_back(path if path.is_dir() else path.parent)
+    print(f"{len(restored)} file{'' if len(restored) == 1 else 's'} taken back")
+    for name in restored:
+        print(f"  {name}")
+    return EXIT_CLEAN
+
+
+def _write(outcome: Outcome, style: Style, diff: bool) -> None:
+    """Data or the diff go to stdout alone, so that both can be piped; the table follows on stderr then."""
+    if style is Style.json:
+        import json
+
+        print(json.dumps(outcome.to_json(), indent=2, ensure_ascii=False))
+    else:
+        from rich.console import Console
+
+        from mcore_unpatch.migrate import table
+
+        if diff:
+            _print_diff(outcome.diff())
+        # soft_wrap: a pipe gets whole lines, whatever the width of the terminal is thought to be.
+        table.write(outcome, Console(stderr=diff, highlight=False, markup=False, emoji=False, soft_wrap=True))
+    for error in outcome.errors:
+        complain(f"{outcome.shown(error.path)}: {error.message}")
+    for line in outcome.survey.notes:
+        note(line)
+
+
+def _print_diff(data: bytes) -> None:
+    import os
+
+    from mcore_unpatch.migrate.diff import coloured
+
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        data = coloured(data)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()

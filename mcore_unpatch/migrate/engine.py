@@ -1,0 +1,98 @@
+"""One migration from the paths a user names to the outcome: survey, plan, verify, write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mcore_unpatch.codemods.edits import Options, Plan
+from mcore_unpatch.discover import Discovery, discover
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.migrate import dependency, transaction, vcs
+from mcore_unpatch.migrate.changes import rewrites_of
+from mcore_unpatch.migrate.journal import Rewrite
+from mcore_unpatch.migrate.lock import exclusive
+from mcore_unpatch.migrate.outcome import Dependency, Outcome
+from mcore_unpatch.migrate.recovery import describe_interrupted, recover
+from mcore_unpatch.migrate.state import locate
+from mcore_unpatch.migrate.survey import Progress, Survey, survey
+from mcore_unpatch.migrate.verify import Planner, verify
+from mcore_unpatch.scan import Options as ScanOptions
+
+DEPENDENCY = "mcore-unpatch[compat]"
+_SHIMS = b"mcore_unpatch.compat"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asks for."""
+
+    paths: list[Path] = field(default_factory=list)
+    scan: ScanOptions = field(default_factory=ScanOptions)
+    unsafe_fixes: bool = False
+    annotate: bool = False
+    add_dependency: bool = False
+    allow_dirty: bool = False
+    allow_no_vcs: bool = False
+
+
+def preview(request: Request, planner: Planner | None = None, progress: Progress | None = None) -> Outcome:
+    """What a migration would do; nothing is written."""
+    found = _discover(request)
+    if message := describe_interrupted(found.top):
+        raise UsageError(message)
+    return _prepare(request, planner or _codemods(), progress)
+
+
+def migrate(request: Request, planner: Planner | None = None, progress: Progress | None = None) -> Outcome:
+    """Migrate; raises `UsageError` with every file as it was. A run that was killed before is taken back first."""
+    found = _discover(request)
+    state = locate(found.top)
+    state.refuse_inside_work_tree()
+    with exclusive(state.lock_file):
+        recover(found.top)
+        outcome = _prepare(request, planner or _codemods(), progress)
+        if outcome.rewrites:
+            paths = [item.path for item in outcome.rewrites]
+            vcs.refuse_unsafe(found.root, found.top, paths, request.allow_dirty, request.allow_no_vcs)
+            transaction.write(state, outcome.rewrites)
+            outcome.written = True
+    return outcome
+
+
+def _discover(request: Request) -> Discovery:
+    return discover(request.paths or [Path()], request.scan.exclude, request.scan.exclude_base)
+
+
+def _codemods() -> Planner:
+    from mcore_unpatch.codemods.planner import plan
+
+    return plan
+
+
+def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
+    known = survey(request.paths, request.scan, progress)
+    options = Options(request.unsafe_fixes, request.annotate, request.scan.selection, known.version)
+    plan = planner(known.repository, known.findings, options)
+    rewrites = rewrites_of(plan, known.repository, options)
+    remaining = verify(known, plan, rewrites, options, planner) if rewrites else known.findings
+    outcome = Outcome(known, plan, options, rewrites, remaining)
+    _add_dependency(outcome, plan, known, request)
+    return outcome
+
+
+def _add_dependency(outcome: Outcome, plan: Plan, known: Survey, request: Request) -> None:
+    line = plan.dependency if outcome.rewrites else None
+    if line is None and request.add_dependency and _uses_shims(known):
+        line = DEPENDENCY
+    if line is None:
+        return
+    outcome.dependency = Dependency(line, dependency.listed_in(known.found.root, known.found.top))
+    if request.add_dependency and outcome.dependency.file is None:
+        addition: Rewrite = dependency.addition(known.found.root, known.found.top, line)
+        outcome.rewrites.append(addition)
+        outcome.dependency = replace(outcome.dependency, file=addition.path, added=True)
+
+
+def _uses_shims(known: Survey) -> bool:
+    return any(_SHIMS in known.repository.data(path) for path in known.repository.paths)

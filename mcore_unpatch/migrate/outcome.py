@@ -1,0 +1,107 @@
+"""What a migration did, or would do: the value every report is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mcore_unpatch.codemods.edits import Options, Plan, Remark, splice
+from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.migrate import diff
+from mcore_unpatch.migrate.changes import Change, changes_of
+from mcore_unpatch.migrate.journal import Rewrite
+from mcore_unpatch.migrate.survey import Survey
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """The dependency of the new code: the file that lists it, and whether this migration puts it there."""
+
+    line: str
+    file: str | None = None
+    added: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Paths are relative to the top of the work tree; `shown` makes them relative to the root of the scan."""
+
+    survey: Survey
+    plan: Plan
+    options: Options
+    rewrites: list[Rewrite]
+    remaining: tuple[Finding, ...]
+    dependency: Dependency | None = None
+    written: bool = False
+
+    @property
+    def shown(self) -> Callable[[str], str]:
+        """A path as reports show it."""
+        return self.survey.found.shown
+
+    @property
+    def errors(self) -> list[FileError]:
+        """Files that could not be looked into."""
+        return sorted({*self.survey.errors, *self.plan.errors})
+
+    @property
+    def changes(self) -> list[Change]:
+        """Every edit, placed."""
+        return changes_of(self.plan, self.survey.repository, self.options)
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """What people should know, by place."""
+        return sorted(self.plan.remarks, key=lambda remark: (remark.path, remark.line, remark.rule, remark.text))
+
+    def diff(self) -> bytes:
+        """The unified diff of all files."""
+        return b"".join(diff.unified(self.shown(item.path), item.before, item.after) for item in self.rewrites)
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as plain data, version 1."""
+        return {
+            "version": 1,
+            "root": str(self.survey.found.root),
+            "files_scanned": len(self.survey.found.python) + len(self.survey.found.patches),
+            "written": self.written,
+            "files": [self._file(item) for item in self.rewrites],
+            "edits": [self._edit(change) for change in self.changes],
+            "remarks": [{**asdict(remark), "path": self.shown(remark.path)} for remark in self.remarks],
+            "remaining": [{**finding.to_json(), "path": self.shown(finding.path)} for finding in self.remaining],
+            "requirement": self.plan.requirement,
+            "dependency": self._dependency(),
+            "errors": [{"path": self.shown(error.path), "message": error.message} for error in self.errors],
+        }
+
+    def _file(self, item: Rewrite) -> dict[str, Any]:
+        rules = {edit.rule for edit in self.plan.edits if edit.path == item.path and self.options.applies(edit)}
+        path = self.shown(item.path)
+        return {"path": path, "rules": sorted(rules), "diff": _text(diff.unified(path, item.before, item.after))}
+
+    def _edit(self, change: Change) -> dict[str, Any]:
+        edit = change.edit
+        data = self.survey.repository.data(edit.path)
+        path = self.shown(edit.path)
+        return {
+            "path": path,
+            "rule": edit.rule,
+            "applicability": edit.applicability,
+            "applied": change.applied,
+            "title": edit.title,
+            "notes": list(edit.notes),
+            "before": {**asdict(change.before), "text": _text(data[edit.start : edit.end])},
+            "after": {**asdict(change.after), "text": _text(edit.replacement)},
+            "diff": _text(diff.unified(path, data, splice(data, [edit]))),
+        }
+
+    def _dependency(self) -> dict[str, Any] | None:
+        if self.dependency is None:
+            return None
+        file = self.dependency.file
+        return {**asdict(self.dependency), "file": file and self.shown(file)}
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")

@@ -1,0 +1,142 @@
+"""The end of a migration for people: what changed, what was left and why, what to do by hand, what is now needed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from mcore_unpatch.codemods.edits import Edit, Remark
+from mcore_unpatch.migrate.outcome import Outcome
+from mcore_unpatch.pins import pinned_version
+from mcore_unpatch.rules import rules
+
+_SECTIONS = {
+    "numerics": "Results may change",
+    "differs": "Functions that differ from upstream",
+    "left": "Left as it is",
+    "by-hand": "To do by hand",
+    "guard": "No longer needed",
+}
+
+
+def write(outcome: Outcome, console: Console) -> None:
+    """Print the table; markup is never interpreted, so brackets in code stay."""
+    applied = [edit for edit in outcome.plan.edits if outcome.options.applies(edit)]
+    _head(outcome, applied, console)
+    _files(outcome, applied, console)
+    _rules(applied, console)
+    remarks = [*_notes(outcome), *outcome.remarks, *_unsafe(outcome), *_unsaid(outcome)]
+    for kind, title in _SECTIONS.items():
+        _remarks(title, [remark for remark in remarks if remark.kind == kind], outcome, console)
+    _needs(outcome, console)
+
+
+def _head(outcome: Outcome, applied: list[Edit], console: Console) -> None:
+    if not outcome.rewrites:
+        console.print(Text("Nothing to migrate.", style="green"))
+        return
+    done = "Migrated" if outcome.written else "Would migrate"
+    counts = f"{_many(len(outcome.rewrites), 'file')}, {_many(len(applied), 'edit')}"
+    console.print(Text(f"{done}: {counts}.", style="bold"))
+    if outcome.written:
+        console.print(Text("`unpatch undo` takes it back.", style="dim"))
+
+
+def _files(outcome: Outcome, applied: list[Edit], console: Console) -> None:
+    if not outcome.rewrites:
+        return
+    rows = []
+    for item in outcome.rewrites:
+        edits = [edit for edit in applied if edit.path == item.path]
+        what = ", ".join(sorted({edit.rule for edit in edits})) or "the dependency"
+        rows.append((outcome.shown(item.path), what))
+    _section("Files changed", rows, console)
+
+
+def _rules(applied: list[Edit], console: Console) -> None:
+    if applied:
+        counts = Counter(edit.rule for edit in applied)
+        rows = [(code, f"{_name(code)}: {_many(count, 'edit')}") for code, count in sorted(counts.items())]
+        _section("Rules applied", rows, console)
+
+
+def _section(title: str, rows: list[tuple[str, str]], console: Console) -> None:
+    console.print()
+    console.print(Text(title, style="bold"))
+    width = max(len(first) for first, _ in rows)
+    for first, second in rows:
+        console.print(Text.assemble("  ", (first.ljust(width), "cyan"), f"  {second}"))
+
+
+def _remarks(title: str, remarks: list[Remark], outcome: Outcome, console: Console) -> None:
+    if not remarks:
+        return
+    console.print()
+    console.print(Text(title, style="bold"))
+    for remark in remarks:
+        place = f"{outcome.shown(remark.path)}:{remark.line}"
+        console.print(Text.assemble("  ", (place, "cyan"), f"  {remark.rule}  {remark.text}"))
+        for line in remark.detail.splitlines():
+            console.print(Text(f"      {line}"))
+
+
+def _notes(outcome: Outcome) -> Iterator[Remark]:
+    """What an edit itself has to say, at the place it is made."""
+    for change in outcome.changes:
+        if change.applied:
+            for text in change.edit.notes:
+                yield Remark(change.edit.path, change.after.line, change.edit.rule, "numerics", text)
+
+
+def _unsafe(outcome: Outcome) -> Iterator[Remark]:
+    for change in outcome.changes:
+        if not change.applied:
+            how = "with --unsafe-fixes" if change.edit.applicability == "unsafe" else "by hand"
+            text = f"{change.edit.title} ({how})"
+            yield Remark(change.edit.path, change.before.line, change.edit.rule, "left", text)
+
+
+def _unsaid(outcome: Outcome) -> Iterator[Remark]:
+    """Patches that stay and that no remark speaks of."""
+    told = {(remark.path, remark.rule) for remark in outcome.plan.remarks}
+    told |= {(edit.path, edit.rule) for edit in outcome.plan.edits if not outcome.options.applies(edit)}
+    silent = defaultdict(list)
+    for finding in outcome.remaining:
+        if (finding.path, finding.rule) not in told and not finding.rule.startswith("MCU0"):
+            silent[finding.path, finding.rule, finding.target].append(finding)
+    for (path, rule, target), findings in silent.items():
+        first = findings[0]
+        why = "no official replacement yet" if first.seam == "none" else f"by hand: {first.replacement}"
+        yield Remark(path, first.line, rule, "left", f"{target}: {why}")
+
+
+def _needs(outcome: Outcome, console: Console) -> None:
+    if not outcome.rewrites and outcome.dependency is None:
+        return
+    rows = []
+    if outcome.plan.requirement and outcome.rewrites:
+        pin = pinned_version(outcome.survey.found.top)
+        stated = f"{pin[1]} pins {pin[0][0]}.{pin[0][1]}" if pin else "the repository pins none"
+        rows.append(("megatron-core", f"{outcome.plan.requirement} is now required ({stated})"))
+    if needed := outcome.dependency:
+        file = needed.file and outcome.shown(needed.file)
+        verb = "added to" if outcome.written else "to be added to"
+        if needed.added:
+            how = f"{verb} {file}"
+        else:
+            how = f"listed in {file}" if file else "add it to the dependencies, or run with --add-dependency"
+        rows.append(("dependency", f"{needed.line} ({how})"))
+    if rows:
+        _section("Now needed", rows, console)
+
+
+def _name(code: str) -> str:
+    known = rules().get(code)
+    return known.name if known else code
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
