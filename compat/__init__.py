@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         UnsupportedHeadError,
         WrapperRefusesError,
     )
-    from mcore_unpatch.compat.hook.find import HookPath, find_language_model
+    from mcore_unpatch.compat.hook.find import HookPath, find_language_model, foreign_methods
     from mcore_unpatch.compat.hook.groups import ProcessGroups, resolve_groups
     from mcore_unpatch.compat.hook.head import gather_hidden
     from mcore_unpatch.compat.hook.plan import schedule_plan_with_processor
@@ -75,6 +75,7 @@ _HOME = {
     "call_with_processor": "hook.attach",
     "compute_on_last_stage": "packing.pipeline",
     "find_language_model": "hook.find",
+    "foreign_methods": "hook.find",
     "gather_hidden": "hook.head",
     "gather_sequence": "packing.gather",
     "gather_shares": "packing.gather",
@@ -130,6 +131,7 @@ __all__ = [
     "call_with_processor",
     "compute_on_last_stage",
     "find_language_model",
+    "foreign_methods",
     "gather_hidden",
     "gather_sequence",
     "gather_shares",

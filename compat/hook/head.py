@@ -54,7 +54,7 @@ class Wants:
 
 def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput:
     """Run the one pass; every tensor of the result is `[b, s]`, top-k `[b, s, k]`."""
-    _check_head(call.output_layer, call.weight)
+    _check_head(call)
     context = HookContext.of(call.context)
     groups = context.groups or resolve_groups()
     check_tp_group(groups.tp, call.output_layer, call.config)
@@ -150,7 +150,8 @@ def _wake(call: HookCall) -> None:
             call.output_layer(call.hidden_states[:1], weight=call.output_weight)
 
 
-def _check_head(output_layer: Any, weight: Tensor | None) -> None:
+def _check_head(call: HookCall) -> None:
+    output_layer, weight = call.output_layer, call.weight
     kind = f"{type(output_layer).__module__}.{type(output_layer).__qualname__}"
     reason = None
     if "forward" in vars(output_layer):
@@ -161,6 +162,8 @@ def _check_head(output_layer: Any, weight: Tensor | None) -> None:
         reason = f"it has no 2-D weight ({None if weight is None else list(weight.shape)})"
     elif getattr(output_layer, "bias", None) is not None:
         reason = "it has a bias"
+    elif call.config.defer_embedding_wgrad_compute:
+        reason = "config.defer_embedding_wgrad_compute keeps its weight gradient for a step that would find nothing"
     elif not _is_column_parallel(output_layer):
         reason = "it is no column-parallel linear layer of Megatron (a value head, or an adapter around the head?)"
     if reason is not None:

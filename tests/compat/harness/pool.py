@@ -13,7 +13,8 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection, Listener
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,17 @@ class _Pool:
     def __init__(self, release: str) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="ranks-")
         self.jobs = itertools.count()
-        address = str(Path(self.folder.name) / "socket")
-        listener = Listener(address, family="AF_UNIX")
-        command = [sys.executable, str(_HERE / "worker.py"), address, str(MOST_RANKS)]
-        self.process = subprocess.Popen(command, env=_environment(release), stdout=subprocess.DEVNULL)
-        connections: dict[int, Connection[Any, Any]] = {}
-        while len(connections) < MOST_RANKS:
-            connection = listener.accept()
-            connections[receive(connection)] = connection
-        self.connections = [connections[rank] for rank in range(MOST_RANKS)]
+        pipes = [Pipe() for _ in range(MOST_RANKS)]
+        self.connections = [ours for ours, _ in pipes]
+        ends = [theirs.fileno() for _, theirs in pipes]
+        self.process = subprocess.Popen(
+            [sys.executable, str(_HERE / "worker.py"), *map(str, ends)],
+            env=_environment(release),
+            stdout=subprocess.DEVNULL,
+            pass_fds=ends,
+        )
+        for _, theirs in pipes:
+            theirs.close()
         found = self.run(1, _installed_release, ())[0]
         assert found == release, f"the workers for megatron-core {release} imported {found}"
 

@@ -6,7 +6,7 @@ import os
 import sys
 from datetime import timedelta
 from functools import cache
-from multiprocessing.connection import Client
+from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
 
@@ -55,12 +55,10 @@ def work(rank: int, job: tuple[str, int, str, str, tuple[Any, ...]]) -> tuple[bo
             torch.distributed.destroy_process_group()
 
 
-def serve(address: str, rank: int) -> None:
+def serve(connection: "Connection[Any, Any]", rank: int) -> None:
     """Answer jobs until the test process goes away."""
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    connection = Client(address, family="AF_UNIX")
-    send(connection, rank)
     while True:
         try:
             job = receive(connection)
@@ -70,12 +68,16 @@ def serve(address: str, rank: int) -> None:
 
 
 if __name__ == "__main__":
-    children = []
-    for number in range(int(sys.argv[2])):
-        child = os.fork()
-        if child == 0:
-            serve(sys.argv[1], number)
+    connections: "list[Connection[Any, Any]]" = [Connection(int(end)) for end in sys.argv[1:]]
+    for number, mine in enumerate(connections):
+        if os.fork() == 0:
+            # A pipe held by one process alone: whoever waits at its other end learns when that process is gone.
+            for other in connections:
+                if other is not mine:
+                    other.close()
+            serve(mine, number)
             os._exit(0)
-        children.append(child)
-    for child in children:
-        os.waitpid(child, 0)
+    for connection in connections:
+        connection.close()
+    for _ in connections:
+        os.wait()

@@ -13,12 +13,14 @@ from mcore_unpatch.compat import (
     HookContext,
     LogProbs,
     TokenLoss,
+    UnsupportedHeadError,
     attach,
     attach_selector,
 )
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.inference.utils import InferenceMode
 from megatron.core.transformer.module import Float16Module
+from torch.distributed.fsdp import fully_shard
 
 
 class VisionModel(torch.nn.Module):
@@ -78,6 +80,8 @@ def _wrapped(case: Case) -> None:
         out = ddp(**inputs)
         assert out.dtype == torch.float32
         assert torch.allclose(out, loss, atol=3e-2)
+    with attach(ddp, Compose(TokenLoss(), Entropy())):
+        assert torch.allclose(ddp(**inputs).loss, loss, atol=3e-2)
     vision = VisionModel(model)
     with attach(torch.nn.parallel.DistributedDataParallel(vision), Compose(TokenLoss(), Entropy())):
         out = vision(inputs["input_ids"], inputs["position_ids"], inputs["labels"])
@@ -158,3 +162,24 @@ def _failure(case: Case) -> None:
 @pytest.mark.parametrize("case", [Case(), Case(hybrid=True)], ids=str)
 def test_a_failing_call_leaves_the_next_one_whole(release: str, case: Case) -> None:
     run_on_ranks(release, 1, _failure, case)
+
+
+def _fully_sharded() -> None:
+    case = Case(dp=2)
+    model, inputs = _plain(case)
+    torch.autograd.backward(model(**inputs).sum())
+    expected = {name: parameter.grad for name, parameter in model.named_parameters()}
+    whole = fully_shard(build_model(case))
+    with attach(whole, TokenLoss()):
+        torch.autograd.backward(whole(**inputs).sum())
+    for name, parameter in whole.named_parameters():
+        torch.testing.assert_close(parameter.grad.full_tensor(), expected[name], msg=name)
+    head_apart = build_model(case)
+    fully_shard(head_apart.output_layer)
+    refused = pytest.raises(UnsupportedHeadError, match="sharded between calls")
+    with attach(fully_shard(head_apart), TokenLoss()), refused:
+        head_apart(**inputs)
+
+
+def test_fully_sharded_models_are_served_while_the_head_is_whole(release: str) -> None:
+    run_on_ranks(release, 2, _fully_sharded)

@@ -170,6 +170,12 @@ def _errors() -> dict[str, str]:
     fails("odd mask", ValueError, LogProbs(), inputs, {"mask": torch.ones(3)})
     fails("odd temperature", ValueError, LogProbs(), inputs, {"temperature": torch.ones(3)})
     fails("odd context", TypeError, LogProbs(), inputs, 7)
+    keywords: dict[str, Any] = {}
+    call_with_processor(model, lambda **seen: keywords.update(seen), **inputs)
+    model.config.defer_embedding_wgrad_compute = True
+    with pytest.raises(UnsupportedHeadError, match=r"config\.defer_embedding_wgrad_compute"):
+        LogProbs()(**keywords)
+    model.config.defer_embedding_wgrad_compute = False
     # What people do to value models and to heads with adapters.
     model.output_layer.forward = model.output_layer.forward
     fails("patched head", UnsupportedHeadError, LogProbs(), inputs)

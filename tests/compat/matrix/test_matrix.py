@@ -47,3 +47,9 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_hook_gives_what_the_default_path_gives(release: str, case: Case) -> None:
     run_on_ranks(release, case.ranks, is_faithful, case)
+
+
+def test_mtp_with_full_recompute_where_megatron_itself_can() -> None:
+    """0.18.2 raises a TypeError of its own for this pair."""
+    case = Case(mtp=1, recompute=True)
+    run_on_ranks("0.19.2", case.ranks, is_faithful, case)
