@@ -19,7 +19,8 @@ DEFAULT_BASELINE = ".mcore-unpatch-baseline.json"
 Base = Annotated[str | None, typer.Option(help="Report only what is new against the merge base with this commit.")]
 Baseline = Annotated[Path | None, typer.Option(help="A file of known findings: counts per file and rule.")]
 WriteBaseline = Annotated[
-    bool, typer.Option("--write-baseline", help=f"Write the findings of now to the baseline. [default: {DEFAULT_BASELINE}]")
+    bool,
+    typer.Option("--write-baseline", help=f"Write the findings of now to the baseline. [default: {DEFAULT_BASELINE}]"),
 ]
 
 

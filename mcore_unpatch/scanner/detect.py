@@ -91,7 +91,7 @@ def _finding(install: Install, resolver: Resolver, version: Version) -> Finding:
         rule=verdict.rule,
         path=resolver.model.path,
         line=node.lineno,
-        column=node.col_offset + 1,
+        column=_characters(lines[0], node.col_offset) + 1,
         end_line=end_line,
         target=install.target,
         shape=install.shape,
@@ -120,3 +120,8 @@ def _message(install: Install, breaks: list[str]) -> str:
     elif install.why:
         parts.append(f"known by {install.why}")
     return "; ".join(parts)
+
+
+def _characters(line: str, offset: int) -> int:
+    """An offset in bytes, as `ast` counts, in characters."""
+    return offset if line.isascii() else len(line.encode()[:offset].decode(errors="replace"))

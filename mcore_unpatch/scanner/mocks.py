@@ -16,6 +16,7 @@ _MOCKERS = re.compile(
 
 
 def is_mock(text: str, site: Site, resolver: Resolver) -> bool:
+    """Whether a call, written as `text`, is one of a mocking library."""
     if not _MOCKERS.search(text):
         return False
     root = text.partition(".")[0]
@@ -26,6 +27,7 @@ def is_mock(text: str, site: Site, resolver: Resolver) -> bool:
 
 
 def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
+    """What a mock replaces."""
     call = site.node
     assert isinstance(call, ast.Call)
     leaf = text.rpartition(".")[2]

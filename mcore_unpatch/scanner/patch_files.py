@@ -26,7 +26,7 @@ def finding_in(path: str, data: bytes) -> Finding | None:
     seam, rule = _seam(modules)
     more = f" and {len(others)} more files" if others else ""
     listed = f": {', '.join(modules[1 : 1 + _SHOWN])}{' ...' if len(others) > _SHOWN else ''}" if others else ""
-    source = data.splitlines()[line - 1].decode(errors="replace")
+    source = data.split(b"\n")[line - 1].decode(errors="replace").rstrip("\r")
     return Finding(
         rule=rule,
         path=path,

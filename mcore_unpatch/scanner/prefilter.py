@@ -7,10 +7,12 @@ from functools import cache
 
 from mcore_unpatch.megatron import api, layout
 
-# `.attribute = value`, `.attribute: T = value`, `.attribute, other = ...`.
-_ASSIGNMENT = re.compile(rb"\.([A-Za-z_]\w*)[ \t\\]*(?:[:,][^=\n()]*)?=(?!=)[ \t\\(]*(\S*)")
+# `.attribute = value`, `.attribute: T = value`, `.attribute, other = ...`; a backslash may end a line in between.
+_ASSIGNMENT = re.compile(rb"\.([A-Za-z_]\w*)(?:[ \t]|\\\n)*(?:[:,][^=\n()]*)?=(?!=)(?:[ \t(]|\\\n)*(\S*)")
 _LAYER_ASSIGNMENT = re.compile(rb"\blayers\[[^\]\n]*\]\s*=(?!=)")
 _CONSTANT = re.compile(rb"(?:True|False|None)\b|[-0-9\"'\[{]|[fbr]+[\"']")
+# `if fast: model.forward = fn` on one line.
+_COMPOUND = re.compile(rb"^(?:if|elif|else|for|while|with|try|except|finally|def|class)\b.*:\s+(?=\S)")
 _SETATTR = re.compile(rb"setattr(?:__)?\(\s*([^\s,()\[\]]*)[^,]*,\s*(?:[\"'](\w+)[\"'])?")
 _NAMESPACE_WRITE = re.compile(rb"(?:__dict__|vars\([^)\n]*\))\s*(?:\[|\.update)")
 _MOCKS = (b"monkeypatch", b"mocker", b"mock")
@@ -90,7 +92,9 @@ def lines_matching(pattern: re.Pattern[bytes], data: bytes) -> list[int]:
 def _plausible(match: re.Match[bytes]) -> bool:
     attribute, value = match[1], match[2]
     owner = _owner(match)
-    if owner == b"self" or b"=" in owner or b": " in owner or _CONSTANT.match(value):
+    if owner == b"self" or b"=" in owner or b": " in owner:
+        return False
+    if _CONSTANT.match(value) and not attribute.isupper():  # a flag; a module's constants are in capitals
         return False
     if owner.count(b"(") > owner.count(b")"):  # a keyword of a call, no statement
         return False
@@ -109,9 +113,12 @@ def _plausible_setattr(match: re.Match[bytes]) -> bool:
 
 
 def _owner(match: re.Match[bytes]) -> bytes:
-    """What stands before the attribute on its line."""
+    """What stands before the attribute in its statement."""
     data = match.string
-    return data[data.rfind(b"\n", 0, match.start()) + 1 : match.start()].lstrip()
+    text = data[data.rfind(b"\n", 0, match.start()) + 1 : match.start()].lstrip()
+    if b";" in text:
+        text = text.rpartition(b";")[2].lstrip()
+    return _COMPOUND.sub(b"", text)
 
 
 def _has_layer_assignment(data: bytes) -> bool:

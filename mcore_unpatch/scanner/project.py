@@ -26,9 +26,12 @@ class Project:
         self._related: dict[str, bool] = {}
 
     def data(self, path: str) -> bytes:
-        """The bytes of a file, read once."""
+        """The bytes of a file, read once, with plain line ends."""
         if path not in self._data:
-            self._data[path] = self.read(path)
+            data = self.read(path)
+            if b"\r" in data:
+                data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            self._data[path] = data
         return self._data[path]
 
     def resolver(self, path: str) -> Resolver:

@@ -82,6 +82,7 @@ def _table(site: Site, table: ast.expr | None) -> list[Install]:
 
 
 def pairs(node: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """(key, value) of a dict display, or of a list of pairs or two-argument calls."""
     if isinstance(node, ast.Dict):
         yield from ((k, v) for k, v in zip(node.keys, node.values, strict=True) if k is not None)
     elif isinstance(node, ast.List | ast.Tuple | ast.Set):

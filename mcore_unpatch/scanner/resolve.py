@@ -22,7 +22,7 @@ class Resolver(Names):
     @cached_property
     def lines(self) -> list[str]:
         """The text of the file, line by line."""
-        return decode(self.model.data).splitlines()
+        return decode(self.model.data).split("\n")
 
     def _on_Attribute(self, node: ast.Attribute, scope: Scope, block: Block, line: int) -> Ref | None:
         if text := path_text(node):

@@ -1,0 +1,73 @@
+# The two commands of the README are `make demo` and `make test`. Each makes the environment it needs.
+
+PYTHON ?= python3
+DEMO := .venv
+TEST := .venv-test
+WHEEL := .venv-wheel
+MCORE_OLDER := 0.18.2
+MCORE_NEWER := 0.19.2
+PIP_FLAGS := --quiet --disable-pip-version-check
+
+.PHONY: help demo test test-wheel lint format clean
+help:
+	@echo "make demo        scan and migrate the sample project in examples/"
+	@echo "make test        run the whole test suite (Python 3.12+, torch, megatron-core)"
+	@echo "make test-wheel  run the tests of the tool against the built wheel"
+	@echo "make lint        ruff and mypy"
+	@echo "make clean       remove the environments and build output"
+
+# --- the demo: any Python 3.11 or newer, no torch ------------------------------------------------------------------
+
+$(DEMO)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "error: $(PYTHON) is older than 3.11; name another: make demo PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "Creating $(DEMO) ..."
+	@$(PYTHON) -m venv $(DEMO)
+	@$(DEMO)/bin/pip install $(PIP_FLAGS) --editable .
+	@touch $@
+
+demo: $(DEMO)/.installed
+	@echo
+	@echo "--- what does the sample project patch?        unpatch scan examples/tiny_rl"
+	@echo
+	@$(DEMO)/bin/unpatch scan examples/tiny_rl
+	@echo
+	@echo "--- what would a migration change?             unpatch migrate --diff examples/tiny_rl"
+	@echo
+	@$(DEMO)/bin/unpatch migrate --diff examples/tiny_rl
+
+# --- the tests -------------------------------------------------------------------------------------------------------
+
+$(TEST)/.installed: pyproject.toml
+	@python=$$(.ci/find-python) && echo "Creating $(TEST) with $$python ..." && "$$python" -m venv $(TEST)
+	@$(TEST)/bin/pip install $(PIP_FLAGS) --upgrade 'pip>=25.1'
+	@$(TEST)/bin/pip install $(PIP_FLAGS) --editable . --group test "megatron-core==$(MCORE_NEWER)"
+	@$(TEST)/bin/pip install $(PIP_FLAGS) --no-deps --upgrade --target $(TEST)/mcore-$(MCORE_OLDER) "megatron-core==$(MCORE_OLDER)"
+	@touch $@
+
+test: $(TEST)/.installed
+	$(TEST)/bin/pytest
+
+# The wheel, installed and tested from a folder that holds nothing else: what an editable install would hide shows here.
+test-wheel: $(TEST)/.installed
+	@rm -rf build $(WHEEL)
+	@$(TEST)/bin/python -m build --quiet --wheel --outdir build/dist .
+	@$(TEST)/bin/python -m venv $(WHEEL)
+	@$(WHEEL)/bin/pip install $(PIP_FLAGS) --upgrade 'pip>=25.1'
+	@$(WHEEL)/bin/pip install $(PIP_FLAGS) build/dist/*.whl --group dev
+	@mkdir -p build/neutral && cp -r tests examples pyproject.toml build/neutral/
+	cd build/neutral && ../../$(WHEEL)/bin/pytest tests/tool
+
+lint: $(TEST)/.installed
+	$(TEST)/bin/ruff check .
+	$(TEST)/bin/ruff format --check .
+	@rm -rf build/typecheck
+	@$(TEST)/bin/pip install $(PIP_FLAGS) --no-deps --target build/typecheck .
+	MYPYPATH=build/typecheck $(TEST)/bin/mypy -p mcore_unpatch
+
+format: $(TEST)/.installed
+	$(TEST)/bin/ruff check --fix .
+	$(TEST)/bin/ruff format .
+
+clean:
+	rm -rf $(DEMO) $(TEST) $(WHEEL) build dist *.egg-info

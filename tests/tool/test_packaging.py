@@ -1,0 +1,81 @@
+"""Three folders, one import package: nothing forgotten in the list, nothing leaked into site-packages."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = {"mcore_unpatch": "mcore_unpatch", "mcore_unpatch.codemods": "codemods", "mcore_unpatch.compat": "compat"}
+
+
+def settings() -> dict[str, object]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+
+
+def folders() -> dict[str, str]:
+    """Package name -> folder, for every folder with an `__init__.py`."""
+    found = {}
+    for package, folder in SOURCES.items():
+        for file in (ROOT / folder).rglob("__init__.py"):
+            inner = file.parent.relative_to(ROOT / folder).parts
+            found[".".join([package, *inner])] = "/".join([folder, *inner])
+    return found
+
+
+needs_checkout = pytest.mark.skipif(not (ROOT / "codemods").is_dir(), reason="compares with the folders of a checkout")
+
+
+@needs_checkout
+def test_the_package_list_is_the_folders() -> None:
+    assert settings()["packages"] == sorted(folders())
+
+
+@needs_checkout
+def test_every_package_is_mapped_to_its_folder() -> None:
+    mapped = settings()["package-dir"]
+    assert isinstance(mapped, dict)
+    for package, folder in folders().items():
+        parent = next(p for p in (package, *parents(package)) if p in mapped)
+        tail = package.removeprefix(parent).replace(".", "/")
+        assert mapped[parent] + tail == folder
+
+
+def parents(package: str) -> list[str]:
+    parts = package.split(".")
+    return [".".join(parts[:length]) for length in range(len(parts) - 1, 0, -1)]
+
+
+@pytest.mark.parametrize("name", ["mcore_unpatch.codemods", "mcore_unpatch.compat", "mcore_unpatch.megatron.api"])
+def test_subpackages_import_under_one_name(name: str) -> None:
+    assert importlib.import_module(name).__name__ == name
+
+
+def test_data_files_are_installed() -> None:
+    from mcore_unpatch.megatron import api
+    from mcore_unpatch.megatron.signatures import signature
+    from mcore_unpatch.rules import rules
+
+    assert api.lookup("megatron.core.models.gpt.GPTModel")
+    assert signature("megatron.core.models.gpt.gpt_model.GPTModel", "_postprocess", (0, 19))
+    assert "MCU101" in rules()
+
+
+def test_nothing_named_compat_or_codemods_leaks() -> None:
+    site = Path(sysconfig.get_paths()["purelib"])
+    assert not (site / "compat").exists()
+    assert not (site / "codemods").exists()
+    top_level = importlib.metadata.distribution("mcore-unpatch").read_text("top_level.txt")
+    assert (top_level or "mcore_unpatch").split() == ["mcore_unpatch"]
+
+
+def test_dependencies_are_the_promised_ones() -> None:
+    requirements = importlib.metadata.requires("mcore-unpatch") or []
+    base = {requirement.split(">")[0].split("<")[0] for requirement in requirements if "extra ==" not in requirement}
+    assert base == {"libcst", "rich", "typer"}
+    assert any(r.startswith("megatron-core>=0.18") and 'extra == "compat"' in r for r in requirements)
