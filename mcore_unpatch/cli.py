@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mcore_unpatch.commands import check, rules, scan
+from mcore_unpatch.commands import check, migrate, rules, scan
 
 app = typer.Typer(
     name="unpatch",
@@ -19,6 +19,8 @@ app = typer.Typer(
 )
 app.command()(scan.scan)
 app.command()(check.check)
+app.command()(migrate.migrate)
+app.command()(migrate.undo)
 app.command("rules")(rules.rules)
 app.command()(rules.explain)
 

@@ -116,7 +116,9 @@ def _message(install: Install, breaks: list[str]) -> str:
         text = f"replaces `{short}` {_HOW[install.shape]}"
     parts = [text, *breaks]
     if not install.sure:
-        parts.append(f"likely, judged by {install.why}")
+        parts.append(f"likely, judging by {install.why}")
+    elif install.why.startswith("and "):
+        parts[0] += f" {install.why}"
     elif install.why:
         parts.append(f"known by {install.why}")
     return "; ".join(parts)

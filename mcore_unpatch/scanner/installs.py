@@ -72,7 +72,7 @@ def set_by_name(
     if base.kind in {"class", "module"} or (base.kind == "instance" and is_bound_method(value)):
         if isinstance(value, ast.Constant) or (base.kind == "module" and api.is_state_holder(base.name)):
             return []
-        why = "the attribute name is computed" + (f"; {base.why}" if base.why else "")
+        why = "an attribute name that is computed" + (f", and {base.why}" if base.why else "")
         return [Install(site, site.node, f"{base.name}.*", "setattr", False, why, value, base.name, "*", subject)]
     return []
 
@@ -182,7 +182,7 @@ def whole_modules(site: Site, keys: list[str], value: ast.expr) -> list[Install]
     if not names:
         return []
     target = core_target(names[0])
-    why = f"with {len(names) - 1} more modules in one loop" if len(names) > 1 else ""
+    why = f"and {len(names) - 1} more modules in the same loop" if len(names) > 1 else ""
     return [Install(site, site.node, target, "sys-modules", True, why, value, target, "")]
 
 
@@ -257,7 +257,7 @@ def _evidence_of_name(site: Site, resolver: Resolver, subject: ast.expr, name: s
         last = _last_name(subject).lower() if isinstance(subject, ast.Name | ast.Attribute) else ""
         # A plain word needs the object's name to say the same: `router.gating`.
         if "_" in name.strip("_") or (last and last.strip("_") in owner.rpartition(".")[2].lower()):
-            return Ref("instance", owner, False, f"only Megatron Core has a method `{name}`")
+            return Ref("instance", owner, False, f"the name `{name}`, a method of Megatron Core alone")
     return None
 
 

@@ -128,7 +128,7 @@ class Names:
                 return self._annotation(node, scope, block, line)
             case "narrow":
                 ref = self._classes(node, scope, block, line)
-                return ref and ref.but(kind="instance", sure=True, why=f"isinstance check on line {line}")
+                return ref and ref.but(kind="instance", sure=True, why=f"the isinstance check on line {line}")
             case "param":
                 assert isinstance(node, ast.arg)
                 return self._param(node, scope)
@@ -164,7 +164,9 @@ class Names:
             assert scope.parent is not None
             ref = self.expr(base, scope.parent, scope.parent.block, node.lineno)
             if ref and ref.kind == "class" and ref.is_core:
-                return Ref("class", ref.name, ref.sure, f"`{node.name}` derives from it", home=self._whole, node=node)
+                return Ref(
+                    "class", ref.name, ref.sure, f"`{node.name}`, which derives from it", home=self._whole, node=node
+                )
         return Ref("class", "", home=self._whole, node=node)
 
     def _param(self, node: ast.arg, scope: Scope) -> Ref | None:
@@ -206,7 +208,7 @@ class Names:
                 continue
             ref = self.expr(value, caller, block, call.lineno)
             if ref and ref.is_core:
-                return ref.but(why=ref.why or f"passed by the call on line {call.lineno}")
+                return ref.but(why=ref.why or f"the call on line {call.lineno}")
         return None
 
     def calls_of(self, name: str) -> list[tuple[ast.Call, Scope, Block]]:
@@ -249,7 +251,7 @@ class Names:
             return None
         ref = self.expr(node, scope, block, line)
         if ref and ref.kind == "class" and (ref.is_core or ref.home):
-            return ref.but(kind="instance", why="annotation")
+            return ref.but(kind="instance", why="its annotation")
         return None
 
     def _classes(self, node: ast.AST | None, scope: Scope, block: Block, line: int) -> Ref | None:

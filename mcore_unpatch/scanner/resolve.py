@@ -153,7 +153,7 @@ class Resolver(Names):
         if leaf == "cast" and len(node.args) == 2:
             return self._annotation(first, scope, block, line)
         if leaf == "build_schedule_plan":
-            return Ref("instance", layout.SCHEDULE_PLAN, False, "made by `build_schedule_plan`")
+            return Ref("instance", layout.SCHEDULE_PLAN, False, "the result of `build_schedule_plan`")
         if leaf in UNWRAPPERS and first is not None:
             return self._unwrapped(node, scope, block, line)
         if leaf in PASS_THROUGH_CALLS and first is not None:
@@ -164,7 +164,7 @@ class Resolver(Names):
         if called is None:
             return None
         if called.kind == "class":
-            return called.but(kind="instance", why=f"constructed on line {node.lineno}")
+            return called.but(kind="instance", why=f"its construction on line {node.lineno}")
         if called.kind == "local-function" and called.home is not None:
             return called.home.returned(called.node)
         return None

@@ -88,14 +88,14 @@ def _targets(
             for side in (node.left, *node.comparators):
                 ref = resolver.expr(side, scope, site.block, node.lineno)
                 if ref is not None and ref.is_core and ref.kind in {"function", "class", "value"}:
-                    return [(ref.name, True, "compared with in the loop")]
+                    return [(ref.name, True, "the comparison in the loop")]
     found = []
     for name in names:
         owner = api.defining_module(name)
         if owner is not None:
-            found.append((f"{owner}.{name}", False, f"Megatron Core defines `{name}`"))
+            found.append((f"{owner}.{name}", False, f"the name `{name}`, defined in Megatron Core"))
     if found or not names:
         return found
     if any(isinstance(n, ast.Constant) and "megatron" in str(n.value) for n in ast.walk(loop)):
-        return [(f"{api.ROOT}.{name}", False, "the loop picks modules of Megatron") for name in names]
+        return [(f"{api.ROOT}.{name}", False, "the loop's filter on Megatron") for name in names]
     return []
