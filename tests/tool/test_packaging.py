@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import sysconfig
 import tomllib
 from pathlib import Path
@@ -79,3 +80,12 @@ def test_dependencies_are_the_promised_ones() -> None:
     base = {requirement.split(">")[0].split("<")[0] for requirement in requirements if "extra ==" not in requirement}
     assert base == {"libcst", "rich", "typer"}
     assert any(r.startswith("megatron-core>=0.18") and 'extra == "compat"' in r for r in requirements)
+
+
+@needs_checkout
+def test_the_rules_page_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("build_rules_page", ROOT / "tools" / "build_rules_page.py")
+    assert spec and spec.loader
+    builder = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(builder)
+    assert (ROOT / "docs" / "rules.md").read_text() == builder.page()
