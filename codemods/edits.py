@@ -36,6 +36,12 @@ class Repository(Project):
         super().__init__(exists, read)
         self.paths = tuple(paths)
 
+    def data(self, path: str) -> bytes:
+        """The bytes of a file as they are on disk, line endings included, read once: edits count in these."""
+        if path not in self._data:
+            self._data[path] = self.read(path)
+        return self._data[path]
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
