@@ -56,12 +56,10 @@ def publish(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable, where the system can."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with contextlib.suppress(OSError):  # some network file systems refuse to sync a folder
+    """Make renames in a folder durable, where the system can: some refuse to open a folder, some to sync it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
             os.fsync(handle)
-    finally:
-        os.close(handle)
+        finally:
+            os.close(handle)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -79,9 +80,9 @@ class State:
         files.publish(self.file, record.encoded())
 
     def tidy(self) -> None:
-        """Delete journals that the record no longer names."""
-        record = self.load()
-        if self.folder.is_dir():
+        """Delete journals that the record no longer names, as far as that is possible now."""
+        with contextlib.suppress(OSError):
+            record = self.load()
             for entry in self.folder.iterdir():
                 if entry.is_dir() and entry.name not in (record.pending, record.last):
                     shutil.rmtree(entry, ignore_errors=True)

@@ -1,0 +1,145 @@
+"""Hit a migration at every system call it makes, one child process per call, and look at what is left.
+
+    python fault_driver.py kill|kill-twice|full|interrupt FOLDER
+
+Python announces file operations (open, rename, link, unlink, mkdir, chmod) to audit hooks before it makes them. The child
+counts them while it writes, and at the n-th is killed with SIGKILL, gets Ctrl-C, or finds the disk full from then on.
+With `kill-twice` the run that puts things right is killed as well, again and again, one operation later each time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from sample_repository import CHANGED, FILES, MIGRATED, Sample
+
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.migrate import transaction
+from mcore_unpatch.migrate.journal import Rewrite
+from mcore_unpatch.migrate.lock import exclusive
+from mcore_unpatch.migrate.recovery import recover
+from mcore_unpatch.migrate.state import interrupted, locate
+from mcore_unpatch.migrate.undo import undo
+
+OPERATIONS = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.chmod", "os.utime", "os.rmdir", "shutil.rmtree"}
+DONE, REFUSED, INTERRUPTED, STRUCK, FAILED = 0, 3, 4, 5, 9
+
+
+class Strike:
+    """An audit hook that lets n - 1 operations pass."""
+
+    def __init__(self, how: str, number: int) -> None:
+        self.how, self.number, self.seen = how, number, 0
+
+    @property
+    def happened(self) -> bool:
+        return self.seen >= self.number
+
+    def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event not in OPERATIONS or (self.how == "full" and not needs_space(event, arguments)):
+            return
+        self.seen += 1
+        if self.how == "full" and self.happened:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self.seen == self.number:
+            os.kill(os.getpid(), signal.SIGINT if self.how == "interrupt" else signal.SIGKILL)
+
+
+def needs_space(event: str, arguments: tuple[object, ...]) -> bool:
+    if event == "open":
+        flags = arguments[2]
+        return isinstance(flags, int) and bool(flags & os.O_CREAT)
+    return event in ("os.mkdir", "os.link")
+
+
+def write(sample: Sample, strike: Strike) -> int:
+    """In the child: migrate."""
+    state = locate(sample.root)
+    rewrites = [Rewrite(name, FILES[name], MIGRATED[name]) for name in CHANGED]
+    with exclusive(state.lock_file):
+        sys.addaudithook(strike)
+        try:
+            transaction.write(state, rewrites)
+        except UsageError as error:
+            assert "every file is as it was" in str(error), error
+            return REFUSED
+        except KeyboardInterrupt:
+            return INTERRUPTED
+    return STRUCK if strike.happened else DONE
+
+
+def put_right(sample: Sample, strike: Strike) -> int:
+    """In the child: what the next run does first."""
+    with exclusive(locate(sample.root).lock_file):
+        sys.addaudithook(strike)
+        recover(sample.root)
+    return DONE
+
+
+def child(work: Callable[[Sample, Strike], int], sample: Sample, how: str, number: int) -> int:
+    """The wait status of a process that does some work and is struck."""
+    if pid := os.fork():
+        return os.waitpid(pid, 0)[1]
+    try:
+        code = work(sample, Strike(how, number))
+    except BaseException:
+        traceback.print_exc()
+        code = FAILED
+    os._exit(code)
+
+
+def examine(sample: Sample, how: str, status: int) -> str:
+    """Check what a strike left, put it right as the next run would, and check again."""
+    left = sample.contents()
+    for name in FILES:
+        assert left[name] in (FILES[name], MIGRATED[name]), f"{name} is neither old nor new"
+    if os.WIFSIGNALED(status):
+        pending = bool(interrupted(sample.root))
+        assert pending or left in (FILES, MIGRATED), "half done, and the next run would not know"
+        if how == "kill-twice":
+            number = 1
+            while os.WIFSIGNALED(status):
+                status = child(put_right, sample, "kill", number)
+                number += 1
+            assert os.WEXITSTATUS(status) == DONE
+        with exclusive(locate(sample.root).lock_file):
+            recover(sample.root)
+        assert sample.contents() == (FILES if pending else left)
+    else:
+        code = os.WEXITSTATUS(status)
+        assert code != FAILED
+        assert not interrupted(sample.root)
+        assert left == (FILES if code in (REFUSED, INTERRUPTED) else MIGRATED), "half done"
+    after = sample.contents()
+    assert sample.status() == ([] if after == FILES else [f" M {name}" for name in sorted(CHANGED)]), sample.status()
+    if after == MIGRATED:
+        undo(sample.root)
+        assert sample.contents() == FILES
+    return "old" if after == FILES else "new"
+
+
+def main() -> None:
+    how, folder = sys.argv[1], Path(sys.argv[2])
+    sample = Sample(folder).commit()
+    results: list[str] = []
+    for number in range(1, 500, 3 if how == "kill-twice" else 1):
+        status = child(write, sample, how, number)
+        results.append(examine(sample, how, status))
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == DONE:
+            break
+    else:
+        raise AssertionError("never came to an end")
+    assert "old" in results
+    print(f"{len(results)} strikes, {results.count('old')} taken back")
+
+
+if __name__ == "__main__":
+    main()
