@@ -62,7 +62,7 @@ def _finding(finding: Finding) -> Iterator[Line]:
         if on
     ]
     yield head
-    quoted = finding.source.splitlines()
+    quoted = finding.source.split("\n")
     for offset, text in enumerate(quoted[:_QUOTED_LINES]):
         yield [(f"  {finding.line + offset:>6} | ", "dim"), (text.expandtabs(4).rstrip(), "")]
     if len(quoted) > _QUOTED_LINES:

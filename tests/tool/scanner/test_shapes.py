@@ -1,0 +1,616 @@
+"""Every shape a patch takes is found, once."""
+
+import pytest
+from checking import BLOCK, CORE, GPT, LAYER, MTP_LAYER, check_found, found_in
+
+
+class TestClassAttribute:
+    def test_method(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt.gpt_model import GPTModel
+            def fast(self): ...
+            GPTModel.forward = fast
+            """,
+            target=f"{GPT}.forward",
+            shape="class-attr",
+            confidence="certain",
+            path="patches.py",
+            line=4,
+            column=1,
+            end_line=4,
+        )
+
+    def test_lambda_over_several_lines(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt.gpt_model import GPTModel
+            if True:
+                GPTModel._postprocess = lambda self, hidden: (
+                    hidden
+                )
+            """,
+            target=f"{GPT}._postprocess",
+            shape="class-attr",
+            line=4,
+            column=5,
+            end_line=6,
+        )
+
+    @pytest.mark.parametrize("wrapper", ["staticmethod(fast)", "torch.compile(GPTModel.forward)", "wraps(old)(fast)", "make(old)"])
+    def test_made_by_a_wrapper(self, wrapper: str) -> None:
+        check_found(
+            f"""
+            import torch
+            from functools import wraps
+            from megatron.core.models.gpt.gpt_model import GPTModel
+            from mine import make
+            def fast(self): ...
+            old = GPTModel.forward
+            GPTModel.forward = {wrapper}
+            """,
+            target=f"{GPT}.forward",
+            shape="class-attr",
+        )
+
+    def test_inherited_from_torch(self) -> None:
+        check_found(
+            "from megatron.core.transformer.transformer_layer import TransformerLayer as T\nT.state_dict = print\n",
+            target=f"{LAYER}.state_dict",
+        )
+
+    def test_a_method_that_is_added(self) -> None:
+        finding = check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def log_probs(self): ...
+            GPTModel.log_probs = log_probs
+            """,
+            target=f"{GPT}.log_probs",
+            shape="class-attr",
+        )
+        assert "adds `GPTModel.log_probs`" in finding.message
+
+    def test_several_targets_in_one_statement_are_several_patches(self) -> None:
+        findings = found_in("""
+            from megatron.core.models.gpt import GPTModel
+            from megatron.core.transformer.transformer_block import TransformerBlock
+            def fast(self): ...
+            GPTModel.forward = TransformerBlock.forward = fast
+        """)
+        assert [f.target for f in findings] == [f"{GPT}.forward", f"{BLOCK}.forward"]
+
+    def test_tuple(self) -> None:
+        findings = found_in("""
+            from megatron.core.models.gpt import GPTModel
+            def a(self): ...
+            def b(self): ...
+            GPTModel.forward, GPTModel._postprocess = a, b
+        """)
+        assert [f.target for f in findings] == [f"{GPT}._postprocess", f"{GPT}.forward"]
+
+    def test_annotated(self) -> None:
+        check_found(
+            """
+            from typing import Any
+            from megatron.core.models.gpt import GPTModel
+            GPTModel.forward: Any = print
+            """,
+            target=f"{GPT}.forward",
+        )
+
+
+class TestModuleAttribute:
+    def test_function(self) -> None:
+        check_found(
+            "import megatron.core.utils\ndef mine(model): ...\nmegatron.core.utils.get_model_config = mine\n",
+            target=f"{CORE}.utils.get_model_config",
+            shape="module-attr",
+            rule="MCU602",
+        )
+
+    def test_class(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import gpt_layer_specs
+            class Mine: ...
+            gpt_layer_specs.SelfAttention = Mine
+            """,
+            target=f"{CORE}.models.gpt.gpt_layer_specs.SelfAttention",
+            shape="module-attr",
+        )
+
+    def test_constant(self) -> None:
+        check_found(
+            "from megatron.core.transformer import attention\nattention.HAVE_FA3 = False\n",
+            target=f"{CORE}.transformer.attention.HAVE_FA3",
+            shape="module-attr",
+        )
+
+    def test_function_of_parallel_state(self) -> None:
+        check_found(
+            "from megatron.core import parallel_state as mpu\nmpu.get_tensor_model_parallel_rank = lambda: 0\n",
+            target=f"{CORE}.parallel_state.get_tensor_model_parallel_rank",
+            shape="module-attr",
+        )
+
+    def test_name_imported_into_the_module(self) -> None:
+        check_found(
+            "from megatron.core.models.gpt import gpt_model\ngpt_model.tie_word_embeddings_state_dict = print\n",
+            target=f"{CORE}.models.gpt.gpt_model.tie_word_embeddings_state_dict",
+            shape="module-attr",
+        )
+
+
+class TestInstanceAttribute:
+    def test_method_type(self) -> None:
+        check_found(
+            """
+            import types
+            from megatron.core.models.gpt import GPTModel
+            def fast(self): ...
+            def patch(model: GPTModel):
+                model.forward = types.MethodType(fast, model)
+            """,
+            target=f"{GPT}.forward",
+            shape="instance-attr",
+        )
+
+    def test_bare_method_type(self) -> None:
+        check_found(
+            """
+            from types import MethodType
+            from megatron.core.models.gpt import GPTModel
+            def patch(model: GPTModel, fast):
+                model.forward = MethodType(fast, model)
+            """,
+            target=f"{GPT}.forward",
+            shape="instance-attr",
+        )
+
+    def test_get(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def fast(self): ...
+            def patch(model: GPTModel):
+                model.forward = fast.__get__(model, GPTModel)
+            """,
+            target=f"{GPT}.forward",
+            shape="instance-attr",
+        )
+
+    def test_closure(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def patch(model: GPTModel):
+                original = model.forward
+                def fast(*args, **kwargs):
+                    return original(*args, **kwargs)
+                model.forward = fast
+            """,
+            target=f"{GPT}.forward",
+            shape="instance-attr",
+        )
+
+    def test_lambda(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def patch(model: GPTModel):
+                model.output_layer.forward = lambda hidden, *args, **kwargs: (hidden, None)
+            """,
+            target=f"{GPT}.output_layer.forward",
+            shape="instance-attr",
+        )
+
+    def test_partial(self) -> None:
+        check_found(
+            """
+            import functools
+            from megatron.core.models.gpt import GPTModel
+            def patch(model: GPTModel, fast):
+                model.forward = functools.partial(fast, model)
+            """,
+            target=f"{GPT}.forward",
+            shape="instance-attr",
+        )
+
+
+class TestSetattr:
+    def test_on_a_class(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            setattr(GPTModel, "forward", lambda self: None)
+            """,
+            target=f"{GPT}.forward",
+            shape="setattr",
+        )
+
+    def test_on_a_module(self) -> None:
+        check_found(
+            "import megatron.core.utils as u\nsetattr(u, 'get_model_config', print)\n",
+            target=f"{CORE}.utils.get_model_config",
+            shape="setattr",
+        )
+
+    def test_on_an_instance(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def patch(model: GPTModel, fast):
+                setattr(model, "_postprocess", fast)
+            """,
+            target=f"{GPT}._postprocess",
+            shape="setattr",
+        )
+
+    def test_name_in_a_constant(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            NAME = "forward"
+            setattr(GPTModel, NAME, print)
+            """,
+            target=f"{GPT}.forward",
+            shape="setattr",
+        )
+
+    def test_names_of_a_loop_are_a_patch_each(self) -> None:
+        findings = found_in("""
+            from megatron.core.models.gpt import GPTModel
+            for name in ("forward", "_postprocess"):
+                setattr(GPTModel, name, print)
+        """)
+        assert [(f.target, f.shape) for f in findings] == [(f"{GPT}._postprocess", "setattr"), (f"{GPT}.forward", "setattr")]
+
+    def test_computed_name(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def patch(prefix, fast):
+                setattr(GPTModel, prefix + "process", fast)
+            """,
+            target=f"{GPT}.*",
+            shape="setattr",
+            confidence="likely",
+        )
+
+    def test_object_setattr(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def patch(model: GPTModel, fast):
+                object.__setattr__(model, "forward", fast)
+            """,
+            target=f"{GPT}.forward",
+            shape="setattr",
+        )
+
+    def test_helper_of_the_repository(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def override(owner, name, fn):
+                setattr(owner, name, fn)
+            def fast(self): ...
+            override(GPTModel, "forward", fast)
+            """,
+            target=f"{GPT}.forward",
+            shape="setattr",
+            line=6,
+        )
+
+    def test_decorator_of_the_repository(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def patch_method(owner):
+                def decorate(fn):
+                    setattr(owner, fn.__name__, fn)
+                    return fn
+                return decorate
+            @patch_method(GPTModel)
+            def forward(self): ...
+            """,
+            target=f"{GPT}.forward",
+            shape="setattr",
+            line=8,
+        )
+
+
+class TestClassOfInstance:
+    @pytest.mark.parametrize("owner", ["model.__class__", "type(model)"])
+    def test_method(self, owner: str) -> None:
+        check_found(
+            f"""
+            from megatron.core.models.gpt import GPTModel
+            def patch(model: GPTModel, fast):
+                {owner}.forward = fast
+            """,
+            target=f"{GPT}.forward",
+            shape="class-of-instance",
+        )
+
+    def test_class_swapped(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            class Mine(GPTModel): ...
+            def patch(model: GPTModel):
+                model.__class__ = Mine
+            """,
+            target=f"{GPT}.__class__",
+        )
+
+
+class TestSubmodule:
+    def test_output_layer(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def patch(model: GPTModel):
+                model.output_layer = ValueHead(8)
+            """,
+            target=f"{GPT}.output_layer",
+            shape="submodule",
+        )
+
+    def test_embedding(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def patch(model: GPTModel):
+                model.embedding = Mine(model.config)
+            """,
+            target=f"{GPT}.embedding",
+            shape="submodule",
+            rule="MCU604",
+        )
+
+    def test_one_of_the_layers(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def patch(model: GPTModel):
+                model.decoder.layers[0] = Mine(model.config)
+            """,
+            target=f"{BLOCK}.layers",
+            shape="submodule",
+        )
+
+    def test_with_setattr(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def patch(model: GPTModel):
+                setattr(model, "output_layer", ValueHead(8))
+            """,
+            target=f"{GPT}.output_layer",
+        )
+
+
+class TestSysModules:
+    def test_loop_that_rebinds_a_name(self) -> None:
+        check_found(
+            """
+            import sys
+            from megatron.core.transformer.multi_token_prediction import process_mtp_loss as original
+            def replacement(): ...
+            for module in list(sys.modules.values()):
+                if getattr(module, "process_mtp_loss", None) is original:
+                    module.process_mtp_loss = replacement
+            """,
+            target=f"{CORE}.transformer.multi_token_prediction.process_mtp_loss",
+            shape="sys-modules",
+            seam="mtp",
+        )
+
+    def test_loop_with_setattr_and_items(self) -> None:
+        check_found(
+            """
+            import sys
+            from megatron.core.utils import get_model_config
+            def rebind(new):
+                for name, module in sys.modules.items():
+                    for attribute, value in list(vars(module).items()):
+                        if value is get_model_config:
+                            setattr(module, attribute, new)
+            """,
+            target=f"{CORE}.utils.get_model_config",
+            shape="sys-modules",
+        )
+
+    def test_loop_by_name(self) -> None:
+        check_found(
+            """
+            import sys
+            def rebind(new):
+                for name, module in sys.modules.items():
+                    if name.startswith("megatron") and hasattr(module, "get_gpt_layer_local_spec"):
+                        module.get_gpt_layer_local_spec = new
+            """,
+            shape="sys-modules",
+            confidence="likely",
+        )
+
+    def test_a_module_put_in_place(self) -> None:
+        check_found(
+            "import sys, types\nsys.modules['megatron.core.fusions.fused_softmax'] = types.ModuleType('stub')\n",
+            target=f"{CORE}.fusions.fused_softmax",
+            shape="sys-modules",
+        )
+
+    def test_update(self) -> None:
+        check_found(
+            "import sys\nsys.modules.update({'megatron.core.fusions.fused_softmax': object()})\n",
+            target=f"{CORE}.fusions.fused_softmax",
+            shape="sys-modules",
+        )
+
+    def test_attribute_of_a_module_looked_up(self) -> None:
+        check_found(
+            "import sys\nsys.modules['megatron.core.utils'].get_model_config = print\n",
+            target=f"{CORE}.utils.get_model_config",
+        )
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "u.__dict__['get_model_config'] = print",
+            "vars(u)['get_model_config'] = print",
+            "u.__dict__.update(get_model_config=print)",
+            "u.__dict__.update({'get_model_config': print})",
+        ],
+    )
+    def test_dict_of_a_module(self, statement: str) -> None:
+        check_found(
+            f"import megatron.core.utils as u\n{statement}\n",
+            target=f"{CORE}.utils.get_model_config",
+            shape="sys-modules",
+        )
+
+
+class TestStringTarget:
+    def test_register_call(self) -> None:
+        check_found(
+            """
+            from mine import patches
+            def fast(self): ...
+            patches.register("megatron.core.models.gpt.gpt_model.GPTModel.forward", fast)
+            """,
+            target=f"{GPT}.forward",
+            shape="string-target",
+        )
+
+    def test_decorator(self) -> None:
+        check_found(
+            """
+            from mine import register_patch
+            @register_patch("megatron.core.models.gpt.gpt_model.GPTModel.forward")
+            def fast(self): ...
+            """,
+            target=f"{GPT}.forward",
+            shape="string-target",
+        )
+
+    def test_re_exported_name(self) -> None:
+        check_found(
+            "from mine import patches\npatches.register('megatron.core.models.gpt.GPTModel.forward', print)\n",
+            target=f"{GPT}.forward",
+            shape="string-target",
+        )
+
+    def test_name_in_a_constant(self) -> None:
+        check_found(
+            """
+            from mine import aspect
+            TARGET = "megatron.core.transformer.mlp.MLP.forward"
+            aspect.register_patch(TARGET, print)
+            """,
+            target=f"{CORE}.transformer.mlp.MLP.forward",
+            shape="string-target",
+        )
+
+    def test_table(self) -> None:
+        findings = found_in("""
+            def a(): ...
+            PATCHES = {
+                "megatron.core.transformer.mlp.MLP.forward": a,
+                "megatron.core.utils.get_model_config": a,
+                "torch.nn.Linear.forward": a,
+            }
+        """)
+        assert [(f.target, f.shape, f.line) for f in findings] == [
+            (f"{CORE}.transformer.mlp.MLP.forward", "string-target", 4),
+            (f"{CORE}.utils.get_model_config", "string-target", 5),
+        ]
+
+
+class TestSourceRewrite:
+    def test_exec(self) -> None:
+        check_found(
+            """
+            import inspect
+            from megatron.core.models.gpt import GPTModel
+            def patch():
+                source = inspect.getsource(GPTModel.forward).replace("a", "b")
+                exec(source, globals())
+            """,
+            target=f"{GPT}.forward",
+            shape="source-rewrite",
+        )
+
+    def test_exec_and_assignment_are_one_patch(self) -> None:
+        check_found(
+            """
+            import inspect
+            from megatron.core.models.gpt import GPTModel
+            def patch():
+                source = inspect.getsource(GPTModel.forward).replace("a", "b")
+                names = {}
+                exec(source, names)
+                GPTModel.forward = names["forward"]
+            """,
+            target=f"{GPT}.forward",
+            shape="source-rewrite",
+            line=8,
+        )
+
+
+class TestThroughACallExpression:
+    def test_schedule_plan(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def patch(model: GPTModel, fast):
+                schedule_plan = model.build_schedule_plan(None, None, None)
+                schedule_plan.post_process.forward_impl = fast
+            """,
+            target=f"{CORE}.models.common.utils.PostProcessNode.forward_impl",
+            shape="instance-attr",
+            seam="schedule",
+        )
+
+    def test_unwrapped(self) -> None:
+        check_found(
+            """
+            from megatron.core.utils import unwrap_model
+            def patch(model, fast):
+                unwrap_model(model)._postprocess = fast.__get__(unwrap_model(model))
+            """,
+            target=f"{GPT}._postprocess",
+            shape="instance-attr",
+        )
+
+    def test_getattr(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def patch(model: GPTModel, fast):
+                getattr(model, "output_layer").forward = fast
+            """,
+            target=f"{GPT}.output_layer.forward",
+            shape="instance-attr",
+        )
+
+    def test_import_module(self) -> None:
+        check_found(
+            "import importlib\nimportlib.import_module('megatron.core.utils').get_model_config = print\n",
+            target=f"{CORE}.utils.get_model_config",
+            shape="module-attr",
+        )
+
+    def test_layers_of_a_call(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def patch(get_model, fast):
+                model: GPTModel = get_model()
+                list(model.mtp.layers)[0]._get_embeddings = fast
+            """,
+            target=f"{MTP_LAYER}._get_embeddings",
+            shape="instance-attr",
+        )
