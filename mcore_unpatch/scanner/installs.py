@@ -249,7 +249,8 @@ def _evidence_of_name(site: Site, resolver: Resolver, subject: ast.expr, name: s
         return Ref("instance", layout.BLOCK, False, f"the well-known seam `{name}`")
     if name in layout.SEAM_METHODS:
         return Ref("instance", layout.SEAM_METHODS[name], False, f"the well-known seam `{name}`")
-    if name == "output_layer" and not (isinstance(subject, ast.Name) and subject.id == "self"):
+    on_self = isinstance(subject, ast.Name) and subject.id == "self"
+    if name == "output_layer" and not on_self and _is_built(value, site.scope):
         return Ref("instance", layout.GPT_MODEL, False, "the well-known seam `output_layer`")
     if name == "forward_impl" and isinstance(subject, ast.Attribute) and subject.attr == "post_process":
         return Ref("instance", layout.POSTPROCESS_NODE, False, "`post_process` of a schedule plan")
@@ -337,6 +338,14 @@ def _is_class_of_instance(node: ast.expr) -> bool:
 
 def _last_name(node: ast.Name | ast.Attribute) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _is_built(value: ast.expr, scope: Scope) -> bool:
+    """A call's result, directly or by a name: what a new module is, and a flag of that name is not."""
+    if isinstance(value, ast.Name):
+        bindings = [b for home in scope.chain() for b in home.bindings.get(value.id, [])]
+        return any(isinstance(binding.node, ast.Call) or binding.kind == "param" for binding in bindings)
+    return isinstance(value, ast.Call)
 
 
 def _is_config(name: str) -> bool:
