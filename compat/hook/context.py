@@ -46,7 +46,8 @@ def complete_context(context: Any, model: Any) -> Any:
     if context is not None and not isinstance(context, (HookContext, Mapping)):
         return context
     known = HookContext.of(context)
-    return known if known.groups is not None else replace(known, groups=resolve_groups(model))
+    given = known.groups or ProcessGroups()
+    return replace(known, groups=resolve_groups(model, tp=given.tp, cp=given.cp, pp=given.pp))
 
 
 _NAMES = {f.name for f in fields(HookContext)}

@@ -1,8 +1,8 @@
 """Lets Megatron run where no GPU is: the places that name the CUDA device literally are given the CPU instead.
 
 Stand-ins, used in the worker processes of the tests alone: `torch.cuda.current_device`, factory calls with
-`device="cuda"`, pinned memory, `Tensor.cuda`, the current stream, and the state of the CUDA random generator (no model
-here draws from it).
+`device="cuda"`, pinned memory, `Tensor.cuda`, the name of a tensor's type, the current stream, and the state of the
+CUDA random generator (no model here draws from it).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +24,8 @@ class _CudaMeansCpu(TorchFunctionMode):
     ) -> Any:
         if function is torch.Tensor.cuda:
             return args[0]
+        if function is torch.Tensor.type and len(args) == 1:
+            return function(*args).replace("torch.", "torch.cuda.")
         kwargs = dict(kwargs or {})
         if str(kwargs.get("device")).startswith("cuda"):
             kwargs["device"] = "cpu"

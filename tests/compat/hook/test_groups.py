@@ -7,7 +7,14 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
-from mcore_unpatch.compat import LogProbs, MissingContextError, ProcessGroups, call_with_processor, resolve_groups
+from mcore_unpatch.compat import (
+    HookContext,
+    LogProbs,
+    MissingContextError,
+    ProcessGroups,
+    call_with_processor,
+    resolve_groups,
+)
 from megatron.core import parallel_state
 
 
@@ -37,9 +44,15 @@ def _wrong_group() -> None:
     start_world(case)
     model = build_model(case)
     inputs = {**batch_of(case), "attention_mask": None}
+    alone = [torch.distributed.new_group([r]) for r in range(2)][torch.distributed.get_rank()]
+    with pytest.raises(ValueError, match=r"the model's pg_collection.tp is \[0, 1\]"):
+        call_with_processor(model, LogProbs(), context={"groups": ProcessGroups(tp=alone)}, **inputs)
+    # Megatron's own call, where nobody has looked at the model: the head itself is asked.
+    hook = {"output_processor": LogProbs(), "output_processor_context": HookContext(groups=ProcessGroups(tp=alone))}
     with pytest.raises(MissingContextError, match="sharded over 2 tensor-parallel ranks, and the group at hand has 1"):
-        call_with_processor(model, LogProbs(), context={"groups": ProcessGroups()}, **inputs)
+        model(**inputs, **hook)
+    assert model(**inputs, output_processor=LogProbs()).shape == (2, 16)
 
 
-def test_a_group_that_does_not_match_the_head_is_refused() -> None:
-    run_on_ranks("0.19.2", 2, _wrong_group)
+def test_a_group_that_does_not_match_the_head_is_refused(release: str) -> None:
+    run_on_ranks(release, 2, _wrong_group)

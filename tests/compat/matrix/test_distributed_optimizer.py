@@ -1,0 +1,53 @@
+"""Megatron's distributed optimizer: the same losses, also where new weights are gathered during the forward."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_config, build_model, start_world
+from mcore_unpatch.compat import TokenLoss, attach
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+
+STEPS = 5
+
+
+def _losses(case: Case, in_the_hook: bool, overlap: bool) -> torch.Tensor:
+    model = build_model(case)
+    ddp_config = DistributedDataParallelConfig(
+        use_distributed_optimizer=True,
+        overlap_grad_reduce=overlap,
+        overlap_param_gather=overlap,
+        bucket_size=1 if overlap else None,  # the head in a bucket of its own, gathered last
+    )
+    ddp = DistributedDataParallel(build_config(case), ddp_config, model)
+    config = OptimizerConfig(
+        optimizer="adam", lr=0.01, use_distributed_optimizer=True, overlap_param_gather=overlap, clip_grad=0.0
+    )
+    optimizer = get_megatron_optimizer(config, [ddp])
+    inputs = {**batch_of(case, seed=torch.distributed.get_rank()), "attention_mask": None}
+    losses = []
+    for _ in range(STEPS):
+        ddp.zero_grad_buffer()
+        optimizer.zero_grad()
+        with attach(ddp, TokenLoss()) if in_the_hook else nullcontext():
+            loss = ddp(**inputs).mean()
+        torch.autograd.backward(loss)
+        ddp.finish_grad_sync()
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses)
+
+
+def _agrees(case: Case, overlap: bool) -> None:
+    start_world(case)
+    expected = _losses(case, False, overlap)
+    torch.testing.assert_close(_losses(case, True, overlap), expected, rtol=1e-5, atol=1e-6)
+    assert expected[0] - expected[-1] > 1e-3
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["in turn", "overlapped"])
+@pytest.mark.parametrize("case", [Case(dp=2), Case(dp=2, tied=True), Case(dp=2, hybrid=True, mtp=1)], ids=str)
+def test_the_distributed_optimizer_steps_the_same(release: str, case: Case, overlap: bool) -> None:
+    run_on_ranks(release, case.ranks, _agrees, case, overlap)
