@@ -2,7 +2,7 @@
 
     python fault_driver.py kill|kill-twice|full|interrupt FOLDER
 
-Python announces file operations (open, rename, link, unlink, mkdir, chmod) to audit hooks before it makes them. The child
+Python announces file operations (open, rename, link, unlink, mkdir) to audit hooks before it makes them. The child
 counts them while it writes, and at the n-th is killed with SIGKILL, gets Ctrl-C, or finds the disk full from then on.
 With `kill-twice` the run that puts things right is killed as well, again and again, one operation later each time.
 """
@@ -29,7 +29,17 @@ from mcore_unpatch.migrate.recovery import recover
 from mcore_unpatch.migrate.state import interrupted, locate
 from mcore_unpatch.migrate.undo import undo
 
-OPERATIONS = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.chmod", "os.utime", "os.rmdir", "shutil.rmtree"}
+OPERATIONS = {
+    "open",
+    "os.rename",
+    "os.link",
+    "os.remove",
+    "os.mkdir",
+    "os.chmod",
+    "os.utime",
+    "os.rmdir",
+    "shutil.rmtree",
+}
 DONE, REFUSED, INTERRUPTED, STRUCK, FAILED = 0, 3, 4, 5, 9
 
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mcore_unpatch.codemods.edits import Options, Plan, Repository
 from sample_repository import ACTOR, CHANGED, FILES, MIGRATED, Sample, planner
 
-from mcore_unpatch.codemods.edits import Options, Plan, Repository
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate import files, journal, transaction
@@ -204,7 +204,7 @@ def test_a_damaged_state_says_what_to_do(sample: Sample) -> None:
     state = locate(sample.root)
     state.folder.mkdir()
     state.file.write_text("{")
-    with pytest.raises(UsageError, match="damaged: .* delete the folder"):
+    with pytest.raises(UsageError, match=r"damaged: .* delete the folder"):
         migrate(sample.request(), planner)
     assert sample.status() == []
 

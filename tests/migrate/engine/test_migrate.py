@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository
 from sample_repository import CHANGED, FILES, MIGRATED, Sample, planner
 
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate.engine import migrate, preview
@@ -116,7 +116,7 @@ def test_undo_takes_back_exactly_once(sample: Sample) -> None:
     sample.commit()
     assert undo(sample.root / "rl") == list(CHANGED)
     assert sample.contents() == FILES
-    with pytest.raises(UsageError, match="no migration of .* is known"):
+    with pytest.raises(UsageError, match=r"no migration of .* is known"):
         undo(sample.root)
 
 

@@ -39,7 +39,7 @@ def test_a_dirty_tree_with_nothing_to_do_is_no_error(sample: Sample) -> None:
 
 def test_outside_git_it_has_to_be_allowed(tmp_path: Path, state_home: Path) -> None:
     sample = Sample(tmp_path / "plain")
-    with pytest.raises(UsageError, match="not under git.*--allow-no-vcs"):
+    with pytest.raises(UsageError, match=r"not under git.*--allow-no-vcs"):
         migrate(sample.request(), planner)
     assert sample.contents() == FILES
     migrate(sample.request(allow_no_vcs=True), planner)
@@ -61,6 +61,6 @@ def test_a_state_folder_inside_the_files_is_refused(tmp_path: Path, monkeypatch:
 def test_a_repository_git_cannot_read_is_not_taken_for_a_plain_folder(tmp_path: Path) -> None:
     sample = Sample(tmp_path / "broken")
     (sample.root / ".git").write_text("gitdir: nowhere\n")
-    with pytest.raises(UsageError, match="git cannot read this repository: .*nowhere"):
+    with pytest.raises(UsageError, match=r"git cannot read this repository: .*nowhere"):
         migrate(sample.request(), planner)
     assert sample.contents() == FILES

@@ -1,0 +1,100 @@
+"""Every byte outside an edit stays, whatever the file looks like; diffs keep every byte too."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, in_order, splice
+
+from mcore_unpatch.migrate.changes import changes_of, rewrites_of
+from mcore_unpatch.migrate.diff import unified
+from mcore_unpatch.migrate.engine import Request, migrate
+from mcore_unpatch.scan import Options as ScanOptions
+
+PIECES = st.sampled_from(
+    [b"\r\n", b"\n", b"\r", b"\x0c", b"\t", b"x = 1", b"# \xc3\xa9", b"\xff", b"'''", b"\\", b" ", b"[int]", b"\x00"]
+)
+CONTENTS = st.lists(PIECES, max_size=30).map(b"".join)
+
+
+@st.composite
+def edited(draw: st.DrawFn) -> tuple[bytes, list[Edit]]:
+    data = draw(CONTENTS)
+    cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=8)))
+    kinds = st.sampled_from(["safe", "unsafe", "display"])
+    return data, [
+        Edit("f.py", "R", draw(kinds), start, end, draw(CONTENTS), "t")
+        for start, end in zip(cuts[::2], cuts[1::2], strict=False)
+    ]
+
+
+@given(edited(), st.booleans())
+@settings(deadline=None)
+def test_bytes_outside_edits_stay_and_spans_find_the_replacements(case: tuple[bytes, list[Edit]], unsafe: bool) -> None:
+    data, edits = case
+    options = Options(unsafe_fixes=unsafe)
+    project = Repository(["f.py"], lambda _: True, lambda _: data)
+    plan = Plan(tuple(edits))
+    (after,) = [item.after for item in rewrites_of(plan, project, options)] or [data]
+    applied = list(in_order(filter(options.applies, edits)))
+    position = 0
+    rest = after
+    for edit in applied:
+        gap = data[position : edit.start]
+        assert rest.startswith(gap + edit.replacement)
+        rest = rest[len(gap + edit.replacement) :]
+        position = edit.end
+    assert rest == data[position:]
+    for change in changes_of(plan, project, options):
+        assert data[change.before.start : change.before.end] == data[change.edit.start : change.edit.end]
+        new = after if change.applied else splice(data, [change.edit])
+        assert new[change.after.start : change.after.end] == change.edit.replacement
+        lines = new.split(b"\n")
+        start = sum(len(line) + 1 for line in lines[: change.after.line - 1]) + change.after.column - 1
+        assert start == change.after.start
+
+
+@given(CONTENTS, CONTENTS)
+@settings(max_examples=40, deadline=None)
+def test_a_diff_brings_the_new_bytes(before: bytes, after: bytes) -> None:
+    before, after = before.replace(b"\0", b"?"), after.replace(b"\0", b"?")  # git takes NUL for binary
+    if not before or not after:  # an empty side means creation or deletion to git
+        return
+    diff = unified("a folder/f.py", before, after)
+    assert bool(diff) == (before != after)
+    if diff:
+        with tempfile.TemporaryDirectory() as name:
+            file = Path(name, "a folder/f.py")
+            file.parent.mkdir()
+            file.write_bytes(before)
+            command = ["git", "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn", "-"]
+            subprocess.run(command, cwd=name, input=diff, check=True, capture_output=True)
+            assert file.read_bytes() == after
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"OLD = 1",
+        b"\xef\xbb\xbfOLD = 1\r\n\r\n\x0c\r\nx = 'a'\r\n",
+        b"# -*- coding: latin-1 -*-\nname = '\xe9'\nOLD = 1\n",
+        b"# coding: cp1252\r\nname = '\x80'\r\nOLD = 1",
+        b"x = 1\r\ny = 2\nOLD = 3\n\x0c\n\n\n",
+    ],
+)
+def test_files_on_disk(tmp_path: Path, data: bytes) -> None:
+    file = tmp_path / "repo" / "f.py"
+    file.parent.mkdir()
+    file.write_bytes(data)
+    file.chmod(0o740)
+
+    def rename(project: Repository, *_: object) -> Plan:
+        start = project.data("f.py").find(b"OLD")
+        return Plan((Edit("f.py", "R", "safe", start, start + 3, b"NEW", "t"),) if start >= 0 else ())
+
+    migrate(Request([file.parent], ScanOptions(jobs=1), allow_no_vcs=True), rename)
+    assert file.read_bytes() == data.replace(b"OLD", b"NEW")
+    assert file.stat().st_mode & 0o777 == 0o740
