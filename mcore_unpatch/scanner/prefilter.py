@@ -21,12 +21,13 @@ _STRING_TARGETS = (b'"megatron.core', b"'megatron.core")
 _CALL = re.compile(
     rb"setattr|exec\s*\(|getsource|[\"']megatron\.core|__dict__|update\(|vars\(|mock|" + _PATCH_CALL.pattern
 )
-_IMPORT = re.compile(rb"\n[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w., \t]+))")
+_IMPORT = re.compile(rb"\n[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b[ \t]*(\([^)]*|[^\n]*)|import[ \t]+([\w., \t]+))")
+_NAME = re.compile(r"(?:^|[,(])\s*([A-Za-z_]\w*)")
 # These begin with a newline, not with `^`: a literal first byte is searched for many times faster.
-_ON_CLASS = re.compile(rb"\n[ \t]*(?:[A-Z]\w*\.\w+[ \t]*=(?!=)|setattr\(\s*[A-Z])")
+_ON_CLASS = re.compile(rb"\n[ \t]*(?:(?:[a-z_]\w*\.)*[A-Z]\w*\.\w+[ \t]*=(?!=)|setattr\(\s*(?:[a-z_]\w*\.)*[A-Z])")
 _ON_NAME = re.compile(rb"\n[ \t]*([a-z_]\w*)\.(\w+)[ \t]*=(?!=)")
 _SEAM_ATTRIBUTES = frozenset(name.encode() for name in (*layout.SEAM_METHODS, "output_layer", "forward_impl"))
-_SEAM_WORDS = (*_SEAM_ATTRIBUTES, b"MethodType(", b"__get__(")
+_SEAM_WORDS = (*_SEAM_ATTRIBUTES, b"MethodType(", b"__get__(", b".forward = ")
 
 
 def mentions_megatron(path: str, data: bytes) -> bool:
@@ -131,11 +132,14 @@ def _known_attributes() -> frozenset[bytes]:
 
 
 def imported_modules(data: bytes) -> list[str]:
-    """Module names as import statements write them, leading dots included."""
+    """Names that may be modules as import statements write them, leading dots included."""
     found = []
     for match in _IMPORT.finditer(b"\n" + data):
         if match[1]:
-            found.append(match[1].decode())
+            module = match[1].decode()
+            found.append(module)
+            prefix = module if module.endswith(".") else f"{module}."
+            found += [prefix + name for name in _NAME.findall(match[2].decode(errors="replace"))]
         else:
-            found += [part.split()[0] for part in match[2].decode().split(",") if part.strip()]
+            found += [part.split()[0] for part in match[3].decode().split(",") if part.strip()]
     return found

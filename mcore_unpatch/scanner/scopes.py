@@ -277,6 +277,7 @@ class _Walker:
 
     def on_If(self, node: ast.If, scope: Scope, block: Block) -> None:
         self.expressions(node.test, scope, block, node)
+        self.named(node.test, scope, block)
         body = Block(block, "if", node)
         for subject, cls in isinstance_checks(node.test, True):
             self.bind(scope, subject, Binding("narrow", node.lineno, body, cls))
@@ -289,6 +290,16 @@ class _Walker:
         if rejected and node.body and isinstance(node.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break):
             for subject, cls in rejected:  # `if not isinstance(x, C): return`: from here on x is a C
                 self.bind(scope, subject, Binding("narrow", node.end_lineno or node.lineno, block, cls))
+
+    def named(self, test: ast.expr, scope: Scope, block: Block) -> None:
+        """Bind `name` of `if (name := value) ...`."""
+        if isinstance(test, ast.NamedExpr):
+            self.bind_target(test.target, "value", test.value, scope, block)
+        elif isinstance(test, ast.BoolOp):
+            for value in test.values:
+                self.named(value, scope, block)
+        elif isinstance(test, ast.Compare):
+            self.named(test.left, scope, block)
 
     def on_Assert(self, node: ast.Assert, scope: Scope, block: Block) -> None:
         for subject, cls in isinstance_checks(node.test, True):
@@ -305,6 +316,7 @@ class _Walker:
 
     def on_While(self, node: ast.While, scope: Scope, block: Block) -> None:
         self.expressions(node.test, scope, block, node)
+        self.named(node.test, scope, block)
         self.body(node.body, scope, Block(block, "while", node))
         self.body(node.orelse, scope, Block(block, "else", node))
 
