@@ -1,10 +1,11 @@
 """Hit a migration at every system call it makes, one child process per call, and look at what is left.
 
-    python fault_driver.py kill|kill-twice|full|interrupt FOLDER
+    python fault_driver.py kill|kill-twice|kill-without-links|full|full-and-changed|interrupt FOLDER
 
 Python announces file operations (open, rename, link, unlink, mkdir) to audit hooks before it makes them. The child
 counts them while it writes, and at the n-th is killed with SIGKILL, gets Ctrl-C, or finds the disk full from then on.
 With `kill-twice` the run that puts things right is killed as well, again and again, one operation later each time.
+`kill-without-links` is a file system that has no hard links; in `full-and-changed` somebody changed the second file.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ OPERATIONS = {
     "os.rmdir",
     "shutil.rmtree",
 }
-DONE, REFUSED, INTERRUPTED, STRUCK, FAILED = 0, 3, 4, 5, 9
+DONE, REFUSED, INTERRUPTED, STRUCK, CHANGED_MEANWHILE, FAILED = 0, 3, 4, 5, 6, 9
 
 
 class Strike:
@@ -54,10 +55,13 @@ class Strike:
         return self.seen >= self.number
 
     def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event not in OPERATIONS or (self.how == "full" and not needs_space(event, arguments)):
+        full = self.how.startswith("full")
+        if event not in OPERATIONS or (full and not needs_space(event, arguments)):
             return
+        if event == "os.link" and self.how == "kill-without-links":
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
         self.seen += 1
-        if self.how == "full" and self.happened:
+        if full and self.happened:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if self.seen == self.number:
             os.kill(os.getpid(), signal.SIGINT if self.how == "interrupt" else signal.SIGKILL)
@@ -74,13 +78,15 @@ def write(sample: Sample, strike: Strike) -> int:
     """In the child: migrate."""
     state = locate(sample.root)
     rewrites = [Rewrite(name, FILES[name], MIGRATED[name]) for name in CHANGED]
+    if strike.how == "full-and-changed":
+        rewrites[1] = Rewrite(CHANGED[1], b"what the plan was made from", MIGRATED[CHANGED[1]])
     with exclusive(state.lock_file):
         sys.addaudithook(strike)
         try:
             transaction.write(state, rewrites)
         except UsageError as error:
-            assert "every file is as it was" in str(error), error
-            return REFUSED
+            assert "every file is as it was" in str(error) or "nothing was written" in str(error), error
+            return REFUSED if strike.happened else CHANGED_MEANWHILE
         except KeyboardInterrupt:
             return INTERRUPTED
     return STRUCK if strike.happened else DONE
@@ -127,7 +133,7 @@ def examine(sample: Sample, how: str, status: int) -> str:
         code = os.WEXITSTATUS(status)
         assert code != FAILED
         assert not interrupted(sample.root)
-        assert left == (FILES if code in (REFUSED, INTERRUPTED) else MIGRATED), "half done"
+        assert left == (FILES if code in (REFUSED, INTERRUPTED, CHANGED_MEANWHILE) else MIGRATED), "half done"
     after = sample.contents()
     assert sample.status() == ([] if after == FILES else [f" M {name}" for name in sorted(CHANGED)]), sample.status()
     if after == MIGRATED:
@@ -143,7 +149,7 @@ def main() -> None:
     for number in range(1, 500, 3 if how == "kill-twice" else 1):
         status = child(write, sample, how, number)
         results.append(examine(sample, how, status))
-        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == DONE:
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) in (DONE, CHANGED_MEANWHILE):
             break
     else:
         raise AssertionError("never came to an end")
