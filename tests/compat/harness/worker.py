@@ -16,7 +16,7 @@ import megatron.core.models.hybrid.hybrid_model
 import megatron.core.pipeline_parallel  # noqa: F401
 import torch
 from megatron.core import parallel_state
-from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+from megatron.core.transformer.multi_token_prediction import MTPLossAutoScaler, MTPLossLoggingHelper
 
 from harness.cpu import on_the_cpu
 from harness.pool import describe_failure, receive, send
@@ -49,6 +49,7 @@ def work(rank: int, job: tuple[str, int, str, str, tuple[Any, ...]]) -> tuple[bo
         return False, describe_failure()
     finally:
         MTPLossLoggingHelper.tracker.clear()
+        MTPLossAutoScaler.set_loss_scale(torch.tensor(1.0))
         if parallel_state.model_parallel_is_initialized():
             parallel_state.destroy_model_parallel()
         if torch.distributed.is_initialized():
