@@ -15,7 +15,7 @@ _REQUIREMENT = re.compile(
     r"""\bmegatron[-_.]core(?![-_.\w/])\s*(?:\[[^\]]*\])?\s*((?:[=<>!~]=?=?\s*[\w.*+!]+\s*,?\s*)+)"""
 )
 _TAG = re.compile(r"megatron.{0,80}?@(?:core_)?[vr](\d+)\.(\d+)", re.IGNORECASE)
-_CLAUSE = re.compile(r"([=<>!~]=?=?)\s*(\d+)(?:\.(\d+))?")
+_CLAUSE = re.compile(r"([=<>!~]=?=?)\s*(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 
 
 def parse_version(text: str) -> Version:
@@ -36,7 +36,11 @@ def pinned(text: str) -> Version | None:
     if tag := _TAG.search(text):
         return int(tag[1]), int(tag[2])
     for match in _REQUIREMENT.finditer(text):
-        clauses = [(op, (int(major), int(minor or 0))) for op, major, minor in _CLAUSE.findall(match[1])]
+        clauses = [
+            # `~=0.17.1` stays within 0.17, `~=0.17` within 0.
+            ("==" if op == "~=" and patch else op, (int(major), int(minor or 0)))
+            for op, major, minor, patch in _CLAUSE.findall(match[1])
+        ]
         allowed = [v for v in _known() if all(_holds(op, v, bound) for op, bound in clauses)]
         if clauses and allowed:
             return allowed[-1]

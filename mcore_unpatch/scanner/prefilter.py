@@ -16,10 +16,11 @@ _COMPOUND = re.compile(rb"^(?:if|elif|else|for|while|with|try|except|finally|def
 _SETATTR = re.compile(rb"setattr(?:__)?\(\s*([^\s,()\[\]]*)[^,]*,\s*(?:[\"'](\w+)[\"'])?")
 _NAMESPACE_WRITE = re.compile(rb"(?:__dict__|vars\([^)\n]*\))\s*(?:\[|\.update)")
 _MOCKS = (b"monkeypatch", b"mocker", b"mock")
+_RESTORES = (b"delattr(", b"callback(setattr")
 _PATCH_CALL = re.compile(rb"(?:patch|override|swap|replace_|extend_)\w*\(\s*(?:[\w.\[\]]+,\s*)?(?:\w+\.)*[A-Z]\w+[,.)]")
 _STRING_TARGETS = (b'"megatron.core', b"'megatron.core")
 _CALL = re.compile(
-    rb"setattr|exec\s*\(|getsource|[\"']megatron\.core|__dict__|update\(|vars\(|mock|" + _PATCH_CALL.pattern
+    rb"setattr|delattr|exec\s*\(|getsource|[\"']megatron\.core|__dict__|update\(|vars\(|mock|patch\.|" + _PATCH_CALL.pattern
 )
 _IMPORT = re.compile(rb"\n[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b[ \t]*(\([^)]*|[^\n]*)|import[ \t]+([\w., \t]+))")
 _NAME = re.compile(r"(?:^|[,(])\s*([A-Za-z_]\w*)")
@@ -73,7 +74,7 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
 
 def call_lines(data: bytes) -> list[int]:
     """The lines on which a call that may install a patch can begin or end."""
-    if not calls_matter(data, True):
+    if not calls_matter(data, True) and not any(word in data for word in _RESTORES):
         return []
     return lines_matching(_CALL, data)
 

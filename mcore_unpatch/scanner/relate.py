@@ -70,13 +70,16 @@ def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> 
 
 
 def _attach_deletions(installs: list[Install], resolver: Resolver) -> None:
-    """`del obj.name` and `delattr(obj, "name")` give the class's own method back to an instance."""
+    """`del obj.name` and `delattr(obj, "name")` give the class's own method back; an exit stack does it later."""
     for site in (*resolver.model.sites, *resolver.model.calls):
         name: str | None = None
         if isinstance(site.node, ast.Delete) and isinstance(site.target, ast.Attribute):
             name = site.target.attr
         elif isinstance(site.node, ast.Call) and path_text(site.node.func) == "delattr" and len(site.node.args) == 2:
             name = resolver.string(site.node.args[1], site.scope, site.block, site.node.lineno)
+        elif _is_callback(site) and isinstance(site.node, ast.Call) and len(site.node.args) == 4:
+            if path_text(site.node.args[0]) == "setattr":
+                name = resolver.string(site.node.args[2], site.scope, site.block, site.node.lineno)
         for install in installs:
             if name is not None and install.attribute == name:
                 install.restores.append(site)

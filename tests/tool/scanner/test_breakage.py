@@ -1,0 +1,151 @@
+"""A finding says what breaks on the release it is judged for; the release comes from the option or the repository's pins."""
+
+import pytest
+from checking import Source, check_found, scan_source
+from mcore_unpatch.megatron.versions import parse_version
+
+IMPORT = "from megatron.core.models.gpt import GPTModel\n"
+# The 17 parameters of GPTModel._postprocess in megatron-core 0.16.
+POSTPROCESS_016 = """
+def new(self, hidden_states, input_ids, position_ids, labels, rotary_pos_emb, rotary_pos_cos, rotary_pos_sin,
+        mtp_in_postprocess=None, loss_mask=None, decoder_input=None, attention_mask=None, inference_params=None,
+        packed_seq_params=None, sequence_len_offset=None, runtime_gather_output=None, extra_block_kwargs=None,
+        inference_context=None):
+    return log_probs(hidden_states)
+"""
+OLD_POSTPROCESS = f"{IMPORT}{POSTPROCESS_016}GPTModel._postprocess = new\n"
+
+
+def message(source: Source, release: str | None = None) -> str:
+    """What is said of the one patch of a repository."""
+    options = {"target": parse_version(release)} if release else {}
+    return check_found(source, options=options).message
+
+
+class TestParameters:
+    @pytest.mark.parametrize("release", ["0.18", "0.18.2", "0.19"])
+    def test_padding_mask(self, release: str) -> None:
+        said = message(OLD_POSTPROCESS, release)
+        assert "no parameter `padding_mask`" in said
+        assert "TypeError on megatron-core 0.18+" in said
+
+    def test_spec_decode(self) -> None:
+        said = message(OLD_POSTPROCESS, "0.17")
+        assert "`is_spec_decode`" in said
+        assert "padding_mask" not in said
+        assert "TypeError on megatron-core 0.17+" in said
+
+    def test_fits_its_own_release(self) -> None:
+        assert "TypeError" not in message(OLD_POSTPROCESS, "0.16")
+
+    def test_any_keyword_fits_every_release(self) -> None:
+        source = f"{IMPORT}def new(self, hidden_states, **kwargs):\n    return log_probs(kwargs)\nGPTModel._postprocess = new\n"
+        assert "TypeError" not in message(source, "0.19")
+
+    def test_bound_to_an_instance(self) -> None:
+        source = f"{IMPORT}{POSTPROCESS_016}def patch(model: GPTModel):\n    model._postprocess = new.__get__(model, GPTModel)\n"
+        assert "no parameter `padding_mask`" in message(source, "0.19")
+
+    def test_defined_in_another_file(self) -> None:
+        files = {"new.py": POSTPROCESS_016, "patches.py": f"{IMPORT}from new import new\nGPTModel._postprocess = new\n"}
+        assert "no parameter `padding_mask`" in message(files, "0.19")
+
+
+class TestTheHook:
+    def test_accepted_and_never_called(self) -> None:
+        source = f"""{IMPORT}
+def new(self, hidden_states, output_processor=None, output_processor_context=None, **kwargs):
+    return log_probs(hidden_states)
+GPTModel._postprocess = new
+"""
+        said = message(source, "0.19")
+        assert "accepts `output_processor` and never calls it: the hook is silently dropped" in said
+
+    def test_swallowed_by_keywords(self) -> None:
+        source = f"{IMPORT}def new(self, input_ids, **kwargs):\n    return log_probs(input_ids)\nGPTModel.forward = new\n"
+        assert "the hook is silently dropped" in message(source, "0.19")
+
+    def test_called(self) -> None:
+        source = f"""{IMPORT}
+def new(self, hidden_states, output_processor=None, **kwargs):
+    if output_processor is not None:
+        return output_processor(hidden_states=hidden_states, **kwargs)
+    return log_probs(hidden_states)
+GPTModel._postprocess = new
+"""
+        assert "dropped" not in message(source, "0.19")
+
+    def test_passed_on(self) -> None:
+        source = f"""{IMPORT}
+original = GPTModel.forward
+def new(self, input_ids, temperature=1.0, **kwargs):
+    return original(self, input_ids, **kwargs)
+GPTModel.forward = new
+"""
+        assert "dropped" not in message(source, "0.19")
+
+    def test_before_there_was_one(self) -> None:
+        source = f"{IMPORT}def new(self, input_ids, **kwargs):\n    return log_probs(input_ids)\nGPTModel.forward = new\n"
+        assert "dropped" not in message(source, "0.17")
+
+
+class TestOtherFacts:
+    def test_values_of_the_mtp_embeddings(self) -> None:
+        source = f"""{IMPORT}
+def new(self, *args, **kwargs):
+    return 1, 2, 3, 4
+def patch(model: GPTModel):
+    for layer in model.mtp.layers:
+        layer._get_embeddings = new.__get__(layer)
+"""
+        assert "returns 4 values where megatron-core 0.18+ unpacks 5" in message(source, "0.18")
+        assert "unpacks" not in message(source, "0.17")
+
+    def test_inert_assignment(self) -> None:
+        source = f"{IMPORT}def patch(model: GPTModel, new):\n    model.build_schedule_plan().post_process.forward_impl = new\n"
+        assert "has no effect on megatron-core 0.14+" in message(source, "0.19")
+        assert "has no effect" not in message(source, "0.13")
+
+    def test_a_name_that_is_gone(self) -> None:
+        source = """
+from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+MTPLossLoggingHelper.save_loss_to_tracker = print
+"""
+        assert "gone" not in message(source, "0.18")
+        said = message(source, "0.19")
+        assert "gone after megatron-core 0.18" in said
+        assert "save_metrics_to_tracker" in said
+
+
+class TestPins:
+    @pytest.mark.parametrize(
+        ("file", "text", "release"),
+        [
+            ("pyproject.toml", '[project]\ndependencies = ["megatron-core==0.16.1"]\n', "0.16"),
+            ("pyproject.toml", '[project.optional-dependencies]\nmcore = ["megatron_core~=0.17.0"]\n', "0.17"),
+            ("pyproject.toml", '[project]\ndependencies = ["megatron-core>=0.13,<0.17"]\n', "0.16"),
+            ("requirements.txt", "torch\nmegatron-core==0.16.0\n", "0.16"),
+            ("requirements.txt", "megatron-core[dev]==0.17.1  # pinned\n", "0.17"),
+            ("requirements-mcore.txt", "megatron-core<=0.16\n", "0.16"),
+            ("requirements/gpu.txt", "megatron-core==0.17.1\n", "0.17"),
+            ("setup.py", 'from setuptools import setup\nsetup(install_requires=["megatron-core==0.16.1"])\n', "0.16"),
+            ("setup.cfg", "[options]\ninstall_requires =\n    megatron-core==0.16.1\n", "0.16"),
+            ("requirements.txt", "git+https://github.com/NVIDIA/Megatron-LM.git@core_v0.16.0\n", "0.16"),
+        ],
+    )
+    def test_read_from(self, file: str, text: str, release: str) -> None:
+        report = scan_source({file: text, "patches.py": OLD_POSTPROCESS})
+        assert any(f"judged for megatron-core {release}" in note and file.rpartition("/")[2] in note for note in report.notes)
+        (finding,) = report.findings
+        assert ("is_spec_decode" in finding.message) == (release == "0.17")
+        assert "padding_mask" not in finding.message
+
+    @pytest.mark.parametrize("text", ["torch\n", "megatron-core\n", "# megatron-core==0.1 was bad\nmegatron-core\n", "megatron-core-extras==0.12\n"])
+    def test_nothing_pinned_means_the_newest(self, text: str) -> None:
+        report = scan_source({"requirements.txt": text, "patches.py": OLD_POSTPROCESS})
+        assert "padding_mask" in report.findings[0].message
+
+    def test_the_option_wins(self) -> None:
+        report = scan_source({"requirements.txt": "megatron-core==0.16\n", "patches.py": OLD_POSTPROCESS}, target=(0, 19))
+        assert "padding_mask" in report.findings[0].message
+        assert report.notes == []
