@@ -82,6 +82,28 @@ def _placed(data: bytes, edits: list[Edit], options: Options) -> list[Change]:
     return changes
 
 
+def moved_line(data: bytes, edits: list[Edit], line: int) -> int:
+    """The line of the new file on which a line of the old one stands; one that is gone, where its edit begins."""
+    start = _line_start(data, line)
+    added = 0
+    for edit in in_order(edits):
+        if edit.start > start or (edit.start == start and edit.end > start):
+            break
+        if edit.end > start:
+            return data.count(b"\n", 0, edit.start) + added + 1
+        added += edit.replacement.count(b"\n") - data.count(b"\n", edit.start, edit.end)
+    return line + added
+
+
+def _line_start(data: bytes, line: int) -> int:
+    position = 0
+    for _ in range(line - 1):
+        position = data.find(b"\n", position) + 1
+        if not position:
+            return len(data)
+    return position
+
+
 def span(data: bytes, start: int, end: int) -> Span:
     """A range of bytes with its lines and columns."""
     return Span(start, end, *_position(data, start), *_position(data, end))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, splice
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.migrate import diff
-from mcore_unpatch.migrate.changes import Change, changes_of
+from mcore_unpatch.migrate.changes import Change, changes_of, moved_line
 from mcore_unpatch.migrate.journal import Rewrite
 from mcore_unpatch.migrate.survey import Survey
 
@@ -54,6 +55,24 @@ class Outcome:
     def remarks(self) -> list[Remark]:
         """What people should know, by place."""
         return sorted(self.plan.remarks, key=lambda remark: (remark.path, remark.line, remark.rule, remark.text))
+
+    @property
+    def left(self) -> list[Finding]:
+        """The findings from before that the migration does not take away."""
+        counts = Counter(map(_identity, self.remaining))
+        found = []
+        for finding in self.survey.findings:
+            if counts[_identity(finding)]:
+                counts[_identity(finding)] -= 1
+                found.append(finding)
+        return found
+
+    def line(self, path: str, line: int) -> int:
+        """Where a line of the old file stands now: elsewhere once the migration is written."""
+        edits = [edit for edit in self.plan.edits if edit.path == path and self.options.applies(edit)]
+        if not self.written or not edits:
+            return line
+        return moved_line(self.survey.repository.data(path), edits, line)
 
     def diff(self) -> bytes:
         """The unified diff of all files."""
@@ -101,6 +120,10 @@ class Outcome:
             return None
         file = self.dependency.file
         return {**asdict(self.dependency), "file": file and self.shown(file)}
+
+
+def _identity(finding: Finding) -> tuple[str, str, str, str]:
+    return finding.path, finding.rule, finding.target, finding.shape
 
 
 def _text(data: bytes) -> str:

@@ -30,7 +30,8 @@ def write(outcome: Outcome, console: Console) -> None:
     _rules(applied, console)
     remarks = [*_notes(outcome), *outcome.remarks, *_unsafe(outcome), *_unsaid(outcome)]
     for kind, title in _SECTIONS.items():
-        _remarks(title, [remark for remark in remarks if remark.kind == kind], outcome, console)
+        chosen = sorted((remark for remark in remarks if remark.kind == kind), key=lambda one: (one.path, one.line))
+        _remarks(title, chosen, outcome, console)
     _needs(outcome, console)
 
 
@@ -77,7 +78,7 @@ def _remarks(title: str, remarks: list[Remark], outcome: Outcome, console: Conso
     console.print()
     console.print(Text(title, style="bold"))
     for remark in remarks:
-        place = f"{outcome.shown(remark.path)}:{remark.line}"
+        place = f"{outcome.shown(remark.path)}:{outcome.line(remark.path, remark.line)}"
         console.print(Text.assemble("  ", (place, "cyan"), f"  {remark.rule}  {remark.text}"))
         for line in remark.detail.splitlines():
             console.print(Text(f"      {line}"))
@@ -88,7 +89,7 @@ def _notes(outcome: Outcome) -> Iterator[Remark]:
     for change in outcome.changes:
         if change.applied:
             for text in change.edit.notes:
-                yield Remark(change.edit.path, change.after.line, change.edit.rule, "numerics", text)
+                yield Remark(change.edit.path, change.before.line, change.edit.rule, "numerics", text)
 
 
 def _unsafe(outcome: Outcome) -> Iterator[Remark]:
@@ -104,7 +105,7 @@ def _unsaid(outcome: Outcome) -> Iterator[Remark]:
     told = {(remark.path, remark.rule) for remark in outcome.plan.remarks}
     told |= {(edit.path, edit.rule) for edit in outcome.plan.edits if not outcome.options.applies(edit)}
     silent = defaultdict(list)
-    for finding in outcome.remaining:
+    for finding in outcome.left:
         if (finding.path, finding.rule) not in told and not finding.rule.startswith("MCU0"):
             silent[finding.path, finding.rule, finding.target].append(finding)
     for (path, rule, target), findings in silent.items():
