@@ -1,1 +1,1 @@
-"""libcst rewrites of downstream call sites, run by `unpatch migrate`."""
+"""Rewrites of downstream code, from patches of Megatron Core to the shims and seams that replace them."""

@@ -1,0 +1,74 @@
+"""`# TODO(mcore-unpatch): RULE ...` above every finding with a seam that is left, once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from textwrap import wrap
+
+from mcore_unpatch.codemods.edits import Edit, Options, Repository
+from mcore_unpatch.codemods.outcome import Outcome
+from mcore_unpatch.codemods.source import Source, first_line
+
+from mcore_unpatch.findings import Finding
+from mcore_unpatch.rules import find
+from mcore_unpatch.scanner.source import Unreadable
+
+MARK = "TODO(mcore-unpatch)"
+
+
+def annotate(repository: Repository, findings: Sequence[Finding], options: Options, taken: Sequence[Edit]) -> Outcome:
+    """A comment for each finding, if comments are asked for."""
+    found = Outcome()
+    sources: dict[str, Source] = {}
+    done: set[tuple[str, int, str]] = set()
+    touched = {(edit.path, edit.start) for edit in taken} | {(edit.path, edit.end) for edit in taken}
+    editable = frozenset(repository.paths)
+    for finding in findings if options.annotate else ():
+        if finding.seam == "none" or finding.path not in editable or not finding.path.endswith(".py"):
+            continue
+        try:
+            source = sources.setdefault(finding.path, Source(finding.path, repository.data(finding.path)))
+        except (Unreadable, OSError):
+            continue
+        statement = _statement(source, finding)
+        line = first_line(statement)
+        start = source.line_span(line, line).start
+        if (finding.path, line, finding.rule) in done or _is_annotated(source, statement, finding.rule):
+            continue
+        done.add((finding.path, line, finding.rule))
+        if (finding.path, start) not in touched:
+            text = source.encode(_comment(finding, source.indentation(statement)))
+            title = f"a comment on {finding.rule}"
+            found.edits.append(Edit(finding.path, finding.rule, "safe", start, start, text, title))
+    return found
+
+
+def _comment(finding: Finding, indent: str) -> str:
+    """The rule, what to do, and on a line of its own where to read on."""
+    rule = find(finding.rule)
+    advice = f"{MARK}: {rule.code} {finding.replacement or rule.summary}"
+    lines = [*wrap(advice, 86 - len(indent), subsequent_indent="  ", break_long_words=False), f"  {rule.link}"]
+    return "".join(f"{indent}# {line}\n" for line in lines)
+
+
+def _statement(source: Source, finding: Finding) -> ast.stmt:
+    """The innermost statement of a finding that begins its own line."""
+    best: ast.stmt | None = None
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.stmt) and first_line(node) <= finding.line <= (node.end_lineno or node.lineno):
+            text = source.line(first_line(node))
+            begins = len(text.encode()) - len(text.lstrip().encode()) == node.col_offset
+            if begins and (best is None or first_line(node) >= first_line(best)):
+                best = node
+    assert best is not None
+    return best
+
+
+def _is_annotated(source: Source, statement: ast.stmt, rule: str) -> bool:
+    line = first_line(statement) - 1
+    while line >= 1 and source.is_comment(line):
+        if f"{MARK}: {rule}" in source.line(line):
+            return True
+        line -= 1
+    return False

@@ -1,0 +1,1 @@
+"""Hashes of upstream functions, and how a function at hand compares with them."""

@@ -1,0 +1,110 @@
+"""Whether a function is an upstream one, and if not, how it differs from the nearest release."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cache
+from importlib.resources import files
+
+from mcore_unpatch.codemods.fingerprints.normalise import Part, fingerprint, parts
+
+# Of a function that no release has, the first lines are enough to recognise it.
+_SHOWN_OF_NEW = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One upstream version of a function: the releases that have it, its hash and its statements."""
+
+    releases: tuple[str, ...]
+    hash: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How a function differs from the nearest upstream version."""
+
+    name: str
+    line: int
+    release: str
+    lines: int
+    diff: str
+
+
+class Fingerprints:
+    """The upstream functions of one downstream project, by file and name."""
+
+    def __init__(self, project: str) -> None:
+        data = json.loads(files(__package__).joinpath(f"{project}.json").read_text(encoding="utf-8"))
+        self.project: str = data["project"]
+        self.releases: tuple[str, ...] = tuple(data["releases"])
+        self._known = {
+            file: {
+                name: tuple(
+                    Known(tuple(one["releases"]), one["hash"], tuple(Part(*part) for part in one["parts"]))
+                    for one in versions
+                )
+                for name, versions in names.items()
+            }
+            for file, names in data["files"].items()
+        }
+
+    def knows(self, file: str, name: str) -> bool:
+        """Whether any release has such a name in that file."""
+        return name in self._known.get(file, ())
+
+    def releases_of(self, file: str, name: str, node: ast.stmt) -> tuple[str, ...]:
+        """The releases whose function this is; empty if somebody changed it."""
+        return self.releases_with(file, name, fingerprint(node))
+
+    def releases_with(self, file: str, name: str, digest: str) -> tuple[str, ...]:
+        """The same by hash."""
+        return next((known.releases for known in self._known.get(file, {}).get(name, ()) if known.hash == digest), ())
+
+    def difference(self, file: str, name: str, node: ast.stmt, lines: Sequence[str], path: str) -> Difference:
+        """How a changed function differs; `lines` are those of its file."""
+        found = parts(node)
+        versions = self._known.get(file, {}).get(name, ())
+        if not versions:
+            text = f"--- {self.project}: no release has `{name}` in {file}\n+++ {path}\n"
+            own = lines[node.lineno - 1 : node.end_lineno]
+            shown = [f"+{line}\n" for line in own[:_SHOWN_OF_NEW]]
+            rest = f"+... and {len(own) - _SHOWN_OF_NEW} more lines\n" if len(own) > _SHOWN_OF_NEW else ""
+            return Difference(name, node.lineno, "", len(own), f"{text}@@ {name} @@\n{''.join(shown)}{rest}")
+        nearest = max(versions, key=lambda known: _matcher(known.parts, found).ratio())
+        release = nearest.releases[-1]
+        head = f"--- {self.project} {release} {file}\n+++ {path}\n@@ {name} @@\n"
+        body, count = _hunks(nearest.parts, found, lines)
+        return Difference(name, node.lineno, release, count, head + body)
+
+
+@cache
+def load(project: str) -> Fingerprints:
+    """The fingerprints of a project, read once."""
+    return Fingerprints(project)
+
+
+def _matcher(old: Sequence[Part], new: Sequence[Part]) -> SequenceMatcher[str]:
+    return SequenceMatcher(None, [part.hash for part in old], [part.hash for part in new], autojunk=False)
+
+
+def _hunks(old: Sequence[Part], new: Sequence[Part], lines: Sequence[str]) -> tuple[str, int]:
+    """The differing statements. Of upstream only hashes are kept, so its side is told by line numbers."""
+    shown: list[str] = []
+    count = 0
+    for tag, old_start, old_end, new_start, new_end in _matcher(old, new).get_opcodes():
+        if tag == "equal":
+            continue
+        if gone := old[old_start:old_end]:
+            first, last = gone[0].first, max(part.last for part in gone)
+            count += last - first + 1
+            shown.append(f"-(upstream lines {first}-{last})")
+        numbers = sorted({line for part in new[new_start:new_end] for line in range(part.first, part.last + 1)})
+        count += len(numbers)
+        shown += (f"+{lines[number - 1]}" for number in numbers)
+    return "".join(f"{line}\n" for line in shown), count

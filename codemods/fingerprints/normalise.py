@@ -1,0 +1,77 @@
+"""A function as hashes: one of the whole, one per statement. What a reader may change freely is left out.
+
+Comments, formatting, docstrings and annotations do not count; every name, constant and default does.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import NamedTuple
+
+# Fields that say nothing about what the code does, or that only some versions of Python have.
+_IGNORED = {"annotation", "returns", "type_comment", "type_params", "ctx", "kind", "type_ignores", "simple"}
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
+
+
+class Part(NamedTuple):
+    """A simple statement, or the head of a compound one: its hash and its lines in the file."""
+
+    hash: str
+    first: int
+    last: int
+
+
+def parts(node: ast.stmt) -> list[Part]:
+    """The statements of a definition in order, the definition's own head first."""
+    return list(_parts(node))
+
+
+def fingerprint(node: ast.stmt) -> str:
+    """The hash of a whole statement; for a definition, its decorators included."""
+    return _hash(_dump(node), 12)
+
+
+def _parts(node: ast.AST) -> Iterator[Part]:
+    if isinstance(node, ast.stmt):
+        if _is_text(node):
+            return
+        blocks = [name for name in _BLOCKS if getattr(node, name, None)]
+        first = node.lineno
+        last = _line_before(getattr(node, blocks[0])[0]) if blocks else (node.end_lineno or first)
+        yield Part(_hash(_dump(node, without=_BLOCKS), 6), first, max(first, last))
+    for name in _BLOCKS:
+        for child in getattr(node, name, None) or ():
+            yield from _parts(child)
+
+
+def _line_before(node: ast.AST) -> int:
+    decorators = getattr(node, "decorator_list", [])
+    line: int = min([getattr(node, "lineno", 1), *(decorator.lineno for decorator in decorators)])
+    return line - 1
+
+
+def _is_text(node: ast.AST) -> bool:
+    """A string that stands alone: a docstring, or a comment in disguise."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _dump(node: object, without: tuple[str, ...] = ()) -> str:
+    """Like `ast.dump`, the same on every version of Python."""
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return f"Assign([{_dump(node.target)}]{_dump(node.value)})"
+    if isinstance(node, ast.AST):
+        fields = []
+        for name, value in ast.iter_fields(node):
+            if name in _IGNORED or name in without or value is None or value == []:
+                continue
+            fields.append(f"{name}={_dump(value)}")
+        return f"{type(node).__name__}({','.join(fields)})"
+    if isinstance(node, list):
+        return f"[{','.join(_dump(item) for item in node if not _is_text(item))}]"
+    return repr(node)
+
+
+def _hash(text: str, size: int) -> str:
+    return blake2b(text.encode(), digest_size=size).hexdigest()

@@ -1,0 +1,19 @@
+"""The contract with `mcore_unpatch.compat.nemo_rl`, and the names of what it replaces."""
+
+from __future__ import annotations
+
+from mcore_unpatch.codemods.shims.contract import Contract, Shim
+
+COMPAT = "mcore_unpatch.compat.nemo_rl"
+RULE = "MCU101"
+PATCH = "patch_gpt_model_forward_for_linear_ce_fusion"
+FORWARD = "_gpt_forward_with_linear_ce_fusion"
+FLAG = "return_logprobs_for_linear_ce_fusion"
+KWARGS = "linear_ce_fusion_kwargs"
+
+NEMO_RL = Contract(
+    package="nemo_rl",
+    shims=(Shim("distributed/model_utils.py", COMPAT, {PATCH: RULE}),),
+    keeps_names=False,
+    private=(FORWARD, FLAG),
+)

@@ -1,0 +1,18 @@
+"""What one codemod found to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mcore_unpatch.codemods.edits import Edit, Remark
+
+from mcore_unpatch.findings import Finding
+
+
+@dataclass
+class Outcome:
+    """Edits, remarks, and the findings that are gone once the edits are made."""
+
+    edits: list[Edit] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+    removes: list[Finding] = field(default_factory=list)

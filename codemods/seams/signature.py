@@ -1,0 +1,131 @@
+"""A replacement that lacks parameters of a newer Megatron, or takes the hook and never calls it."""
+
+from __future__ import annotations
+
+import ast
+
+from mcore_unpatch.codemods.imports.editor import Change
+from mcore_unpatch.codemods.seams.patch import Function, Patch
+from mcore_unpatch.codemods.source import Source, Span
+
+from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_CARRIERS, HOOK_SINCE
+from mcore_unpatch.megatron.signatures import signature
+from mcore_unpatch.megatron.versions import Version
+
+PROCESSOR, CONTEXT = HOOK_ARGUMENTS
+# What Megatron gives the hook: keyword -> expression inside a replacement whose first parameter is the model.
+_PASSED_THROUGH = (
+    "labels",
+    "loss_mask",
+    "input_ids",
+    "position_ids",
+    "attention_mask",
+    "decoder_input",
+    "inference_context",
+    "packed_seq_params",
+    "runtime_gather_output",
+)
+
+
+def close_gap(patch: Patch, version: Version) -> list[Change]:
+    """Changes that give the replacement the parameters it lacks, and make it run the hook or refuse it."""
+    function = patch.function
+    attribute = patch.target.attr
+    expected = signature(patch.owner, attribute, version)
+    if function is None or expected is None or attribute not in {"forward", "_postprocess", "build_schedule_plan"}:
+        return []
+    names = set(_names(function))
+    missing = [] if function.args.kwarg else [name for name in expected.parameters if name not in names]
+    oldest = min(expected.since.values())
+    if any(expected.since[name] == oldest for name in missing):
+        return []  # its parameters have other names: what belongs where is not to be seen
+    carries = (patch.owner, attribute) in HOOK_CARRIERS and version >= HOOK_SINCE
+    honours = carries and PROCESSOR in {*names, *missing} and not _uses(function, PROCESSOR)
+    changes = [_with_parameters(patch.source, function, missing)] if missing else []
+    if honours:
+        changes.append(_run_hook(patch, {*names, *missing}))
+    return changes
+
+
+def _names(function: Function) -> list[str]:
+    spec = function.args
+    return [arg.arg for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
+
+
+def _uses(function: Function, name: str) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(function))
+
+
+def _with_parameters(source: Source, function: Function, missing: list[str]) -> Change:
+    """The parameters at the end of the list, laid out as the list is."""
+    spec = function.args
+    last = max((*spec.posonlyargs, *spec.args, *spec.kwonlyargs), key=lambda arg: (arg.lineno, arg.col_offset))
+    end: ast.expr | ast.arg = last
+    if spec.kwonlyargs and last is spec.kwonlyargs[-1]:
+        end = spec.kw_defaults[-1] or last
+    elif spec.defaults and not spec.kwonlyargs:
+        end = spec.defaults[-1]
+    if spec.vararg and not spec.kwonlyargs:
+        end = spec.vararg
+    place = source.span(end).end
+    line = source.line(last.lineno)
+    own_line = line.lstrip().startswith(last.arg)
+    separator = ",\n" + line[: len(line) - len(line.lstrip())] if own_line else ", "
+    return Change(Span.at(place), "".join(f"{separator}{name}=None" for name in missing))
+
+
+def _run_hook(patch: Patch, names: set[str]) -> Change:
+    """Before the output layer the hook is called as Megatron calls it; where that place is not clear, it is refused."""
+    source, function = patch.source, patch.function
+    assert function is not None
+    model = _names(function)[0]
+    place = _output_layer_call(function, model)
+    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    known = names | stored
+    if place is None or not patch.bound or not {"hidden_states", "output_weight", *_PASSED_THROUGH} <= known:
+        body = function.body[1] if _has_docstring(function) else function.body[0]
+        text = [
+            f"if {PROCESSOR} is not None:",
+            f'    raise NotImplementedError("this {patch.target.attr} does not run `{PROCESSOR}`")',
+        ]
+        return _before(source, body, text)
+    text = [
+        f"if {PROCESSOR} is not None:",
+        f"    return {PROCESSOR}(",
+        "        hidden_states=hidden_states,",
+        f"        output_layer={model}.output_layer,",
+        "        output_weight=output_weight,",
+        *(f"        {name}={name}," for name in _PASSED_THROUGH),
+        f"        context={CONTEXT},",
+        f"        compute_language_model_loss={model}.compute_language_model_loss,",
+        f"        scale_logits={model}._scale_logits,",
+        f"        config={model}.config,",
+        "    )",
+    ]
+    return _before(source, place, text)
+
+
+def _before(source: Source, statement: ast.stmt, text: list[str]) -> Change:
+    indent = source.indentation(statement)
+    first = source.first_with_comments(statement)
+    return Change(Span.at(source.line_span(first, first).start), "".join(f"{indent}{line}\n" for line in text))
+
+
+def _has_docstring(function: Function) -> bool:
+    return ast.get_docstring(function, clean=False) is not None and len(function.body) > 1
+
+
+def _output_layer_call(function: Function, model: str) -> ast.stmt | None:
+    """The last top-level statement `x, _ = model.output_layer(hidden_states, ...)` of a function."""
+    found = None
+    for statement in function.body:
+        value = getattr(statement, "value", None)
+        if isinstance(statement, ast.Assign) and isinstance(value, ast.Call):
+            func = value.func
+            if (
+                isinstance(func, ast.Attribute)
+                and func.attr == "output_layer"
+                and getattr(func.value, "id", "") == model
+            ):
+                found = statement
+    return found

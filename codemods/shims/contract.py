@@ -1,0 +1,66 @@
+"""What a downstream's files define and which shim has the same names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Shim:
+    """A file of the downstream, the module that replaces it, and its names with the rule of each."""
+
+    file: str  # below the downstream's package
+    compat: str
+    names: Mapping[str, str]
+
+    @property
+    def module(self) -> str:
+        """The last part of the file's module name."""
+        return self.file.rpartition("/")[2].removesuffix(".py")
+
+    @property
+    def same_module_name(self) -> bool:
+        """Whether the module that replaces the file is called the same."""
+        return self.compat.rpartition(".")[2] == self.module
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One downstream: its package, its files with their shims, and helpers that the shims have their own of."""
+
+    package: str
+    shims: tuple[Shim, ...]
+    helper_file: str = ""
+    helpers: tuple[str, ...] = ()
+    # Whether the files keep every name for code outside the repository, or only those that something still imports.
+    keeps_names: bool = True
+    # Private names that a shim replaces as well: a file of the downstream is known by them.
+    private: tuple[str, ...] = ()
+
+    @cached_property
+    def hint(self) -> re.Pattern[bytes]:
+        """A file without one of these words has no part in it."""
+        names = [name for shim in self.shims for name in shim.names]
+        modules = [shim.module for shim in self.shims] if self.keeps_names else []
+        return re.compile("|".join([*modules, *names, *self.private]).encode())
+
+    def shim_at(self, path: str) -> Shim | None:
+        """The shim for a path, by the name of the file alone."""
+        name = path.rpartition("/")[2]
+        return next((shim for shim in self.shims if shim.file.rpartition("/")[2] == name), None)
+
+    def outside(self, module: str) -> Shim | None:
+        """The shim for a module of the installed downstream, one that is no file of the repository."""
+        for shim in self.shims:
+            dotted = f"{self.package}.{shim.file.removesuffix('.py').replace('/', '.')}"
+            if module == dotted or module.endswith(f".{dotted}"):
+                return shim
+        return None
+
+    def package_of(self, path: str, shim: Shim) -> str:
+        """What the package is called that a file of the downstream belongs to."""
+        above = path.removesuffix(shim.file).rstrip("/") if path.endswith(f"/{shim.file}") else ""
+        return above.rpartition("/")[2] or self.package

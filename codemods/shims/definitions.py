@@ -1,0 +1,183 @@
+"""A file of the downstream that defines what a shim replaces: which of its names may go, and the file without them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, load
+from mcore_unpatch.codemods.fingerprints.origins import origins
+from mcore_unpatch.codemods.imports.editor import Change, ImportEditor
+from mcore_unpatch.codemods.shims.contract import Contract, Shim
+from mcore_unpatch.codemods.source import Files, Source, Span, last_line
+from mcore_unpatch.codemods.units import Unit, bound_by_import, reached, units
+
+from mcore_unpatch.scanner.source import Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A function that is not the upstream one, and where it stands."""
+
+    path: str
+    difference: Difference
+
+
+@dataclass(eq=False)
+class Definition:
+    """One such file."""
+
+    contract: Contract
+    shim: Shim
+    source: Source
+    files: Files
+    units: list[Unit] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.units = units(self.source.tree)
+
+    @cached_property
+    def defined(self) -> dict[str, Unit]:
+        """The shim's names that this file still defines itself."""
+        own = [unit for unit in self.units if not unit.is_import]
+        return {name: unit for unit in own for name in unit.binds if name in self.shim.names}
+
+    @cached_property
+    def from_shim(self) -> frozenset[str]:
+        """The names that this file has from the shim already."""
+        imports = [unit.node for unit in self.units if isinstance(unit.node, ast.ImportFrom)]
+        return frozenset(
+            bound_by_import(alias, node) for node in imports if node.module == self.shim.compat for alias in node.names
+        )
+
+    def changed(self, name: str) -> list[Changed]:
+        """What somebody changed in a name's function or in what it calls; empty if all of it is upstream's."""
+        if name not in self.defined:
+            return []
+        closure = reached([self.defined[name]], self.units)
+        known = load(self.contract.package)
+        found = [
+            self._changed(unit, known)
+            for unit in closure
+            if not unit.is_import and not known.releases_of(self.shim.file, unit.key, unit.node)
+        ]
+        used = frozenset().union(*(unit.uses for unit in closure if not unit.is_import))
+        return found + self._foreign_imports(closure, used, known) + self._changed_helpers(used, known)
+
+    def _changed(self, unit: Unit, known: Fingerprints) -> Changed:
+        lines = [self.source.line(number) for number in range(1, len(self.source.lines) + 1)]
+        return Changed(self.source.path, known.difference(self.shim.file, unit.key, unit.node, lines, self.source.path))
+
+    def _foreign_imports(self, closure: list[Unit], used: frozenset[str], known: Fingerprints) -> list[Changed]:
+        """Names that upstream imports too, but from somewhere else."""
+        package = self.contract.package_of(self.source.path, self.shim)
+        hashes = origins(self.source.tree, package, self.shim.file)
+        found = []
+        for unit in closure:
+            for name in sorted(unit.binds & used) if unit.is_import else ():
+                if known.knows(self.shim.file, f"import {name}") and not known.releases_with(
+                    self.shim.file, f"import {name}", hashes.get(name, "")
+                ):
+                    line = self.source.line(unit.node.lineno)
+                    text = f"--- {known.project}: `{name}` comes from elsewhere\n+++ {self.source.path}\n+{line}\n"
+                    release = known.releases[-1]
+                    found.append(Changed(self.source.path, Difference(name, unit.node.lineno, release, 1, text)))
+        return found
+
+    def _changed_helpers(self, used: frozenset[str], known: Fingerprints) -> list[Changed]:
+        """Helpers of another file of the downstream that the shim brings its own of."""
+        wanted = [name for name in self.contract.helpers if name in used]
+        path = self.source.path.removesuffix(self.shim.file) + self.contract.helper_file
+        if not wanted or not self.source.path.endswith(self.shim.file):
+            return []
+        try:
+            helpers = Source(path, self.files.data(path))
+        except (Unreadable, OSError):
+            return []
+        lines = [helpers.line(number) for number in range(1, len(helpers.lines) + 1)]
+        found = []
+        for unit in units(helpers.tree):
+            name = unit.key
+            if name in wanted and not known.releases_of(self.contract.helper_file, name, unit.node):
+                difference = known.difference(self.contract.helper_file, name, unit.node, lines, path)
+                found.append(Changed(path, difference))
+        return found
+
+    def without(self, names: Iterable[str], exported: Iterable[str], needed: frozenset[str]) -> Rewrite:
+        """The file without the code of `names`; `exported` names the shim gives, `needed` ones are used elsewhere."""
+        gone = self._gone(frozenset(names), needed)
+        kept = [unit for unit in self.units if unit not in gone]
+        editor = ImportEditor(self.source, self.files)
+        given = sorted(exported)
+        if given:
+            editor.add(self.shim.compat, given, unused=not self.contract.keeps_names)
+        self._drop_imports(editor, gone, kept, needed)
+        changes = [self._removal(unit) for unit in self.units if unit in gone] + editor.changes()
+        if given and self.contract.keeps_names and not any("__all__" in unit.binds for unit in kept):
+            changes.append(self._all(given, kept))
+        return Rewrite(changes, [(unit.node.lineno, last_line(unit.node)) for unit in gone])
+
+    def _gone(self, names: frozenset[str], needed: frozenset[str]) -> set[Unit]:
+        """The definitions of the names, and the private code that nothing else needs any more."""
+        gone = {unit for name, unit in self.defined.items() if name in names}
+        waiting = [unit for unit in reached(gone, self.units) if not unit.is_import and unit not in gone]
+        while True:
+            still_used = needed.union(*(unit.uses for unit in self.units if unit not in gone and unit not in waiting))
+            back = [unit for unit in waiting if unit.binds & still_used or not _is_private(unit)]
+            if not back:
+                return gone | set(waiting)
+            waiting = [unit for unit in waiting if unit not in back]
+
+    def _drop_imports(self, editor: ImportEditor, gone: set[Unit], kept: list[Unit], needed: frozenset[str]) -> None:
+        """Imports that only the removed code used go with it."""
+        before: frozenset[str] = frozenset().union(*(unit.uses for unit in gone))
+        after = needed.union(*(unit.uses for unit in kept))
+        for unit in kept:
+            node = unit.node
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                unused = {
+                    alias.name
+                    for alias in node.names
+                    if (name := bound_by_import(alias, node)) in before and name not in after
+                }
+                if unused:
+                    editor.drop(node, unused)
+
+    def _removal(self, unit: Unit) -> Change:
+        first, last = self.source.first_with_comments(unit.node), last_line(unit.node)
+        while first > 1 and self.source.is_blank(first - 1):
+            first -= 1
+        return Change(self.source.line_span(first, last), "", unit.node)
+
+    def _all(self, exported: list[str], kept: list[Unit]) -> Change:
+        own = [name for unit in kept if not unit.is_import for name in unit.binds if not name.startswith("_")]
+        names = sorted({*exported, *own})
+        quoted = [f'"{name}"' for name in names]
+        text = f"__all__ = [{', '.join(quoted)}]"
+        if len(text) > 88:
+            text = "\n".join(["__all__ = [", *(f"    {name}," for name in quoted), "]"])
+        imports = [unit.node for unit in self.units if unit.is_import]
+        last = last_line(imports[-1]) if imports else 0
+        end = self.source.line_span(last, last).end if last else 0
+        return Change(Span.at(end), f"\n{text}\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Changes of a definition's file, and the lines whose code is gone."""
+
+    changes: list[Change]
+    gone: list[tuple[int, int]]
+
+
+def _is_private(unit: Unit) -> bool:
+    """Whether nobody outside can rely on a statement: its names are private, or imported inside it."""
+    inside = {
+        bound_by_import(alias, node)
+        for node in ast.walk(unit.node)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    return all(name.startswith("_") or name in inside for name in unit.binds) and bool(unit.binds)

@@ -1,0 +1,135 @@
+"""Which names of which files are a downstream's patches: those of its own files, and those that others pass on."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mcore_unpatch.codemods.edits import Repository
+from mcore_unpatch.codemods.shims.contract import Contract, Shim
+from mcore_unpatch.codemods.shims.definitions import Definition
+from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.units import bound_by_import
+
+from mcore_unpatch.findings import FileError
+from mcore_unpatch.scanner.source import Unreadable
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What an imported name stands for: a name of a shim, or with no name the module itself."""
+
+    shim: Shim
+    name: str = ""
+    definition: Definition | None = None  # None where the downstream is installed and no part of the repository
+
+
+class Exports:
+    """The files of a repository that have to do with one downstream."""
+
+    def __init__(self, contract: Contract, repository: Repository) -> None:
+        self.contract, self.repository = contract, repository
+        self.sources: dict[str, Source] = {}
+        self.errors: list[FileError] = []
+        self.definitions: dict[str, Definition] = {}
+        self._passed_on: dict[str, dict[str, Origin]] = {}
+        for path in repository.paths:
+            self._look_at(path)
+        self._follow()
+
+    def _look_at(self, path: str) -> None:
+        try:
+            data = self.repository.data(path)
+            if not path.endswith(".py") or not self.contract.hint.search(data):
+                return
+            self.sources[path] = Source(path, data)
+        except FileNotFoundError:
+            return
+        except Unreadable as error:
+            self.errors.append(FileError(path, str(error)))
+            return
+        except OSError as error:
+            self.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
+            return
+        self._define(self.sources[path])
+
+    def _define(self, source: Source) -> Definition | None:
+        shim = self.contract.shim_at(source.path)
+        if shim is None:
+            return None
+        found = Definition(self.contract, shim, source, self.repository)
+        if not found.defined and not found.from_shim:
+            return None
+        self.definitions[source.path] = found
+        return found
+
+    def _definition(self, path: str | None) -> Definition | None:
+        """The definition at a path, also one outside of what may be edited."""
+        if path is None or path in self.definitions or path in self.sources or not self.contract.shim_at(path):
+            return self.definitions.get(path or "")
+        try:
+            return self._define(Source(path, self.repository.data(path)))
+        except (Unreadable, OSError):
+            return None
+
+    def _follow(self) -> None:
+        """Names that a file imports at its top level can be imported from it, through any number of files."""
+        changed = True
+        while changed:
+            changed = False
+            for path, source in self.sources.items():
+                known = self._passed_on.setdefault(path, {})
+                for name, origin in self._at_top_level(source):
+                    if name not in known and path not in self.definitions:
+                        known[name] = origin
+                        changed = True
+
+    def _at_top_level(self, source: Source) -> Iterator[tuple[str, Origin]]:
+        waiting: list[ast.AST] = [*source.tree.body]
+        for node in waiting:
+            if isinstance(node, ast.If | ast.Try | ast.ExceptHandler):
+                waiting += ast.iter_child_nodes(node)
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if alias.name == "*":
+                        yield from self._star(source.path, node)
+                    elif origin := self.origin(source.path, node, alias.name):
+                        yield bound_by_import(alias, node), origin
+
+    def _star(self, path: str, node: ast.ImportFrom) -> Iterator[tuple[str, Origin]]:
+        definition = self._definition(self.repository.locate(path, node.module or "", node.level))
+        if definition is not None:
+            for name in definition.shim.names:
+                if name in definition.defined or name in definition.from_shim:
+                    yield name, Origin(definition.shim, name, definition)
+
+    def origin(self, path: str, node: ast.ImportFrom, name: str) -> Origin | None:
+        """What `from ... import name` in a file stands for."""
+        module = node.module or ""
+        target = self.repository.locate(path, module, node.level)
+        if definition := self._definition(target):
+            known = name in definition.defined or name in definition.from_shim
+            return Origin(definition.shim, name, definition) if known else None
+        submodule = self.repository.locate(path, f"{module}.{name}" if module else name, node.level)
+        if definition := self._definition(submodule):
+            return Origin(definition.shim, "", definition)
+        if target is not None:
+            return self._passed_on.get(target, {}).get(name)
+        return self._installed(module, name) if not node.level else None
+
+    def _installed(self, module: str, name: str) -> Origin | None:
+        for shim in self.contract.shims:
+            if module == shim.compat and name in shim.names:
+                return Origin(shim, name)
+        if shim_ := self.contract.outside(module):
+            return Origin(shim_, name) if name in shim_.names else None
+        shim_ = self.contract.outside(f"{module}.{name}")
+        return Origin(shim_) if shim_ else None
+
+    def module(self, path: str, dotted: str) -> Origin | None:
+        """What `import a.b.c` in a file stands for."""
+        if definition := self._definition(self.repository.locate(path, dotted, 0)):
+            return Origin(definition.shim, "", definition)
+        shim = self.contract.outside(dotted) if self.repository.locate(path, dotted, 0) is None else None
+        return Origin(shim) if shim else None

@@ -1,0 +1,138 @@
+"""One file under edit: its bytes, its syntax tree, and the way from positions of the tree to bytes and back."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from mcore_unpatch.scanner.source import parse
+
+
+class Files(Protocol):
+    """What a codemod asks of a project: its Python files and where an import leads."""
+
+    def data(self, path: str) -> bytes:
+        """The bytes of a file."""
+
+    def locate(self, importer: str, module: str, level: int) -> str | None:
+        """The path of the file that an import in `importer` names, if it is one of the project."""
+
+
+class Span(NamedTuple):
+    """Bytes [start, end)."""
+
+    start: int
+    end: int
+
+    @classmethod
+    def at(cls, offset: int) -> Span:
+        """No bytes: where something is to be inserted."""
+        return cls(offset, offset)
+
+
+class Source:
+    """A parsed file. Lines are counted from 1, as in `ast`."""
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self.path, self.data = path, data
+        self.tree = parse(data)
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        bom = encoding == "utf-8-sig"
+        self.encoding = "utf-8" if bom else encoding
+        self.lines = data.splitlines(keepends=True)
+        self._starts = [0]
+        for line in self.lines:
+            self._starts.append(self._starts[-1] + len(line))
+        self._bom = 3 if bom else 0
+        ending = next((line for line in self.lines if line.endswith((b"\n", b"\r"))), b"\n")
+        self.newline = "\r\n" if ending.endswith(b"\r\n") else "\r" if ending.endswith(b"\r") else "\n"
+
+    def offset(self, line: int, column: int) -> int:
+        """The byte of a position given as `ast` gives it: columns in UTF-8 bytes, the byte order mark not counted."""
+        if line == 1:
+            return self._starts[0] + self._bom + column
+        start = self._starts[line - 1]
+        if self.encoding == "utf-8" or self.lines[line - 1].isascii():
+            return start + column
+        text = self.lines[line - 1].decode(self.encoding).encode()[:column].decode()
+        return start + len(text.encode(self.encoding))
+
+    def span(self, node: ast.stmt | ast.expr | ast.alias | ast.keyword | ast.arg) -> Span:
+        """The bytes of a node, decorators left out."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return Span(self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset))
+
+    def text_of(self, span: Span) -> str:
+        """The text of some bytes."""
+        return self.data[span.start : span.end].decode(self.encoding)
+
+    def line(self, number: int) -> str:
+        """The text of a line, without its ending."""
+        return self.lines[number - 1].decode(self.encoding).rstrip("\r\n").removeprefix("\ufeff")
+
+    def encode(self, text: str) -> bytes:
+        """Text of ours, with the file's line endings and encoding."""
+        return text.replace("\n", self.newline).encode(self.encoding)
+
+    def line_span(self, first: int, last: int) -> Span:
+        """The bytes of whole lines, the last line's ending included."""
+        start = self._starts[first - 1] + (self._bom if first == 1 else 0)
+        return Span(start, self._starts[min(last, len(self.lines))])
+
+    def indentation(self, node: ast.stmt) -> str:
+        """The white space before a statement."""
+        text = self.line(node.lineno)
+        return text[: len(text) - len(text.lstrip())]
+
+    def owns_lines(self, node: ast.stmt) -> bool:
+        """Whether a statement shares its lines with nothing but a comment."""
+        first, last = first_line(node), last_line(node)
+        before = self.data[self.line_span(first, first).start : self.offset(first, _column(node))]
+        after = self.data[self.span(node).end : self.line_span(last, last).end].strip()
+        return not before.strip() and (not after or after.startswith(b"#"))
+
+    def is_blank(self, number: int) -> bool:
+        """Whether a line holds nothing."""
+        return not self.lines[number - 1].strip()
+
+    def is_comment(self, number: int) -> bool:
+        """Whether a line holds a comment alone."""
+        return self.line(number).lstrip().startswith("#")
+
+    def first_with_comments(self, node: ast.stmt) -> int:
+        """The first line of a statement, or of the comment right above it; the head of a file is nobody's comment."""
+        line = first_line(node)
+        while line > 1 and self.is_comment(line - 1):
+            line -= 1
+        return first_line(node) if line == 1 else line
+
+
+def first_line(node: ast.stmt) -> int:
+    """The first line of a statement, decorators counted."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def last_line(node: ast.stmt) -> int:
+    """The last line of a statement."""
+    return node.end_lineno or node.lineno
+
+
+def _column(node: ast.stmt) -> int:
+    return node.col_offset  # a decorator's `@` stands in the column of its `def`
+
+
+Suite = list[ast.stmt]
+
+
+def suites(tree: ast.AST) -> Iterator[Suite]:
+    """Every list of statements in a tree: bodies, branches, handlers."""
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            value = getattr(node, name, None)
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                yield value

@@ -1,0 +1,103 @@
+"""veRL's move, with what its callers should know: guards that are no longer needed, numbers that may change."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from mcore_unpatch.codemods.edits import Options, Remark, Repository
+from mcore_unpatch.codemods.outcome import Outcome
+from mcore_unpatch.codemods.shims.migrate import Migration
+from mcore_unpatch.codemods.shims.uses import dotted
+from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.verl.contract import FUSED, VERL
+
+from mcore_unpatch.findings import Finding
+
+_HEAD = (
+    "MuP's output scaling is applied now (the patch left it out), and an output layer with a forward of its own (an "
+    "fp32 head, LoRA) is refused instead of bypassed"
+)
+# Name -> what is not numerically neutral where it is called.
+_NUMERICS = {
+    "patch_fused_forward": _HEAD,
+    "gptmodel_forward_1f1b_overlap": f"{_HEAD}; the plan gives the entropy beside the log-probs",
+    "patch_postprocess": (
+        "Megatron computes the MTP loss now. On megatron-core 0.19+ a call with `labels=None` would derive labels from "
+        "the input ids and add an MTP loss: the shim prevents that for the models it is given, and for no others"
+    ),
+    "patch_mtp_layer_get_embeddings": (
+        "with one MTP layer on megatron-core 0.19+ this is `config.mtp_detach_heads`, which also detaches the output "
+        "weight and clips the MTP gradients in a group of their own; with more layers the cut stays at every depth"
+    ),
+}
+_GUARD = (
+    "this turns fused kernels off when MTP is on. The shims run both together, so the guard can go; conditions for "
+    "value models or padded batches in the same test are another matter"
+)
+_STRING = "this text names a file whose callers import the shim now: a mock of it no longer reaches them"
+
+
+class Verl(Migration):
+    """The move of veRL and of forks of it."""
+
+    def __init__(self, repository: Repository, options: Options) -> None:
+        super().__init__(VERL, repository, options)
+
+    def outcome(self, findings: Sequence[Finding]) -> Outcome:
+        """Edits and remarks, those for callers included."""
+        found = super().outcome(findings)
+        for use in self.uses:
+            path = use.source.path
+            if use.origins and path not in self.exports.definitions:
+                names = {bound: origin.name for bound, origin in use.origins.items() if origin.name}
+                found.remarks += _numerics(use.source, names, use.changes != [])
+                if any(origin.shim is FUSED for origin in use.origins.values()):
+                    found.remarks += _guards(use.source)
+            found.remarks += _strings(use.source) if path not in self.exports.definitions else ()
+        return found
+
+
+def _numerics(source: Source, names: dict[str, str], changed: bool) -> Iterator[Remark]:
+    """One remark per call of a function whose results may change, while the file is being turned."""
+    for node in ast.walk(source.tree) if changed else ():
+        if isinstance(node, ast.Call | ast.Assign):
+            called = node.func if isinstance(node, ast.Call) else node.value
+            name = names.get(dotted(called), "")
+            if name in _NUMERICS:
+                rule = next(shim.names[name] for shim in VERL.shims if name in shim.names)
+                yield Remark(source.path, node.lineno, rule, "numerics", f"`{name}`: {_NUMERICS[name]}")
+
+
+def _guards(source: Source) -> Iterator[Remark]:
+    """`if ... mtp ...:` around `use_fused_kernels = False`."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.If) and any("mtp" in name.lower() for name in _names(node.test)):
+            off = (
+                statement
+                for statement in node.body
+                if isinstance(statement, ast.Assign)
+                and isinstance(statement.value, ast.Constant)
+                and statement.value.value is False
+                and any("fused" in dotted(target) for target in statement.targets)
+            )
+            if next(off, None) is not None:
+                yield Remark(source.path, node.lineno, "MCU101", "guard", _GUARD)
+
+
+def _names(node: ast.expr) -> Iterator[str]:
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name):
+            yield child.id
+        elif isinstance(child, ast.Attribute):
+            yield child.attr
+
+
+def _strings(source: Source) -> Iterator[Remark]:
+    """Dotted names of the three files in strings: mocks, lazy imports."""
+    modules = {shim.file.removesuffix(".py").replace("/", "."): shim for shim in VERL.shims}
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
+            for module, shim in modules.items():
+                if node.value.endswith(module) or f"{module}." in node.value:
+                    yield Remark(source.path, node.lineno, min(shim.names.values()), "by-hand", _STRING)

@@ -1,0 +1,9 @@
+def build(model):
+    from mcore_unpatch.compat.verl.mtp_patch import (  # applied in this order
+        patch_postprocess,  # first: the loss
+        # recompute is broken without it
+        patch_mtp_layer_checkpointed_forward,
+    )
+
+    patch_postprocess(model)
+    patch_mtp_layer_checkpointed_forward(model)

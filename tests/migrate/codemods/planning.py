@@ -1,0 +1,63 @@
+"""Plans over files held in memory: what the codemods make of them, twice."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mcore_unpatch.codemods.edits import Options, Plan, Repository, splice
+from mcore_unpatch.codemods.planner import plan
+from mcore_unpatch.findings import Finding
+from mcore_unpatch.scanner.engine import Task, analyse
+
+Files = Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The files after a migration, the plan that made them, and the findings before and after."""
+
+    files: dict[str, bytes]
+    plan: Plan
+    before: list[Finding]
+    after: list[Finding]
+
+    @property
+    def changed(self) -> set[str]:
+        """The files that some edit changed."""
+        return {edit.path for edit in self.plan.edits}
+
+    def remarks(self, kind: str) -> list[tuple[str, int]]:
+        """Where remarks of a kind stand."""
+        return [(remark.path, remark.line) for remark in self.plan.remarks if remark.kind == kind]
+
+
+def scan(files: Files, options: Options) -> list[Finding]:
+    """The findings of some files."""
+    return analyse(sorted(files), Task(files.__getitem__, files.__contains__, options.target, False)).findings
+
+
+def planned(files: Files, options: Options) -> tuple[Plan, list[Finding]]:
+    """The plan for some files."""
+    findings = scan(files, options)
+    return plan(Repository(sorted(files), files.__contains__, files.__getitem__), findings, options), findings
+
+
+def migrate(files: Files, options: Options | None = None) -> Result:
+    """Migrate; every new file parses, what was promised to go is gone, and a second run has nothing to do."""
+    options = options or Options()
+    first, before = planned(files, options)
+    new = dict(files)
+    for path in {edit.path for edit in first.edits}:
+        edits = [edit for edit in first.edits if edit.path == path]
+        splice(files[path], edits)  # what does not apply must not overlap either
+        new[path] = splice(files[path], filter(options.applies, edits))
+        ast.parse(new[path])
+    second, after = planned(new, options)
+    again = [edit for edit in second.edits if options.applies(edit)]
+    assert not again, f"a second run changes {again[0]}"
+    left = [(finding.path, finding.rule, finding.target) for finding in after]
+    for finding in first.removes:
+        assert (finding.path, finding.rule, finding.target) not in left or len(after) < len(before)
+    return Result(new, first, before, after)
