@@ -51,7 +51,9 @@ def write(file: Path, findings: list[Finding], root: Path) -> None:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def subtract(findings: list[Finding], counts: Counts, file: Path, root: Path, scanned: set[str]) -> tuple[list[Finding], list[str]]:
+def subtract(
+    findings: list[Finding], counts: Counts, file: Path, root: Path, scanned: set[str]
+) -> tuple[list[Finding], list[str]]:
     """(findings beyond the baseline, what the baseline allows that is no longer there).
 
     Within one file and rule the last findings are the new ones. Files that were not scanned are not held against it.

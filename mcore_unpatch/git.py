@@ -42,7 +42,9 @@ def is_ignored(path: Path) -> bool:
 def listed_files(folder: Path, git_dir: Path | None = None) -> list[str]:
     """Tracked and untracked files below a folder that no ignore rule hides, relative to it."""
     where = ["--git-dir", str(git_dir), "--work-tree", str(folder)] if git_dir else []
-    output = run(folder, *where, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", "--", ".")
+    output = run(
+        folder, *where, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", "--", "."
+    )
     return [name for name in output.decode(errors="surrogateescape").split("\0") if name]
 
 

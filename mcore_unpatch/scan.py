@@ -88,7 +88,10 @@ def _analyse(found: Discovery, version: Version, options: Options, progress: Pro
 def _is_megatron_itself(top: Path, path: str) -> bool:
     """Megatron Core's own source, vendored or installed, is not a patch of itself."""
     full = f"{top.as_posix()}/{path}"
-    return "/megatron/core/" in full and (Path(full[: full.index("/megatron/core/")]) / "megatron/core/package_info.py").exists()
+    return (
+        "/megatron/core/" in full
+        and (Path(full[: full.index("/megatron/core/")]) / "megatron/core/package_info.py").exists()
+    )
 
 
 def _suppressed(part: Part, found: Discovery, options: Options) -> list[Finding]:
@@ -105,5 +108,3 @@ def _only_new(findings: list[Finding], found: Discovery, version: Version, optio
     revision = compare.merge_base(found.top, options.base)
     before = compare.findings_at(found.top, revision, version, options.selection.wants_mocks)
     return compare.new_findings(findings, before, compare.renames(found.top, revision))
-
-
