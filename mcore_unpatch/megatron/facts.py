@@ -11,7 +11,7 @@ HOOK_ARGUMENTS = ("output_processor", "output_processor_context")
 HOOK_CARRIERS = {(GPT_MODEL, "forward"), (GPT_MODEL, "_postprocess"), (GPT_MODEL, "build_schedule_plan")}
 
 # Methods that Megatron itself calls with every parameter by keyword: a missing one is a certain TypeError.
-CALLED_IN_FULL = {(GPT_MODEL, "_postprocess")}
+CALLED_IN_FULL = {(GPT_MODEL, "_postprocess"), (MTP_LAYER, "_checkpointed_forward")}
 
 # How many values a method returns to the code that unpacks them: (since, count).
 RETURNED_VALUES: dict[tuple[str, str], list[tuple[Version, int]]] = {

@@ -31,6 +31,7 @@ def _parameters(install: Install, replacement: Replacement, version: Version) ->
     if expected is None or accepted is None or install.adds:
         return []
     names, any_keyword = accepted
+    by_keyword = (install.owner, install.attribute) in facts.CALLED_IN_FULL
     if replacement.function is not None and replacement.function.args.vararg is not None:
         any_keyword = any_keyword or not replacement.bound
     found = []
@@ -38,24 +39,25 @@ def _parameters(install: Install, replacement: Replacement, version: Version) ->
     if missing and not any_keyword:
         since = max(expected.since[name] for name in missing)
         what = f"no parameter {_quoted(missing)}"
-        if (install.owner, install.attribute) in facts.CALLED_IN_FULL:
+        if by_keyword:
             found.append(f"{what}: TypeError on megatron-core {show(since)}+")
         else:
             found.append(f"{what}: TypeError on megatron-core {show(since)}+ when a caller passes it")
-    found += _unfilled(replacement, expected.parameters, version)
+    found += _unfilled(replacement, expected.parameters, version, by_keyword)
     return found
 
 
-def _unfilled(replacement: Replacement, expected: tuple[str, ...], version: Version) -> list[str]:
+def _unfilled(replacement: Replacement, expected: tuple[str, ...], version: Version, by_keyword: bool) -> list[str]:
     """Parameters without a default that this release does not pass."""
     assert replacement.function is not None
     spec = replacement.function.args
     positional = [*spec.posonlyargs, *spec.args]
     required = [arg.arg for arg in positional[: len(positional) - len(spec.defaults)]]
     required += [arg.arg for arg, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default is None]
-    # Positional names are free to differ; only a surplus is an error.
-    surplus = [name for name in required[1 if replacement.bound else 0 :] if name not in expected]
-    if len(required) - (1 if replacement.bound else 0) > len(expected) and surplus:
+    # Names of what is passed by position are free to differ; there only a surplus is an error.
+    own = 1 if replacement.bound or by_keyword else 0
+    surplus = [name for name in required[own:] if name not in expected]
+    if surplus and (by_keyword or len(required) - own > len(expected)):
         return [f"requires {_quoted(surplus)}, which megatron-core {show(version)} does not pass: TypeError"]
     return []
 

@@ -20,7 +20,8 @@ _RESTORES = (b"delattr(", b"callback(setattr")
 _PATCH_CALL = re.compile(rb"(?:patch|override|swap|replace_|extend_)\w*\(\s*(?:[\w.\[\]]+,\s*)?(?:\w+\.)*[A-Z]\w+[,.)]")
 _STRING_TARGETS = (b'"megatron.core', b"'megatron.core")
 _CALL = re.compile(
-    rb"setattr|delattr|exec\s*\(|getsource|[\"']megatron\.core|__dict__|update\(|vars\(|mock|patch\.|" + _PATCH_CALL.pattern
+    rb"setattr|delattr|exec\s*\(|getsource|[\"']megatron\.core|__dict__|update\(|vars\(|mock|patch\.|"
+    + _PATCH_CALL.pattern
 )
 _IMPORT = re.compile(rb"\n[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b[ \t]*(\([^)]*|[^\n]*)|import[ \t]+([\w., \t]+))")
 _NAME = re.compile(r"(?:^|[,(])\s*([A-Za-z_]\w*)")

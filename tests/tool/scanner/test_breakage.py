@@ -1,7 +1,8 @@
-"""A finding says what breaks on the release it is judged for; the release comes from the option or the repository's pins."""
+"""A finding says what breaks on the release it is judged for: the one asked for, or the one the repository pins."""
 
 import pytest
 from checking import Source, check_found, scan_source
+
 from mcore_unpatch.megatron.versions import parse_version
 
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
@@ -39,11 +40,29 @@ class TestParameters:
         assert "TypeError" not in message(OLD_POSTPROCESS, "0.16")
 
     def test_any_keyword_fits_every_release(self) -> None:
-        source = f"{IMPORT}def new(self, hidden_states, **kwargs):\n    return log_probs(kwargs)\nGPTModel._postprocess = new\n"
+        source = (
+            f"{IMPORT}def new(self, hidden_states, **kwargs):\n"
+            "    return log_probs(kwargs)\n"
+            "GPTModel._postprocess = new\n"
+        )
         assert "TypeError" not in message(source, "0.19")
 
+    def test_a_required_parameter_that_is_no_longer_passed(self) -> None:
+        source = f"""{IMPORT}
+def new(self, forward_func, *args, **kwargs):
+    return forward_func(*args, **kwargs)
+def patch(model: GPTModel):
+    for layer in model.mtp.layers:
+        layer._checkpointed_forward = new.__get__(layer, type(layer))
+"""
+        assert "requires `forward_func`" in message(source, "0.18")
+        assert "TypeError" not in message(source, "0.17")
+
     def test_bound_to_an_instance(self) -> None:
-        source = f"{IMPORT}{POSTPROCESS_016}def patch(model: GPTModel):\n    model._postprocess = new.__get__(model, GPTModel)\n"
+        source = (
+            f"{IMPORT}{POSTPROCESS_016}def patch(model: GPTModel):\n"
+            "    model._postprocess = new.__get__(model, GPTModel)\n"
+        )
         assert "no parameter `padding_mask`" in message(source, "0.19")
 
     def test_defined_in_another_file(self) -> None:
@@ -62,7 +81,9 @@ GPTModel._postprocess = new
         assert "accepts `output_processor` and never calls it: the hook is silently dropped" in said
 
     def test_swallowed_by_keywords(self) -> None:
-        source = f"{IMPORT}def new(self, input_ids, **kwargs):\n    return log_probs(input_ids)\nGPTModel.forward = new\n"
+        source = (
+            f"{IMPORT}def new(self, input_ids, **kwargs):\n    return log_probs(input_ids)\nGPTModel.forward = new\n"
+        )
         assert "the hook is silently dropped" in message(source, "0.19")
 
     def test_called(self) -> None:
@@ -85,7 +106,9 @@ GPTModel.forward = new
         assert "dropped" not in message(source, "0.19")
 
     def test_before_there_was_one(self) -> None:
-        source = f"{IMPORT}def new(self, input_ids, **kwargs):\n    return log_probs(input_ids)\nGPTModel.forward = new\n"
+        source = (
+            f"{IMPORT}def new(self, input_ids, **kwargs):\n    return log_probs(input_ids)\nGPTModel.forward = new\n"
+        )
         assert "dropped" not in message(source, "0.17")
 
 
@@ -102,7 +125,10 @@ def patch(model: GPTModel):
         assert "unpacks" not in message(source, "0.17")
 
     def test_inert_assignment(self) -> None:
-        source = f"{IMPORT}def patch(model: GPTModel, new):\n    model.build_schedule_plan().post_process.forward_impl = new\n"
+        source = (
+            f"{IMPORT}def patch(model: GPTModel, new):\n"
+            "    model.build_schedule_plan().post_process.forward_impl = new\n"
+        )
         assert "has no effect on megatron-core 0.14+" in message(source, "0.19")
         assert "has no effect" not in message(source, "0.13")
 
@@ -135,17 +161,24 @@ class TestPins:
     )
     def test_read_from(self, file: str, text: str, release: str) -> None:
         report = scan_source({file: text, "patches.py": OLD_POSTPROCESS})
-        assert any(f"judged for megatron-core {release}" in note and file.rpartition("/")[2] in note for note in report.notes)
+        assert any(
+            f"judged for megatron-core {release}" in note and file.rpartition("/")[2] in note for note in report.notes
+        )
         (finding,) = report.findings
         assert ("is_spec_decode" in finding.message) == (release == "0.17")
         assert "padding_mask" not in finding.message
 
-    @pytest.mark.parametrize("text", ["torch\n", "megatron-core\n", "# megatron-core==0.1 was bad\nmegatron-core\n", "megatron-core-extras==0.12\n"])
+    @pytest.mark.parametrize(
+        "text",
+        ["torch\n", "megatron-core\n", "# megatron-core==0.1 was bad\nmegatron-core\n", "megatron-core-extras==0.12\n"],
+    )
     def test_nothing_pinned_means_the_newest(self, text: str) -> None:
         report = scan_source({"requirements.txt": text, "patches.py": OLD_POSTPROCESS})
         assert "padding_mask" in report.findings[0].message
 
     def test_the_option_wins(self) -> None:
-        report = scan_source({"requirements.txt": "megatron-core==0.16\n", "patches.py": OLD_POSTPROCESS}, target=(0, 19))
+        report = scan_source(
+            {"requirements.txt": "megatron-core==0.16\n", "patches.py": OLD_POSTPROCESS}, target=(0, 19)
+        )
         assert "padding_mask" in report.findings[0].message
         assert report.notes == []

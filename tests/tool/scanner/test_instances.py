@@ -8,17 +8,29 @@ IMPORT = "from megatron.core.models.gpt import GPTModel\nfrom typing import Opti
 
 @pytest.mark.parametrize(
     "annotation",
-    ["GPTModel", '"GPTModel"', "Optional[GPTModel]", "GPTModel | None", '"GPTModel | None"', "Union[GPTModel, None]", "None | GPTModel"],
+    [
+        "GPTModel",
+        '"GPTModel"',
+        "Optional[GPTModel]",
+        "GPTModel | None",
+        '"GPTModel | None"',
+        "Union[GPTModel, None]",
+        "None | GPTModel",
+    ],
 )
 def test_annotated_parameter(annotation: str) -> None:
     finding = check_found(
-        f"{IMPORT}def patch(model: {annotation}, fast):\n    model.forward = fast\n", target=f"{GPT}.forward", confidence="certain"
+        f"{IMPORT}def patch(model: {annotation}, fast):\n    model.forward = fast\n",
+        target=f"{GPT}.forward",
+        confidence="certain",
     )
     assert "annotation" in finding.message
 
 
 def test_annotated_variable() -> None:
-    check_found(f"{IMPORT}def patch(get):\n    model: GPTModel = get()\n    model.forward = print\n", target=f"{GPT}.forward")
+    check_found(
+        f"{IMPORT}def patch(get):\n    model: GPTModel = get()\n    model.forward = print\n", target=f"{GPT}.forward"
+    )
 
 
 def test_annotated_attribute_of_the_class() -> None:
@@ -42,7 +54,9 @@ def test_item_of_an_annotated_list(annotation: str) -> None:
 
 
 def test_first_of_an_annotated_list() -> None:
-    check_found(f"{IMPORT}def patch(models: list[GPTModel], fast):\n    models[0].forward = fast\n", target=f"{GPT}.forward")
+    check_found(
+        f"{IMPORT}def patch(models: list[GPTModel], fast):\n    models[0].forward = fast\n", target=f"{GPT}.forward"
+    )
 
 
 def test_constructor() -> None:
@@ -83,12 +97,19 @@ class TestIsinstance:
 
     def test_does_not_hold_in_the_other_branch(self) -> None:
         check_noop(
-            f"{IMPORT}def patch(model, fast):\n    if isinstance(model, GPTModel):\n        pass\n    else:\n        model.forward = fast\n"
+            f"{IMPORT}def patch(model, fast):\n"
+            "    if isinstance(model, GPTModel):\n"
+            "        pass\n"
+            "    else:\n"
+            "        model.forward = fast\n"
         )
 
     def test_negated_early_return(self) -> None:
         check_found(
-            f"{IMPORT}def patch(model, fast):\n    if not isinstance(model, GPTModel):\n        return\n    model.forward = fast\n",
+            f"{IMPORT}def patch(model, fast):\n"
+            "    if not isinstance(model, GPTModel):\n"
+            "        return\n"
+            "    model.forward = fast\n",
             target=f"{GPT}.forward",
         )
 
@@ -106,7 +127,9 @@ def patch(models, fast):
 
     def test_assert(self) -> None:
         check_found(
-            f"{IMPORT}def patch(model, fast):\n    assert isinstance(model, GPTModel), 'no'\n    model.forward = fast\n",
+            f"{IMPORT}def patch(model, fast):\n"
+            "    assert isinstance(model, GPTModel), 'no'\n"
+            "    model.forward = fast\n",
             target=f"{GPT}.forward",
         )
 
@@ -124,7 +147,9 @@ def patch(models, fast):
 
     def test_and(self) -> None:
         check_found(
-            f"{IMPORT}def patch(model, on, fast):\n    if on and isinstance(model, GPTModel):\n        model.forward = fast\n",
+            f"{IMPORT}def patch(model, on, fast):\n"
+            "    if on and isinstance(model, GPTModel):\n"
+            "        model.forward = fast\n",
             target=f"{GPT}.forward",
         )
 
@@ -159,13 +184,17 @@ class TestUnwrapModel:
         check_found(
             {
                 "utils.py": "import megatron.core\ndef unwrap_model(model, classes=None):\n    return model.module\n",
-                "patches.py": "from utils import unwrap_model\ndef patch(model, fast):\n    unwrap_model(model)._postprocess = fast\n",
+                "patches.py": "from utils import unwrap_model\n"
+                "def patch(model, fast):\n"
+                "    unwrap_model(model)._postprocess = fast\n",
             },
             target=f"{GPT}._postprocess",
         )
 
     def test_of_an_unrelated_library(self) -> None:
-        check_noop("from accelerate import unwrap_model\ndef patch(model, fast):\n    unwrap_model(model).forward = fast\n")
+        check_noop(
+            "from accelerate import unwrap_model\ndef patch(model, fast):\n    unwrap_model(model).forward = fast\n"
+        )
 
     def test_of_a_wrapped_model(self) -> None:
         check_found(
@@ -181,7 +210,9 @@ class TestUnwrapModel:
 class TestIteration:
     def test_mtp_layers(self) -> None:
         check_found(
-            f"{IMPORT}def patch(model: GPTModel, fast):\n    for layer in model.mtp.layers:\n        layer._get_embeddings = fast\n",
+            f"{IMPORT}def patch(model: GPTModel, fast):\n"
+            "    for layer in model.mtp.layers:\n"
+            "        layer._get_embeddings = fast\n",
             target=f"{MTP_LAYER}._get_embeddings",
             confidence="certain",
             seam="mtp",
@@ -201,28 +232,39 @@ class TestIteration:
 
     def test_decoder_layers(self) -> None:
         check_found(
-            f"{IMPORT}def patch(model: GPTModel, fast):\n    for layer in model.decoder.layers:\n        layer.forward = fast\n",
+            f"{IMPORT}def patch(model: GPTModel, fast):\n"
+            "    for layer in model.decoder.layers:\n"
+            "        layer.forward = fast\n",
             target=f"{LAYER}.forward",
         )
 
     def test_enumerated(self) -> None:
         check_found(
-            f"{IMPORT}def patch(model: GPTModel, fast):\n    for i, layer in enumerate(model.decoder.layers):\n        layer.forward = fast\n",
+            f"{IMPORT}def patch(model: GPTModel, fast):\n"
+            "    for i, layer in enumerate(model.decoder.layers):\n"
+            "        layer.forward = fast\n",
             target=f"{LAYER}.forward",
         )
 
     def test_by_index(self) -> None:
-        check_found(f"{IMPORT}def patch(model: GPTModel, fast):\n    model.mtp.layers[0].forward = fast\n", target=f"{MTP_LAYER}.forward")
+        check_found(
+            f"{IMPORT}def patch(model: GPTModel, fast):\n    model.mtp.layers[0].forward = fast\n",
+            target=f"{MTP_LAYER}.forward",
+        )
 
     def test_through_submodules(self) -> None:
         check_found(
-            f"{IMPORT}def patch(model: GPTModel, fast):\n    for layer in model.decoder.layers:\n        layer.self_attention.forward = fast\n",
+            f"{IMPORT}def patch(model: GPTModel, fast):\n"
+            "    for layer in model.decoder.layers:\n"
+            "        layer.self_attention.forward = fast\n",
             target=f"{CORE}.transformer.attention.SelfAttention.forward",
         )
 
     def test_model_chunks(self) -> None:
         check_found(
-            f"{IMPORT}def patch(chunks: list[GPTModel], fast):\n    for chunk in chunks:\n        chunk.decoder.forward = fast\n",
+            f"{IMPORT}def patch(chunks: list[GPTModel], fast):\n"
+            "    for chunk in chunks:\n"
+            "        chunk.decoder.forward = fast\n",
             target=f"{BLOCK}.forward",
         )
 
@@ -230,7 +272,8 @@ class TestIteration:
 class TestBoundReplacements:
     def test_class_given_to_get(self) -> None:
         finding = check_found(
-            f"{IMPORT}def fast(self): ...\ndef patch(model):\n    model.forward = fast.__get__(model, GPTModel)\n", target=f"{GPT}.forward"
+            f"{IMPORT}def fast(self): ...\ndef patch(model):\n    model.forward = fast.__get__(model, GPTModel)\n",
+            target=f"{GPT}.forward",
         )
         assert "the class given to `__get__`" in finding.message
 
@@ -260,7 +303,12 @@ class TestFunctions:
 
     def test_returned_expression(self) -> None:
         check_found(
-            f"{IMPORT}def get(config):\n    model = GPTModel(config)\n    return model\ndef patch(fast):\n    model = get(None)\n    model.forward = fast\n",
+            f"{IMPORT}def get(config):\n"
+            "    model = GPTModel(config)\n"
+            "    return model\n"
+            "def patch(fast):\n"
+            "    model = get(None)\n"
+            "    model.forward = fast\n",
             target=f"{GPT}.forward",
         )
 
@@ -279,7 +327,8 @@ def main(config, fast):
 
     def test_parameter_known_from_a_keyword(self) -> None:
         check_found(
-            f"{IMPORT}def patch(fast, model=None):\n    model.forward = fast\npatch(print, model=GPTModel(None))\n", target=f"{GPT}.forward"
+            f"{IMPORT}def patch(fast, model=None):\n    model.forward = fast\npatch(print, model=GPTModel(None))\n",
+            target=f"{GPT}.forward",
         )
 
     def test_method_called_on_self(self) -> None:
@@ -296,12 +345,15 @@ class Actor:
 
     def test_cast(self) -> None:
         check_found(
-            f"from typing import cast\n{IMPORT}def patch(model, fast):\n    cast(GPTModel, model).forward = fast\n", target=f"{GPT}.forward"
+            f"from typing import cast\n{IMPORT}def patch(model, fast):\n    cast(GPTModel, model).forward = fast\n",
+            target=f"{GPT}.forward",
         )
 
     def test_walrus(self) -> None:
         check_found(
-            f"{IMPORT}def patch(get, fast):\n    if (model := GPTModel(None)) is not None:\n        model.forward = fast\n",
+            f"{IMPORT}def patch(get, fast):\n"
+            "    if (model := GPTModel(None)) is not None:\n"
+            "        model.forward = fast\n",
             target=f"{GPT}.forward",
         )
 
@@ -327,7 +379,9 @@ class TestWellKnownSeams:
         )
         assert "likely" in finding.message
 
-    @pytest.mark.parametrize("statement", ["model.output_layer.forward = fast", "model._postprocess = fast", "model.output_layer = Head(8)"])
+    @pytest.mark.parametrize(
+        "statement", ["model.output_layer.forward = fast", "model._postprocess = fast", "model.output_layer = Head(8)"]
+    )
     def test_in_code_that_knows_nothing_of_megatron(self, statement: str) -> None:
         check_noop(f"import torch\ndef patch(model, fast):\n    {statement}\n")
 
@@ -348,7 +402,11 @@ def test_hybrid_model() -> None:
 
 def test_the_same_name_for_two_things() -> None:
     check_found(
-        f"{IMPORT}def patch(get, fast):\n    model = get()\n    model.forward = fast\n    model = GPTModel(None)\n    model.forward = fast\n",
+        f"{IMPORT}def patch(get, fast):\n"
+        "    model = get()\n"
+        "    model.forward = fast\n"
+        "    model = GPTModel(None)\n"
+        "    model.forward = fast\n",
         target=f"{GPT}.forward",
         line=7,
     )

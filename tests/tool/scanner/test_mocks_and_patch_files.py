@@ -26,7 +26,15 @@ class TestMocks:
             def test_it(monkeypatch, mocker):
                 {call}
         """
-        check_found(source, options=with_mocks(), target=f"{GPT}.forward", shape="mock", rule="MCU901", temporary=True, seam="none")
+        check_found(
+            source,
+            options=with_mocks(),
+            target=f"{GPT}.forward",
+            shape="mock",
+            rule="MCU901",
+            temporary=True,
+            seam="none",
+        )
         check_noop(source)
 
     def test_as_a_decorator(self) -> None:
@@ -39,7 +47,10 @@ class TestMocks:
 
     def test_of_something_else(self) -> None:
         check_noop(
-            "from unittest import mock\nimport megatron.core\ndef test_it(monkeypatch):\n    monkeypatch.setattr('os.getcwd', print)\n",
+            "from unittest import mock\n"
+            "import megatron.core\n"
+            "def test_it(monkeypatch):\n"
+            "    monkeypatch.setattr('os.getcwd', print)\n",
             **with_mocks(),
         )
 
@@ -55,7 +66,9 @@ class TestMocks:
         )
 
     def test_a_stub_of_a_whole_module_in_a_test(self) -> None:
-        files = {"tests/conftest.py": "import sys, types\nsys.modules['megatron.core'] = types.ModuleType('megatron.core')\n"}
+        files = {
+            "tests/conftest.py": "import sys, types\nsys.modules['megatron.core'] = types.ModuleType('megatron.core')\n"
+        }
         check_noop(files)
         check_found(files, options=with_mocks(), rule="MCU902", shape="sys-modules")
 
@@ -81,28 +94,47 @@ class TestPatchFiles:
     @pytest.mark.parametrize("name", ["docker/megatron.patch", "fixes/mcore.diff"])
     def test_one_finding_per_file(self, name: str) -> None:
         finding = check_found(
-            {name: DIFF}, path=name, line=1, target=f"{CORE}.models.gpt.gpt_model", shape="patch-file", rule="MCU608", related={"touches": [8]}
+            {name: DIFF},
+            path=name,
+            line=1,
+            target=f"{CORE}.models.gpt.gpt_model",
+            shape="patch-file",
+            rule="MCU608",
+            related={"touches": [8]},
         )
         assert "1 more file" in finding.message
 
     def test_without_git_headers(self) -> None:
         check_found(
-            {"a.patch": "--- megatron/core/utils.py\t2026-01-01\n+++ megatron/core/utils.py\t2026-01-02\n@@ -1 +1 @@\n-a\n+b\n"},
+            {
+                "a.patch": "--- megatron/core/utils.py\t2026-01-01\n"
+                "+++ megatron/core/utils.py\t2026-01-02\n"
+                "@@ -1 +1 @@\n"
+                "-a\n"
+                "+b\n"
+            },
             target=f"{CORE}.utils",
         )
 
     def test_below_a_vendored_folder(self) -> None:
-        check_found({"a.patch": DIFF.replace("megatron/core", "third_party/Megatron-LM/megatron/core")}, target=f"{CORE}.models.gpt.gpt_model")
+        check_found(
+            {"a.patch": DIFF.replace("megatron/core", "third_party/Megatron-LM/megatron/core")},
+            target=f"{CORE}.models.gpt.gpt_model",
+        )
 
     def test_with_windows_line_ends(self) -> None:
         finding = check_found({"a.patch": DIFF.replace("\n", "\r\n").encode()}, target=f"{CORE}.models.gpt.gpt_model")
         assert "\r" not in finding.source
 
     def test_mtp_alone(self) -> None:
-        text = DIFF[: DIFF.index("diff --git a/megatron/core/transformer")].replace("models/gpt/gpt_model", "transformer/multi_token_prediction")
+        text = DIFF[: DIFF.index("diff --git a/megatron/core/transformer")].replace(
+            "models/gpt/gpt_model", "transformer/multi_token_prediction"
+        )
         check_found({"a.patch": text}, seam="mtp")
 
-    @pytest.mark.parametrize("folder", ["megatron/training", "verl/models", "megatron/core_extras", "docs/megatron/corefiles"])
+    @pytest.mark.parametrize(
+        "folder", ["megatron/training", "verl/models", "megatron/core_extras", "docs/megatron/corefiles"]
+    )
     def test_other_files(self, folder: str) -> None:
         check_noop({"a.patch": DIFF.replace("megatron/core", folder)})
 

@@ -26,7 +26,12 @@ FAST = "def fast(self, *args): ...\n"
     ],
 )
 def test_ways_to_import_a_class(imported: str, written: str) -> None:
-    check_found(f"{imported}\n{FAST}{written}.forward = fast\n", target=f"{GPT}.forward", shape="class-attr", confidence="certain")
+    check_found(
+        f"{imported}\n{FAST}{written}.forward = fast\n",
+        target=f"{GPT}.forward",
+        shape="class-attr",
+        confidence="certain",
+    )
 
 
 def test_import_inside_a_function() -> None:
@@ -91,9 +96,18 @@ class TestReExportsByMegatron:
         ("line", "target"),
         [
             ("from megatron.core.models.gpt import GPTModel as X", GPT),
-            ("from megatron.core.tensor_parallel import ColumnParallelLinear as X", f"{CORE}.tensor_parallel.layers.ColumnParallelLinear"),
-            ("from megatron.core.distributed import DistributedDataParallel as X", f"{CORE}.distributed.distributed_data_parallel.DistributedDataParallel"),
-            ("from megatron.core.transformer import TransformerConfig as X", f"{CORE}.transformer.transformer_config.TransformerConfig"),
+            (
+                "from megatron.core.tensor_parallel import ColumnParallelLinear as X",
+                f"{CORE}.tensor_parallel.layers.ColumnParallelLinear",
+            ),
+            (
+                "from megatron.core.distributed import DistributedDataParallel as X",
+                f"{CORE}.distributed.distributed_data_parallel.DistributedDataParallel",
+            ),
+            (
+                "from megatron.core.transformer import TransformerConfig as X",
+                f"{CORE}.transformer.transformer_config.TransformerConfig",
+            ),
         ],
     )
     def test_class(self, line: str, target: str) -> None:
@@ -114,13 +128,22 @@ class TestReExportsByMegatron:
 
 class TestAliases:
     def test_of_a_class(self) -> None:
-        check_found(f"from megatron.core.models.gpt import GPTModel\nModel = GPTModel\n{FAST}Model.forward = fast\n", target=f"{GPT}.forward")
+        check_found(
+            f"from megatron.core.models.gpt import GPTModel\nModel = GPTModel\n{FAST}Model.forward = fast\n",
+            target=f"{GPT}.forward",
+        )
 
     def test_of_a_module(self) -> None:
-        check_found("import megatron.core.utils\nu = megatron.core.utils\nu.get_model_config = print\n", target=f"{CORE}.utils.get_model_config")
+        check_found(
+            "import megatron.core.utils\nu = megatron.core.utils\nu.get_model_config = print\n",
+            target=f"{CORE}.utils.get_model_config",
+        )
 
     def test_of_an_alias(self) -> None:
-        check_found(f"import megatron.core.models.gpt as g\nA = g.GPTModel\nB = A\n{FAST}B.forward = fast\n", target=f"{GPT}.forward")
+        check_found(
+            f"import megatron.core.models.gpt as g\nA = g.GPTModel\nB = A\n{FAST}B.forward = fast\n",
+            target=f"{GPT}.forward",
+        )
 
     def test_loop_over_classes(self) -> None:
         check_found(
@@ -185,7 +208,9 @@ class TestSubclasses:
     def test_that_defines_the_method_in_another_file(self) -> None:
         check_noop(
             {
-                "mine.py": "from megatron.core.models.gpt import GPTModel\nclass Mine(GPTModel):\n    def forward(self): ...\n",
+                "mine.py": "from megatron.core.models.gpt import GPTModel\n"
+                "class Mine(GPTModel):\n"
+                "    def forward(self): ...\n",
                 "patches.py": "from mine import Mine\ndef fast(self): ...\nMine.forward = fast\n",
             }
         )
@@ -196,11 +221,18 @@ class TestOtherFilesOfTheRepository:
     IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 
     def test_absolute_import(self) -> None:
-        check_found({"names.py": self.IMPORT, "patches.py": "from names import GPTModel\n" + self.PATCH}, target=f"{GPT}.forward")
+        check_found(
+            {"names.py": self.IMPORT, "patches.py": "from names import GPTModel\n" + self.PATCH},
+            target=f"{GPT}.forward",
+        )
 
     def test_relative_import(self) -> None:
         check_found(
-            {"pkg/__init__.py": "", "pkg/names.py": self.IMPORT, "pkg/patches.py": "from .names import GPTModel\n" + self.PATCH},
+            {
+                "pkg/__init__.py": "",
+                "pkg/names.py": self.IMPORT,
+                "pkg/patches.py": "from .names import GPTModel\n" + self.PATCH,
+            },
             target=f"{GPT}.forward",
             path="pkg/patches.py",
         )
@@ -281,7 +313,10 @@ class TestOtherFilesOfTheRepository:
         check_found(
             {
                 "build.py": self.IMPORT + "def build(config) -> GPTModel:\n    return GPTModel(config)\n",
-                "patches.py": "from build import build\ndef patch(config, fast):\n    model = build(config)\n    model.forward = fast\n",
+                "patches.py": "from build import build\n"
+                "def patch(config, fast):\n"
+                "    model = build(config)\n"
+                "    model.forward = fast\n",
             },
             target=f"{GPT}.forward",
             path="patches.py",
@@ -319,7 +354,12 @@ class TestOtherFilesOfTheRepository:
         )
 
     def test_a_file_that_imports_itself_in_a_circle_of_names(self) -> None:
-        check_noop({"a.py": "from b import X\nX.forward = print\nimport megatron\n", "b.py": "from a import X\nimport megatron\n"})
+        check_noop(
+            {
+                "a.py": "from b import X\nX.forward = print\nimport megatron\n",
+                "b.py": "from a import X\nimport megatron\n",
+            }
+        )
 
     def test_helper_in_another_file_that_patches_what_it_is_given(self) -> None:
         check_found(
@@ -338,6 +378,7 @@ def test_a_class_that_only_ends_like_megatrons() -> None:
 
 def test_one_finding_says_why_it_is_sure() -> None:
     finding = check_found(
-        f"from megatron.core.transformer.moe.router import TopKRouter\n{FAST}TopKRouter.routing = fast\n", target=f"{ROUTER}.routing"
+        f"from megatron.core.transformer.moe.router import TopKRouter\n{FAST}TopKRouter.routing = fast\n",
+        target=f"{ROUTER}.routing",
     )
     assert finding.confidence == "certain"

@@ -46,11 +46,15 @@ def test_place(place: str, patch: str) -> None:
     )
 
 
-@pytest.mark.parametrize("expression", ["x = [{patch} for _ in range(1)]", "x = lambda: {patch}", "x = True and {patch}", "print({patch})"])
+@pytest.mark.parametrize(
+    "expression", ["x = [{patch} for _ in range(1)]", "x = lambda: {patch}", "x = True and {patch}", "print({patch})"]
+)
 def test_setattr_inside_an_expression(expression: str) -> None:
     body = expression.format(patch=PATCHES["setattr"])
     check_found(
-        f"from megatron.core.models.gpt import GPTModel\ndef fast(self): ...\n{body}\n", target=f"{GPT}.forward", shape="setattr"
+        f"from megatron.core.models.gpt import GPTModel\ndef fast(self): ...\n{body}\n",
+        target=f"{GPT}.forward",
+        shape="setattr",
     )
 
 
@@ -62,7 +66,9 @@ def test_line_ends_and_byte_order_marks(newline: str, mark: str) -> None:
         def fast(self): ...
         GPTModel.forward = fast
     """)
-    finding = check_found({"patches.py": (mark + text.replace("\n", newline)).encode()}, target=f"{GPT}.forward", line=3)
+    finding = check_found(
+        {"patches.py": (mark + text.replace("\n", newline)).encode()}, target=f"{GPT}.forward", line=3
+    )
     assert finding.source == "GPTModel.forward = fast"
 
 
@@ -83,11 +89,14 @@ def test_columns_count_characters() -> None:
     )
 
 
-@pytest.mark.parametrize("head", ["if True", "for i in range(2)", "while True", "with open('x') as f", "def f()", "class C", "try"])
+@pytest.mark.parametrize(
+    "head", ["if True", "for i in range(2)", "while True", "with open('x') as f", "def f()", "class C", "try"]
+)
 def test_on_the_line_of_a_compound_statement(head: str) -> None:
     tail = "except ValueError: pass\n" if head == "try" else ""
     check_found(
-        f"from megatron.core.models.gpt import GPTModel\n{head}: GPTModel.forward = print\n{tail}", target=f"{GPT}.forward"
+        f"from megatron.core.models.gpt import GPTModel\n{head}: GPTModel.forward = print\n{tail}",
+        target=f"{GPT}.forward",
     )
 
 

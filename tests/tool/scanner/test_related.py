@@ -90,14 +90,19 @@ class TestRelatedLines:
     @pytest.mark.parametrize("statement", ["del model.forward", "delattr(model, 'forward')"])
     def test_deletion_restores_the_classes_method(self, statement: str) -> None:
         check_found(
-            f"{IMPORT}def patch(model: GPTModel):\n    model.forward = print\ndef unpatch(model: GPTModel):\n    {statement}\n",
+            f"{IMPORT}def patch(model: GPTModel):\n"
+            "    model.forward = print\n"
+            "def unpatch(model: GPTModel):\n"
+            f"    {statement}\n",
             line=3,
             related={"restore": [5]},
         )
 
     def test_restore_with_setattr(self) -> None:
         check_found(
-            f"{IMPORT}original = GPTModel.forward\nsetattr(GPTModel, 'forward', print)\nsetattr(GPTModel, 'forward', original)\n",
+            f"{IMPORT}original = GPTModel.forward\n"
+            "setattr(GPTModel, 'forward', print)\n"
+            "setattr(GPTModel, 'forward', original)\n",
             line=3,
             related={"backup": [2], "restore": [4]},
         )
@@ -109,7 +114,14 @@ class TestRelatedLines:
         )
 
     def test_two_patches_of_one_method_are_two_findings(self) -> None:
-        findings = found_in(f"{IMPORT}def a(self): ...\ndef b(self): ...\nif 1:\n    GPTModel.forward = a\nelse:\n    GPTModel.forward = b\n")
+        findings = found_in(
+            f"{IMPORT}def a(self): ...\n"
+            "def b(self): ...\n"
+            "if 1:\n"
+            "    GPTModel.forward = a\n"
+            "else:\n"
+            "    GPTModel.forward = b\n"
+        )
         assert [f.line for f in findings] == [5, 7]
 
     def test_a_backup_alone_is_no_finding(self) -> None:
@@ -166,7 +178,9 @@ class TestTemporary:
             temporary=True,
         )
 
-    @pytest.mark.parametrize(("enter", "leave"), [("def __enter__", "def __exit__"), ("async def __aenter__", "async def __aexit__")])
+    @pytest.mark.parametrize(
+        ("enter", "leave"), [("def __enter__", "def __exit__"), ("async def __aenter__", "async def __aexit__")]
+    )
     def test_enter_and_exit(self, enter: str, leave: str) -> None:
         check_found(
             f"""
@@ -197,7 +211,11 @@ class TestTemporary:
 
     def test_a_twin_that_undoes_it_is_not_enough(self) -> None:
         check_found(
-            f"{IMPORT}old = GPTModel.forward\ndef on():\n    GPTModel.forward = print\ndef off():\n    GPTModel.forward = old\n",
+            f"{IMPORT}old = GPTModel.forward\n"
+            "def on():\n"
+            "    GPTModel.forward = print\n"
+            "def off():\n"
+            "    GPTModel.forward = old\n",
             temporary=False,
             related={"backup": [2], "restore": [6]},
         )

@@ -14,7 +14,10 @@ def on_model(body: str, statement: str) -> str:
 class TestOutput:
     def test_forward_that_computes_log_probs(self) -> None:
         finding = check_found(
-            on_model("def new(self, input_ids, labels=None):\n    return log_probs(input_ids)", "model.forward = new.__get__(model)"),
+            on_model(
+                "def new(self, input_ids, labels=None):\n    return log_probs(input_ids)",
+                "model.forward = new.__get__(model)",
+            ),
             seam="output",
             rule="MCU101",
         )
@@ -24,15 +27,24 @@ class TestOutput:
 
     def test_postprocess_that_computes_entropy(self) -> None:
         check_found(
-            on_model("def new(self, hidden_states, **kwargs):\n    return entropy(hidden_states)", "model._postprocess = new.__get__(model)"),
+            on_model(
+                "def new(self, hidden_states, **kwargs):\n    return entropy(hidden_states)",
+                "model._postprocess = new.__get__(model)",
+            ),
             seam="output",
             rule="MCU102",
         )
 
-    @pytest.mark.parametrize("value", ["lambda hidden, *a, **k: (hidden, None)", "passthrough", "types.MethodType(passthrough, model.output_layer)"])
+    @pytest.mark.parametrize(
+        "value",
+        ["lambda hidden, *a, **k: (hidden, None)", "passthrough", "types.MethodType(passthrough, model.output_layer)"],
+    )
     def test_lm_head_that_lets_hidden_states_through(self, value: str) -> None:
         check_found(
-            on_model("import types\ndef passthrough(self, hidden, *a, **k):\n    return hidden, None", f"model.output_layer.forward = {value}"),
+            on_model(
+                "import types\ndef passthrough(self, hidden, *a, **k):\n    return hidden, None",
+                f"model.output_layer.forward = {value}",
+            ),
             target=f"{GPT}.output_layer.forward",
             seam="output",
             rule="MCU103",
@@ -42,7 +54,11 @@ class TestOutput:
         check_found(on_model("import torch", "model.output_layer = torch.nn.Identity()"), seam="output", rule="MCU103")
 
     def test_loss(self) -> None:
-        check_found(on_model("def new(self, labels, logits): ...", "model.compute_language_model_loss = new"), seam="output", rule="MCU104")
+        check_found(
+            on_model("def new(self, labels, logits): ...", "model.compute_language_model_loss = new"),
+            seam="output",
+            rule="MCU104",
+        )
 
     def test_hybrid_model_has_no_hook_to_pass_it_to(self) -> None:
         finding = check_found(
@@ -86,28 +102,37 @@ class TestMtp:
     )
     def test_layer(self, method: str, rule: str) -> None:
         check_found(
-            f"{IMPORT}def patch(model: GPTModel, new):\n    for layer in model.mtp.layers:\n        layer.{method} = new\n",
+            f"{IMPORT}def patch(model: GPTModel, new):\n"
+            "    for layer in model.mtp.layers:\n"
+            f"        layer.{method} = new\n",
             target=f"{MTP_LAYER}.{method}",
             seam="mtp",
             rule=rule,
         )
 
     def test_detach_names_the_field_and_its_release(self) -> None:
-        finding = check_found(f"{IMPORT}def patch(model: GPTModel, new):\n    model.mtp.layers[0]._get_embeddings = new\n", seam="mtp")
+        finding = check_found(
+            f"{IMPORT}def patch(model: GPTModel, new):\n    model.mtp.layers[0]._get_embeddings = new\n", seam="mtp"
+        )
         assert finding.replacement is not None
         assert "mtp_detach_heads" in finding.replacement
         assert "0.19" in finding.replacement
 
     def test_postprocess_with_an_mtp_loss(self) -> None:
         check_found(
-            on_model("def new(self, hidden_states, **kwargs):\n    return mtp_loss(hidden_states)", "model._postprocess = new.__get__(model)"),
+            on_model(
+                "def new(self, hidden_states, **kwargs):\n    return mtp_loss(hidden_states)",
+                "model._postprocess = new.__get__(model)",
+            ),
             seam="mtp",
             rule="MCU201",
         )
 
     def test_loss_function(self) -> None:
         check_found(
-            "from megatron.core.transformer import multi_token_prediction as mtp\nmtp.process_mtp_loss = print\n", seam="mtp", rule="MCU204"
+            "from megatron.core.transformer import multi_token_prediction as mtp\nmtp.process_mtp_loss = print\n",
+            seam="mtp",
+            rule="MCU204",
         )
 
     def test_loss_function_where_the_model_imports_it(self) -> None:
@@ -117,7 +142,9 @@ class TestMtp:
 class TestConfig:
     def test_field(self) -> None:
         finding = check_found(
-            "from megatron.core.transformer.moe.router import TopKRouter\ndef new(self, logits): ...\nTopKRouter.routing = new\n",
+            "from megatron.core.transformer.moe.router import TopKRouter\n"
+            "def new(self, logits): ...\n"
+            "TopKRouter.routing = new\n",
             target=f"{ROUTER}.routing",
             seam="config",
             rule="MCU401",
@@ -128,25 +155,35 @@ class TestConfig:
 
     def test_module_spec(self) -> None:
         check_found(
-            "from megatron.core.models.gpt import gpt_layer_specs as s\nclass Mine: ...\ns.SelfAttention = Mine\n", seam="config", rule="MCU402"
+            "from megatron.core.models.gpt import gpt_layer_specs as s\nclass Mine: ...\ns.SelfAttention = Mine\n",
+            seam="config",
+            rule="MCU402",
         )
 
     def test_function_that_makes_a_spec(self) -> None:
         check_found(
-            "from megatron.core.models.gpt import gpt_layer_specs as s\ns.get_gpt_layer_local_spec = print\n", seam="config", rule="MCU402"
+            "from megatron.core.models.gpt import gpt_layer_specs as s\ns.get_gpt_layer_local_spec = print\n",
+            seam="config",
+            rule="MCU402",
         )
 
 
 class TestValueHead:
     @pytest.mark.parametrize("value", ["ValueHead(8)", "LinearForLastLayer(8, 1)", "torch.nn.Linear(8, 1)"])
     def test_output_layer(self, value: str) -> None:
-        check_found(on_model("import torch", f"model.output_layer = {value}"), target=f"{GPT}.output_layer", seam="value-head", rule="MCU501")
+        check_found(
+            on_model("import torch", f"model.output_layer = {value}"),
+            target=f"{GPT}.output_layer",
+            seam="value-head",
+            rule="MCU501",
+        )
 
 
 class TestNone:
     def test_forward_of_a_block(self) -> None:
         check_found(
-            "from megatron.core.transformer.transformer_block import TransformerBlock\nTransformerBlock.forward = print\n",
+            "from megatron.core.transformer.transformer_block import TransformerBlock\n"
+            "TransformerBlock.forward = print\n",
             target=f"{BLOCK}.forward",
             seam="none",
             rule="MCU601",
@@ -161,7 +198,10 @@ class TestNone:
             (on_model("", "model.decoder.forward = print"), "MCU603"),
             (on_model("", "model.embedding = Mine()"), "MCU604"),
             ("import sys\nsys.modules['megatron.core.utils'] = object()\n", "MCU605"),
-            ("from mine import register_patch\nregister_patch('megatron.core.utils.get_model_config', print)\n", "MCU606"),
+            (
+                "from mine import register_patch\nregister_patch('megatron.core.utils.get_model_config', print)\n",
+                "MCU606",
+            ),
         ],
     )
     def test_rules_by_shape(self, source: str, rule: str) -> None:
@@ -202,7 +242,10 @@ def new(self, hidden_states, *args, **kwargs):
 
     def test_forward_that_moves_its_inputs(self) -> None:
         check_found(
-            on_model("def new(self, input_ids, *args):\n    return GPTModel.forward(self, input_ids.cuda(), *args)", "model.forward = new.__get__(model)"),
+            on_model(
+                "def new(self, input_ids, *args):\n    return GPTModel.forward(self, input_ids.cuda(), *args)",
+                "model.forward = new.__get__(model)",
+            ),
             target=f"{GPT}.forward",
             seam="none",
         )
@@ -223,11 +266,19 @@ def make(original_forward):
         )
 
     def test_lm_head_with_adapters(self) -> None:
-        check_found(on_model("", "model.output_layer = LoraLinear(model.output_layer)"), target=f"{GPT}.output_layer", seam="none")
+        check_found(
+            on_model("", "model.output_layer = LoraLinear(model.output_layer)"),
+            target=f"{GPT}.output_layer",
+            seam="none",
+        )
 
 
 def test_every_rule_of_a_patch_has_a_seam_of_its_family() -> None:
     families = {"1": {"output"}, "2": {"mtp"}, "3": {"schedule"}, "4": {"config"}, "5": {"value-head"}, "6": {"none"}}
-    for source in (TestSchedule.SOURCE, f"{IMPORT}GPTModel.forward = print\n", f"import {CORE}.utils as u\nu.get_model_config = print\n"):
+    for source in (
+        TestSchedule.SOURCE,
+        f"{IMPORT}GPTModel.forward = print\n",
+        f"import {CORE}.utils as u\nu.get_model_config = print\n",
+    ):
         for finding in found_in(source):
             assert finding.seam in families[finding.rule[3]]

@@ -37,7 +37,9 @@ class TestClassAttribute:
             end_line=6,
         )
 
-    @pytest.mark.parametrize("wrapper", ["staticmethod(fast)", "torch.compile(GPTModel.forward)", "wraps(old)(fast)", "make(old)"])
+    @pytest.mark.parametrize(
+        "wrapper", ["staticmethod(fast)", "torch.compile(GPTModel.forward)", "wraps(old)(fast)", "make(old)"]
+    )
     def test_made_by_a_wrapper(self, wrapper: str) -> None:
         check_found(
             f"""
@@ -264,7 +266,10 @@ class TestSetattr:
             for name in ("forward", "_postprocess"):
                 setattr(GPTModel, name, print)
         """)
-        assert [(f.target, f.shape) for f in findings] == [(f"{GPT}._postprocess", "setattr"), (f"{GPT}.forward", "setattr")]
+        assert [(f.target, f.shape) for f in findings] == [
+            (f"{GPT}._postprocess", "setattr"),
+            (f"{GPT}.forward", "setattr"),
+        ]
 
     def test_computed_name(self) -> None:
         check_found(

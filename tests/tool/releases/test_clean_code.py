@@ -1,0 +1,55 @@
+"""Code that patches nothing has no findings: Megatron's own wheels, torch, transformers, the standard library."""
+
+import importlib.util
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from downloads import unpacked
+
+from mcore_unpatch.findings import Report
+from mcore_unpatch.rules import Selection
+from mcore_unpatch.scan import Options, scan
+
+EVERYTHING = Options(selection=Selection.parse(["ALL"], []))
+
+
+def installed(name: str) -> Path:
+    """The folder of an installed package."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip(f"{name} is not installed")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def check_clean(report: Report, at_least: int) -> None:
+    """Nothing was found in that many files."""
+    assert [(f.path, f.line, f.target) for f in report.findings] == []
+    assert report.files_scanned >= at_least
+
+
+def test_megatron_core_as_installed() -> None:
+    check_clean(scan([installed("megatron.core")], EVERYTHING), 300)
+
+
+def test_megatron_core_0_18() -> None:
+    folder = Path(sys.prefix) / "mcore-0.18.2"
+    if not folder.is_dir():
+        pytest.skip(f"megatron-core 0.18.2 is not installed in {folder}")
+    check_clean(scan([folder], EVERYTHING), 300)
+
+
+def test_torch() -> None:
+    check_clean(scan([installed("torch")], EVERYTHING), 1500)
+
+
+def test_transformers() -> None:
+    check_clean(scan([unpacked("transformers", "4.57.6")], EVERYTHING), 1500)
+
+
+def test_the_standard_library() -> None:
+    library = Path(sysconfig.get_path("stdlib"))
+    check_clean(
+        scan([library], Options(selection=EVERYTHING.selection, exclude=("site-packages",), exclude_base=library)), 500
+    )

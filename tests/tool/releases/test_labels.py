@@ -1,0 +1,87 @@
+"""On real releases every patch that was looked at by hand is found, with its seam, and nothing else is."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checking import GPT, MTP_LAYER
+from downloads import unpacked
+
+from mcore_unpatch.scan import Options, scan
+
+LABELS = Path(__file__).parents[1] / "labels"
+VERL = ("0.7.1", "0.8.0", "0.9.1")
+NODE = "megatron.core.models.common.utils.PostProcessNode"
+MCORE = "verl/models/mcore"
+
+# The patches these projects are known for: (path, target, seam).
+FUSED = (f"{MCORE}/model_forward_fused.py", f"{GPT}.forward", "output")
+SCHEDULE = {
+    (f"{MCORE}/model_forward_1f1b_overlap.py", f"{NODE}.forward_impl", "schedule"),
+    (f"{MCORE}/model_forward_1f1b_overlap.py", f"{GPT}._postprocess", "schedule"),
+}
+MTP = {
+    (f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess", "mtp"),
+    (f"{MCORE}/mtp_patch.py", f"{MTP_LAYER}._get_embeddings", "mtp"),
+}
+CHECKPOINTED = (f"{MCORE}/mtp_patch.py", f"{MTP_LAYER}._checkpointed_forward", "mtp")
+WELL_KNOWN = {
+    "verl-0.7.1": {FUSED, *SCHEDULE, *MTP},
+    "verl-0.8.0": {FUSED, *SCHEDULE, *MTP, CHECKPOINTED},
+    "verl-0.9.1": {FUSED, *SCHEDULE, *MTP, CHECKPOINTED},
+    "nemo-rl": {("nemo_rl/distributed/model_utils.py", f"{GPT}.forward", "output")},
+}
+
+
+def labels(name: str) -> list[dict[str, Any]]:
+    """The list of one project: path, line, target, shape and seam of each patch."""
+    found: list[dict[str, Any]] = json.loads((LABELS / f"{name}.json").read_text())["patches"]
+    return found
+
+
+def found_in(folder: Path) -> list[dict[str, Any]]:
+    """The same facts as the scanner finds them."""
+    report = scan([folder], Options())
+    assert report.errors == []
+    names = ("path", "line", "target", "shape", "seam")
+    return [{name: getattr(finding, name) for name in names} for finding in report.findings]
+
+
+@pytest.mark.parametrize("name", WELL_KNOWN)
+def test_the_well_known_patches_are_labelled(name: str) -> None:
+    assert WELL_KNOWN[name] <= {(label["path"], label["target"], label["seam"]) for label in labels(name)}
+
+
+@pytest.mark.parametrize("version", VERL)
+def test_verl(version: str) -> None:
+    assert found_in(unpacked("verl", version)) == labels(f"verl-{version}")
+
+
+def test_nemo_rl() -> None:
+    """NeMo RL is in no package index: the checkout is named by the environment."""
+    checkout = os.environ.get("MCORE_UNPATCH_NEMO_RL")
+    if not checkout:
+        pytest.skip("MCORE_UNPATCH_NEMO_RL names no checkout of NeMo RL at the commit in labels/nemo-rl.json")
+    assert found_in(Path(checkout)) == labels("nemo-rl")
+
+
+VERL_SAYS = {
+    ("0.7.1", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "`is_spec_decode`",
+    ("0.8.0", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "`padding_mask`",
+    ("0.9.1", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "the hook is silently dropped",
+    ("0.9.1", f"{MCORE}/model_forward_1f1b_overlap.py", f"{GPT}._postprocess"): "`padding_mask`",
+    ("0.9.1", f"{MCORE}/model_forward_1f1b_overlap.py", f"{NODE}.forward_impl"): "no effect",
+    ("0.8.0", f"{MCORE}/mtp_patch.py", f"{MTP_LAYER}._get_embeddings"): "TypeError",
+    ("0.8.0", f"{MCORE}/mtp_patch.py", f"{MTP_LAYER}._checkpointed_forward"): "TypeError",
+}
+
+
+@pytest.mark.parametrize(("version", "path", "target"), VERL_SAYS)
+def test_what_breaks_in_verl(version: str, path: str, target: str) -> None:
+    release = (0, 17) if version == "0.7.1" else (0, 19)
+    folder = unpacked("verl", version)
+    report = scan([folder / path], Options(target=release))
+    (said,) = [finding.message for finding in report.findings if finding.target == target]
+    assert VERL_SAYS[version, path, target] in said
