@@ -11,6 +11,7 @@ from mcore_unpatch import suppress
 from mcore_unpatch.discover import Discovery, discover
 from mcore_unpatch.findings import FileError, Finding, Report
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
+from mcore_unpatch.migrate import traces
 from mcore_unpatch.pins import pinned_version
 from mcore_unpatch.rules import UNUSED_IGNORE, Selection
 from mcore_unpatch.scanner import patch_files
@@ -37,6 +38,10 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
     found = discover(paths or [Path()], options.exclude, options.exclude_base)
     version, origin = _version(found, options)
     report = Report(str(found.root), len(found.python) + len(found.patches), notes=list(found.notes))
+    if traces.may_exist(found.top):
+        from mcore_unpatch.migrate.recovery import describe_interrupted
+
+        report.notes += [line for line in [describe_interrupted(found.top)] if line]
     if origin:
         report.notes.append(f"judged for megatron-core {show(version)}, {origin}")
     part = _analyse(found, version, options, progress)

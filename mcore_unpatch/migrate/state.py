@@ -16,8 +16,7 @@ from typing import Any
 from mcore_unpatch import git
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files
-
-NAME = "mcore-unpatch"
+from mcore_unpatch.migrate.traces import NAME, user_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def locate(top: Path) -> State:
     if git_folder is not None:
         folder = git_folder / NAME
         return State(folder, top, folder / "lock")
-    home = _user_state() / NAME
+    home = user_state() / NAME
     return State(home / files.digest(os.fsencode(top))[:16], top, home / "lock")
 
 
@@ -118,11 +117,3 @@ def _git_folder(top: Path) -> Path | None:
         return Path(os.fsdecode(git.run(top, "rev-parse", "--absolute-git-dir")).rstrip("\n"))
     except git.GitError:
         return None
-
-
-def _user_state() -> Path:
-    for variable in ("XDG_STATE_HOME", "LOCALAPPDATA"):
-        value = os.environ.get(variable)
-        if value and Path(value).is_absolute():
-            return Path(value).resolve()
-    return (Path.home() / ".local" / "state").resolve()

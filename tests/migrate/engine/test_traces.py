@@ -1,0 +1,27 @@
+"""Commands that only read say that a migration was killed half way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mcore_unpatch import git
+from mcore_unpatch.migrate.state import Record, locate
+from mcore_unpatch.scan import Options, scan
+
+
+@pytest.mark.parametrize("under_git", [True, False])
+def test_scan_tells_of_an_interrupted_migration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, under_git: bool
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    if under_git:
+        git.run(repository, "init", "--quiet")
+    assert not scan([repository], Options()).notes
+    state = locate(repository)
+    state.folder.mkdir(parents=True)
+    state.save(Record(str(repository), pending="token", replacing=True))
+    assert any("`unpatch undo`" in note for note in scan([repository], Options()).notes)
