@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from mcore_unpatch.compat.hook.errors import HookError
 from torch.nn import Module
+
+from mcore_unpatch.compat.hook.errors import HookError
 
 _OUTPUT = ("forward", "_postprocess")
 
@@ -34,6 +35,6 @@ def refuse_patched(shim: str, module: Module, names: Iterable[str] = _OUTPUT, re
     found = patched_methods(module, names)
     if found:
         raise LegacyPatchError(
-            f"{shim} cannot stand on a patched {type(module).__name__}: {', '.join(found)} took the place of Megatron's "
-            f"own. {remedy or 'Do not install that patch, or undo it first'}"
+            f"{shim} cannot stand on a patched {type(module).__name__}: {', '.join(found)} took the place of "
+            f"Megatron's own. {remedy or 'Do not install that patch, or undo it first'}"
         )

@@ -1,0 +1,123 @@
+"""A micro-batch as the model is called with it, and results back in the batch's own shape; packed (thd) or padded."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, Protocol
+
+import torch
+from megatron.core import parallel_state
+from torch import Tensor
+
+from mcore_unpatch.compat.packing.gather import gather_sequence
+from mcore_unpatch.compat.packing.layout import PackedLayout
+from mcore_unpatch.compat.packing.pack import Packer
+from mcore_unpatch.compat.packing.zigzag import zigzag_split
+from mcore_unpatch.compat.verl.packing import (
+    CpLayout,
+    Ranks,
+    nested_packer,
+    packed_seq_params,
+    padded_packer,
+    plan_row,
+)
+
+DataFormat = Literal["thd", "bshd"]
+
+
+class Batch(Protocol):
+    """How tensors of a batch travel to the model and back."""
+
+    arguments: dict[str, Any]  # position_ids and packed_seq_params of the call
+
+    def pack(self, values: Tensor, fill: float = 0) -> Tensor:
+        """As the model on this rank takes it."""
+
+    def unpack(self, values: Tensor) -> Tensor:
+        """As the caller's batch has it, from all context-parallel ranks."""
+
+
+@dataclass
+class PackedBatch:
+    """All sequences in one row."""
+
+    packer: Packer
+    ranks: Ranks
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def pack(self, values: Tensor, fill: float = 0) -> Tensor:
+        """`[1, local tokens]`."""
+        return self.packer.pack(values, fill)
+
+    def unpack(self, values: Tensor) -> Tensor:
+        """`[b, s]` or nested; padding is 0."""
+        return self.packer.unpack(values, cp_group=self.ranks.group)
+
+
+@dataclass
+class PaddedBatch:
+    """One sequence per row, moved to its beginning: causal attention then needs no mask for the padding behind it."""
+
+    packer: Packer
+    ranks: Ranks
+    length: int
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def _places(self) -> Tensor:
+        """Where each real token of the batch stands in `[b, length]`, flattened."""
+        lengths = self.packer.layout.lengths
+        places = [torch.arange(n) + row * self.length for row, n in enumerate(lengths)]
+        return torch.cat(places) if places else torch.empty(0, dtype=torch.long)
+
+    def pack(self, values: Tensor, fill: float = 0) -> Tensor:
+        """`[b, length / cp]`."""
+        real = self.packer.pack(values)[0]
+        rows = len(self.packer.layout.lengths)
+        whole = real.new_full((rows * self.length, *real.shape[1:]), fill)
+        whole = whole.index_put((self._places.to(real.device),), real).view(rows, self.length, *real.shape[1:])
+        return zigzag_split(whole, self.ranks.size, self.ranks.rank).contiguous()
+
+    def unpack(self, values: Tensor) -> Tensor:
+        """`[b, s]` or nested; padding is 0."""
+        whole = values if self.ranks.group is None else gather_sequence(values, self.ranks.group)
+        return self.packer.unpack(whole.flatten(0, 1)[self._places.to(values.device)][None])
+
+
+def packed_batch(
+    tokens: Tensor,
+    attention_mask: Tensor | None,
+    config: Any,
+    *,
+    cp_layout: CpLayout = "zigzag",
+    local_cp_size: int | None = None,
+    pad_to_length_bucket: int | None = None,
+) -> PackedBatch:
+    """A packed row of `tokens`, padded `[b, s]` with `attention_mask` or nested without."""
+    ranks = Ranks.of_call(local_cp_size)
+    layout_of = partial(
+        plan_row, config=config, ranks=ranks, cp_layout=cp_layout, pad_to_length_bucket=pad_to_length_bucket
+    )
+    packer = nested_packer(tokens, layout_of) if attention_mask is None else padded_packer(attention_mask, layout_of)
+    device = tokens.device
+    arguments = {
+        "position_ids": packer.layout.position_ids(device),
+        "packed_seq_params": packed_seq_params(packer.layout, ranks, cp_layout, device),
+    }
+    return PackedBatch(packer, ranks, arguments)
+
+
+def padded_batch(tokens: Tensor, attention_mask: Tensor | None) -> PaddedBatch:
+    """Rows of `tokens`, as long as the longest sequence and what tensor and context parallelism divide."""
+    ranks = Ranks.of_call(None)
+    packer = nested_packer(tokens, _unpadded) if attention_mask is None else padded_packer(attention_mask, _unpadded)
+    tp = parallel_state.get_tensor_model_parallel_world_size()
+    unit = tp if ranks.size == 1 else 2 * tp * ranks.size
+    lengths = packer.layout.lengths
+    length = -(-max(lengths, default=0) // unit) * unit
+    positions = torch.arange(length, device=tokens.device).expand(len(lengths), length)
+    arguments = {"position_ids": zigzag_split(positions, ranks.size, ranks.rank).contiguous()}
+    return PaddedBatch(packer, ranks, length, arguments)
+
+
+def _unpadded(lengths: list[int]) -> PackedLayout:
+    return PackedLayout(tuple(lengths), tuple(lengths))

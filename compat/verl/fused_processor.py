@@ -1,0 +1,41 @@
+"""Log-probs and entropy in the result object that veRL's callers read."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from mcore_unpatch.compat.hook.call import HookCall
+from mcore_unpatch.compat.hook.context import HookContext
+from mcore_unpatch.compat.hook.errors import UnsupportedHeadError
+from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass
+from mcore_unpatch.compat.verl.result import fused_output
+
+
+@dataclass(frozen=True, kw_only=True)
+class FusedProcessor(HeadOptions):
+    """`log_probs`, `entropy` (`[b, s]` fp32) and the decoder's `hidden_states`, of one pass over the vocabulary."""
+
+    entropy: bool = True
+
+    def __call__(self, **keywords: Any) -> Any:
+        """Run the pass."""
+        call = HookCall.of(keywords)
+        refuse_value_head(call.output_layer, call.output_weight)
+        out = head_pass(call, self, Wants(logprobs=True, entropy=self.entropy))
+        return fused_output(hidden_states=call.hidden_states, log_probs=out.logprobs, entropy=out.entropy)
+
+
+def fused_context(labels: Tensor | None, temperature: float | Tensor | None) -> HookContext:
+    """The context of one call; a missing temperature is 1."""
+    return replace(HookContext(), labels=labels, temperature=temperature)
+
+
+def refuse_value_head(output_layer: Any, weight: Tensor | None = None) -> None:
+    """Raise for a head that gives one number per token: there is no vocabulary to take a log-prob over."""
+    weight = getattr(output_layer, "weight", None) if weight is None else weight
+    if weight is not None and weight.dim() == 2 and weight.shape[0] == 1:
+        raise UnsupportedHeadError(
+            f"{type(output_layer).__name__} is a value head (one output per token), and fused log-probs need an LM "
+            "head: call a value model without patch_fused_forward"
+        )

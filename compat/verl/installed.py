@@ -1,0 +1,121 @@
+"""What the shims have installed on one language model: a single user of its hook that serves them all."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch.nn import Module
+
+from mcore_unpatch.compat.hook.attach import attach_selector
+from mcore_unpatch.compat.hook.call import Processor
+from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
+from mcore_unpatch.compat.hook.find import HookPath, find_language_model
+from mcore_unpatch.compat.hook.legacy import refuse_patched
+from mcore_unpatch.compat.hook.processors import Logits
+from mcore_unpatch.compat.hook.provide import Handle
+from mcore_unpatch.compat.verl.fused_processor import FusedProcessor
+from mcore_unpatch.compat.verl.mtp_call import MtpCalls
+
+Request = tuple[Processor, Any]
+
+
+class Installed:
+    """The veRL shims on one model. Which of them are on is state; the hooks are the same for all."""
+
+    def __init__(self, path: HookPath) -> None:
+        refuse_patched("mcore_unpatch.compat.verl", path.model, remedy=_REMEDY)
+        self.fused = False
+        self.logits = False
+        self.request: Request | None = None
+        self.handle: Handle = attach_selector(path.model, self._select, same_as=Installed)
+        self.mtp = MtpCalls(path.model)
+        self.handle.on_removal(self.mtp.remove)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether any shim still wants to be here."""
+        return self.fused or self.logits
+
+    def _select(self, keywords: dict[str, Any]) -> Request | None:
+        temperature = keywords.pop("temperature", None) if self.fused else None
+        request, self.request = self.request, None
+        if _is_inference(keywords) or keywords.get("output_processor") is not None:
+            return None
+        if request is not None:
+            return request
+        if keywords.get("labels") is None:
+            return None
+        if self.fused:
+            return FusedProcessor(), {"temperature": temperature}
+        return (Logits(), None) if self.logits else None
+
+
+_REMEDY = (
+    "Undo it with the unpatch_ function of the file it came from, or import that file's names from "
+    "mcore_unpatch.compat.verl instead"
+)
+_installed: WeakKeyDictionary[Module, Installed] = WeakKeyDictionary()
+
+
+def installed(model: Module) -> Installed | None:
+    """What is on the language model inside `model`."""
+    return _installed.get(find_language_model(model).model)
+
+
+def install(model: Module) -> Installed:
+    """What is on the language model inside `model`, installed now if it was not."""
+    path = find_language_model(model)
+    found = _installed.get(path.model)
+    if found is None:
+        found = _installed[path.model] = Installed(path)
+    return found
+
+
+def release(model: Module) -> None:
+    """Take everything away if no shim wants it any more."""
+    inner = find_language_model(model).model
+    found = _installed.get(inner)
+    if found is not None and not found.in_use:
+        found.handle.remove()
+        del _installed[inner]
+
+
+@contextmanager
+def requested(model: Module, processor: Processor, context: Any) -> Iterator[Installed]:
+    """The next forward of the language model inside `model` runs `processor`, whatever wrappers stand before it.
+
+    Raises if `model` returned and that forward never came: a wrapper that calls `forward` itself passes by every hook.
+    """
+    path = find_language_model(model)
+    state = install(model)
+    state.request = (processor, context)
+    try:
+        yield state
+        if state.request is not None:
+            names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
+            inner = type(path.model).__name__
+            raise HookSwallowedError(
+                f"{names} returned without calling {inner} as a module, so that the processor never ran: call "
+                f"`language_model(...)` there, not `language_model.forward(...)`, or pass {inner} itself"
+            )
+    finally:
+        state.request = None
+        release(model)
+
+
+def has_language_model(model: Module) -> bool:
+    """Whether a Megatron language model is inside `model`; a stage of a vision model may hold none."""
+    try:
+        find_language_model(model)
+    except HookError:
+        return False
+    return True
+
+
+def _is_inference(keywords: dict[str, Any]) -> bool:
+    from megatron.core.inference.utils import InferenceMode
+
+    return InferenceMode.is_active() or any(
+        keywords.get(name) is not None for name in ("inference_context", "inference_params")
+    )

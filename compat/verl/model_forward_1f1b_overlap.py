@@ -1,0 +1,90 @@
+"""veRL's `model_forward_1f1b_overlap` on the hook: log-probs in a schedule plan, nothing left behind on the model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+
+from mcore_unpatch.compat.hook.find import find_language_model
+from mcore_unpatch.compat.hook.legacy import refuse_patched
+from mcore_unpatch.compat.hook.plan import schedule_plan_with_processor
+from mcore_unpatch.compat.hook.processors import Logits
+from mcore_unpatch.compat.verl.batches import Batch, packed_batch, padded_batch
+from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context
+from mcore_unpatch.compat.verl.installed import installed
+from mcore_unpatch.compat.verl.vision import vision_arguments
+
+
+def gptmodel_forward_1f1b_overlap(
+    model: Module,
+    input_ids: Tensor,
+    position_ids: Tensor | None,
+    attention_mask: Tensor,
+    labels: Tensor | None = None,
+    labels_mask: Tensor | None = None,
+    multi_modal_inputs: dict[str, Any] | None = None,
+    logits_processor: Callable[..., Any] | None = None,
+    logits_processor_args: dict[str, Any] | None = None,
+    temperature: float | Tensor = 1.0,
+    *,
+    calculate_entropy: bool = False,
+) -> Any:
+    """Megatron's schedule plan of one micro-batch. Its output is the tuple `(log_probs,)`, `[b, s]` fp32.
+
+    With `calculate_entropy` it is `(log_probs, entropy)`: Megatron then calls the loss function with both, and the loss
+    must depend on both. Without labels it is `(logits,)`, `[b, s, vocab / tp]`. Labels are aligned with the outputs,
+    and log-probs are 0 where `labels_mask` is false. Every plan keeps its own batch: any number may be in flight.
+    The batch is packed; with MTP layers it stays padded, because Megatron's plan does not take the two together.
+    """
+    if logits_processor is not None or logits_processor_args:
+        raise NotImplementedError(
+            "logits_processor: a schedule plan has no logits here. Its log-probs and entropy are in the plan's output; "
+            "for anything else pass a processor to mcore_unpatch.compat.schedule_plan_with_processor"
+        )
+    if vision_arguments(multi_modal_inputs, input_ids.device):
+        raise NotImplementedError("multi_modal_inputs: Megatron's schedule plan is that of a text model")
+    inner: Any = find_language_model(model).model
+    refuse_patched(__name__, inner)
+    mtp = bool(inner.config.mtp_num_layers)
+    if mtp and labels is None:
+        raise ValueError("labels are missing: in a schedule plan Megatron would make up labels for the MTP loss")
+    state = installed(model)
+    detached_head = state is not None and not state.mtp.updates_lm_head
+    if mtp and detached_head and not getattr(inner.config, "mtp_detach_heads", False):
+        raise NotImplementedError(
+            "mtp_updates_lm_head=False does not reach into a schedule plan: set config.mtp_detach_heads (megatron-core "
+            "0.19), which keeps the MTP loss from the LM head and the encoder"
+        )
+    batch: Batch = (
+        padded_batch(input_ids, attention_mask) if mtp else packed_batch(input_ids, attention_mask, inner.config)
+    )
+    arguments = {**batch.arguments, "input_ids": batch.pack(input_ids), "attention_mask": None}
+    if position_ids is not None and position_ids.shape == attention_mask.shape:
+        arguments["position_ids"] = batch.pack(position_ids)
+    row = None if labels is None else batch.pack(labels)
+    mask = None if labels_mask is None else batch.pack(labels_mask)
+    if mtp:
+        counted = batch.pack(attention_mask) if mask is None else mask
+        arguments |= {"labels": row, "loss_mask": counted.float()}
+    processor = _PlanOutput(batch, row is not None, mask, calculate_entropy)
+    return schedule_plan_with_processor(model, processor, context=fused_context(row, temperature), **arguments)
+
+
+@dataclass(frozen=True, eq=False)
+class _PlanOutput:
+    """The results of one micro-batch as a tuple, in the shape of its batch."""
+
+    batch: Batch
+    has_labels: bool
+    mask: Tensor | None
+    entropy: bool
+
+    def __call__(self, **keywords: Any) -> tuple[Tensor, ...]:
+        if not self.has_labels:
+            return (self.batch.unpack(Logits()(**keywords)),)
+        out = FusedProcessor(entropy=self.entropy)(**keywords)
+        log_probs = out.log_probs if self.mask is None else out.log_probs.masked_fill(self.mask == 0, 0.0)
+        results = (log_probs, out.entropy) if self.entropy else (log_probs,)
+        return tuple(self.batch.unpack(one) for one in results)

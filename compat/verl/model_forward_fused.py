@@ -1,0 +1,194 @@
+"""veRL's `model_forward_fused` on the hook: log-probs and entropy without logits.
+
+`patch_fused_forward` makes a direct `model(..., labels=, temperature=)` return them as an object with `log_probs` and
+`entropy` (`[b, s]`). The functions that `fused_forward_model_gen` and `fused_forward_model_engine` make pack a batch,
+call the model and unpack the results; they reach the inner language model through any wrapper, patched or not.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from mcore_unpatch.compat.hook.find import find_language_model
+from mcore_unpatch.compat.verl.batches import Batch, DataFormat, packed_batch, padded_batch
+from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context, refuse_value_head
+from mcore_unpatch.compat.verl.installed import has_language_model, install, installed, release, requested
+from mcore_unpatch.compat.verl.mtp_call import NORMALIZATION_FACTOR
+from mcore_unpatch.compat.verl.packing import CpLayout, next_in_sequence
+from mcore_unpatch.compat.verl.vision import vision_arguments, vision_tokens
+
+
+def patch_fused_forward(model: Module) -> None:
+    """Fused results from every forward with labels, until `unpatch_fused_forward`. Doing it again changes nothing.
+
+    A forward without labels returns logits, one with its own `output_processor` or for inference is left alone.
+    """
+    if not has_language_model(model):
+        warnings.warn(f"{type(model).__name__} holds no Megatron language model: nothing done", stacklevel=2)
+        return
+    refuse_value_head(getattr(find_language_model(model).model, "output_layer", None))
+    install(model).fused = True
+
+
+def unpatch_fused_forward(model: Module) -> None:
+    """Undo `patch_fused_forward`; nothing happens where it was not called."""
+    state = installed(model) if has_language_model(model) else None
+    if state is not None:
+        state.fused = False
+        release(model)
+
+
+def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
+    """The fused forward for padded batches: `{"entropy": [b, s], "log_probs": [b, s]}`."""
+
+    def fused_forward_model(
+        model: Module,
+        input_ids: Tensor,
+        position_ids: Tensor | None,
+        attention_mask: Tensor,
+        labels: Tensor | None = None,
+        labels_mask: Tensor | None = None,
+        temperature: float | Tensor = 1.0,
+        multi_modal_inputs: Mapping[str, Tensor] | None = None,
+        sequence_parallel: bool | None = None,
+        *,
+        data_format: DataFormat = "thd",
+        mtp_enable_train: bool | None = None,
+    ) -> Any:
+        """All tensors `[b, s]`, labels aligned with the outputs; log-probs are 0 where `labels_mask` is false.
+
+        Without labels, logits `[b, s, vocab / tp]`. On a pipeline stage without output, the stage's own result.
+        `sequence_parallel` is read from the model; `data_format="bshd"` leaves the batch padded.
+        `mtp_enable_train`: also train MTP, on the labels of `labels_mask`; None: if `patch_postprocess` was called.
+        """
+        config = find_language_model(model).model.config
+        if data_format == "thd":
+            batch: Batch = packed_batch(input_ids, attention_mask, config)
+        else:
+            batch = padded_batch(input_ids, attention_mask)
+        arguments = _arguments(batch, input_ids, vision_model, attention_mask, multi_modal_inputs)
+        if position_ids is not None and position_ids.shape == attention_mask.shape and not vision_model:
+            arguments["position_ids"] = batch.pack(position_ids)
+        row = None if labels is None else batch.pack(labels)
+        if row is not None and _trains_mtp(model, mtp_enable_train):
+            mask = attention_mask if labels_mask is None else labels_mask
+            arguments |= {"labels": row, "loss_mask": batch.pack(mask).float()}
+        out = _call(model, arguments, row, temperature, entropy=True)
+        if row is None or not _has_output(model):
+            return batch.unpack(out) if _has_output(model) else out
+        log_probs = out.log_probs
+        if labels_mask is not None:
+            log_probs = log_probs.masked_fill(batch.pack(labels_mask) == 0, 0.0)
+        return {"entropy": batch.unpack(out.entropy), "log_probs": batch.unpack(log_probs)}
+
+    return fused_forward_model
+
+
+def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]:
+    """The fused forward for nested batches: `{"log_probs": nested}`, and `"entropy"` where it is asked for."""
+
+    def fused_forward_model_engine_inner(
+        model: Module,
+        input_ids: Tensor,
+        labels: Tensor | None,
+        multi_modal_inputs: Mapping[str, Tensor] | None,
+        temperature: float | Tensor,
+        calculate_entropy: bool,
+        pad_token_id: int,
+        cp_layout: CpLayout = "zigzag",
+        local_cp_size: int | None = None,
+        router_padding_mask: Tensor | None = None,
+        pad_to_length_bucket: int | None = None,
+        *,
+        data_format: DataFormat = "thd",
+        loss_mask: Tensor | None = None,
+        mtp_enable_train: bool | None = None,
+        mtp_loss_normalization_factor: float | None = None,
+    ) -> Any:
+        """Nested tensors `[b, ragged]`; labels are token ids and are moved one to the left within each sequence here.
+
+        The last token of a sequence has nothing to predict: its log-prob is 0. `temperature` may be one per sequence.
+        Without labels, nested logits. `loss_mask`, nested like the tokens, says which of them the MTP loss counts.
+        """
+        config = find_language_model(model).model.config
+        if data_format == "thd":
+            batch: Batch = packed_batch(
+                input_ids,
+                None,
+                config,
+                cp_layout=cp_layout,
+                local_cp_size=local_cp_size,
+                pad_to_length_bucket=pad_to_length_bucket,
+            )
+        elif cp_layout != "zigzag" or local_cp_size is not None:
+            raise ValueError('data_format="bshd" goes with cp_layout="zigzag" and without local_cp_size')
+        else:
+            batch = padded_batch(input_ids, None)
+        tokens, mask = vision_tokens(input_ids, pad_token_id) if vision_model else (input_ids, None)
+        arguments = _arguments(batch, tokens, vision_model, mask, multi_modal_inputs)
+        if router_padding_mask is not None:
+            arguments["padding_mask"] = router_padding_mask
+        row = None if labels is None else batch.pack(next_in_sequence(labels, -100), fill=-100)
+        if row is not None and labels is not None and _trains_mtp(model, mtp_enable_train):
+            counted = torch.ones_like(labels) if loss_mask is None else loss_mask
+            arguments |= {"labels": row.clamp(min=0), "loss_mask": batch.pack(next_in_sequence(counted, 0)).float()}
+            if mtp_loss_normalization_factor is not None and "packed_seq_params" in arguments:
+                setattr(arguments["packed_seq_params"], NORMALIZATION_FACTOR, mtp_loss_normalization_factor)
+        spread = _per_token(temperature, input_ids)
+        heat = batch.pack(spread, fill=1) if isinstance(spread, Tensor) else spread
+        out = _call(model, arguments, row, heat, calculate_entropy)
+        if row is None or not _has_output(model):
+            return batch.unpack(out) if _has_output(model) else out
+        results = {"log_probs": out.log_probs} | ({"entropy": out.entropy} if calculate_entropy else {})
+        return {name: batch.unpack(value) for name, value in results.items()}
+
+    return fused_forward_model_engine_inner
+
+
+fused_forward_no_padding_gen = fused_forward_model_engine  # its name in veRL 0.7
+fused_forward_gptmodel = fused_forward_model_gen(False)  # veRL 0.5
+fused_forward_qwen2_5_vl = fused_forward_model_gen(True)  # veRL 0.5
+
+
+def _arguments(
+    batch: Batch, tokens: Tensor, vision_model: bool, attention_mask: Tensor | None, multi_modal: Any
+) -> dict[str, Any]:
+    """A vision model puts images into unpacked tokens, counts positions itself and packs later."""
+    arguments = {**batch.arguments, **vision_arguments(multi_modal, tokens.device)}
+    if vision_model:
+        return arguments | {"input_ids": tokens, "attention_mask": attention_mask, "position_ids": None}
+    return arguments | {"input_ids": batch.pack(tokens), "attention_mask": None}
+
+
+def _call(model: Module, arguments: dict[str, Any], labels: Any, temperature: Any, entropy: bool) -> Any:
+    if labels is None:
+        return model(**{"labels": None, **arguments})
+    with requested(model, FusedProcessor(entropy=entropy), fused_context(labels, temperature)):
+        return model(**arguments)
+
+
+def _has_output(model: Module) -> bool:
+    return bool(getattr(find_language_model(model).model, "post_process", True))
+
+
+def _trains_mtp(model: Module, asked: bool | None) -> bool:
+    if asked is not None:
+        return asked
+    state = installed(model)
+    inner = find_language_model(model).model
+    return state is not None and state.logits and inner.training and torch.is_grad_enabled()
+
+
+def _per_token(temperature: float | Tensor, tokens: Tensor) -> float | Tensor:
+    """One per sequence, spread over its tokens; one for all as it is."""
+    if not isinstance(temperature, Tensor) or temperature.is_nested:
+        return temperature
+    if temperature.numel() == 1:
+        return float(temperature) if temperature.device.type == "cpu" else temperature.reshape(())
+    offsets: Tensor = tokens.offsets()  # type: ignore[attr-defined]
+    spread = temperature.flatten().to(tokens.device).repeat_interleave(offsets.diff(), output_size=len(tokens.values()))
+    return torch.nested.nested_tensor_from_jagged(spread, offsets)

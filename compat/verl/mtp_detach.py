@@ -1,0 +1,70 @@
+"""Keeping the MTP loss out of the encoder: no gradient to the decoder or the embedding, at any depth.
+
+An MTP layer normalises the two things it is given, the token embeddings and the hidden states of the depth before, and
+uses them nowhere else. A forward pre-hook on each of the two norms detaches its input, in a plain forward, under
+recompute and in a schedule plan alike.
+"""
+
+import warnings
+from typing import Any
+
+from torch.nn import Module
+
+from mcore_unpatch.compat.hook.errors import HookError
+from mcore_unpatch.compat.hook.provide import Handle
+from mcore_unpatch.compat.verl.mtp_call import mtp_layers
+
+
+def detach_encoder(model: Any, *, updates_lm_head: bool, use_config: bool | None) -> Handle:
+    """Cut at every depth; through `config.mtp_detach_heads` where that means the same, or where `use_config` asks.
+
+    The field (megatron-core 0.19) cuts once, before the first depth, and also takes the LM head out of the MTP loss.
+    """
+    same = _has_field(model.config) and model.config.mtp_num_layers == 1 and not updates_lm_head
+    if use_config is None:
+        use_config = same
+    if not use_config:
+        return _detach_with_hooks(model)
+    if not _has_field(model.config):
+        raise HookError("this megatron-core has no config.mtp_detach_heads; it came with 0.19")
+    if not same:
+        warnings.warn(_difference(model.config, updates_lm_head), UserWarning, stacklevel=4)
+    return _detach_with_config(model.config)
+
+
+def _detach_with_hooks(model: Any) -> Handle:
+    handle = Handle()
+    for layer in mtp_layers(model):
+        for norm in (layer.enorm, layer.hnorm):
+            handle.on_removal(norm.register_forward_pre_hook(_detach, prepend=True).remove)
+    return handle
+
+
+def _detach(norm: Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (args[0].detach(), *args[1:])
+
+
+def _detach_with_config(config: Any) -> Handle:
+    handle, before = Handle(), config.mtp_detach_heads
+    config.mtp_detach_heads = True
+
+    def undo() -> None:
+        config.mtp_detach_heads = before
+
+    handle.on_removal(undo)
+    return handle
+
+
+def _has_field(config: Any) -> bool:
+    return hasattr(config, "mtp_detach_heads")
+
+
+def _difference(config: Any, updates_lm_head: bool) -> str:
+    parts = []
+    if config.mtp_num_layers != 1:
+        parts.append(
+            f"it cuts once before the first of {config.mtp_num_layers} depths, so each depth still trains those before"
+        )
+    if updates_lm_head:
+        parts.append("it keeps the MTP loss from the LM head, which mtp_updates_lm_head=True lets through")
+    return f"config.mtp_detach_heads is not veRL's encoder detach here: {'; '.join(parts)}"

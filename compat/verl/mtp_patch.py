@@ -1,0 +1,124 @@
+"""veRL's `mtp_patch` on the hook: MTP trained beside a policy that needs logits.
+
+After `patch_postprocess` a forward with `labels` returns logits, and Megatron computes, applies and logs the MTP loss;
+a forward without labels has no MTP in it. A caller's own `output_processor` still runs.
+"""
+
+import logging
+import warnings
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch.nn import Module
+
+from mcore_unpatch.compat.hook.find import find_language_model
+from mcore_unpatch.compat.hook.legacy import refuse_patched
+from mcore_unpatch.compat.hook.provide import Handle
+from mcore_unpatch.compat.verl.installed import has_language_model, install, installed, release
+from mcore_unpatch.compat.verl.mtp_call import can_recompute, mtp_layers
+from mcore_unpatch.compat.verl.mtp_detach import detach_encoder
+from mcore_unpatch.compat.verl.mtp_recompute import recomputed_twin
+
+logger = logging.getLogger(__name__)
+_detached: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
+_recomputed: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
+
+
+def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True) -> None:
+    """Logits from a forward with labels, with Megatron's own MTP loss. Doing it again changes nothing but the switch.
+
+    `mtp_updates_lm_head`: whether the MTP loss may change the LM head, as it did in every veRL release that ran on a
+    megatron-core with `process_mtp_loss` (0.17 and later).
+    """
+    inner = _language_model(model)
+    if inner is None:
+        return
+    state = install(model)
+    state.logits = True
+    state.mtp.updates_lm_head = mtp_updates_lm_head
+    if mtp_updates_lm_head and getattr(inner.config, "mtp_detach_heads", False):
+        warnings.warn(
+            "config.mtp_detach_heads keeps the MTP loss from the LM head, so mtp_updates_lm_head=True has no effect",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def unpatch_postprocess(model: Module) -> None:
+    """Undo `patch_postprocess`; nothing happens where it was not called."""
+    if _language_model(model) is None:
+        return
+    state = installed(model)
+    if state is not None:
+        state.logits = False
+        state.mtp.updates_lm_head = True
+        release(model)
+
+
+def patch_mtp_layer_get_embeddings(model: Module, *, use_mtp_detach_heads: bool | None = None) -> bool:
+    """Keep the MTP loss out of decoder and embedding, at every depth. Whether something was done.
+
+    `use_mtp_detach_heads`: None takes Megatron's own field where it means the same (0.19, one MTP layer, and a MTP loss
+    that may not update the LM head); True takes it anyway, with a warning where it means less; False never does.
+    """
+    inner = _language_model(model)
+    layers = mtp_layers(inner)
+    if inner is None or not layers or inner in _detached:
+        logger.info("no MTP layers to detach the encoder from, or done already")
+        return False
+    _refuse_patched_layers(layers)
+    state = installed(model)
+    updates_lm_head = state is None or state.mtp.updates_lm_head
+    _detached[inner] = detach_encoder(inner, updates_lm_head=updates_lm_head, use_config=use_mtp_detach_heads)
+    return True
+
+
+def unpatch_mtp_layer_get_embeddings(model: Module) -> bool:
+    """Undo `patch_mtp_layer_get_embeddings`. Whether there was something to undo."""
+    return _undo(model, _detached)
+
+
+def patch_mtp_layer_checkpointed_forward(model: Module) -> bool:
+    """Let MTP layers recompute (`recompute_granularity="full"`). Whether something was done: on 0.19 nothing is needed.
+
+    On megatron-core 0.18 each MTP layer is replaced by one that shares its parameters and can recompute.
+    """
+    inner = _language_model(model)
+    layers = mtp_layers(inner)
+    if inner is None or inner in _recomputed or all(map(can_recompute, layers)):
+        logger.info("no MTP layers that cannot recompute")
+        return False
+    _refuse_patched_layers(layers)
+    handle = _recomputed[inner] = Handle()
+    modules: Any = inner.mtp.layers
+    for number, layer in enumerate(layers):
+        modules[number] = recomputed_twin(layer)
+        handle.on_removal(partial(modules.__setitem__, number, layer))
+    return True
+
+
+def unpatch_mtp_layer_checkpointed_forward(model: Module) -> bool:
+    """Undo `patch_mtp_layer_checkpointed_forward`. Whether there was something to undo."""
+    return _undo(model, _recomputed)
+
+
+def _language_model(model: Module) -> Any:
+    if not has_language_model(model):
+        warnings.warn(f"{type(model).__name__} holds no Megatron language model: nothing done", stacklevel=3)
+        return None
+    return find_language_model(model).model
+
+
+def _refuse_patched_layers(layers: list[Any]) -> None:
+    for layer in layers:
+        refuse_patched(__name__, layer, ("_get_embeddings", "_checkpointed_forward"))
+
+
+def _undo(model: Module, handles: WeakKeyDictionary[Module, Handle]) -> bool:
+    inner = _language_model(model)
+    handle = None if inner is None else handles.pop(inner, None)
+    if handle is None:
+        return False
+    handle.remove()
+    return True
