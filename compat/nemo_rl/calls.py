@@ -1,0 +1,112 @@
+"""A call as NeMo RL makes it, turned into a call with the hook by official forward hooks; nothing is assigned."""
+
+import inspect
+from dataclasses import replace
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from mcore_unpatch.compat.hook.context import HookContext, complete_context
+from mcore_unpatch.compat.hook.errors import AttachmentError
+from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model
+from mcore_unpatch.compat.hook.legacy import refuse_patched
+from mcore_unpatch.compat.hook.provide import provide_hook
+from mcore_unpatch.compat.hook.watch import Watched, require_called
+from mcore_unpatch.compat.nemo_rl.processor import NextTokenLogProbs
+
+_SHIM = "mcore_unpatch.compat.nemo_rl"
+FLAG = "return_logprobs_for_linear_ce_fusion"
+_PROCESSOR, _CONTEXT = HOOK_KEYWORDS
+# In the context's `extra` once a call was translated: a copy of a model may carry the hooks twice.
+_TRANSLATED = "nemo_rl_translated"
+
+
+class Fusion:
+    """The chunk size of calls that bring none."""
+
+    chunk_size: int | None = None
+
+
+def serve_if_possible(model: Module) -> None:
+    """`serve`, but let alone a model that cannot have the hook, such as BERT."""
+    refuse_patched(_SHIM, model)
+    path = find_language_model(model)
+    if path.has_hook or path.is_hybrid:
+        serve(model)
+
+
+def serve(model: Module) -> None:
+    """Let the language model `model` understand the flag and the processor; once."""
+    refuse_patched(_SHIM, model)
+    if model not in _served:
+        _served.add(model)
+        # A HybridModel gets its hook here: its own must come before ours on the way out.
+        provide_hook(model)
+        model.register_forward_pre_hook(_translate, with_kwargs=True, prepend=True)
+        model.register_forward_hook(_check_called, with_kwargs=True)
+
+
+def watch(wrapper: Module) -> None:
+    """See to it that no wrapper between `wrapper` and the language model swallows the processor; once."""
+    if wrapper not in _watched:
+        _watched.add(wrapper)
+        wrapper.register_forward_pre_hook(_forget, with_kwargs=True)
+        wrapper.register_forward_hook(_check_called, with_kwargs=True)
+
+
+_served: WeakSet[Module] = WeakSet()
+_watched: WeakSet[Module] = WeakSet()
+
+
+def _ours(kwargs: dict[str, Any]) -> Watched | None:
+    processor = kwargs.get(_PROCESSOR)
+    return processor if isinstance(processor, Watched) and isinstance(processor.processor, NextTokenLogProbs) else None
+
+
+def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    kwargs = dict(kwargs)
+    if kwargs.pop(FLAG, False):
+        if kwargs.get(_PROCESSOR) is not None:
+            raise AttachmentError(f"this call asks for {FLAG} and for another output_processor: one of them, please")
+        kwargs[_PROCESSOR] = Watched(NextTokenLogProbs(chunk_size=Fusion.chunk_size))
+    watched = _ours(kwargs)
+    context = HookContext.of(kwargs.get(_CONTEXT)) if watched else HookContext()
+    if watched is None or _TRANSLATED in context.extra:
+        return args, kwargs
+    refuse_patched(_SHIM, model)
+    watched.called = False
+    kwargs |= zip(inspect.signature(model.forward).parameters, args, strict=False)
+    if kwargs.get("labels") is None:
+        raise ValueError("labels must be provided when linear CE fusion is enabled")
+    context = replace(context, labels=kwargs["labels"], extra={**context.extra, _TRANSLATED: True})
+    kwargs[_CONTEXT] = complete_context(context, model)
+    if model.config.mtp_num_layers:  # type: ignore[union-attr]
+        kwargs["labels"], kwargs["loss_mask"] = _mtp_labels(model, kwargs)
+    return (), kwargs
+
+
+def _mtp_labels(model: Module, kwargs: dict[str, Any]) -> tuple[Tensor | None, Tensor | None]:
+    """Labels and loss mask as Megatron's MTP loss wants them: those of the next token, not the token's own."""
+    mask = kwargs.get("loss_mask")
+    if not (model.training and torch.is_grad_enabled()):
+        return None, mask
+    from megatron.core.transformer.multi_token_prediction import roll_tensor
+
+    labels = kwargs["labels"]
+    how = {"shifts": -1, "dims": -1, "cp_group": kwargs[_CONTEXT].groups.cp}
+    how["packed_seq_params"] = kwargs.get("packed_seq_params")
+    mask = torch.ones_like(labels) if mask is None else mask
+    return roll_tensor(labels, **how)[0], roll_tensor(mask, **how)[0]
+
+
+def _forget(wrapper: Module, args: Any, kwargs: dict[str, Any]) -> None:
+    if (watched := _ours(kwargs)) is not None:
+        watched.called = False
+
+
+def _check_called(model: Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    if (watched := _ours(kwargs)) is not None:
+        require_called(watched, find_language_model(model))

@@ -1,0 +1,70 @@
+"""What NeMo RL asks of the hook: log-probs of the tokens that follow, `[b, s - 1]`, whole on every rank."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.hook.call import HookCall, Outputs
+from mcore_unpatch.compat.hook.context import HookContext
+from mcore_unpatch.compat.hook.groups import resolve_groups
+from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass
+from mcore_unpatch.compat.ops.chunks import chunk_tile_bytes
+from mcore_unpatch.compat.packing.gather import Gradient, gather_sequence
+from mcore_unpatch.compat.packing.packed_row import gather_packed_row
+
+# Stands where no token follows; no label of a caller is it, and no gradient comes from there.
+NO_TOKEN = -(1 << 31)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextTokenLogProbs:
+    """`[b, s - 1]` fp32: at position i the log-prob of token i + 1. With `entropy`, `Outputs(log_probs, entropy)`.
+
+    `labels` are the token ids themselves, moved by one here, within each packed sequence: where the next token belongs
+    to another sequence, the result is 0. Packed rows come as `[1, tokens - 1]`.
+    Under context parallelism every rank gets the whole, in order. `cp_gradient="summed"` adds the gradients of the
+    ranks, as NeMo RL's own gather does, for a loss that is divided by `cp`; `"own"` is for a loss that is not.
+    `chunk_size` bounds the memory: no temporary takes more than the fp32 logits of so many positions.
+    """
+
+    chunk_size: int | None = None
+    temperature: float | Tensor = 1.0
+    entropy: bool = False
+    cp_gradient: Gradient = "summed"
+
+    def __call__(self, **keywords: Any) -> Any:
+        """One pass over the vocabulary; without a graph where the call is one for inference."""
+        call = HookCall.of(keywords)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and call.inference_context is None):
+            out = head_pass(call, self._options(call), Wants(logprobs=True, entropy=self.entropy))
+            results = {"log_probs": out.logprobs, "entropy": out.entropy if self.entropy else None}
+            whole = {name: self._whole(call, value) for name, value in results.items() if value is not None}
+        return Outputs(**whole) if self.entropy else whole["log_probs"]
+
+    def _options(self, call: HookCall) -> HeadOptions:
+        return HeadOptions(
+            temperature=self.temperature,
+            shift="next_token",
+            ignore_index=NO_TOKEN,
+            out_of_vocab_grad="legacy",
+            tile_bytes=chunk_tile_bytes(self.chunk_size, call.hidden_states.shape[1], call.weight),
+        )
+
+    def _whole(self, call: HookCall, share: Tensor) -> Tensor:
+        """`[b, s / cp]` to `[b, s - 1]`."""
+        packed = call.packed_seq_params
+        group = getattr(packed, "cp_group", None) or (HookContext.of(call.context).groups or resolve_groups()).cp
+        return whole_but_last(share, packed, group, self.cp_gradient)
+
+
+def whole_but_last(share: Tensor, packed: Any, cp_group: ProcessGroup | None, gradient: Gradient) -> Tensor:
+    """The share of every context-parallel rank in one row per sequence, without the last position."""
+    if cp_group is None or cp_group.size() == 1:
+        return share[:, :-1]
+    if packed is None:
+        return gather_sequence(share, cp_group, gradient)[:, :-1]
+    bounds = packed.cu_seqlens_q if packed.cu_seqlens_q_padded is None else packed.cu_seqlens_q_padded
+    return gather_packed_row(share, bounds, cp_group, gradient)[:, :-1]

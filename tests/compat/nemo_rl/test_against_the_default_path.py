@@ -1,0 +1,112 @@
+"""The shim against Megatron's default logits in float64: what the patch did, and what it could not do."""
+
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.faithful import SLACK, in_float64, weighted
+from harness.models import Case, batch_of, build_model, start_world
+from harness.oracle import Result, assert_no_worse, default_path, gradients_of
+from megatron.core import parallel_state
+from megatron.core.transformer.multi_token_prediction import roll_tensor
+from torch import Tensor
+
+from mcore_unpatch.compat import next_token_labels, pack_padded, resolve_groups, zigzag_split
+from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
+from mcore_unpatch.compat.nemo_rl.processor import whole_but_last
+
+
+def inputs_of(case: Case) -> dict[str, Any]:
+    """This rank's share of a call as NeMo RL makes it: the labels are the tokens, the loss mask is the tokens'."""
+    batch = batch_of(case)
+    rank = parallel_state.get_context_parallel_rank()
+    tokens = {"input_ids": batch["input_ids"], "labels": batch["input_ids"], "loss_mask": batch["loss_mask"]}
+    if not case.packed:
+        tokens["position_ids"] = batch["position_ids"]
+        local = {name: zigzag_split(value, case.cp, rank).contiguous() for name, value in tokens.items()}
+        return {**local, "attention_mask": None}
+    lengths = torch.tensor([case.sequence - 5 * i for i in range(case.batch)])
+    packer = pack_padded(torch.arange(case.sequence) < lengths[:, None], tp_size=case.tp, cp_size=case.cp, cp_rank=rank)
+    row = {name: packer.pack(value) for name, value in tokens.items()}
+    device = torch.device("cpu")
+    row["position_ids"] = packer.layout.position_ids(device)
+    return {**row, "packed_seq_params": packer.packed_seq_params(device), "attention_mask": None}
+
+
+def default_inputs(inputs: dict[str, Any]) -> dict[str, Any]:
+    """The same call for the default path, which wants labels and loss mask of the next token for its MTP loss."""
+    how = {"shifts": -1, "dims": -1, "cp_group": parallel_state.get_context_parallel_group()}
+    how["packed_seq_params"] = inputs.get("packed_seq_params")
+    return inputs | {name: roll_tensor(inputs[name], **how)[0] for name in ("labels", "loss_mask")}
+
+
+def _agrees(case: Case, options: dict[str, Any]) -> None:
+    start_world(case)
+    model = build_model(case)
+    inputs = inputs_of(case)
+    packed = inputs.get("packed_seq_params")
+    cp_group = resolve_groups(model).cp
+    labels = next_token_labels(inputs["input_ids"], packed_seq_params=packed, cp_group=cp_group)
+
+    def loss_of(log_probs: Tensor, entropy: Tensor) -> Tensor:
+        """The loss of the whole, of which each rank holds the part that its own positions make."""
+        whole = [whole_but_last(x, packed, cp_group, "own") for x in (log_probs, entropy)]
+        return weighted(*whole) if options.get("entropy") else weighted(whole[0], 0 * whole[1])
+
+    def hooked(model: Any) -> Result:
+        model.zero_grad()
+        out = model(**inputs, **linear_ce_fusion_kwargs(model, chunk_size=3, **options))
+        log_probs, entropy = (out.log_probs, out.entropy) if options.get("entropy") else (out, torch.zeros_like(out))
+        loss = weighted(log_probs, entropy)
+        if options.get("cp_gradient", "summed") == "summed":
+            loss = loss / case.cp
+        torch.autograd.backward(loss)
+        return Result(log_probs.detach(), entropy.detach(), loss.detach(), gradients_of(model))
+
+    def default(model: Any) -> Result:
+        result = default_path(model, default_inputs(inputs), labels, options.get("temperature", 1.0), loss_of)
+        result.log_probs, result.entropy = (
+            whole_but_last(x, packed, cp_group, "own") for x in (result.log_probs, result.entropy)
+        )
+        result.entropy *= bool(options.get("entropy"))
+        return result
+
+    ours, truth = hooked(model), default(in_float64(case, model))
+    rows = (1, inputs["input_ids"].shape[1] * case.cp - 1) if case.packed else (case.batch, case.sequence - 1)
+    assert ours.log_probs.shape == rows
+    slack = SLACK[case.dtype]
+    if case.head_dtype is None:
+        assert_no_worse(ours, default(model), truth, slack)
+    else:
+        assert_no_worse(ours, truth, truth, 2 * slack)  # Megatron's own layer cannot multiply two dtypes
+
+
+BF16 = torch.bfloat16
+CALLS = [
+    (Case(), {}),
+    (Case(tied=True), {}),
+    (Case(tp=2, sequence_parallel=True, tied=True), {}),
+    (Case(tp=2), {}),
+    (Case(cp=2), {}),
+    (Case(cp=2), {"cp_gradient": "own"}),
+    (Case(packed=True, batch=3), {}),
+    (Case(packed=True, batch=3, cp=2), {}),
+    (Case(packed=True, batch=3, cp=2), {"cp_gradient": "own", "entropy": True, "temperature": 0.7}),
+    (Case(), {"temperature": 1.7, "entropy": True}),
+    (Case(mup=True), {}),
+    (Case(mtp=1), {}),
+    (Case(mtp=2, tied=True), {}),
+    (Case(mtp=1, packed=True), {}),
+    (Case(mtp=1, cp=2), {}),
+    (Case(dtype=BF16), {}),
+    (Case(dtype=BF16, head_dtype=torch.float32), {}),
+    (Case(hybrid=True), {}),
+    (Case(hybrid=True, mtp=1), {}),
+    (Case(tp=2, pp=1, cp=2, sequence_parallel=True), {}),
+]
+
+
+@pytest.mark.parametrize(("case", "options"), CALLS, ids=str)
+def test_values_and_gradients_are_those_of_the_default_path(release: str, case: Case, options: dict[str, Any]) -> None:
+    run_on_ranks(release, case.ranks, _agrees, case, options)

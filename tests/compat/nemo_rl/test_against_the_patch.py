@@ -1,0 +1,96 @@
+"""NeMo RL's own class patch, from its checkout, and the shim: the same model, the same call, the same numbers."""
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+from downstream.checkouts import NEMO_RL, checkouts, nemo_rl_patch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_model, start_world
+from harness.oracle import gradients_of
+from torch import Tensor
+
+from mcore_unpatch.compat.nemo_rl import (
+    linear_ce_fusion_kwargs,
+    patch_gpt_model_forward_for_linear_ce_fusion,
+    unpatch_gpt_model_forward_for_linear_ce_fusion,
+)
+
+CHUNK = 5
+FLAG = {"return_logprobs_for_linear_ce_fusion": True}
+# Relative to the norm. In bf16 both round the same products, in another order, and the patch adds up the weight's
+# gradient in bf16, chunk after chunk.
+SLACK = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
+
+
+def call_of(case: Case) -> dict[str, Any]:
+    """The call as NeMo RL makes it: the labels are the tokens themselves."""
+    batch = batch_of(case)
+    return {
+        "input_ids": batch["input_ids"],
+        "position_ids": batch["position_ids"],
+        "attention_mask": None,
+        "labels": batch["input_ids"],
+    }
+
+
+def values_and_gradients(model: Any, **call: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    model.zero_grad()
+    log_probs = model(**call)
+    weights = torch.randn(log_probs.shape, generator=torch.Generator().manual_seed(3))
+    (log_probs * weights).sum().backward()
+    return log_probs.detach(), gradients_of(model)
+
+
+def assert_same(ours: tuple[Tensor, dict[str, Tensor]], theirs: tuple[Tensor, dict[str, Tensor]], slack: float) -> None:
+    assert ours[0].shape == theirs[0].shape
+    assert ours[0].dtype == theirs[0].dtype
+    pairs = {"log-probs": (ours[0], theirs[0])}
+    pairs |= {name: (ours[1][name], gradient) for name, gradient in theirs[1].items()}
+    for name, (mine, other) in pairs.items():
+        assert (mine - other).norm() <= slack * other.norm() + 1e-7, f"{name}: {(mine - other).norm() / other.norm()}"
+    assert all(gradient.abs().max() > 0 for name, gradient in theirs[1].items() if "weight" in name)
+
+
+def reads_the_layers_weight_alone(utils: Any) -> bool:
+    """0.6.0 is handed the shared embedding of a tied model and does not use it: such models crash there."""
+    return "output_weight" in inspect.signature(utils.from_parallel_hidden_states_to_logprobs).parameters
+
+
+def _same_as_the_patch(case: Case, checkout: str) -> None:
+    start_world(case)
+    model, call = build_model(case), call_of(case)
+    with nemo_rl_patch(checkout, CHUNK) as utils:
+        if case.tied and reads_the_layers_weight_alone(utils):
+            with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'T'"):
+                model(**call, **FLAG)
+            return
+        theirs = values_and_gradients(model, **call, **FLAG)
+    assert theirs[0].shape == (case.batch, case.sequence - 1)
+    patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=CHUNK)
+    try:
+        with_flag = build_model(case)
+    finally:
+        unpatch_gpt_model_forward_for_linear_ce_fusion()
+    assert_same(values_and_gradients(with_flag, **call, **FLAG), theirs, SLACK[case.dtype])
+    by_kwargs = values_and_gradients(model, **call, **linear_ce_fusion_kwargs(model, chunk_size=CHUNK))
+    assert_same(by_kwargs, theirs, SLACK[case.dtype])
+
+
+SAME = [
+    Case(),
+    Case(tied=True),
+    Case(query_groups=2, bias=True, vocab=101, sequence=13),
+    Case(tp=2, sequence_parallel=True),
+    Case(tp=2, sequence_parallel=True, tied=True),
+    Case(recompute=True),
+    Case(dtype=torch.bfloat16),
+    Case(dtype=torch.bfloat16, tp=2, sequence_parallel=True),
+]
+
+
+@pytest.mark.parametrize("checkout", checkouts(NEMO_RL))
+@pytest.mark.parametrize("case", SAME, ids=str)
+def test_values_and_every_gradient_are_those_of_the_patch(release: str, case: Case, checkout: str) -> None:
+    run_on_ranks(release, case.ranks, _same_as_the_patch, case, checkout)
