@@ -28,11 +28,6 @@ class Unit:
         """Whether it is a plain import statement."""
         return isinstance(self.node, ast.Import | ast.ImportFrom)
 
-    @property
-    def is_definition(self) -> bool:
-        """Whether it defines a function or class."""
-        return isinstance(self.node, _DEFINITIONS)
-
 
 def units(tree: ast.Module) -> list[Unit]:
     """The top-level statements of a module, in order."""

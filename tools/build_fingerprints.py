@@ -58,8 +58,8 @@ def of_file(text: str, wanted: tuple[str, ...], project: str, file: str, helpers
     found: dict[str, Any] = {}
     for unit in closure:
         if not unit.is_import:
-            steps = [list(part) for part in parts(unit.node)] if unit.is_definition else []
-            found[unit.key] = {"hash": fingerprint(unit.node), "parts": steps}
+            steps = [list(part) for part in parts(unit.node, project)]
+            found[unit.key] = {"hash": fingerprint(unit.node, project), "parts": steps}
     used = {name for unit in closure if unit.is_import for name in unit.binds}
     for name, digest in origins(tree, project, file).items():
         if name in used:

@@ -58,17 +58,19 @@ class Fingerprints:
         """Whether any release has such a name in that file."""
         return name in self._known.get(file, ())
 
-    def releases_of(self, file: str, name: str, node: ast.stmt) -> tuple[str, ...]:
-        """The releases whose function this is; empty if somebody changed it."""
-        return self.releases_with(file, name, fingerprint(node))
+    def releases_of(self, file: str, name: str, node: ast.stmt, package: str) -> tuple[str, ...]:
+        """The releases whose function this is; empty if somebody changed it. `package` is what a fork is called."""
+        return self.releases_with(file, name, fingerprint(node, package))
 
     def releases_with(self, file: str, name: str, digest: str) -> tuple[str, ...]:
         """The same by hash."""
         return next((known.releases for known in self._known.get(file, {}).get(name, ()) if known.hash == digest), ())
 
-    def difference(self, file: str, name: str, node: ast.stmt, lines: Sequence[str], path: str) -> Difference:
+    def difference(
+        self, file: str, name: str, node: ast.stmt, package: str, lines: Sequence[str], path: str
+    ) -> Difference:
         """How a changed function differs; `lines` are those of its file."""
-        found = parts(node)
+        found = parts(node, package)
         versions = self._known.get(file, {}).get(name, ())
         if not versions:
             text = f"--- {self.project}: no release has `{name}` in {file}\n+++ {path}\n"

@@ -1,6 +1,7 @@
 """A function as hashes: one of the whole, one per statement. What a reader may change freely is left out.
 
-Comments, formatting, docstrings and annotations do not count; every name, constant and default does.
+Comments, formatting, docstrings and annotations do not count, nor what a fork calls its package; every other name,
+every constant and default does.
 """
 
 from __future__ import annotations
@@ -23,27 +24,33 @@ class Part(NamedTuple):
     last: int
 
 
-def parts(node: ast.stmt) -> list[Part]:
+def parts(node: ast.stmt, package: str) -> list[Part]:
     """The statements of a definition in order, the definition's own head first."""
-    return list(_parts(node))
+    return list(_parts(node, package))
 
 
-def fingerprint(node: ast.stmt) -> str:
+def fingerprint(node: ast.stmt, package: str) -> str:
     """The hash of a whole statement; for a definition, its decorators included."""
-    return _hash(_dump(node), 12)
+    return _hash(_dump(node, package), 12)
 
 
-def _parts(node: ast.AST) -> Iterator[Part]:
+def without_package(module: str, package: str) -> str:
+    """`package.a.b` as `.a.b`; other modules as they are."""
+    top, _, rest = module.partition(".")
+    return f".{rest}" if top == package else module
+
+
+def _parts(node: ast.AST, package: str) -> Iterator[Part]:
     if isinstance(node, ast.stmt):
         if _is_text(node):
             return
         blocks = [name for name in _BLOCKS if getattr(node, name, None)]
         first = node.lineno
         last = _line_before(getattr(node, blocks[0])[0]) if blocks else (node.end_lineno or first)
-        yield Part(_hash(_dump(node, without=_BLOCKS), 6), first, max(first, last))
+        yield Part(_hash(_dump(node, package, without=_BLOCKS), 6), first, max(first, last))
     for name in _BLOCKS:
         for child in getattr(node, name, None) or ():
-            yield from _parts(child)
+            yield from _parts(child, package)
 
 
 def _line_before(node: ast.AST) -> int:
@@ -57,19 +64,22 @@ def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _dump(node: object, without: tuple[str, ...] = ()) -> str:
+def _dump(node: object, package: str, without: tuple[str, ...] = ()) -> str:
     """Like `ast.dump`, the same on every version of Python."""
     if isinstance(node, ast.AnnAssign) and node.value is not None:
-        return f"Assign([{_dump(node.target)}]{_dump(node.value)})"
+        return f"Assign([{_dump(node.target, package)}]{_dump(node.value, package)})"
+    if isinstance(node, ast.ImportFrom):
+        names = [(alias.name, alias.asname) for alias in node.names]
+        return f"ImportFrom({node.level}{without_package(node.module or '', package)}{names})"
     if isinstance(node, ast.AST):
         fields = []
         for name, value in ast.iter_fields(node):
             if name in _IGNORED or name in without or value is None or value == []:
                 continue
-            fields.append(f"{name}={_dump(value)}")
+            fields.append(f"{name}={_dump(value, package)}")
         return f"{type(node).__name__}({','.join(fields)})"
     if isinstance(node, list):
-        return f"[{','.join(_dump(item) for item in node if not _is_text(item))}]"
+        return f"[{','.join(_dump(item, package) for item in node if not _is_text(item))}]"
     return repr(node)
 
 

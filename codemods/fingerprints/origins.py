@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from hashlib import blake2b
 
+from mcore_unpatch.codemods.fingerprints.normalise import without_package
 from mcore_unpatch.codemods.units import bound_by_import
 
 
@@ -21,7 +22,7 @@ def origins(tree: ast.Module, package: str, file: str) -> dict[str, str]:
             waiting += ast.iter_child_nodes(node)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
-                origin = _without(alias.name, package)
+                origin = without_package(alias.name, package)
                 if isinstance(node, ast.ImportFrom):
                     origin = f"{_absolute(node, package, file)}:{alias.name}"
                 found[bound_by_import(alias, node)] = _hash(origin)
@@ -31,14 +32,9 @@ def origins(tree: ast.Module, package: str, file: str) -> dict[str, str]:
 def _absolute(node: ast.ImportFrom, package: str, file: str) -> str:
     module = node.module or ""
     if not node.level:
-        return _without(module, package)
+        return without_package(module, package)
     folders = file.split("/")[: -node.level]
     return "." + ".".join([*folders, module] if module else folders)
-
-
-def _without(module: str, package: str) -> str:
-    top, _, rest = module.partition(".")
-    return f".{rest}" if top == package else module
 
 
 def _hash(text: str) -> str:

@@ -174,8 +174,7 @@ class ImportEditor:
         indent = _indent(source, suite)
         run = _run_of(found, anchor) if anchor else (found[0] if found else None)
         if run is None:
-            line = _first_code_line(suite, source)
-            return Change(Span.at(source.line_span(line, line).start), f"{indent}{text}\n\n")
+            return self._first_import(suite, f"{indent}{text}\n")
         block = self._block_for(run, anchor)
         if block is None:
             return self._new_block(run, indent, text)
@@ -186,10 +185,21 @@ class ImportEditor:
             return Change(Span.at(start), f"{indent}{text}\n")
         return self._after(block.nodes[-1], f"{indent}{text}")
 
+    def _first_import(self, suite: Suite, text: str) -> Change:
+        """In a suite without imports: behind its docstring, else before everything."""
+        value = suite[0].value if isinstance(suite[0], ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            return self._after(suite[0], f"\n{text}".rstrip("\n"))
+        line = self.source.first_with_comments(suite[0])
+        gap = "\n\n" if hasattr(suite[0], "body") else "\n"
+        return Change(Span.at(self.source.line_span(line, line).start), text + gap)
+
     def _block_for(self, run: Run, anchor: Import | None) -> Block | None:
         if run.sectioned:
             return next((block for block in run.blocks if block.kind == THIRD_PARTY), None)
-        return run.block_of(anchor) if anchor else run.blocks[-1]
+        if anchor is not None:
+            return run.block_of(anchor)
+        return next((block for block in run.blocks if block.kind == THIRD_PARTY), run.blocks[-1])
 
     def _new_block(self, run: Run, indent: str, text: str) -> Change:
         following = next((block for block in run.blocks if (block.kind or 0) >= OWN), None)
@@ -294,13 +304,6 @@ def _next(block: Block, node: Import) -> Import | None:
 
 def _indent(source: Source, suite: Suite) -> str:
     return source.indentation(suite[0])
-
-
-def _first_code_line(suite: Suite, source: Source) -> int:
-    """Where imports begin in a suite that has none: behind its docstring."""
-    value = suite[0].value if isinstance(suite[0], ast.Expr) else None
-    is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
-    return source.first_with_comments(suite[1] if is_text and len(suite) > 1 else suite[0])
 
 
 def _ordered(names: list[Entry]) -> list[Entry]:

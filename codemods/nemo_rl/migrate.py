@@ -13,7 +13,6 @@ from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims.migrate import Migration
 from mcore_unpatch.codemods.shims.uses import Use, turn
 from mcore_unpatch.codemods.source import Source
-
 from mcore_unpatch.findings import Finding
 
 _NUMERICS = (

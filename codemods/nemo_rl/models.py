@@ -24,9 +24,12 @@ class ModelOf:
         leaf = text.rpartition(".")[2]
         if leaf == "partial" and call.args:
             return self._usable(call.args[0], call)
+        along = self._passed_along(call)
+        if along and "model" not in leaf:
+            return along
         if isinstance(func, ast.Name | ast.Attribute) and leaf not in _NOT_A_MODEL and self._is_object(func, call):
             return self._usable(func, call)
-        return self._passed_along(call)
+        return along
 
     def of_value(self, node: ast.expr) -> str:
         """The model that a new mapping goes to: it is unpacked in a call, or gets a name first."""

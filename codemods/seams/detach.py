@@ -6,7 +6,6 @@ import ast
 
 from mcore_unpatch.codemods.imports.editor import Change
 from mcore_unpatch.codemods.seams.patch import Patch
-
 from mcore_unpatch.megatron.versions import Version
 
 SINCE: Version = (0, 19)

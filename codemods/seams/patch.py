@@ -6,7 +6,6 @@ import ast
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.source import Source
-
 from mcore_unpatch.findings import Finding
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -11,7 +11,6 @@ from mcore_unpatch.codemods.seams import detach, passthrough
 from mcore_unpatch.codemods.seams.patch import Patch, find_patch
 from mcore_unpatch.codemods.seams.signature import close_gap
 from mcore_unpatch.codemods.source import Source
-
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.scanner.source import Unreadable
 

@@ -7,7 +7,6 @@ import ast
 from mcore_unpatch.codemods.imports.editor import Change
 from mcore_unpatch.codemods.seams.patch import Function, Patch
 from mcore_unpatch.codemods.source import Source, Span
-
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_CARRIERS, HOOK_SINCE
 from mcore_unpatch.megatron.signatures import signature
 from mcore_unpatch.megatron.versions import Version

@@ -13,7 +13,6 @@ from mcore_unpatch.codemods.imports.editor import Change, ImportEditor
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.source import Files, Source, Span, last_line
 from mcore_unpatch.codemods.units import Unit, bound_by_import, reached, units
-
 from mcore_unpatch.scanner.source import Unreadable
 
 
@@ -52,6 +51,11 @@ class Definition:
             bound_by_import(alias, node) for node in imports if node.module == self.shim.compat for alias in node.names
         )
 
+    @property
+    def package(self) -> str:
+        """What this copy of the downstream calls its package."""
+        return self.contract.package_of(self.source.path, self.shim)
+
     def changed(self, name: str) -> list[Changed]:
         """What somebody changed in a name's function or in what it calls; empty if all of it is upstream's."""
         if name not in self.defined:
@@ -61,19 +65,19 @@ class Definition:
         found = [
             self._changed(unit, known)
             for unit in closure
-            if not unit.is_import and not known.releases_of(self.shim.file, unit.key, unit.node)
+            if not unit.is_import and not known.releases_of(self.shim.file, unit.key, unit.node, self.package)
         ]
         used = frozenset().union(*(unit.uses for unit in closure if not unit.is_import))
         return found + self._foreign_imports(closure, used, known) + self._changed_helpers(used, known)
 
     def _changed(self, unit: Unit, known: Fingerprints) -> Changed:
         lines = [self.source.line(number) for number in range(1, len(self.source.lines) + 1)]
-        return Changed(self.source.path, known.difference(self.shim.file, unit.key, unit.node, lines, self.source.path))
+        path = self.source.path
+        return Changed(path, known.difference(self.shim.file, unit.key, unit.node, self.package, lines, path))
 
     def _foreign_imports(self, closure: list[Unit], used: frozenset[str], known: Fingerprints) -> list[Changed]:
         """Names that upstream imports too, but from somewhere else."""
-        package = self.contract.package_of(self.source.path, self.shim)
-        hashes = origins(self.source.tree, package, self.shim.file)
+        hashes = origins(self.source.tree, self.package, self.shim.file)
         found = []
         for unit in closure:
             for name in sorted(unit.binds & used) if unit.is_import else ():
@@ -100,8 +104,8 @@ class Definition:
         found = []
         for unit in units(helpers.tree):
             name = unit.key
-            if name in wanted and not known.releases_of(self.contract.helper_file, name, unit.node):
-                difference = known.difference(self.contract.helper_file, name, unit.node, lines, path)
+            if name in wanted and not known.releases_of(self.contract.helper_file, name, unit.node, self.package):
+                difference = known.difference(self.contract.helper_file, name, unit.node, self.package, lines, path)
                 found.append(Changed(path, difference))
         return found
 

@@ -11,7 +11,6 @@ from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.units import bound_by_import
-
 from mcore_unpatch.findings import FileError
 from mcore_unpatch.scanner.source import Unreadable
 

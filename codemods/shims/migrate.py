@@ -13,7 +13,6 @@ from mcore_unpatch.codemods.shims.definitions import Changed, Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
 from mcore_unpatch.codemods.shims.uses import Use, turn
 from mcore_unpatch.codemods.source import Source
-
 from mcore_unpatch.findings import Finding
 
 

@@ -11,7 +11,6 @@ from mcore_unpatch.codemods.shims.migrate import Migration
 from mcore_unpatch.codemods.shims.uses import dotted
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.verl.contract import FUSED, VERL
-
 from mcore_unpatch.findings import Finding
 
 _HEAD = (

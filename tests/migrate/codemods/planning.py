@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from mcore_unpatch.codemods.edits import Options, Plan, Repository, splice
 from mcore_unpatch.codemods.planner import plan
@@ -33,15 +34,12 @@ class Result:
         return [(remark.path, remark.line) for remark in self.plan.remarks if remark.kind == kind]
 
 
-def scan(files: Files, options: Options) -> list[Finding]:
-    """The findings of some files."""
-    return analyse(sorted(files), Task(files.__getitem__, files.__contains__, options.target, False)).findings
-
-
 def planned(files: Files, options: Options) -> tuple[Plan, list[Finding]]:
-    """The plan for some files."""
-    findings = scan(files, options)
-    return plan(Repository(sorted(files), files.__contains__, files.__getitem__), findings, options), findings
+    """The plan for some files, and their findings."""
+    present = {*files, *(folder.as_posix() for path in files for folder in PurePosixPath(path).parents)}
+    exists, read = present.__contains__, files.__getitem__
+    findings = analyse(sorted(files), Task(read, exists, options.target, False)).findings
+    return plan(Repository(sorted(files), exists, read), findings, options), findings
 
 
 def migrate(files: Files, options: Options | None = None) -> Result:

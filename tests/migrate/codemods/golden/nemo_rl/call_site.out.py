@@ -1,0 +1,9 @@
+import os
+
+from mcore_unpatch.compat.nemo_rl import patch_gpt_model_forward_for_linear_ce_fusion
+from nemo_rl.distributed.model_utils import distributed_vocab_topk
+
+
+def setup(config):
+    patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=config["chunk_size"])
+    return distributed_vocab_topk, os.environ

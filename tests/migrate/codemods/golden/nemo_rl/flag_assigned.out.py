@@ -1,0 +1,12 @@
+import torch
+from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
+from megatron.core.models.gpt import GPTModel
+
+
+def model_forward(model: GPTModel, input_ids: torch.Tensor, fused: bool):
+    kwargs = {}
+    if fused:
+        kwargs["labels"] = input_ids
+        # Older signatures do not accept it.
+        kwargs.update(linear_ce_fusion_kwargs(model))  # noqa
+    return model(input_ids, None, None, **kwargs)

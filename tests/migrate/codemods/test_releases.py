@@ -1,0 +1,201 @@
+"""Whole trees of real releases: what changes is what was reviewed, and nothing of the migrated rules is left."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+import releases
+from planning import Result, migrate
+
+from mcore_unpatch.codemods.edits import Options
+
+REVIEWED = json.loads((Path(__file__).parent / "reviewed.json").read_text(encoding="utf-8"))
+DEFINITIONS = {"model_forward_fused.py", "mtp_patch.py", "model_forward_1f1b_overlap.py"}
+
+
+@pytest.fixture(scope="module")
+def migrated() -> dict[str, Result]:
+    """Releases that were migrated already in this run."""
+    return {}
+
+
+def of_verl(release: str, done: dict[str, Result]) -> Result:
+    """A veRL release after its migration."""
+    if release not in done:
+        done[release] = migrate(releases.verl(release))
+    return done[release]
+
+
+@pytest.mark.parametrize("release", releases.VERL)
+def test_verl_changes_as_reviewed(release: str, migrated: dict[str, Result]) -> None:
+    before, result = releases.verl(release), of_verl(release, migrated)
+    for path in result.changed:
+        compile(result.files[path], path, "exec", dont_inherit=True)
+    assert sorted(result.changed) == REVIEWED[f"verl {release}"]["files"]
+    assert releases.digest(before, result.files) == REVIEWED[f"verl {release}"]["diff"]
+    assert all(edit.applicability == "safe" for edit in result.plan.edits)
+
+
+@pytest.mark.parametrize("release", releases.VERL)
+def test_nothing_is_left_in_verls_files(release: str, migrated: dict[str, Result]) -> None:
+    result = of_verl(release, migrated)
+    assert [finding for finding in result.before if finding.path.rpartition("/")[2] in DEFINITIONS]
+    assert not [finding for finding in result.after if finding.path.rpartition("/")[2] in DEFINITIONS]
+    others = [f for f in result.before if f not in result.plan.removes]
+    assert sorted((f.path, f.rule, f.target) for f in others) == sorted(
+        (f.path, f.rule, f.target) for f in result.after
+    )
+    assert not result.remarks("differs")
+    assert result.plan.requirement == "megatron-core>=0.18"
+    assert result.plan.dependency == "mcore-unpatch[compat]"
+
+
+@pytest.mark.parametrize("release", releases.VERL)
+def test_every_public_name_of_the_files_stays(release: str, migrated: dict[str, Result]) -> None:
+    before, result = releases.verl(release), of_verl(release, migrated)
+    for path in before:
+        if path.rpartition("/")[2] in DEFINITIONS:
+            defined = {
+                node.name for node in ast.parse(before[path]).body if isinstance(node, ast.FunctionDef | ast.ClassDef)
+            }
+            public = {name for name in defined if not name.startswith("_")}
+            tree = ast.parse(result.files[path])
+            listed = next(n.value for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "__all__")
+            assert public == set(ast.literal_eval(listed))
+
+
+def test_the_guard_and_the_numerics_are_told_at_the_call_site(migrated: dict[str, Result]) -> None:
+    result = of_verl("0.7.1", migrated)
+    lines = {path: data.decode().splitlines() for path, data in releases.verl("0.7.1").items()}
+    guards = [lines[path][line - 1] for path, line in result.remarks("guard")]
+    assert len(guards) == 2
+    assert all("mtp" in guard for guard in guards)
+    told = {lines[path][line - 1].strip() for path, line in result.remarks("numerics")}
+    assert told == {
+        "patch_fused_forward(model)",
+        "patch_postprocess(model)",
+        "patch_mtp_layer_get_embeddings(model)",
+        "patch_postprocess(m)",
+        "patch_mtp_layer_get_embeddings(m)",
+        "forward_fn = gptmodel_forward_1f1b_overlap",
+    }
+
+
+FORKED = "verl/models/mcore/mtp_patch.py"
+AROUND = ("verl/models/mcore/", "verl/utils/megatron_utils.py", "verl/workers/engine/megatron/")
+
+
+def a_copy() -> dict[str, bytes]:
+    """The part of veRL 0.8.0 that its patches live in."""
+    return {path: data for path, data in releases.verl("0.8.0").items() if path.startswith(AROUND)}
+
+
+def forked() -> dict[str, bytes]:
+    """veRL with two statements of the MTP loss changed, as a fork would."""
+    files = a_copy()
+    old = b"mtp_loss_scale = self.config.mtp_loss_scaling_factor / self.config.mtp_num_layers"
+    assert files[FORKED].count(old) == 1
+    new = b"mtp_loss_scale = 0.5 * self.config.mtp_loss_scaling_factor\n                our_log(mtp_loss_scale)"
+    files[FORKED] = files[FORKED].replace(old, new)
+    return files
+
+
+def test_a_changed_body_is_left_and_shown() -> None:
+    result = migrate(forked())
+    text = result.files[FORKED].decode()
+    assert "def patch_postprocess" in text
+    assert "def _megatron_gptmodel_postprocess" in text
+    assert "def patch_mtp_layer_get_embeddings" not in text
+    [remark] = [remark for remark in result.plan.remarks if remark.kind == "differs"]
+    assert "`_megatron_gptmodel_postprocess`" in remark.text
+    assert "0.8.0, 3 lines differ" in remark.text
+    assert "+                our_log(mtp_loss_scale)\n" in remark.detail
+    assert "-(upstream lines " in remark.detail
+    left = [remark for remark in result.plan.remarks if remark.kind == "left"]
+    assert {remark.path for remark in left} == {
+        FORKED,
+        "verl/utils/megatron_utils.py",
+        "verl/workers/engine/megatron/transformer_impl.py",
+    }
+    caller = result.files["verl/utils/megatron_utils.py"].decode()
+    assert "from verl.models.mcore.mtp_patch import patch_postprocess\n" in caller
+    assert "from mcore_unpatch.compat.verl.mtp_patch import patch_mtp_layer_checkpointed_forward, " in caller
+
+
+def test_a_changed_body_goes_when_asked_for() -> None:
+    result = migrate(forked(), Options(unsafe_fixes=True))
+    assert result.files[FORKED] == migrate(a_copy()).files[FORKED]
+    assert {edit.applicability for edit in result.plan.edits if edit.path == FORKED} == {"unsafe"}
+    assert result.remarks("differs")
+
+
+def test_comments_docstrings_and_annotations_change_no_body() -> None:
+    files = a_copy()
+    text = files[FORKED].decode()
+    text = text.replace(
+        "def patch_postprocess(model: torch.nn.Module):",
+        'def patch_postprocess(model) -> None:\n    """Ours."""\n    # ours',
+    )
+    files[FORKED] = text.encode()
+    assert migrate(files).files[FORKED] == migrate(a_copy()).files[FORKED]
+
+
+def test_another_kernel_under_the_same_name_is_a_change() -> None:
+    files = a_copy()
+    path = "verl/models/mcore/model_forward_fused.py"
+    files[path] = files[path].replace(
+        b"from verl.utils.kernel.linear_cross_entropy import", b"from verl.our_kernel import"
+    )
+    result = migrate(files)
+    assert "linear_cross_entropy" in {r.text.split("`")[1] for r in result.plan.remarks if r.kind == "differs"}
+    assert b"def fused_forward_model_gen" in files[path]
+    assert b"def patch_fused_forward" in result.files[path]
+
+
+def test_a_changed_helper_is_a_change() -> None:
+    files = a_copy()
+    path = "verl/models/mcore/util.py"
+    files[path] = files[path].replace(b"def preprocess_packed_seqs(\n", b"def preprocess_packed_seqs(\n    *,\n")
+    result = migrate(files)
+    assert ("verl/models/mcore/util.py", "differs") in {(r.path, r.kind) for r in result.plan.remarks}
+    fused = result.files["verl/models/mcore/model_forward_fused.py"]
+    assert b"def fused_forward_model_gen" in fused
+    assert b"def patch_fused_forward" not in fused
+
+
+def test_a_fork_under_another_name_and_in_another_place() -> None:
+    files = {
+        f"third_party/ours/{path.removeprefix('verl/')}": data.replace(b"verl.", b"ours.")
+        for path, data in a_copy().items()
+    }
+    result = migrate(files)
+    expected = {path.replace("verl/", "third_party/ours/", 1) for path in REVIEWED["verl 0.8.0"]["files"]}
+    assert result.changed == expected
+    assert not result.remarks("differs")
+
+
+def test_a_private_name_that_is_used_elsewhere_stays() -> None:
+    files = a_copy()
+    files["verl/ours.py"] = b"from verl.models.mcore.model_forward_fused import _fused_GPTModel_forward, unwrap_model\n"
+    result = migrate(files)
+    text = result.files["verl/models/mcore/model_forward_fused.py"].decode()
+    assert "def _fused_GPTModel_forward" in text
+    assert "import unwrap_model" in text
+    assert "def patch_fused_forward" not in text
+
+
+def test_nemo_rl_changes_as_reviewed() -> None:
+    before = releases.nemo_rl()
+    result = migrate(before)
+    reviewed = {one["diff"]: one["files"] for name, one in REVIEWED.items() if name.startswith("nemo_rl ")}
+    found = releases.digest(before, result.files)
+    assert found in reviewed, "this checkout is none of the releases whose diffs were reviewed"
+    assert sorted(result.changed) == reviewed[found]
+    for path in result.changed:
+        compile(result.files[path], path, "exec", dont_inherit=True)
+    assert not [f for f in result.after if f.path == "nemo_rl/distributed/model_utils.py"]
+    assert ("nemo_rl/models/megatron/setup.py", "guard") in {(r.path, r.kind) for r in result.plan.remarks}
+    assert not result.remarks("by-hand")
