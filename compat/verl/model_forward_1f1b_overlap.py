@@ -38,7 +38,7 @@ def gptmodel_forward_1f1b_overlap(
     and log-probs are 0 where `labels_mask` is false. Every plan keeps its own batch: any number may be in flight.
     The batch is packed; with MTP layers it stays padded, because Megatron's plan does not take the two together.
     """
-    if logits_processor is not None or logits_processor_args:
+    if logits_processor is not None:
         raise NotImplementedError(
             "logits_processor: a schedule plan has no logits here. Its log-probs and entropy are in the plan's output; "
             "for anything else pass a processor to mcore_unpatch.compat.schedule_plan_with_processor"

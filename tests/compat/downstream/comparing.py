@@ -1,0 +1,62 @@
+"""A run of a model as one value, so that two of them can be held against each other."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from harness.oracle import gradients_of
+from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+from torch import Tensor
+
+
+@dataclass
+class Run:
+    """Results by name, the gradient of every parameter, and what the MTP tracker logged."""
+
+    results: dict[str, Tensor]
+    gradients: dict[str, Tensor]
+    logged: dict[str, Tensor]
+
+    def __sub__(self, other: "Run") -> dict[str, float]:
+        """The relative difference of every value."""
+        assert self.results.keys() == other.results.keys()
+        assert self.logged.keys() == other.logged.keys()
+        pairs = {**{name: (value, other.results[name]) for name, value in self.results.items()}}
+        pairs |= {f"gradient of {name}": (value, other.gradients[name]) for name, value in self.gradients.items()}
+        pairs |= {f"logged {name}": (value, other.logged[name]) for name, value in self.logged.items()}
+        for name, (mine, theirs) in pairs.items():
+            assert mine.shape == theirs.shape, f"{name}: {list(mine.shape)} and {list(theirs.shape)}"
+        return {name: _difference(mine, theirs) for name, (mine, theirs) in pairs.items()}
+
+
+    def moved(self, other: "Run", name: str) -> float:
+        """How far the gradient of the parameter `name` is from the other's, relative to it."""
+        return _difference(self.gradients[name], other.gradients[name])
+
+
+def _difference(mine: Tensor, theirs: Tensor) -> float:
+    return float((mine.double() - theirs.double()).norm() / max(float(theirs.double().norm()), 1e-3))
+
+
+def assert_same(ours: Run, theirs: Run, slack: float = 2e-6) -> None:
+    wrong = {name: value for name, value in (ours - theirs).items() if not value <= slack}
+    assert not wrong, wrong
+
+
+def run(model: Any, call: Callable[[], dict[str, Tensor]]) -> Run:
+    """Call, weigh every result, go backward."""
+    model.zero_grad()
+    MTPLossLoggingHelper.tracker.clear()
+    results = {
+        name: value.values() if value.is_nested else value for name, value in call().items() if value is not None
+    }
+    loss = torch.zeros(())
+    for number, value in enumerate(results.values()):
+        generator = torch.Generator().manual_seed(number)
+        loss = loss + (value * torch.randn(value.shape, generator=generator)).sum() / value.numel()
+    torch.autograd.backward(loss)
+    logged = {
+        name: value.detach().clone() for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)
+    }
+    return Run({name: value.detach().clone() for name, value in results.items()}, gradients_of(model), logged)

@@ -1,0 +1,201 @@
+"""veRL's own MTP patch and the shim, on the same model: logits, every gradient, and what the MTP tracker logged."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from downstream.comparing import Run, assert_same, run
+from downstream.verl import verl_files
+from harness import run_on_ranks
+from harness.faithful import inputs_for
+from harness.models import Case, build_model, start_world
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+from mcore_unpatch.compat.verl import mtp_patch as ours
+
+WHOLE = [
+    Case(mtp=2),
+    Case(mtp=2, tied=True),
+    Case(mtp=1, packed=True),
+    Case(mtp=1, tp=2),
+    Case(mtp=2, cp=2, packed=True),
+]
+DETACHED = [Case(mtp=1), Case(mtp=1, tied=True), Case(mtp=1, tp=2), Case(mtp=1, cp=2, packed=True)]
+DECODER, FIRST_DEPTH = "decoder.layers.0.mlp.linear_fc1.weight", "mtp.layers.0.eh_proj.weight"
+
+
+def _logits(model: Any, inputs: dict[str, Any]) -> Run:
+    return run(model, lambda: {"logits": model(**inputs)})
+
+
+def _legacy(folder: str, model: Any, inputs: dict[str, Any], detach: bool) -> Run:
+    with verl_files(folder) as files:
+        theirs = files("mtp_patch")
+        theirs.patch_postprocess(model)
+        if detach:
+            assert theirs.patch_mtp_layer_get_embeddings(model)
+        try:
+            return _logits(model, inputs)
+        finally:
+            theirs.unpatch_postprocess(model)
+            theirs.unpatch_mtp_layer_get_embeddings(model)
+
+
+def _shim(model: Any, inputs: dict[str, Any], detach: bool, **options: Any) -> Run:
+    ours.patch_postprocess(model, **options)
+    if detach:
+        assert ours.patch_mtp_layer_get_embeddings(model)
+    try:
+        return _logits(model, inputs)
+    finally:
+        ours.unpatch_postprocess(model)
+        ours.unpatch_mtp_layer_get_embeddings(model)
+
+
+def _same(folder: str, case: Case, detach: bool) -> None:
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
+    theirs = _legacy(folder, model, inputs, detach)
+    mine = _shim(model, inputs, detach)
+    assert theirs.logged
+    assert_same(mine, theirs)
+    without = inputs | {"labels": None, "loss_mask": None}
+    plain = _legacy(folder, model, without, detach)
+    assert not plain.logged
+    assert_same(_shim(model, without, detach), plain)
+    assert all(value.abs().max() == 0 for name, value in plain.gradients.items() if name.startswith("mtp."))
+    assert (theirs.moved(plain, DECODER) > 1e-6) is not detach
+
+
+@pytest.mark.parametrize("case", WHOLE, ids=str)
+def test_the_same_as_verl_with_labels_and_without(release: str, verl_091: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _same, verl_091, case, False)
+
+
+@pytest.mark.parametrize("case", DETACHED, ids=str)
+def test_the_same_as_verl_with_the_encoder_detached(release: str, verl_091: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _same, verl_091, case, True)
+
+
+def _every_depth(newest: str, older: str) -> None:
+    case = Case(mtp=2)
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
+    mine, theirs = _shim(model, inputs, detach=True), _legacy(newest, model, inputs, detach=True)
+    with verl_files(older) as files:
+        get_embeddings = files("mtp_patch")._patched_get_embeddings_for_detach
+    for layer in model.mtp.layers:  # the real function, with the fifth value that this Megatron asks for
+        layer._get_embeddings = partial(_with_padding_mask, get_embeddings, layer)
+    original = _legacy(newest, model, inputs, detach=False)
+    for layer in model.mtp.layers:
+        del layer._get_embeddings
+    assert_same(mine, original)
+    assert mine.moved(theirs, DECODER) < 1e-6
+    assert mine.moved(theirs, FIRST_DEPTH) > 0.1
+
+
+def _with_padding_mask(get_embeddings: Any, layer: Any, padding_mask: Any = None, **arguments: Any) -> tuple[Any, ...]:
+    input_ids, position_ids, *rest = get_embeddings(layer, **arguments)
+    return input_ids, position_ids, padding_mask, *rest
+
+
+def test_every_depth_is_cut_as_verl_07_did_and_09_does_not(release: str, verl: Callable[[str], str]) -> None:
+    run_on_ranks(release, 1, _every_depth, verl("0.9.1"), verl("0.7.1"))
+
+
+def _factor(folder: str) -> None:
+    case = Case(mtp=2, packed=True)
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
+    model.config.calculate_per_token_loss = True
+    plain = _shim(model, inputs, detach=False)
+    inputs["packed_seq_params"]._verl_mtp_loss_normalization_factor = 2.5
+    theirs = _legacy(folder, model, inputs, detach=False)
+    assert_same(_shim(model, inputs, detach=False), theirs)
+    assert theirs.moved(plain, "mtp.layers.0.eh_proj.weight") == pytest.approx(1.5, rel=1e-3)
+    assert model.config.mtp_loss_scaling_factor == 0.3
+    inputs["packed_seq_params"]._verl_mtp_loss_normalization_factor = 0.0
+    with pytest.raises(ValueError, match="must be positive"):
+        _shim(model, inputs, detach=False)
+    assert model.config.mtp_loss_scaling_factor == 0.3
+
+
+def test_the_loss_normalisation_factor_of_verl_09(release: str, verl_091: str) -> None:
+    run_on_ranks(release, 1, _factor, verl_091)
+
+
+def _dynamic_group(folder: str) -> None:
+    case = Case(mtp=1, cp=2, packed=True)
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
+    static = _shim(model, inputs, detach=True)
+    alone = [torch.distributed.new_group([rank]) for rank in range(2)][torch.distributed.get_rank()]
+    params = inputs["packed_seq_params"]
+    params.local_cp_size, params.cp_group = 1, alone
+    # Each rank takes its own row for whole: half the tokens of each sequence.
+    params.cu_seqlens_q = params.cu_seqlens_q // 2
+    theirs = _legacy(folder, model, inputs, detach=True)
+    assert_same(_shim(model, inputs, detach=True), theirs)
+    assert theirs.moved(static, "mtp.layers.0.eh_proj.weight") > 1e-3
+    assert model.pg_collection.cp.size() == 2
+    assert all(layer.cp_group.size() == 2 for layer in model.mtp.layers)
+
+
+def test_the_context_parallel_group_of_the_micro_batch(release: str, verl_091: str) -> None:
+    run_on_ranks(release, 2, _dynamic_group, verl_091)
+
+
+def _mup(folder: str) -> None:
+    case = Case(mtp=1, mup=True)
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
+    theirs, mine = _legacy(folder, model, inputs, False), _shim(model, inputs, False)
+    default = model(**inputs | {"labels": None})
+    assert torch.allclose(mine.results["logits"], default, atol=1e-6)
+    scale = model._scale_logits(torch.ones(()))
+    assert scale != 1
+    assert torch.allclose(theirs.results["logits"] * scale, default, atol=1e-6)
+
+
+def test_mup_scales_the_logits_here_and_is_forgotten_there(release: str, verl_091: str) -> None:
+    run_on_ranks(release, 1, _mup, verl_091)
+
+
+def _own_processor(folder: str) -> None:
+    case = Case(mtp=1)
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
+    inputs["output_processor"] = lambda **_: "called"
+    with verl_files(folder) as files:
+        files("mtp_patch").patch_postprocess(model)
+        assert model(**inputs) != "called"
+        files("mtp_patch").unpatch_postprocess(model)
+    ours.patch_postprocess(model)
+    assert model(**inputs) == "called"
+    ours.unpatch_postprocess(model)
+
+
+def test_a_callers_own_processor_runs_here_and_is_swallowed_there(release: str, verl_091: str) -> None:
+    run_on_ranks(release, 1, _own_processor, verl_091)
+
+
+def _older(folder: str) -> None:
+    case = Case(mtp=1)
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
+    with verl_files(folder) as files:
+        files("mtp_patch").patch_postprocess(model)
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            model(**inputs)
+    del model._postprocess
+    assert type(model)._postprocess is GPTModel._postprocess
+    assert _shim(model, inputs, detach=False).logged
+
+
+@pytest.mark.parametrize("version", ["0.7.1", "0.8.0"])
+def test_older_patches_break_on_this_megatron_and_the_shim_does_not(
+    release: str, version: str, verl: Callable[[str], str]
+) -> None:
+    run_on_ranks(release, 1, _older, verl(version))
