@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.nemo_rl.processor import NO_TOKEN, whole_but_last
-from mcore_unpatch.compat.ops.chunks import chunk_tile_bytes
 from mcore_unpatch.compat.ops.linear_logprob import linear_logprob
+from mcore_unpatch.compat.ops.peer_arguments import check_vocab_range, chunk_tile_bytes
 from mcore_unpatch.compat.packing.gather import Gradient
 from mcore_unpatch.compat.packing.labels import next_token_labels
 
@@ -69,10 +69,4 @@ def _check(hidden: Tensor, weight: Tensor, target: Any, start: int, end: int, gr
             f"tensor_parallel_hidden_states: expected [s, b, h] or [s / tp, b, h] with s = {target.shape[1]} as "
             f"target has and tp = {group.size()}, got {list(hidden.shape)}"
         )
-    rows = len(weight)
-    expected = (group.rank() * rows, (group.rank() + 1) * rows)
-    if (start, end) != expected:
-        raise ValueError(
-            f"vocab_start_index, vocab_end_index: expected {expected} for the {rows} rows that rank {group.rank()} of "
-            f"tp_group holds, got {(start, end)}"
-        )
+    check_vocab_range(start, end, weight, group)

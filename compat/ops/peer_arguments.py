@@ -1,6 +1,7 @@
-"""Chunk sizes of the implementations that cut the sequence, as the size of a tile here."""
+"""Arguments that fused log-probs elsewhere take, in the terms of the operator here."""
 
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.ops.seam import math_dtype
 from mcore_unpatch.compat.ops.tile_plan import default_tile_bytes
@@ -20,3 +21,13 @@ def chunk_tile_bytes(chunk_size: int | None, batch: int, weight: Tensor) -> int 
     number = math_dtype(weight).itemsize
     least = 16 * number * width + 1024
     return min(default_tile_bytes(weight.device.type), max(least, chunk_size * batch * rows * number))
+
+
+def check_vocab_range(start: int, end: int, weight: Tensor, group: ProcessGroup) -> None:
+    """The range a caller names must be that of the shard: the operator derives it from the shards themselves."""
+    expected = (group.rank() * len(weight), (group.rank() + 1) * len(weight))
+    if (start, end) != expected:
+        raise ValueError(
+            f"vocab_start_index, vocab_end_index: expected {expected} for the {len(weight)} rows that rank "
+            f"{group.rank()} of the tensor-parallel group holds, got {(start, end)}"
+        )

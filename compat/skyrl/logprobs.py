@@ -1,0 +1,144 @@
+"""Log-probs of the tokens that follow, from hidden states: for padded batches and for packed rows.
+
+The gradient of the hidden states is this rank's part of it, as SkyRL's is: `fused_lm_head_output_processor` gives
+hidden states whose backward adds up the parts.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.hook.call import Outputs
+from mcore_unpatch.compat.ops.linear_logprob import linear_logprob
+from mcore_unpatch.compat.ops.peer_arguments import check_vocab_range, chunk_tile_bytes
+from mcore_unpatch.compat.packing.gather import Gradient, gather_sequence
+from mcore_unpatch.compat.packing.packed_row import gather_packed_row, split_packed_row
+from mcore_unpatch.compat.packing.zigzag import zigzag_split
+from mcore_unpatch.compat.skyrl.unpacking import places_of
+
+Backend = Literal["auto", "torch", "triton"]
+
+
+def from_parallel_hidden_to_logprobs(
+    hidden: Tensor,
+    lm_head_weight: Tensor,
+    target: Tensor,
+    vocab_start_index: int,
+    vocab_end_index: int,
+    tp_group: ProcessGroup,
+    inference_only: bool = False,
+    cp_group: ProcessGroup | None = None,
+    chunk_size: int | None = None,
+    temperature: float = 1.0,
+    fused_backend: Backend = "torch",
+    *,
+    num_actions: int | None = None,
+    entropy: bool = False,
+    cp_gradient: Gradient = "summed",
+) -> Any:
+    """`[b, s - 1]` fp32: at position i the log-prob of token i + 1 of `target` `[b, s]`, from hidden `[b, s / cp, h]`.
+
+    New after the `*`: `num_actions` keeps the last so many positions, `[b, num_actions]`, and the others cost no
+    product. `entropy` gives `Outputs(log_probs, entropy)` of one pass, both with gradients. `cp_gradient` says what the
+    gather over context-parallel ranks does to the gradient (see `gather_shares`).
+    """
+    check_vocab_range(vocab_start_index, vocab_end_index, lm_head_weight, tp_group)
+    ranks, rank = (1, 0) if cp_group is None else (cp_group.size(), cp_group.rank())
+    length = target.shape[1]
+    window = _window(length, num_actions)
+    padding = hidden.shape[1] * ranks - length
+    labels = torch.nn.functional.pad(target.roll(-1, 1), (0, padding))
+    mask = None
+    if num_actions is not None:
+        mask = torch.zeros_like(labels)
+        mask[:, window] = 1
+
+    def whole(share: Tensor) -> Tensor:
+        return (share if cp_group is None else gather_sequence(share, cp_group, cp_gradient))[:, window]
+
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
+        log_probs, level = linear_logprob(
+            hidden,
+            lm_head_weight,
+            zigzag_split(labels, ranks, rank),
+            temperature=temperature,
+            mask=None if mask is None else zigzag_split(mask, ranks, rank),
+            mask_count=None if num_actions is None else min(num_actions, hidden.shape[1]) * len(hidden),
+            entropy=entropy,
+            tp_group=tp_group,
+            reduce_hidden_grad=False,
+            ignore_index=None,
+            out_of_vocab_grad="legacy",
+            backend=fused_backend,
+            tile_bytes=chunk_tile_bytes(chunk_size, len(hidden), lm_head_weight),
+        )
+        return whole(log_probs) if level is None else Outputs(log_probs=whole(log_probs), entropy=whole(level))
+
+
+def from_parallel_hidden_to_logprobs_packed_sequences(
+    hidden: Tensor,
+    lm_head_weight: Tensor,
+    target: Tensor,
+    cu_seqlens_padded: Tensor,
+    unpacked_seqlen: int,
+    vocab_start_index: int,
+    vocab_end_index: int,
+    group: ProcessGroup,
+    inference_only: bool = False,
+    cp_group: ProcessGroup | None = None,
+    chunk_size: int | None = None,
+    attention_mask: Tensor | None = None,
+    sub_seq_lengths: list[list[int]] | None = None,
+    temperature: float = 1.0,
+    fused_backend: Backend = "torch",
+    *,
+    num_actions: int | None = None,
+    entropy: bool = False,
+    cp_gradient: Gradient = "own",
+) -> Any:
+    """`[b, unpacked_seqlen - 1]` fp32 from a packed row: hidden `[1, tokens / cp, h]`, `target` `[1, tokens]`.
+
+    Each log-prob stands where its token stood before packing: by `sub_seq_lengths`, else by `attention_mask`
+    `[b, unpacked_seqlen]`, else from the left. 0 where no token follows. What stands after the `*` is new and as in
+    `from_parallel_hidden_to_logprobs`.
+    """
+    check_vocab_range(vocab_start_index, vocab_end_index, lm_head_weight, group)
+    bounds, tokens = cu_seqlens_padded.to(hidden.device), target.shape[1]
+    places = places_of(bounds, unpacked_seqlen, tokens, attention_mask, sub_seq_lengths)
+    window = _window(unpacked_seqlen, num_actions)
+    mask = None
+    if num_actions is not None:
+        asked = torch.zeros_like(places.token)
+        asked[:, window] = 1
+        mask = split_packed_row(places.put(asked, tokens), bounds, cp_group)
+
+    def unpacked(share: Tensor) -> Tensor:
+        return places.take(gather_packed_row(share, bounds, cp_group, cp_gradient))[:, window]
+
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
+        log_probs, level = linear_logprob(
+            hidden,
+            lm_head_weight,
+            split_packed_row(target.roll(-1, 1), bounds, cp_group),
+            temperature=temperature,
+            mask=mask,
+            mask_count=None if num_actions is None else min(num_actions * len(places.token), hidden.shape[1]),
+            entropy=entropy,
+            tp_group=group,
+            reduce_hidden_grad=False,
+            ignore_index=None,
+            out_of_vocab_grad="legacy",
+            backend=fused_backend,
+            tile_bytes=chunk_tile_bytes(chunk_size, 1, lm_head_weight),
+        )
+        log_probs = unpacked(log_probs)
+        return log_probs if level is None else Outputs(log_probs=log_probs, entropy=unpacked(level))
+
+
+def _window(length: int, num_actions: int | None) -> slice:
+    """The last `num_actions` of the `length - 1` positions that have a token after them."""
+    if num_actions is not None and not 0 < num_actions < length:
+        raise ValueError(f"num_actions: expected 1 to {length - 1} for sequences of {length}, got {num_actions}")
+    return slice(0 if num_actions is None else length - 1 - num_actions, length - 1)

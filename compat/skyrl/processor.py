@@ -1,0 +1,74 @@
+"""The hook's part: hidden states out of the model instead of logits, and the LM-head weight beside them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+from torch.nn import Module
+
+from mcore_unpatch.compat.hook.call import HookCall, Processor
+from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model, require_open_wrappers
+from mcore_unpatch.compat.hook.groups import resolve_groups
+from mcore_unpatch.compat.hook.head import enter_head
+from mcore_unpatch.compat.hook.legacy import refuse_patched
+from mcore_unpatch.compat.hook.provide import provide_hook
+from mcore_unpatch.compat.hook.watch import Watched, require_called
+
+
+def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
+    """`[b, s, h]`: hidden states for the functions here, and in `context["lm_head_weight"]` their second argument.
+
+    MuP's scaling is in them already. Their backward adds up the parts of the gradient that tensor-parallel ranks find,
+    with sequence parallelism and without.
+    """
+    call = HookCall.of(keywords)
+    context = {} if call.context is None else call.context
+    groups = context.get("groups") or resolve_groups()
+    hidden, gathered = enter_head(call, groups)
+    if not gathered and groups.tp is not None and groups.tp.size() > 1:
+        hidden = _SumGradient.apply(hidden, groups.tp)  # type: ignore[no-untyped-call]
+    context["lm_head_weight"] = call.weight
+    return call.scale_logits(hidden).transpose(0, 1).contiguous()
+
+
+def call_model_with_fused_lm_head(
+    model: Module,
+    *args: Any,
+    output_processor: Processor = fused_lm_head_output_processor,
+    output_processor_context: dict[str, Any],
+    **kwargs: Any,
+) -> Any:
+    """`model(*args, **kwargs)` with hidden states for an output: GPTModel or HybridModel, wrapped, with MTP or MuP.
+
+    Afterwards `output_processor_context["lm_head_weight"]` is this rank's shard of the LM head; on a pipeline stage
+    before the last it is missing, and the output is that of the stage.
+    """
+    path = find_language_model(model)
+    refuse_patched("mcore_unpatch.compat.skyrl", path.model)
+    require_open_wrappers(path)
+    output_processor_context.setdefault("groups", resolve_groups(path.model))
+    watched = Watched(output_processor)
+    hook = dict(zip(HOOK_KEYWORDS, (watched, output_processor_context), strict=True))
+    provided = provide_hook(path.model)
+    try:
+        output = model(*args, **hook, **kwargs)
+    finally:
+        provided.remove()
+    require_called(watched, path)
+    return output
+
+
+class _SumGradient(torch.autograd.Function):
+    """Nothing forward; backward, the sum over ranks. Megatron 0.18's own loses the sum of a strided gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        total = grads[0].clone(memory_format=torch.contiguous_format)
+        torch.distributed.all_reduce(total, group=ctx.group)
+        return total, None

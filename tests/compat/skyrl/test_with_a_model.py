@@ -1,0 +1,201 @@
+"""SkyRL's two steps, hidden states from the model and log-probs from them, against Megatron's default logits."""
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from downstream.checkouts import SKYRL, checkouts, loaded
+from harness import run_on_ranks
+from harness.faithful import SLACK, TEMPERATURE, in_float64, weighted
+from harness.models import Case, batch_of, build_model, start_world
+from harness.oracle import Result, assert_no_worse, default_path, gradients_of
+from megatron.core import parallel_state
+from torch import Tensor
+
+from mcore_unpatch.compat import pack_padded
+from mcore_unpatch.compat.packing.packed_row import gather_packed_row, split_packed_row
+from mcore_unpatch.compat.skyrl import (
+    call_model_with_fused_lm_head,
+    from_parallel_hidden_to_logprobs,
+    from_parallel_hidden_to_logprobs_packed_sequences,
+    fused_lm_head_output_processor,
+)
+from mcore_unpatch.compat.skyrl.unpacking import places_of
+
+ACTIONS = 6
+
+
+class Batch:
+    """A padded batch as SkyRL has it, and the call of the model it makes of it: padded, or packed for this rank."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, batch = case, batch_of(case)
+        self.sequences = batch["input_ids"]
+        self.attention_mask = torch.ones_like(self.sequences)
+        self.call: dict[str, Any] = {"input_ids": self.sequences, "position_ids": batch["position_ids"]}
+        if case.packed:
+            for row, padding in enumerate((5, 0, 3)[: case.batch]):  # left padding
+                self.attention_mask[row, :padding] = 0
+            cp_rank = parallel_state.get_context_parallel_rank()
+            packer = pack_padded(self.attention_mask, tp_size=case.tp, cp_size=case.cp, cp_rank=cp_rank)
+            device = torch.device("cpu")
+            self.params = packer.packed_seq_params(device)
+            self.bounds = packer.layout.bounds(device)
+            whole = replace(packer, layout=replace(packer.layout, cp_size=1, cp_rank=0, _kept={}))
+            self.targets = whole.pack(self.sequences)
+            self.call = {"input_ids": packer.pack(self.sequences), "packed_seq_params": self.params}
+            self.call["position_ids"] = packer.layout.position_ids(device)
+        self.call["attention_mask"] = None
+
+    def log_probs(self, hidden: Tensor, weight: Tensor, **options: Any) -> Any:
+        """The second step, by the shim's functions."""
+        group = parallel_state.get_tensor_model_parallel_group()
+        rows = len(weight)
+        options |= {"vocab_start_index": group.rank() * rows, "vocab_end_index": (group.rank() + 1) * rows}
+        options |= {"chunk_size": 3, "temperature": TEMPERATURE, "num_actions": ACTIONS}
+        if not self.case.packed:
+            return from_parallel_hidden_to_logprobs(hidden, weight, self.sequences, tp_group=group, **options)
+        return from_parallel_hidden_to_logprobs_packed_sequences(
+            hidden,
+            weight,
+            self.targets,
+            self.bounds,
+            self.case.sequence,
+            group=group,
+            cp_group=parallel_state.get_context_parallel_group(),
+            attention_mask=self.attention_mask,
+            **options,
+        )
+
+    def labels(self) -> Tensor:
+        """What each position of this rank's call predicts."""
+        if not self.case.packed:
+            return self.sequences.roll(-1, 1)
+        return split_packed_row(self.targets.roll(-1, 1), self.bounds, parallel_state.get_context_parallel_group())
+
+    def window(self, share: Tensor) -> Tensor:
+        """`[b, actions]` from per-token values of this rank's call."""
+        if not self.case.packed:
+            return share[:, -ACTIONS - 1 : -1]
+        row = gather_packed_row(share, self.bounds, parallel_state.get_context_parallel_group(), "own")
+        places = places_of(self.bounds, self.case.sequence, row.shape[1], self.attention_mask, None)
+        return places.take(row)[:, -ACTIONS:]
+
+
+def in_two_steps(
+    batch: Batch,
+    model: Any,
+    call: Any = call_model_with_fused_lm_head,
+    processor: Any = fused_lm_head_output_processor,
+) -> Result:
+    model.zero_grad()
+    context: dict[str, Any] = {}
+    hidden = call(model, **batch.call, output_processor=processor, output_processor_context=context)
+    assert hidden.shape[-1] == batch.case.hidden
+    out = batch.log_probs(hidden, context["lm_head_weight"], entropy=True)
+    loss = weighted(out.log_probs, out.entropy)
+    torch.autograd.backward(loss)
+    return Result(out.log_probs.detach(), out.entropy.detach(), loss.detach(), gradients_of(model))
+
+
+def from_logits(batch: Batch, model: Any) -> Result:
+    def loss_of(log_probs: Tensor, entropy: Tensor) -> Tensor:
+        return weighted(batch.window(log_probs), batch.window(entropy))
+
+    result = default_path(model, batch.call, batch.labels(), TEMPERATURE, loss_of)
+    result.log_probs, result.entropy = batch.window(result.log_probs), batch.window(result.entropy)
+    return result
+
+
+def _agrees(case: Case) -> None:
+    start_world(case)
+    model, batch = build_model(case), Batch(case)
+    ours = in_two_steps(batch, model)
+    truth = from_logits(batch, in_float64(case, model))
+    assert ours.log_probs.shape == ours.entropy.shape == (case.batch, ACTIONS)
+    if case.head_dtype is None:
+        assert_no_worse(ours, from_logits(batch, model), truth, SLACK[case.dtype])
+    else:
+        assert_no_worse(ours, truth, truth, 3 * SLACK[case.dtype])
+
+
+CASES = [
+    Case(),
+    Case(tied=True),
+    Case(tp=2),
+    Case(tp=2, sequence_parallel=True, tied=True),
+    Case(mup=True),
+    Case(dtype=torch.bfloat16, mup=True),
+    Case(dtype=torch.bfloat16, head_dtype=torch.float32),
+    Case(mtp=1),
+    Case(mtp=2, tied=True, mup=True),
+    Case(hybrid=True),
+    Case(hybrid=True, mtp=1, tp=2),
+    Case(packed=True, batch=3),
+    Case(packed=True, batch=3, cp=2),
+    Case(packed=True, batch=3, tp=2, sequence_parallel=True, mtp=1),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_values_and_gradients_are_those_of_the_default_path(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _agrees, case)
+
+
+NEWER = "skyrl.backends.skyrl_train.distributed.megatron.fused_lm_head"
+OLDER = "skyrl/backends/skyrl_train/workers/megatron/megatron_model_wrapper.py"
+
+
+@contextmanager
+def their_call(checkout: str) -> Iterator[tuple[Any, Any]]:
+    """How SkyRL itself calls the model, and its processor: a module from 0.4 on; before, a function of a large one."""
+    if Path(checkout, *NEWER.split(".")).with_suffix(".py").exists():
+        with loaded(checkout, "skyrl", NEWER) as module:
+            yield module.call_model_with_fused_lm_head, module.fused_lm_head_output_processor
+        return
+    name = "_fused_lm_head_output_processor"
+    tree = ast.parse(Path(checkout, OLDER).read_text())
+    tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    scope: dict[str, Any] = {}
+    exec(compile(tree, OLDER, "exec"), scope)
+    yield lambda model, **kwargs: model(**kwargs), scope[name]
+
+
+def _beside_theirs(case: Case, checkout: str) -> str:
+    """Ours is right; what becomes of theirs."""
+    start_world(case)
+    model, batch = build_model(case), Batch(case)
+    truth = from_logits(batch, in_float64(case, model))
+    assert_no_worse(in_two_steps(batch, model), truth, truth, SLACK[torch.float32])
+    try:
+        with their_call(checkout) as (call, processor):
+            theirs = in_two_steps(batch, model, call, processor)
+        assert_no_worse(theirs, truth, truth, SLACK[torch.float32])
+    except (AssertionError, NotImplementedError, TypeError) as error:
+        return str(error)
+    return "right"
+
+
+# Each with what the older and the newer release make of it.
+BESIDE = [
+    (Case(), "right", "right"),
+    (Case(tp=2, sequence_parallel=True, tied=True), "right", "right"),
+    (Case(packed=True, batch=3, cp=2), "right", "right"),
+    (Case(tp=2), "gradient of", "right"),
+    (Case(hybrid=True), "unexpected keyword argument 'output_processor'", "right"),
+    (Case(hybrid=True, mtp=1), "unexpected keyword argument 'output_processor'", "HybridModel with MTP"),
+    (Case(mup=True), "log_probs: error", "does not support MuP"),
+]
+
+
+@pytest.mark.parametrize("checkout", checkouts(SKYRL))
+@pytest.mark.parametrize(("case", "older", "newer"), BESIDE, ids=str)
+def test_beside_skyrls_own(checkout: str, case: Case, older: str, newer: str) -> None:
+    expected = newer if Path(checkout, *NEWER.split(".")).with_suffix(".py").exists() else older
+    for found in run_on_ranks("0.19.2", case.ranks, _beside_theirs, case, checkout):
+        assert expected in found
