@@ -51,7 +51,14 @@ def verl_files(folder: str, *, kernel: bool = False) -> Iterator[Callable[[str],
         )
         if not kernel:
             stand_in("verl.utils.kernel.linear_cross_entropy", linear_cross_entropy=linear_cross_entropy)
-        yield lambda name: importlib.import_module(f"verl.models.mcore.{name}")
+        util = _import("util")
+        if hasattr(util, "logger"):
+            util.logger.warning_once = util.logger.warning  # transformers adds it to every logger
+        yield _import
+
+
+def _import(name: str) -> Any:
+    return importlib.import_module(f"verl.models.mcore.{name}")
 
 
 def stand_in(name: str, **values: Any) -> None:

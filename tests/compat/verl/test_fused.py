@@ -1,0 +1,261 @@
+"""The fused shim where veRL's original could not go: MTP, value heads, no labels, wrappers, MuP, tensor parallelism."""
+
+from typing import Any
+
+import pytest
+import torch
+from downstream.comparing import Run, assert_same, run
+from downstream.verl import stand_in
+from harness import run_on_ranks
+from harness.faithful import inputs_for
+from harness.models import Case, build_model, start_world
+from torch import Tensor
+
+from mcore_unpatch.compat import HookSwallowedError, UnsupportedHeadError
+from mcore_unpatch.compat.verl import result
+from mcore_unpatch.compat.verl.model_forward_fused import (
+    fused_forward_gptmodel,
+    fused_forward_model_engine,
+    fused_forward_model_gen,
+    fused_forward_no_padding_gen,
+    patch_fused_forward,
+    unpatch_fused_forward,
+)
+from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
+
+LENGTHS = [11, 4, 16]
+
+
+def _batch(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens padded on the left, where they are real, and labels."""
+    generator = torch.Generator().manual_seed(11)
+    ids = torch.randint(1, case.vocab, (len(LENGTHS), case.sequence), generator=generator)
+    real = torch.arange(case.sequence) >= case.sequence - torch.tensor(LENGTHS)[:, None]
+    return ids * real, real, (ids * real).roll(-1, -1)
+
+
+def _from_logits(logits: Tensor, labels: Tensor, temperature: float) -> dict[str, Tensor]:
+    log_softmax = (logits / temperature).log_softmax(-1)
+    return {
+        "entropy": -(log_softmax.exp() * log_softmax).sum(-1),
+        "log_probs": log_softmax.gather(-1, labels[..., None]).squeeze(-1),
+    }
+
+
+def _direct(case: Case) -> None:
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
+    expected = run(model, lambda: _from_logits(model(**inputs | {"labels": None}), inputs["labels"], 0.7))
+    for _ in range(2):
+        assert patch_fused_forward(model) is None
+
+    def fused() -> dict[str, Tensor]:
+        out = model(**inputs, temperature=0.7)
+        assert out["log_probs"] is out.log_probs
+        assert out.hidden_states.shape[-1] == case.hidden
+        return {"entropy": out.entropy, "log_probs": out.log_probs}
+
+    assert_same(run(model, fused), expected, slack=1e-5)
+    assert torch.allclose(model(**inputs).log_probs, model(**inputs, temperature=1.0).log_probs)
+    logits = model(**inputs | {"labels": None})
+    assert logits.shape == (*inputs["labels"].shape, case.vocab)
+    assert model(**inputs, output_processor=lambda **_: "another") == "another"
+    for _ in range(2):
+        assert unpatch_fused_forward(model) is None
+    assert torch.is_tensor(model(**inputs))
+    assert not model._forward_pre_hooks
+
+
+@pytest.mark.parametrize("case", [Case(batch=3), Case(tied=True), Case(mup=True), Case(packed=True)], ids=str)
+def test_a_patched_model_called_directly(release: str, case: Case) -> None:
+    run_on_ranks(release, 1, _direct, case)
+
+
+def _parallel(case: Case) -> list[Any]:
+    start_world(case)
+    model = build_model(case)
+    ids, real, labels = _batch(case)
+    whole = run(model, lambda: fused_forward_model_gen()(model, ids, None, real, labels, real, 0.7, {}))
+    return [whole.results, {name: value for name, value in whole.gradients.items() if "layernorm" in name}]
+
+
+@pytest.mark.parametrize("case", [Case(tp=2), Case(tp=2, sequence_parallel=True), Case(cp=2)], ids=str)
+def test_the_same_on_several_ranks_as_on_one(release: str, case: Case) -> None:
+    one = run_on_ranks(release, 1, _parallel, Case())[0]
+    several = run_on_ranks(release, 2, _parallel, case)
+    for results, gradients in several:
+        for name, value in one[0].items():
+            assert torch.allclose(results[name], value, atol=2e-5), name
+        if case == Case(tp=2):
+            for name, value in one[1].items():
+                assert torch.allclose(gradients[name], value, atol=1e-6), name
+    if case.cp == 2:  # each rank holds the gradient of its own tokens
+        for name, value in one[1].items():
+            assert torch.allclose(several[0][1][name] + several[1][1][name], value, atol=1e-6), name
+
+
+def _with_mtp(data_format: str) -> None:
+    case = Case(mtp=2)
+    start_world(case)
+    model = build_model(case)
+    ids, real, labels = _batch(case)
+    mask = real.clone()
+    mask[:, -1] = False
+    forward = fused_forward_model_gen()
+
+    def fused(**options: Any) -> Run:
+        return run(model, lambda: forward(model, ids, None, real, labels, mask, 0.7, {}, **options))
+
+    alone = fused(data_format=data_format)
+    assert not alone.logged
+    patch_postprocess(model)
+    both = fused(data_format=data_format)
+    assert both.logged
+    assert torch.equal(both.results["log_probs"], alone.results["log_probs"])
+    off = fused(data_format=data_format, mtp_enable_train=False)
+    assert not off.logged
+    assert_same(off, alone)
+    # The MTP loss adds its own gradient, whatever the main loss is: the same as with logits.
+    packed: dict[str, Any] = {}
+    model.register_forward_pre_hook(lambda model, args, kwargs: packed.update(kwargs), with_kwargs=True)
+    fused(data_format=data_format)
+    packed = {k: v for k, v in packed.items() if not k.startswith("output_processor")}
+    with_logits = run(model, lambda: {"logits": model(**packed)})
+    without = run(model, lambda: {"logits": model(**packed | {"labels": None})})
+    for name, value in with_logits.logged.items():
+        assert torch.allclose(value, both.logged[name]), name
+    for name, gradient in both.gradients.items():
+        added = with_logits.gradients[name] - without.gradients[name]
+        assert torch.allclose(gradient - alone.gradients[name], added, atol=2e-6), name
+
+
+@pytest.mark.parametrize("data_format", ["thd", "bshd"])
+def test_fused_together_with_mtp(release: str, data_format: str) -> None:
+    run_on_ranks(release, 1, _with_mtp, data_format)
+
+
+def _nested_mtp() -> None:
+    case = Case(mtp=1)
+    start_world(case)
+    model = build_model(case)
+    patch_postprocess(model)
+    ids, real, _ = _batch(case)
+    nested = torch.nested.nested_tensor([row[keep] for row, keep in zip(ids, real, strict=True)], layout=torch.jagged)
+    seen: list[Any] = []
+    model.register_forward_pre_hook(lambda m, args, kwargs: seen.append(kwargs), with_kwargs=True)
+    forward = fused_forward_no_padding_gen()
+    out = forward(
+        model, nested, nested, None, torch.tensor([0.5, 1.0, 2.0]), False, 0, mtp_loss_normalization_factor=2.0
+    )
+    assert list(out) == ["log_probs"]
+    assert seen[0]["loss_mask"].sum() == sum(LENGTHS) - len(LENGTHS)
+    assert seen[0]["labels"].min() >= 0
+    assert seen[0]["packed_seq_params"]._verl_mtp_loss_normalization_factor == 2.0
+    for row, temperature in enumerate([0.5, 1.0, 2.0]):
+        single = forward(model, nested, nested, {}, temperature, False, 0)["log_probs"].unbind()[row]
+        assert torch.allclose(out["log_probs"].unbind()[row], single, atol=1e-6)
+    logits = forward(model, nested, None, {}, 1.0, False, 0)
+    assert [part.shape for part in logits.unbind()] == [(n, case.vocab) for n in LENGTHS]
+
+
+def test_nested_batches_with_mtp_a_temperature_for_each_sequence_and_without_labels(release: str) -> None:
+    run_on_ranks(release, 1, _nested_mtp)
+
+
+class Wrapper(torch.nn.Module):
+    """Stands for a vision-language model that knows nothing of the hook: packs by itself, calls the inner model."""
+
+    def __init__(self, language_model: Any, by_forward: bool = False) -> None:
+        super().__init__()
+        self.language_model, self.by_forward = language_model, by_forward
+        self.seen: dict[str, Any] = {}
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, **kwargs: Any) -> Any:
+        self.seen = kwargs
+        inner = self.language_model.forward if self.by_forward else self.language_model
+        rows = [row[keep] for row, keep in zip(input_ids, attention_mask, strict=True)]
+        return inner(torch.cat(rows)[None], None, None, packed_seq_params=kwargs["packed_seq_params"])
+
+
+def _vision() -> None:
+    case = Case()
+    start_world(case)
+    model = build_model(case)
+    ids, real, labels = _batch(case)
+    images = {"pixel_values": torch.ones(2), "image_grid_thw": torch.ones(1, 3), "other": torch.ones(1)}
+    plain = fused_forward_model_gen()(model, ids, None, real, labels, real, 0.7, {})
+    wrapper = Wrapper(model)
+    out = fused_forward_model_gen(vision_model=True)(wrapper, ids, None, real, labels, real, 0.7, images)
+    assert torch.allclose(out["log_probs"], plain["log_probs"], atol=1e-6)
+    assert {"pixel_values", "image_grid_thw"} <= wrapper.seen.keys()
+    assert "other" not in wrapper.seen
+    nested = torch.nested.nested_tensor([row[keep] for row, keep in zip(ids, real, strict=True)], layout=torch.jagged)
+    engine = fused_forward_model_engine(vision_model=True)
+    text = fused_forward_model_engine()(model, nested, nested, {}, 0.7, True, 0)
+    seen = engine(wrapper, nested, nested, images, 0.7, True, 0)
+    assert torch.allclose(seen["entropy"].values(), text["entropy"].values(), atol=1e-6)
+    with pytest.raises(HookSwallowedError, match=r"Wrapper returned without calling GPTModel.*not `language_model\.forw"):
+        engine(Wrapper(model, by_forward=True), nested, nested, images, 0.7, True, 0)
+    assert not model._forward_pre_hooks
+
+
+def test_a_vision_wrapper_is_served_from_inside_and_one_that_passes_by_is_found(release: str) -> None:
+    run_on_ranks(release, 1, _vision)
+
+
+class ValueHead(torch.nn.Linear):
+    """Stands for veRL's value head: one number per token."""
+
+
+def _refusals() -> None:
+    start_world(Case())
+    model = build_model(Case())
+    model.output_layer = ValueHead(16, 1, bias=False)
+    with pytest.raises(UnsupportedHeadError, match="ValueHead is a value head"):
+        patch_fused_forward(model)
+    ids, real, labels = _batch(Case())
+    with pytest.raises(UnsupportedHeadError, match="ValueHead is a value head"):
+        fused_forward_gptmodel(model, ids, None, real, sequence_parallel=False, labels=labels, labels_mask=real)
+    assert not model._forward_pre_hooks
+
+
+def test_value_models_get_a_clear_error(release: str) -> None:
+    run_on_ranks(release, 1, _refusals)
+
+
+def _own_class() -> None:
+    class CausalLMOutputForPPO:
+        def __init__(self, **values: Any) -> None:
+            vars(self).update(values)
+
+    start_world(Case())
+    model, inputs = build_model(Case()), inputs_for(Case())
+    patch_fused_forward(model)
+    assert type(model(**inputs)) is result.FusedOutput
+    import sys
+
+    names = ["verl", "verl.utils", "verl.utils.model"]
+    for name in names:  # veRL itself cannot be imported here: it needs ray, transformers and more
+        stand_in(name, CausalLMOutputForPPO=CausalLMOutputForPPO)
+    result._output_class.cache_clear()
+    try:
+        assert type(model(**inputs)) is CausalLMOutputForPPO
+    finally:
+        for name in names:
+            del sys.modules[name]
+        result._output_class.cache_clear()
+
+
+def test_the_result_is_verls_own_class_where_verl_can_be_imported(release: str) -> None:
+    run_on_ranks(release, 1, _own_class)
+
+
+def test_a_result_of_our_own_reads_like_verls() -> None:
+    out = result.FusedOutput(log_probs=1, entropy=None)
+    assert (out.log_probs, out["log_probs"], out.entropy, dict(out)) == (1, 1, None, {"log_probs": 1})
+    out.entropy = 2
+    assert out["entropy"] == 2
+    with pytest.raises(AttributeError, match="the fields are"):
+        _ = out.nothing
+    with pytest.raises(TypeError, match="unknown: nothing"):
+        result.FusedOutput(nothing=1)

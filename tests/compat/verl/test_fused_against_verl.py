@@ -1,0 +1,201 @@
+"""veRL's own fused forward and the shim's, on the same model and batch: log-probs, entropy, every gradient."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from downstream.comparing import assert_same, run
+from downstream.verl import verl_files
+from harness import run_on_ranks
+from harness.models import Case, build_model, start_world
+from megatron.core import packed_seq_params as megatron_packed
+from megatron.core import parallel_state
+from torch import Tensor
+
+from mcore_unpatch.compat.packing.pack import Packer
+from mcore_unpatch.compat.verl import model_forward_fused as ours
+from mcore_unpatch.compat.verl.batches import packed_batch
+from mcore_unpatch.compat.verl.packing import Ranks, next_in_sequence, packed_seq_params, plan_row
+
+LENGTHS = [11, 4, 16]
+TEMPERATURE = 0.7
+PADDED = [Case(batch=3), Case(batch=3, tied=True), Case(batch=3, cp=2)]
+
+
+def padded_inputs(case: Case) -> dict[str, Any]:
+    """A batch as veRL's actor has it: prompts padded on the left, labels and their mask aligned with the outputs."""
+    generator = torch.Generator().manual_seed(11)
+    ids = torch.randint(1, case.vocab, (len(LENGTHS), case.sequence), generator=generator)
+    real = torch.arange(case.sequence) >= case.sequence - torch.tensor(LENGTHS)[:, None]
+    mask = real.clone()
+    mask[:, :-4] = False
+    mask[:, -1] = False
+    return {
+        "input_ids": ids * real,
+        "position_ids": (real.cumsum(-1) - 1).clamp(min=0),
+        "attention_mask": real,
+        "labels": (ids * real).roll(-1, -1),
+        "labels_mask": mask,
+        "temperature": TEMPERATURE,
+        "multi_modal_inputs": {},
+    }
+
+
+def nested_inputs(case: Case) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(11)
+    rows = [torch.randint(1, case.vocab, (length,), generator=generator) for length in LENGTHS]
+    ids = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    common = {"multi_modal_inputs": {}, "temperature": TEMPERATURE, "calculate_entropy": True, "pad_token_id": 0}
+    return {"input_ids": ids, "labels": ids.clone(), **common}
+
+
+def but_last(results: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Without the log-prob of each sequence's last token, which has no label."""
+    ends = torch.tensor(LENGTHS).cumsum(0) - 1
+    flat = results["log_probs"].values()
+    kept = flat.new_ones(len(flat)).index_fill(0, ends, 0)
+    return results | {"log_probs": flat * kept}
+
+
+def _padded(folder: str, case: Case) -> None:
+    start_world(case)
+    model, inputs = build_model(case), padded_inputs(case)
+    with verl_files(folder) as files:
+        theirs = files("model_forward_fused")
+        theirs.patch_fused_forward(model)
+        forward = theirs.fused_forward_model_gen()
+        legacy = run(model, lambda: forward(model, **inputs))
+        theirs.unpatch_fused_forward(model)
+        vars(model).pop("forward", None)
+    mine = run(model, lambda: ours.fused_forward_model_gen()(model, **inputs))
+    assert_same(mine, legacy)
+    padded = run(model, lambda: ours.fused_forward_model_gen()(model, **inputs, data_format="bshd"))
+    assert_same(padded, legacy, slack=1e-5)
+
+
+@pytest.mark.parametrize("case", PADDED, ids=str)
+def test_the_same_as_verl_for_padded_batches(release: str, verl_091: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _padded, verl_091, case)
+
+
+@pytest.mark.parametrize("version", ["0.7.1", "0.8.0"])
+def test_the_same_as_the_forward_patch_of_older_verl(
+    release: str, version: str, verl: Callable[[str], str]
+) -> None:
+    run_on_ranks(release, 1, _padded, verl(version), Case(batch=3))
+
+
+def _nested(folder: str, case: Case, options: dict[str, Any]) -> None:
+    start_world(case)
+    model, inputs = build_model(case), nested_inputs(case) | options
+    with verl_files(folder) as files:
+        theirs = files("model_forward_fused")
+        theirs.patch_fused_forward(model)
+        name = "fused_forward_model_engine"
+        make = getattr(theirs, name, None) or theirs.fused_forward_no_padding_gen
+        legacy = run(model, lambda: but_last(make()(model, **inputs)))
+        last = make()(model, **inputs)["log_probs"].unbind()[0][-1]
+        theirs.unpatch_fused_forward(model)
+        vars(model).pop("forward", None)
+    forward = ours.fused_forward_model_engine()
+    mine = run(model, lambda: but_last(forward(model, **inputs)))
+    assert_same(mine, legacy)
+    assert last < 0  # what follows in the row, be it padding or another sequence
+    assert forward(model, **inputs)["log_probs"].unbind()[0][-1] == 0
+    padded = run(model, lambda: but_last(forward(model, **inputs, data_format="bshd")))
+    assert_same(padded, legacy, slack=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("case", "options"),
+    [
+        (Case(), {}),
+        (Case(tied=True), {"pad_to_length_bucket": 32}),
+        (Case(cp=2), {"pad_to_length_bucket": 24}),
+    ],
+    ids=lambda value: str(value) or "default",
+)
+def test_the_same_as_verl_for_nested_batches(
+    release: str, verl_091: str, case: Case, options: dict[str, Any]
+) -> None:
+    run_on_ranks(release, case.ranks, _nested, verl_091, case, options)
+
+
+def test_the_same_as_verl_07_for_nested_batches(release: str, verl: Callable[[str], str]) -> None:
+    run_on_ranks(release, 1, _nested, verl("0.7.1"), Case(), {})
+
+
+@dataclass
+class WithPartitionMode(megatron_packed.PackedSeqParams):
+    """The field that later megatron-core releases have and these two do not."""
+
+    cp_partition_mode: str = "zigzag"
+
+
+def _rows(folder: str, case: Case, layout: str, bucket: int | None, fp8: str | None) -> None:
+    start_world(case)
+    ids = nested_inputs(case)["input_ids"]
+    with verl_files(folder) as files:
+        util = files("util")
+        if layout == "contiguous":
+            util.PackedSeqParams, util._PACKED_SEQ_PARAMS_HAS_CP_PARTITION_MODE = WithPartitionMode, True
+        options = {"cp_layout": layout, "pad_to_length_bucket": bucket, "use_fp8_padding": fp8 is not None}
+        row, params, _ = util.preprocess_thd_engine(ids, **options)
+        rolled, _, _ = util.preprocess_thd_engine(ids, need_roll=True, **options)
+        back = util.postprocess_thd_engine(row.float(), params, ids, len(LENGTHS), cp_layout=layout)
+    config = type("Config", (), {"fp8": fp8})
+    ranks = Ranks.of_call(None)
+    mine = plan_row(LENGTHS, config, ranks, cp_layout=layout, pad_to_length_bucket=bucket)
+    assert torch.equal(mine.bounds(ids.device), params.cu_seqlens_q_padded)
+    if layout == "contiguous":
+        with pytest.raises(ValueError, match="cp_partition_mode"):
+            packed_seq_params(mine, ranks, layout, ids.device)
+        packer = Packer(mine, offsets=ids.offsets())
+    else:
+        batch = packed_batch(ids, None, config, cp_layout=layout, pad_to_length_bucket=bucket)
+        packer = batch.packer
+        assert batch.arguments["packed_seq_params"].max_seqlen_q == params.max_seqlen_q
+    assert torch.equal(packer.pack(ids), row)
+    unpacked = packer.unpack(row.float(), cp_group=parallel_state.get_context_parallel_group())
+    assert torch.equal(unpacked.values(), back.values())
+    labels = packer.pack(next_in_sequence(ids, -100), fill=-100)
+    known = labels != -100
+    assert torch.equal(labels[known], rolled[known])
+
+
+@pytest.mark.parametrize("fp8", [None, "hybrid"], ids=["bf16", "fp8"])
+@pytest.mark.parametrize("bucket", [None, 20], ids=["no bucket", "bucket"])
+@pytest.mark.parametrize(
+    ("case", "layout"),
+    [(Case(), "zigzag"), (Case(tp=2), "zigzag"), (Case(cp=2), "zigzag"), (Case(tp=2, cp=2), "zigzag")]
+    + [(Case(cp=2), "contiguous"), (Case(tp=2, cp=2), "contiguous")],
+    ids=str,
+)
+def test_rows_are_laid_out_as_verl_lays_them(
+    verl_091: str, case: Case, layout: str, bucket: int | None, fp8: str | None
+) -> None:
+    run_on_ranks("0.19.2", case.ranks, _rows, verl_091, case, layout, bucket, fp8)
+
+
+def _padded_rows(folder: str, case: Case) -> None:
+    start_world(case)
+    inputs = padded_inputs(case)
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    with verl_files(folder) as files:
+        row, params = files("util").preprocess_packed_seqs(ids, mask)
+        back = files("util").postprocess_packed_seqs(row.float(), params, mask, *ids.shape)
+    batch = packed_batch(ids, mask, type("Config", (), {"fp8": None}))
+    assert torch.equal(batch.pack(ids), row)
+    assert torch.equal(batch.arguments["packed_seq_params"].cu_seqlens_q_padded, params.cu_seqlens_q_padded)
+    assert torch.equal(batch.unpack(row.float()), back)
+
+
+@pytest.mark.parametrize("version", ["0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1"])
+@pytest.mark.parametrize("case", [Case(), Case(tp=2, cp=2)], ids=str)
+def test_padded_batches_are_packed_as_every_release_packs_them(
+    case: Case, version: str, verl: Callable[[str], str]
+) -> None:
+    run_on_ranks("0.19.2", case.ranks, _padded_rows, verl(version), case)
+

@@ -1,0 +1,210 @@
+"""The MTP shim by itself: its switches, its return values, recompute, and what it refuses."""
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from downstream.comparing import Run, assert_same, run
+from downstream.verl import verl_files
+from harness import run_on_ranks
+from harness.faithful import inputs_for
+from harness.models import Case, build_model, start_world
+from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper, MultiTokenPredictionLayer
+
+from mcore_unpatch.compat import HookError
+from mcore_unpatch.compat.hook.legacy import LegacyPatchError
+from mcore_unpatch.compat.verl.model_forward_fused import patch_fused_forward
+from mcore_unpatch.compat.verl.mtp_patch import (
+    patch_mtp_layer_checkpointed_forward,
+    patch_mtp_layer_get_embeddings,
+    patch_postprocess,
+    unpatch_mtp_layer_checkpointed_forward,
+    unpatch_mtp_layer_get_embeddings,
+    unpatch_postprocess,
+)
+
+DECODER, HEAD, EMBEDDING = "decoder.layers.0.mlp.linear_fc1.weight", "output_layer.weight", "embedding.word_embeddings"
+
+
+def _start(case: Case) -> tuple[Any, dict[str, Any]]:
+    start_world(case)
+    return build_model(case), inputs_for(case)
+
+
+def _logits(model: Any, inputs: dict[str, Any]) -> Run:
+    return run(model, lambda: {"logits": model(**inputs)})
+
+
+def _has_detach_heads(model: Any) -> bool:
+    return hasattr(model.config, "mtp_detach_heads")
+
+
+def _no_labels() -> None:
+    model, inputs = _start(Case(mtp=1))
+    inputs |= {"labels": None, "loss_mask": None}
+    default = _logits(model, inputs)
+    derived = bool(default.logged)
+    assert derived is _has_detach_heads(model)  # both came with 0.19
+    patch_postprocess(model)
+    mine = _logits(model, inputs)
+    assert not mine.logged
+    assert torch.equal(mine.results["logits"], default.results["logits"])
+    assert all(value.abs().max() == 0 for name, value in mine.gradients.items() if name.startswith("mtp."))
+    assert (mine.moved(default, DECODER) > 1e-6) is derived
+    by_position = model(inputs["input_ids"], inputs["position_ids"], None, None, None)
+    assert torch.equal(by_position, mine.results["logits"])
+    assert model.mtp_process
+    assert model.config.mtp_num_layers == 1
+    with pytest.raises(Exception):  # noqa: B017 a forward that fails leaves nothing behind either
+        model(None, None, None, labels=None)
+    assert model.mtp_process
+    assert model.config.mtp_num_layers == 1
+
+
+def test_without_labels_there_is_no_mtp_even_where_megatron_would_make_labels_up(release: str) -> None:
+    run_on_ranks(release, 1, _no_labels)
+
+
+def _switch(case: Case) -> None:
+    model, inputs = _start(case)
+    head = EMBEDDING + ".weight" if case.tied else HEAD
+    patch_postprocess(model)
+    patch_mtp_layer_get_embeddings(model, use_mtp_detach_heads=False)
+    with_head = _logits(model, inputs)
+    plain = _logits(model, inputs | {"labels": None})
+    patch_postprocess(model, mtp_updates_lm_head=False)
+    without = _logits(model, inputs)
+    assert with_head.moved(plain, head) > 1e-4
+    assert without.moved(plain, head) < 1e-6
+    assert without.moved(plain, DECODER) < 1e-6
+    assert without.moved(with_head, "mtp.layers.0.eh_proj.weight") < 1e-6
+    assert without.logged.keys() == with_head.logged.keys()
+    unpatch_postprocess(model)
+    assert not model.output_layer._forward_pre_hooks
+
+
+@pytest.mark.parametrize("case", [Case(mtp=1), Case(mtp=2, tied=True), Case(mtp=1, tp=2)], ids=str)
+def test_whether_the_mtp_loss_updates_the_lm_head_is_one_switch(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _switch, case)
+
+
+def _official_field() -> None:
+    model, inputs = _start(Case(mtp=1))
+    patch_postprocess(model, mtp_updates_lm_head=False)
+    assert patch_mtp_layer_get_embeddings(model, use_mtp_detach_heads=False)
+    hooks = _logits(model, inputs)
+    assert unpatch_mtp_layer_get_embeddings(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert patch_mtp_layer_get_embeddings(model)
+    assert getattr(model.config, "mtp_detach_heads", False) is _has_detach_heads(model)
+    assert_same(_logits(model, inputs), hooks)
+    assert unpatch_mtp_layer_get_embeddings(model)
+    assert not getattr(model.config, "mtp_detach_heads", False)
+    two = build_model(Case(mtp=2))
+    if not _has_detach_heads(model):
+        with pytest.raises(HookError, match=r"came with 0\.19"):
+            patch_mtp_layer_get_embeddings(two, use_mtp_detach_heads=True)
+        return
+    with pytest.warns(UserWarning, match="once before the first of 2 depths.*LM head"):
+        assert patch_mtp_layer_get_embeddings(two, use_mtp_detach_heads=True)
+    with pytest.warns(UserWarning, match="has no effect"):
+        patch_postprocess(two)
+
+
+def test_megatrons_own_field_where_it_means_the_same_and_a_warning_where_not(release: str) -> None:
+    run_on_ranks(release, 1, _official_field)
+
+
+def _recompute(padding_mask: bool) -> None:
+    model, inputs = _start(Case(mtp=2))
+    twin = build_model(Case(mtp=2, recompute=True))
+    if padding_mask:
+        inputs["padding_mask"] = torch.zeros(inputs["input_ids"].shape, dtype=torch.bool)
+    for one in (model, twin):
+        patch_postprocess(one)
+        patch_mtp_layer_get_embeddings(one)
+    needed = "padding_mask" not in MultiTokenPredictionLayer._checkpointed_forward.__code__.co_varnames
+    names = list(twin.state_dict())
+    if needed:
+        with pytest.raises(HookError, match="patch_mtp_layer_checkpointed_forward"):
+            twin(**inputs)
+    assert patch_mtp_layer_checkpointed_forward(twin) is needed
+    assert not patch_mtp_layer_checkpointed_forward(twin)
+    assert list(twin.state_dict()) == names
+    assert_same(_logits(twin, inputs), _logits(model, inputs))
+    assert unpatch_mtp_layer_checkpointed_forward(twin) is needed
+    assert not unpatch_mtp_layer_checkpointed_forward(twin)
+    assert all(type(layer) is MultiTokenPredictionLayer for layer in twin.mtp.layers)
+
+
+@pytest.mark.parametrize("padding_mask", [False, True], ids=["no mask", "padding mask"])
+def test_full_recompute_works_on_both_releases(release: str, padding_mask: bool) -> None:
+    run_on_ranks(release, 1, _recompute, padding_mask)
+
+
+def _twice() -> None:
+    model, inputs = _start(Case(mtp=2))
+    before = _logits(model, inputs)
+    for _ in range(2):
+        assert patch_postprocess(model) is None
+    assert patch_mtp_layer_get_embeddings(model) is True
+    assert patch_mtp_layer_get_embeddings(model) is False
+    assert unpatch_mtp_layer_get_embeddings(model) is True
+    assert unpatch_mtp_layer_get_embeddings(model) is False
+    for _ in range(2):
+        assert unpatch_postprocess(model) is None
+    assert_same(_logits(model, inputs), before)
+    for module in model.modules():
+        assert not module._forward_pre_hooks
+        assert not module._forward_hooks
+    plain = build_model(Case())
+    assert patch_mtp_layer_get_embeddings(plain) is False
+    assert patch_mtp_layer_checkpointed_forward(plain) is False
+    with pytest.warns(UserWarning, match="holds no Megatron language model"):
+        assert patch_postprocess(torch.nn.Linear(1, 1)) is None
+
+
+def test_return_values_and_doing_things_twice(release: str) -> None:
+    run_on_ranks(release, 1, _twice)
+
+
+def _still_patched(folder: str) -> None:
+    model, _ = _start(Case(mtp=1))
+    with verl_files(folder) as files:
+        theirs, fused = files("mtp_patch"), files("model_forward_fused")
+        theirs.patch_postprocess(model)
+        for patch in (patch_postprocess, patch_fused_forward):
+            with pytest.raises(LegacyPatchError, match=r"verl\.models\.mcore\.mtp_patch\._megatron_gptmodel_post"):
+                patch(model)
+        theirs.unpatch_postprocess(model)
+        patch_postprocess(model)
+        unpatch_postprocess(model)
+        theirs.patch_mtp_layer_get_embeddings(model)
+        with pytest.raises(LegacyPatchError, match=r"mtp_patch\._patched_get_embeddings_for_detach"):
+            patch_mtp_layer_get_embeddings(model)
+        theirs.unpatch_mtp_layer_get_embeddings(model)
+        model.forward = fused._fused_GPTModel_forward.__get__(model)
+        with pytest.raises(LegacyPatchError, match=r"model_forward_fused\._fused_GPTModel_forward"):
+            patch_fused_forward(model)
+
+
+def test_a_model_that_is_still_patched_is_refused_with_the_name_of_the_patch(release: str, verl_091: str) -> None:
+    run_on_ranks(release, 1, _still_patched, verl_091)
+
+
+def _hybrid() -> None:
+    model, inputs = _start(Case(mtp=1, hybrid=True))
+    logits = model(**inputs | {"labels": None})
+    patch_postprocess(model)
+    MTPLossLoggingHelper.tracker.clear()
+    assert torch.allclose(model(**inputs), logits, atol=1e-6)
+    assert MTPLossLoggingHelper.tracker
+    MTPLossLoggingHelper.tracker.clear()
+    assert torch.allclose(model(**inputs | {"labels": None}), logits, atol=1e-6)
+    assert not MTPLossLoggingHelper.tracker
+
+
+def test_hybrid_models_too(release: str) -> None:
+    run_on_ranks(release, 1, _hybrid)
