@@ -9,7 +9,6 @@ from textwrap import wrap
 from mcore_unpatch.codemods.edits import Edit, Options, Repository
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.source import Source, first_line
-
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.rules import find
 from mcore_unpatch.scanner.source import Unreadable
@@ -22,7 +21,6 @@ def annotate(repository: Repository, findings: Sequence[Finding], options: Optio
     found = Outcome()
     sources: dict[str, Source] = {}
     done: set[tuple[str, int, str]] = set()
-    touched = {(edit.path, edit.start) for edit in taken} | {(edit.path, edit.end) for edit in taken}
     editable = frozenset(repository.paths)
     for finding in findings if options.annotate else ():
         if finding.seam == "none" or finding.path not in editable or not finding.path.endswith(".py"):
@@ -37,7 +35,7 @@ def annotate(repository: Repository, findings: Sequence[Finding], options: Optio
         if (finding.path, line, finding.rule) in done or _is_annotated(source, statement, finding.rule):
             continue
         done.add((finding.path, line, finding.rule))
-        if (finding.path, start) not in touched:
+        if not any(edit.path == finding.path and edit.start < start < edit.end for edit in taken):
             text = source.encode(_comment(finding, source.indentation(statement)))
             title = f"a comment on {finding.rule}"
             found.edits.append(Edit(finding.path, finding.rule, "safe", start, start, text, title))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.edits import Edit, Remark
-
 from mcore_unpatch.findings import Finding
 
 

@@ -14,7 +14,6 @@ from mcore_unpatch.codemods.nemo_rl.migrate import NemoRl
 from mcore_unpatch.codemods.seams import proposals
 from mcore_unpatch.codemods.shims.migrate import Migration
 from mcore_unpatch.codemods.verl.migrate import Verl
-
 from mcore_unpatch.findings import Finding
 
 REQUIREMENT = "megatron-core>=0.18"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field, replace
 
+from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.imports.blocks import OWN, THIRD_PARTY, Block, Import, Run, runs
 from mcore_unpatch.codemods.imports.entries import Entry, Layout, entries, layout_of, render, with_module
 from mcore_unpatch.codemods.imports.limits import line_limit
@@ -17,15 +18,6 @@ class _Target:
 
     names: list[Entry] = field(default_factory=list)
     sources: list[ast.ImportFrom] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Bytes to be replaced, and the statement it is about."""
-
-    span: Span
-    text: str
-    node: ast.stmt | None = None
 
 
 class ImportEditor:
@@ -81,7 +73,7 @@ class ImportEditor:
         for node, module in self._beside:
             found.append(self._insert(self._home[id(node)], module, f"import {module}", node, plain=True))
         removed = [node for node in self._all() if id(node) in gone]
-        return found + self._removals(removed)
+        return [*found, *self._removals(removed)]
 
     def _all(self) -> list[Import]:
         return [n for suite in suites(self.source.tree) for n in suite if isinstance(n, ast.Import | ast.ImportFrom)]
@@ -262,7 +254,7 @@ class ImportEditor:
         return {id(block) for block in run.blocks if any(id(node) in self._landed for node in block.nodes)}
 
     def _removal(self, node: Import) -> Change:
-        return Change(self.source.line_span(self.source.first_with_comments(node), last_line(node)), "", node)
+        return Change(self.source.without_lines(self.source.first_with_comments(node), last_line(node)), "", node)
 
     def _block_removal(self, run: Run, block: Block, empty: list[Block]) -> Change:
         first, last = self.source.first_with_comments(block.nodes[0]), last_line(block.nodes[-1])
@@ -276,7 +268,7 @@ class ImportEditor:
         else:
             while last < len(self.source.lines) and self.source.is_blank(last + 1):
                 last += 1
-        return Change(self.source.line_span(first, last), "", block.nodes[0])
+        return Change(self.source.without_lines(first, last), "", block.nodes[0])
 
     def _without_separator(self, node: Import) -> Change:
         """`import a; b = 1` without its first part."""

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mcore_unpatch.codemods.imports.editor import Change
+from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.nemo_rl.contract import FLAG, KWARGS
 from mcore_unpatch.codemods.nemo_rl.models import ModelOf
 from mcore_unpatch.codemods.source import Source, Span

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.edits import Options, Remark, Repository
-from mcore_unpatch.codemods.imports.editor import Change, ImportEditor
+from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, KWARGS, NEMO_RL, RULE
 from mcore_unpatch.codemods.nemo_rl.flag import flags
 from mcore_unpatch.codemods.outcome import Outcome
@@ -16,11 +17,10 @@ from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.findings import Finding
 
 _NUMERICS = (
-    "the hook computes what the patch did, and more: MuP's output scaling is applied where the patch left it out, an "
-    "MTP loss is computed where the patch skipped it, and an output layer with a forward of its own (an fp32 head, "
-    "LoRA) is refused instead of bypassed"
+    "MuP's output scaling is applied now, and the MTP loss is computed, which the patch both left out. The weight of "
+    "the output layer is read, not its forward: what a patched or fp32 `output_layer.forward` does is no part of "
+    "it, as before, and a layer that is no plain column-parallel one (LoRA, an adapter) is refused"
 )
-
 _GUARD = "the shim works with context parallelism: this refusal can go once the labels are checked under it"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from mcore_unpatch.codemods.imports.editor import Change
+from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.megatron.versions import Version
 

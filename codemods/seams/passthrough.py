@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mcore_unpatch.codemods.imports.editor import Change
+from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.seams.patch import Function, Patch
 from mcore_unpatch.codemods.source import Source, Span, last_line
 

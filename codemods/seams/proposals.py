@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.edits import Applicability, Edit, Options, Remark, Repository
-from mcore_unpatch.codemods.imports.editor import Change, ImportEditor
+from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.seams import detach, passthrough
 from mcore_unpatch.codemods.seams.patch import Patch, find_patch
@@ -31,6 +32,7 @@ class _Proposer:
         for edit in taken:
             self.taken.setdefault(edit.path, []).append((edit.start, edit.end))
         self.sources: dict[str, Source] = {}
+        self.importing: set[str] = set()  # files that get the import already
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
         for finding in findings:
@@ -64,12 +66,15 @@ class _Proposer:
         changes = passthrough.to_hook(patch)
         if not changes:
             return False
-        editor = ImportEditor(patch.source, self.repository)
-        editor.add(passthrough.COMPAT, ["attach"])
-        changes += editor.changes()
+        if patch.source.path not in self.importing:
+            editor = ImportEditor(patch.source, self.repository)
+            editor.add(passthrough.COMPAT, ["attach"])
+            changes += editor.changes()
         made = self._edit(patch, changes, "unsafe", "the passthrough runs in the hook", passthrough.NOTES)
-        if made and self.options.unsafe_fixes:
-            self.found.removes.append(patch.finding)
+        if made:
+            self.importing.add(patch.source.path)
+            if self.options.unsafe_fixes:
+                self.found.removes.append(patch.finding)
         return made
 
     def _detach(self, patch: Patch) -> bool:
@@ -96,7 +101,7 @@ class _Proposer:
         path = patch.source.path
         spans = [(change.span.start, change.span.end) for change in changes]
         taken = self.taken.setdefault(path, [])
-        if not changes or any(start <= end_ and start_ <= end for start, end in spans for start_, end_ in taken):
+        if not changes or any(start < end_ and start_ < end for start, end in spans for start_, end_ in taken):
             return False
         taken += spans
         for change in changes:

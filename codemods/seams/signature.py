@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from mcore_unpatch.codemods.imports.editor import Change
+from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.seams.patch import Function, Patch
 from mcore_unpatch.codemods.source import Source, Span
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_CARRIERS, HOOK_SINCE

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, load
 from mcore_unpatch.codemods.fingerprints.origins import origins
-from mcore_unpatch.codemods.imports.editor import Change, ImportEditor
+from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.source import Files, Source, Span, last_line
 from mcore_unpatch.codemods.units import Unit, bound_by_import, reached, units
@@ -153,7 +154,7 @@ class Definition:
         first, last = self.source.first_with_comments(unit.node), last_line(unit.node)
         while first > 1 and self.source.is_blank(first - 1):
             first -= 1
-        return Change(self.source.line_span(first, last), "", unit.node)
+        return Change(self.source.without_lines(first, last), "", unit.node)
 
     def _all(self, exported: list[str], kept: list[Unit]) -> Change:
         own = [name for unit in kept if not unit.is_import for name in unit.binds if not name.startswith("_")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
+from mcore_unpatch.codemods.changes import Change, settle
 from mcore_unpatch.codemods.edits import Edit, Options, Remark, Repository
-from mcore_unpatch.codemods.imports.editor import Change
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Changed, Definition
@@ -73,7 +73,7 @@ class Migration:
         ]
 
     def _edits(self, source: Source, changes: Iterable[Change], unsafe: bool, title: str) -> Iterator[Edit]:
-        for change in changes:
+        for change in settle(changes):
             yield Edit(
                 source.path,
                 self._rule(source, change),

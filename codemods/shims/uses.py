@@ -6,7 +6,8 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mcore_unpatch.codemods.imports.editor import Change, ImportEditor
+from mcore_unpatch.codemods.changes import Change
+from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.units import bound_by_import
@@ -48,7 +49,8 @@ class _Turner:
                 self._plain(node)
         if further is not None:
             self.extra += further(self.source, self.editor)
-        self.use.changes = self.editor.changes() + self.extra
+        once = {change.span: change for change in self.extra}
+        self.use.changes = [*self.editor.changes(), *once.values()]
         return self.use
 
     def _from(self, node: ast.ImportFrom) -> None:

@@ -14,20 +14,23 @@ from mcore_unpatch.codemods.verl.contract import FUSED, VERL
 from mcore_unpatch.findings import Finding
 
 _HEAD = (
-    "MuP's output scaling is applied now (the patch left it out), and an output layer with a forward of its own (an "
-    "fp32 head, LoRA) is refused instead of bypassed"
+    "MuP's output scaling is applied now, which the patch left out. The weight of the output layer is read, not its "
+    "forward: what a patched or fp32 `output_layer.forward` does is no part of it, as before, and a layer that is no "
+    "plain column-parallel one (LoRA, an adapter) is refused"
 )
 # Name -> what is not numerically neutral where it is called.
 _NUMERICS = {
     "patch_fused_forward": _HEAD,
-    "gptmodel_forward_1f1b_overlap": f"{_HEAD}; the plan gives the entropy beside the log-probs",
+    "gptmodel_forward_1f1b_overlap": _HEAD,
     "patch_postprocess": (
-        "Megatron computes the MTP loss now. On megatron-core 0.19+ a call with `labels=None` would derive labels from "
-        "the input ids and add an MTP loss: the shim prevents that for the models it is given, and for no others"
+        "Megatron computes the MTP loss, and it updates the LM head, as it did on megatron-core 0.17+; "
+        "`mtp_updates_lm_head=False` keeps it out. On 0.19+ a call with `labels=None` would derive labels from the "
+        "input ids and add an MTP loss: the shim prevents that for the models it is given, and for no others"
     ),
     "patch_mtp_layer_get_embeddings": (
-        "with one MTP layer on megatron-core 0.19+ this is `config.mtp_detach_heads`, which also detaches the output "
-        "weight and clips the MTP gradients in a group of their own; with more layers the cut stays at every depth"
+        "the cut is at every depth, as before. With one MTP layer and `mtp_updates_lm_head=False` on megatron-core "
+        "0.19+ it is `config.mtp_detach_heads`, which clips the MTP gradients in a group of their own; with more "
+        "layers the field would cut before the first depth only, and is not used unless asked for"
     ),
 }
 _GUARD = (

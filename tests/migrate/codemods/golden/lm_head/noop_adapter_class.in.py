@@ -1,0 +1,19 @@
+# golden: unsafe
+"""An adapter object that keeps the original and calls it in chunks: steps are reported."""
+
+import types
+
+
+class ChunkedHead:
+    def __init__(self, output_layer):
+        self.forward = output_layer.forward
+        adapter = self
+
+        def passthrough(layer, hidden_states, weight=None, *args, **kwargs):
+            adapter.weight = weight
+            return hidden_states, None
+
+        output_layer.forward = types.MethodType(passthrough, output_layer)
+
+    def logits(self, hidden_states):
+        return self.forward(hidden_states, weight=self.weight)[0]

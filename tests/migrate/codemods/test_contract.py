@@ -1,0 +1,43 @@
+"""The names that rewrites point to are there, and migrated files hand out the shims' own functions."""
+
+from __future__ import annotations
+
+import types
+from importlib import import_module
+
+import pytest
+import releases
+from planning import migrate
+
+from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, KWARGS, NEMO_RL
+from mcore_unpatch.codemods.shims.contract import Shim
+from mcore_unpatch.codemods.verl.contract import VERL
+
+pytest.importorskip("torch")
+pytest.importorskip("megatron.core")
+
+
+@pytest.mark.parametrize("shim", [*VERL.shims, *NEMO_RL.shims], ids=lambda shim: shim.compat)
+def test_every_name_is_there(shim: Shim) -> None:
+    module = import_module(shim.compat)
+    assert not [name for name in shim.names if not callable(getattr(module, name, None))]
+
+
+def test_the_new_name_of_nemo_rl_is_there() -> None:
+    assert callable(getattr(import_module(COMPAT), KWARGS))
+
+
+def test_the_helper_of_the_lm_head_rewrite_is_there() -> None:
+    assert callable(import_module("mcore_unpatch.compat").attach)
+
+
+@pytest.mark.parametrize("shim", VERL.shims, ids=lambda shim: shim.module)
+def test_migrated_files_of_verl_import_and_are_the_shims(shim: Shim) -> None:
+    path = f"verl/{shim.file}"
+    folder = path.rpartition("/")[0]
+    files = {name: data for name, data in releases.verl("0.8.0").items() if name.startswith(folder)}
+    module = types.ModuleType(shim.module)
+    exec(compile(migrate(files).files[path], path, "exec"), module.__dict__)
+    original = import_module(shim.compat)
+    assert module.__all__
+    assert all(getattr(module, name) is getattr(original, name) for name in module.__all__)

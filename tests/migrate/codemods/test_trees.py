@@ -1,0 +1,175 @@
+"""Several files at once: names passed on by others, packages in odd places, files that may not be edited."""
+
+from __future__ import annotations
+
+from planning import migrate, planned
+
+from mcore_unpatch.codemods.edits import Options, Repository
+from mcore_unpatch.codemods.planner import plan
+
+FORK = "vendor/fork"
+DEFINITION = b"""\
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def patch_postprocess(model: GPTModel):
+    model._postprocess = _postprocess.__get__(model, GPTModel)
+
+
+def _postprocess(self, hidden_states, **kwargs):
+    mtp_loss = self.mtp(hidden_states)
+    return mtp_loss
+"""
+UNSAFE = Options(unsafe_fixes=True)
+
+
+def tree(files: dict[str, bytes]) -> dict[str, bytes]:
+    """A fork's package, with the files given by their paths in it."""
+    packages = ("", "models/", "models/mcore/", "workers/")
+    found = {f"{FORK}/{package}__init__.py": b"" for package in packages}
+    found[f"{FORK}/models/mcore/mtp_patch.py"] = DEFINITION
+    return found | {f"{FORK}/{name}.py": data for name, data in files.items()}
+
+
+def test_relative_imports_of_every_depth() -> None:
+    files = tree(
+        {
+            "models/mcore/engine": b"from .mtp_patch import patch_postprocess\n",
+            "models/engine": b"from .mcore import mtp_patch\n\nmtp_patch.patch_postprocess\n",
+            "workers/engine": b"from ..models.mcore.mtp_patch import patch_postprocess as p\n",
+        }
+    )
+    new = migrate(files, UNSAFE).files
+    assert (
+        new[f"{FORK}/models/mcore/engine.py"] == b"from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n"
+    )
+    assert new[f"{FORK}/models/engine.py"].startswith(b"from mcore_unpatch.compat.verl import mtp_patch\n")
+    assert new[f"{FORK}/workers/engine.py"] == (
+        b"from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess as p\n"
+    )
+
+
+def test_names_passed_on_through_init_and_registry() -> None:
+    files = tree(
+        {
+            "models/mcore/registry": b"from .mtp_patch import patch_postprocess\n\n__all__ = ['patch_postprocess']\n",
+            "models/mcore/__init__": b"from .registry import patch_postprocess\n",
+            "workers/engine": b"def run(m):\n    from fork.models.mcore import patch_postprocess, other\n\n"
+            b"    patch_postprocess(m)\n",
+        }
+    )
+    new = migrate(files, UNSAFE).files
+    for name in ("models/mcore/registry", "models/mcore/__init__"):
+        assert b"from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n" in new[f"{FORK}/{name}.py"]
+    assert new[f"{FORK}/workers/engine.py"] == (
+        b"def run(m):\n"
+        b"    from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n\n"
+        b"    from fork.models.mcore import other\n\n"
+        b"    patch_postprocess(m)\n"
+    )
+
+
+def test_a_star_import_still_finds_every_name() -> None:
+    files = tree({"models/mcore/__init__": b"from .mtp_patch import *\n"})
+    result = migrate(files, UNSAFE)
+    assert result.files[f"{FORK}/models/mcore/__init__.py"] == b"from .mtp_patch import *\n"
+    assert b'__all__ = ["patch_postprocess"]' in result.files[f"{FORK}/models/mcore/mtp_patch.py"]
+
+
+def test_without_unsafe_fixes_a_fork_of_its_own_stays() -> None:
+    files = tree({"models/mcore/engine": b"from .mtp_patch import patch_postprocess\n"})
+    result = migrate(files)
+    assert result.files == files
+    assert {(r.kind, r.path) for r in result.plan.remarks} == {
+        ("differs", f"{FORK}/models/mcore/mtp_patch.py"),
+        ("left", f"{FORK}/models/mcore/mtp_patch.py"),
+        ("left", f"{FORK}/models/mcore/engine.py"),
+    }
+
+
+def test_only_files_that_may_be_edited_are() -> None:
+    files = tree({"models/mcore/engine": b"from .mtp_patch import patch_postprocess\n"})
+    present = {*files, *(path.rpartition("/")[0] for path in files), "vendor"}
+    only = f"{FORK}/models/mcore/engine.py"
+    made = plan(Repository([only], present.__contains__, files.__getitem__), [], UNSAFE)
+    assert {edit.path for edit in made.edits} == {only}
+
+
+def test_a_string_that_names_the_file_is_told() -> None:
+    files = tree({"workers/test": b"TARGET = 'fork.models.mcore.mtp_patch.patch_postprocess'\n"})
+    assert (f"{FORK}/workers/test.py", 1) in migrate(files, UNSAFE).remarks("by-hand")
+
+
+def test_rules_that_are_not_wanted_change_nothing() -> None:
+    files = tree({"models/mcore/engine": b"from .mtp_patch import patch_postprocess\n"})
+    from mcore_unpatch.rules import Selection
+
+    made, _ = planned(files, Options(unsafe_fixes=True, selection=Selection(ignore=("MCU201",))))
+    assert not made.edits
+
+
+def test_a_file_that_cannot_be_read_is_an_error_not_the_end() -> None:
+    files = tree(
+        {
+            "models/mcore/broken": b"from .mtp_patch import patch_postprocess\ndef broken(:\n",
+            "models/mcore/engine": b"from .mtp_patch import patch_postprocess\n",
+        }
+    )
+    made, _ = planned(files, UNSAFE)
+    assert [error.path for error in made.errors] == [f"{FORK}/models/mcore/broken.py"]
+    assert f"{FORK}/models/mcore/engine.py" in {edit.path for edit in made.edits}
+
+
+MODEL_UTILS = b"""\
+import torch
+from megatron.core.models.gpt import GPTModel
+
+
+def patch_gpt_model_forward_for_linear_ce_fusion(*, chunk_size: int) -> None:
+    GPTModel.forward = _gpt_forward_with_linear_ce_fusion
+
+
+def _gpt_forward_with_linear_ce_fusion(self, input_ids, return_logprobs_for_linear_ce_fusion=False):
+    return self.decoder(input_ids)
+
+
+def topk(logits: torch.Tensor):
+    return logits
+"""
+
+
+def test_nemo_rl_loses_the_patch_when_nobody_asks_for_it() -> None:
+    files = {"nemo_rl/__init__.py": b"", "nemo_rl/distributed/model_utils.py": MODEL_UTILS}
+    result = migrate(files, UNSAFE)
+    assert result.files["nemo_rl/distributed/model_utils.py"] == (
+        b"import torch\n\n\ndef topk(logits: torch.Tensor):\n    return logits\n"
+    )
+
+
+def test_nemo_rl_hands_the_shim_on_to_those_who_ask() -> None:
+    user = (
+        b"from nemo_rl.distributed import model_utils as mu\n\n"
+        b"mu.patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=1)\n"
+    )
+    files = {
+        "nemo_rl/__init__.py": b"",
+        "nemo_rl/distributed/__init__.py": b"",
+        "nemo_rl/distributed/model_utils.py": MODEL_UTILS,
+        "nemo_rl/setup.py": user,
+    }
+    result = migrate(files, UNSAFE)
+    assert result.files["nemo_rl/setup.py"] == user
+    assert result.files["nemo_rl/distributed/model_utils.py"] == (
+        b"import torch\n"
+        b"from mcore_unpatch.compat.nemo_rl import (\n"
+        b"    patch_gpt_model_forward_for_linear_ce_fusion,  # noqa: F401\n"
+        b")\n\n\n"
+        b"def topk(logits: torch.Tensor):\n    return logits\n"
+    )
+
+
+def test_nemo_rls_flag_stays_while_its_patch_does() -> None:
+    flag = b"def run(model, ids):\n    return model(ids, return_logprobs_for_linear_ce_fusion=True)\n"
+    files = {"nemo_rl/__init__.py": b"", "nemo_rl/distributed/model_utils.py": MODEL_UTILS, "nemo_rl/train.py": flag}
+    assert migrate(files).files["nemo_rl/train.py"] == flag
+    assert b"**linear_ce_fusion_kwargs(model)" in migrate(files, UNSAFE).files["nemo_rl/train.py"]
