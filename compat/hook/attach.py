@@ -1,19 +1,21 @@
 """Installing a processor on a model whose callers cannot change their call, and calling a model with one."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
-from weakref import WeakKeyDictionary
+
+from torch.nn import Module
 
 from mcore_unpatch.compat.hook.call import Processor
 from mcore_unpatch.compat.hook.context import HookContext, complete_context
 from mcore_unpatch.compat.hook.errors import AttachmentError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, find_language_model, require_open_wrappers
-from mcore_unpatch.compat.hook.provide import Handle, provide_hook
+from mcore_unpatch.compat.hook.provide import Handle, installed_on, provide_hook
 from mcore_unpatch.compat.hook.watch import Watched, require_called
-from torch.nn import Module
 
-# Given the keywords of a call (legacy ones may be taken out), the processor and context for it, or None to leave it be.
+# Given the arguments of a call by name (legacy ones may be taken out), the processor and context for it, or None to
+# leave it be.
 Select = Callable[[dict[str, Any]], tuple[Processor, Any] | None]
 
 
@@ -30,7 +32,9 @@ def attach(
     pipeline. `legacy` translates keywords that callers of an old patch still pass into fields of the context, such as
     `{"temperature": "temperature"}`; a name that is no field of `HookContext` lands in its `extra`.
     Calls for inference keep Megatron's own path. Attaching the same again changes nothing and gives the
-    same handle; attaching something else is an error. The handle is also a context manager.
+    same handle; attaching something else is an error. The handle is also a context manager, and the end of a block
+    leaves alone what was attached before it. Where a whole model is checkpointed, its forward runs again in the
+    backward: stay attached until then.
     """
     names = dict(legacy or {})
 
@@ -56,13 +60,17 @@ def attach_selector(model: Module | Sequence[Module], select: Select, *, same_as
     chunks = model if isinstance(model, Sequence) else [model]
     identity = select if same_as is None else same_as
     paths = [find_language_model(chunk) for chunk in chunks]
-    found = [_attached.get(path.model) for path in paths]
+    found = [installed_on(path.model, _Attachment) for path in paths]
     if any(one is not None for one in found):
-        return _the_same(found, identity)
+        return _the_same(found, identity).claim()
     handle = Handle()
-    for path in paths:
-        _Attachment(path, select, identity, handle)
-    return handle
+    try:
+        for path in paths:
+            _Attachment(path, select, identity, handle)
+    except BaseException:
+        handle.remove()
+        raise
+    return handle.claim()
 
 
 def call_with_processor(model: Module, processor: Processor, *args: Any, context: Any = None, **kwargs: Any) -> Any:
@@ -86,18 +94,20 @@ class _Attachment:
 
     def __init__(self, path: HookPath, select: Select, identity: Any, handle: Handle) -> None:
         self.path, self.select, self.identity, self.handle = path, select, identity, handle
+        self.names = tuple(inspect.signature(path.model.forward).parameters)
         self.watched: Watched | None = None
         # The hook must be there before ours: it is looked at last on the way in, and first on the way out.
         provided = provide_hook(path.model)
         before = path.model.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True)
         after = path.model.register_forward_hook(self._after)
-        _attached[path.model] = self
-        handle.on_removal(before.remove, after.remove, provided.remove, lambda: _attached.pop(path.model, None))
+        handle.on_removal(before.remove, after.remove, provided.remove)
 
     def _before(self, model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        kwargs = dict(kwargs)
-        chosen = self.select(kwargs)
+        positional = dict(zip(self.names, args, strict=False))
+        keywords = positional | kwargs
         self.watched = None
+        chosen = self.select(keywords)
+        kwargs = {name: value for name, value in keywords.items() if name not in positional}
         if chosen is not None:
             self.watched = Watched(chosen[0])
             kwargs |= zip(HOOK_KEYWORDS, (self.watched, complete_context(chosen[1], model)), strict=True)
@@ -107,9 +117,6 @@ class _Attachment:
         watched, self.watched = self.watched, None
         if watched is not None:
             require_called(watched, self.path)
-
-
-_attached: WeakKeyDictionary[Module, _Attachment] = WeakKeyDictionary()
 
 
 def _is_inference(keywords: Mapping[str, Any]) -> bool:

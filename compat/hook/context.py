@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from mcore_unpatch.compat.hook.groups import ProcessGroups, resolve_groups
 from torch import Tensor
+
+from mcore_unpatch.compat.hook.groups import ProcessGroups, resolve_groups
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class HookContext:
         if isinstance(context, Mapping):
             known = {key: value for key, value in context.items() if key in _NAMES}
             extra = {key: value for key, value in context.items() if key not in _NAMES}
-            return cls(**known, extra={**known.pop("extra", {}), **extra})
+            return cls(**{**known, "extra": {**known.get("extra", {}), **extra}})
         raise TypeError(
             f"output_processor_context: expected a HookContext, a mapping or None, got {type(context).__name__}"
         )

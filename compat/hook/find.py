@@ -1,12 +1,14 @@
 """The language model inside its wrappers, and whether the hook's keywords can reach it: by signature, not version."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
-from mcore_unpatch.compat.hook.errors import HookMissingError, WrapperRefusesError
 from torch.nn import Module
+
+from mcore_unpatch.compat.hook.errors import HookMissingError, WrapperRefusesError
 
 HOOK_KEYWORDS = ("output_processor", "output_processor_context")
 # Distributed and precision wrappers, torch.compile, and vision-language models, in this order at each step.
@@ -27,7 +29,9 @@ class HookPath:
 
     @property
     def is_hybrid(self) -> bool:
-        """Whether the language model is a HybridModel (or its old name, MambaModel)."""
+        """Whether the language model is a HybridModel (or its old name, MambaModel); megatron-core 0.17 has none."""
+        if find_spec("megatron.core.models.hybrid") is None:
+            return False
         from megatron.core.models.hybrid.hybrid_model import HybridModel
 
         return isinstance(self.model, HybridModel)
@@ -64,12 +68,19 @@ def require_hook(path: HookPath) -> None:
     """Raise unless the language model has the hook of its own."""
     if path.has_hook:
         return
+    from megatron.core.models.gpt.gpt_model import GPTModel
+
     model, name = path.model, type(path.model).__name__
     foreign = foreign_methods(model)
     if path.is_hybrid:
         remedy = "attach() and provide_hook() serve it through its output layer"
     elif foreign:
         remedy = f"{', '.join(foreign)} took the place of Megatron's own: remove that patch"
+    elif takes_hook(GPTModel.forward, by_name=True):
+        own = type(model).forward
+        remedy = f"{own.__module__}.{own.__qualname__} is its own: take the two keywords there and pass them on"
+        if not isinstance(model, GPTModel):
+            remedy = "of Megatron's language models only GPTModel has the hook, and HybridModel can be served"
     else:
         from megatron.core import __version__
 
@@ -88,19 +99,18 @@ def require_open_wrappers(path: HookPath) -> None:
             )
 
 
-def foreign_methods(model: Module) -> list[str]:
-    """Methods around the output that are neither Megatron's nor those of the model's own class, as `where.what`.
+def foreign_methods(module: Module, names: Iterable[str] = ("forward", "_postprocess")) -> list[str]:
+    """`where.what` of every one of these methods that somebody replaced, on the instance or on its class.
 
-    A patch assigns a function from another module; a subclass that overrides a method is a choice of its author.
+    A subclass that overrides a method is a choice of its author, and Megatron's own method put back on the instance by
+    an undone patch is no patch.
     """
-    names = []
-    for name in ("forward", "_postprocess"):
-        method = vars(model).get(name) or getattr(type(model), name, None)
-        method = getattr(method, "__func__", method)
-        if method is None:
-            continue
-        home = getattr(method, "__module__", "")
-        owners = {cls.__module__ for cls in type(model).__mro__}
-        if name in vars(model) or home not in owners:
-            names.append(f"{home}.{getattr(method, '__qualname__', name)}")
-    return names
+    owners = {cls.__module__ for cls in type(module).__mro__}
+    found = []
+    for name in names:
+        method = vars(module).get(name, getattr(type(module), name, None))
+        function = getattr(method, "__func__", method)
+        home = getattr(function, "__module__", None)
+        if function is not None and home not in owners:
+            found.append(f"{home}.{getattr(function, '__qualname__', name)}")
+    return found

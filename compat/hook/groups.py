@@ -4,8 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed
-from mcore_unpatch.compat.hook.errors import MissingContextError
 from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.hook.errors import MissingContextError
+
+_WAYS_TO_GROUPS = (
+    "Use attach(), which reads the model's groups, pass HookContext(groups=resolve_groups(model)), or initialise "
+    "megatron.core.parallel_state"
+)
 
 
 @dataclass(frozen=True)
@@ -44,13 +50,22 @@ def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -
     if found != expected:
         raise MissingContextError(
             f"the output layer is sharded over {expected} tensor-parallel ranks, and the group at hand has {found}. "
-            "Use attach(), which reads the model's groups, pass HookContext(groups=resolve_groups(model)), or "
-            "initialise megatron.core.parallel_state"
+            f"{_WAYS_TO_GROUPS}"
         )
     if own is not None and group is not None and not _same_ranks(own, group):
         raise MissingContextError(
             f"the output layer is sharded over ranks {_ranks(own)}, and the tensor-parallel group at hand is "
             f"{_ranks(group)}"
+        )
+
+
+def check_cp_group(group: ProcessGroup | None, config: Any) -> None:
+    """The group must be the one the sequence is split over: with another, labels would come from a wrong place."""
+    found = 1 if group is None else group.size()
+    if found != config.context_parallel_size:
+        raise MissingContextError(
+            f"config.context_parallel_size is {config.context_parallel_size}, and the context-parallel group at hand "
+            f"has {found}. {_WAYS_TO_GROUPS}"
         )
 
 

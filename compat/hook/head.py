@@ -3,15 +3,16 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
 from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.context import HookContext
-from mcore_unpatch.compat.hook.errors import MissingContextError, UnsupportedHeadError
-from mcore_unpatch.compat.hook.groups import ProcessGroups, check_tp_group, resolve_groups
+from mcore_unpatch.compat.hook.errors import MissingContextError
+from mcore_unpatch.compat.hook.groups import ProcessGroups, check_cp_group, check_tp_group, resolve_groups
+from mcore_unpatch.compat.hook.output_layer import check_head, wake
 from mcore_unpatch.compat.ops.linear_logprob import VocabOutput, vocab_pass
 from mcore_unpatch.compat.packing.labels import next_token_labels
-from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +55,9 @@ class Wants:
 
 def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput:
     """Run the one pass; every tensor of the result is `[b, s]`, top-k `[b, s, k]`."""
-    _check_head(call)
     context = HookContext.of(call.context)
     groups = context.groups or resolve_groups()
-    check_tp_group(groups.tp, call.output_layer, call.config)
-    _wake(call)
-    hidden, gathered = gather_hidden(call, groups)
+    hidden, gathered = enter_head(call, groups)
     shape = (hidden.shape[1], hidden.shape[0])
     labels = _labels(call, context, options, groups) if wants.logprobs else None
     mask = context.mask if context.mask is not None else call.loss_mask if options.use_loss_mask else None
@@ -97,6 +95,14 @@ def selection_mask(call: HookCall) -> Tensor:
     return mask
 
 
+def enter_head(call: HookCall, groups: ProcessGroups) -> tuple[Tensor, bool]:
+    """What comes before any pass: the head can be read, its weight is there, hidden states as in `gather_hidden`."""
+    check_head(call)
+    check_tp_group(groups.tp, call.output_layer, call.config)
+    wake(call)
+    return gather_hidden(call, groups)
+
+
 def gather_hidden(call: HookCall, groups: ProcessGroups) -> tuple[Tensor, bool]:
     """`[s, b, h]`, and whether it was gathered from sequence-parallel shares.
 
@@ -128,54 +134,23 @@ def _labels(call: HookCall, context: HookContext, options: HeadOptions, groups: 
             "there is nothing to shift: the model was called with neither labels nor input_ids, and the context has no "
             "labels"
         )
-    packed = call.packed_seq_params
-    own_group = getattr(packed, "cp_group", None)  # set by Megatron's dynamic context parallelism
     fill = -100 if options.ignore_index is None else options.ignore_index
     return next_token_labels(
         tokens,
-        packed_seq_params=packed,
+        packed_seq_params=call.packed_seq_params,
         lengths=context.lengths,
-        cp_group=groups.cp if own_group is None else own_group,
+        cp_group=_cp_group(call, groups),
         fill=fill,
     )
 
 
-def _wake(call: HookCall) -> None:
-    """Let the layer's own pre-hooks run: with them Megatron waits for weights that are still being gathered.
-
-    They run when the layer is called, and nobody calls it here; one row is enough.
-    """
-    if call.output_layer._forward_pre_hooks:
-        with torch.no_grad():
-            call.output_layer(call.hidden_states[:1], weight=call.output_weight)
-
-
-def _check_head(call: HookCall) -> None:
-    output_layer, weight = call.output_layer, call.weight
-    kind = f"{type(output_layer).__module__}.{type(output_layer).__qualname__}"
-    reason = None
-    if "forward" in vars(output_layer):
-        reason = "its forward was replaced on the instance"
-    elif isinstance(weight, DTensor):
-        reason = "its weight is sharded between calls (FSDP); leave the output layer out of the sharding"
-    elif weight is None or weight.dim() != 2:
-        reason = f"it has no 2-D weight ({None if weight is None else list(weight.shape)})"
-    elif getattr(output_layer, "bias", None) is not None:
-        reason = "it has a bias"
-    elif call.config.defer_embedding_wgrad_compute:
-        reason = "config.defer_embedding_wgrad_compute keeps its weight gradient for a step that would find nothing"
-    elif not _is_column_parallel(output_layer):
-        reason = "it is no column-parallel linear layer of Megatron (a value head, or an adapter around the head?)"
-    if reason is not None:
-        raise UnsupportedHeadError(f"output_layer ({kind}): {reason}. Use the Logits processor, which calls the layer")
-
-
-def _is_column_parallel(output_layer: Any) -> bool:
-    from megatron.core.tensor_parallel import ColumnParallelLinear
-
-    if isinstance(output_layer, ColumnParallelLinear):
-        return True
-    return type(output_layer).__name__ == "TELMHeadColumnParallelLinear"
+def _cp_group(call: HookCall, groups: ProcessGroups) -> ProcessGroup | None:
+    """The ranks that share this sequence. Megatron's dynamic context parallelism names them anew in every call."""
+    own: ProcessGroup | None = getattr(call.packed_seq_params, "cp_group", None)
+    if own is not None or getattr(call.packed_seq_params, "local_cp_size", None) is not None:
+        return own  # a size without a group is 1
+    check_cp_group(groups.cp, call.config)
+    return groups.cp
 
 
 def _is_per_token(temperature: float | Tensor) -> bool:

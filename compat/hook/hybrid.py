@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+from torch.nn import Module
+from torch.utils.hooks import RemovableHandle
+
 from mcore_unpatch.compat.hook.call import Processor
 from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath
 from mcore_unpatch.compat.hook.groups import resolve_groups
-from torch import Tensor
-from torch.nn import Module
-from torch.utils.hooks import RemovableHandle
 
 _PASSED_ON = (
     *("labels", "loss_mask", "input_ids", "position_ids", "attention_mask", "decoder_input"),
@@ -38,7 +39,7 @@ class _Call:
 
 
 class OutputLayerTap:
-    """The hooks on one model; `remove()` takes them all away."""
+    """The hooks on one model; they go with the last of its users."""
 
     def __init__(self, path: HookPath) -> None:
         self.model = model = path.model
@@ -48,18 +49,22 @@ class OutputLayerTap:
                 "that is taken here has none to keep: switch it off"
             )
         self.signature = inspect.signature(model.forward)
+        self.users = 0
         self.call: _Call | None = None
         self.handles: list[RemovableHandle] = [
             model.register_forward_pre_hook(self._begin, with_kwargs=True),
             model.register_forward_hook(self._finish),
+            model.register_forward_hook(self._forget, always_call=True),
         ]
         if model.post_process:
             self.handles += self._watch_inside()
 
-    def remove(self) -> None:
-        """Take the hooks away."""
-        for handle in self.handles:
-            handle.remove()
+    def release(self) -> None:
+        """One user less; take the hooks away after the last."""
+        self.users -= 1
+        if self.users == 0:
+            for handle in self.handles:
+                handle.remove()
 
     def _watch_inside(self) -> list[RemovableHandle]:
         decoder, output_layer = self.model.decoder, self.model.output_layer
@@ -132,6 +137,10 @@ class OutputLayerTap:
             "config": model.config,
         }
         return call.processor(**call.keywords, **call.taken, **helpers)
+
+    def _forget(self, model: Module, args: Any, output: Any) -> None:
+        """Nothing of a call that failed on the way stays behind: neither its tensors nor its place."""
+        self.call = None
 
 
 def _require_no_inference() -> None:

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
+from torch import Tensor
+
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor
 from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass, selection_mask
 from mcore_unpatch.compat.ops.linear_logprob import VocabOutput
-from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,31 +2,50 @@
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar
 
-from mcore_unpatch.compat.hook.find import HookPath, find_language_model, require_hook
-from mcore_unpatch.compat.hook.hybrid import OutputLayerTap
 from torch.nn import Module
+
+from mcore_unpatch.compat.hook.errors import HookError
+from mcore_unpatch.compat.hook.find import find_language_model, require_hook
+from mcore_unpatch.compat.hook.hybrid import OutputLayerTap
+
+_Kind = TypeVar("_Kind")
 
 
 class Handle:
-    """What was installed; `remove()` undoes it, once. As a context manager it does so when the outermost block ends."""
+    """What was installed; `remove()` undoes it, once.
+
+    As a context manager it does so when the outermost block ends, unless somebody held it already when that began.
+    """
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], Any]] = []
+        self._claims = 0
         self._blocks = 0
+        self._held_before = False
+        self._removed = False
 
     def on_removal(self, *undo: Callable[[], Any]) -> None:
         """Remember how to undo."""
         self._undo += undo
 
+    def claim(self) -> "Handle":
+        """One more caller holds this handle."""
+        self._claims += 1
+        return self
+
     def remove(self) -> None:
-        """Undo everything."""
+        """Undo everything, whoever else holds the handle."""
+        self._removed = True
         while self._undo:
             self._undo.pop(0)()
 
     def __enter__(self) -> "Handle":
+        if self._removed:
+            raise HookError("this handle was removed, and so nothing is installed any more: install again")
+        if self._blocks == 0:
+            self._held_before = self._claims > 1
         self._blocks += 1
         return self
 
@@ -34,7 +53,8 @@ class Handle:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._blocks -= 1
-        if self._blocks == 0:
+        self._claims -= 1
+        if self._blocks == 0 and not self._held_before:
             self.remove()
 
 
@@ -50,18 +70,13 @@ def provide_hook(model: Module) -> Handle:
         return handle
     if not path.is_hybrid:
         require_hook(path)
-    tap, users = _taps.get(path.model) or (OutputLayerTap(path), 0)
-    _taps[path.model] = (tap, users + 1)
-    handle.on_removal(lambda: _release(path))
+    tap = installed_on(path.model, OutputLayerTap) or OutputLayerTap(path)
+    tap.users += 1
+    handle.on_removal(tap.release)
     return handle
 
 
-_taps: WeakKeyDictionary[Module, tuple[OutputLayerTap, int]] = WeakKeyDictionary()
-
-
-def _release(path: HookPath) -> None:
-    tap, users = _taps.pop(path.model)
-    if users > 1:
-        _taps[path.model] = (tap, users - 1)
-    else:
-        tap.remove()
+def installed_on(model: Module, kind: type[_Kind]) -> _Kind | None:
+    """The `kind` whose method is a forward pre-hook of `model`: who stands there is known from the model alone."""
+    owners = (getattr(hook, "__self__", None) for hook in model._forward_pre_hooks.values())
+    return next((owner for owner in owners if isinstance(owner, kind)), None)

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
 from mcore_unpatch.compat.ops.autograd import PassOptions, VocabPass
 from mcore_unpatch.compat.ops.backends import choose_backend
 from mcore_unpatch.compat.ops.checks import (
@@ -21,8 +24,6 @@ from mcore_unpatch.compat.ops.rows import Rows, select_rows
 from mcore_unpatch.compat.ops.seam import math_dtype
 from mcore_unpatch.compat.ops.shards import locate_shard
 from mcore_unpatch.compat.ops.tile_plan import default_tile_bytes
-from torch import Tensor
-from torch.distributed import ProcessGroup
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def linear_logprob(
         weight: `[vocab / tp, h]`, this rank's shard of the LM head. Shards may be unequal.
         labels: `[...]` global token ids, aligned with `hidden`.
         temperature: a number, or one per token `[...]`. Not differentiated: a tensor that requires grad is refused.
+            In a tensor on a GPU, 0, a negative number or NaN turns its row into NaN: raising would mean waiting.
         logit_scale: multiplies the logits (MuP's output multiplier).
         mask: `[...]`; rows where it is 0 are left out of every product and give 0 without gradient. It selects, it
             does not weigh.
@@ -181,4 +183,6 @@ def _row_scale(rows: Rows, temperature: float | Tensor, logit_scale: float, dtyp
     per_row = rows.take(temperature.expand(rows.shape)).to(dtype)
     if waiting_is_free(per_row):
         check_positive("temperature", per_row)
+    else:  # raising would mean waiting: a row with such a temperature becomes NaN
+        per_row = per_row.where((per_row > 0) & per_row.isfinite(), torch.nan)
     return (logit_scale / per_row)[:, None]

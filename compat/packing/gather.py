@@ -8,31 +8,35 @@ and keeps the part that is its own. Summing here would count the gradient `cp` t
 from typing import Any, Literal
 
 import torch
-from mcore_unpatch.compat.packing.zigzag import zigzag_merge
 from torch import Tensor
 from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.packing.zigzag import zigzag_merge
 
 Gradient = Literal["own", "summed"]
 
 
-def gather_shares(share: Tensor, cp_group: ProcessGroup, gradient: Gradient = "own") -> Tensor:
-    """`[...]` on each rank to `[cp, ...]` on every rank, in rank order."""
+def gather_shares(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own") -> Tensor:
+    """`[...]` on each rank to `[cp, ...]` on every rank, in rank order; None stands for a group of one."""
     _check(gradient)
+    if cp_group is None:
+        return share[None]
     gathered: Tensor = _Gather.apply(share, cp_group, gradient)  # type: ignore[no-untyped-call]
     return gathered
 
 
-def gather_sequence(share: Tensor, cp_group: ProcessGroup, gradient: Gradient = "own", dim: int = 1) -> Tensor:
+def gather_sequence(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own", dim: int = 1) -> Tensor:
     """The whole padded sequence, in order, from each rank's zigzag share along `dim`."""
-    if cp_group.size() == 1:
+    _check(gradient)
+    if cp_group is None or cp_group.size() == 1:
         return share
     return zigzag_merge(gather_shares(share, cp_group, gradient).unbind(), dim)
 
 
-def sum_over_ranks(value: Tensor, cp_group: ProcessGroup, gradient: Gradient = "own") -> Tensor:
+def sum_over_ranks(value: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own") -> Tensor:
     """The sum of `value` over the ranks, on every rank."""
     _check(gradient)
-    if cp_group.size() == 1:
+    if cp_group is None or cp_group.size() == 1:
         return value
     total: Tensor = _Sum.apply(value, cp_group, gradient)  # type: ignore[no-untyped-call]
     return total

@@ -18,7 +18,8 @@ def next_token_labels(
     """The token that follows each of `tokens` `[b, s]` in its own sequence; `fill` where none follows.
 
     With `packed_seq_params` the row holds several sequences, laid out by its padded bounds. `lengths` `[sequences]` are
-    the lengths without padding, one per packed sequence or one per row; nothing follows the last real token.
+    the lengths without padding, one per packed sequence or one per row; nothing follows the last real token. Where it
+    is not given, `cu_seqlens_q` tells them if it differs from the padded bounds.
     With `cp_group` each rank passes its zigzag share and gets the labels of that share: one small collective, and no
     synchronisation with the host.
     """
@@ -33,7 +34,10 @@ def next_token_labels(
         chunk = (padded // (2 * ranks)).clamp_(min=1)
         offset = torch.where(offset < chunk, rank * chunk + offset, (2 * ranks - 2 - rank) * chunk + offset)
     following = offset + 1
-    end = padded if lengths is None else _ends(lengths, sequence, packed_seq_params)
+    if lengths is None and packed_seq_params is not None:
+        lengths = packed_seq_params.cu_seqlens_q.diff()
+    count = tokens.shape[0] if packed_seq_params is None else bounds.numel() - 1
+    end = padded if lengths is None else _ends(lengths, sequence, packed_seq_params, count)
     if ranks == 1:
         candidates = tokens.roll(-1, dims=1)
     else:
@@ -48,6 +52,8 @@ def next_token_labels(
 
 
 def _bounds(tokens: Tensor, packed_seq_params: Any | None, ranks: int) -> Tensor:
+    if ranks > 1 and tokens.shape[1] % 2:
+        raise ValueError(f"a share of a zigzag split is two chunks of the same size, and came as {list(tokens.shape)}")
     if packed_seq_params is None:
         return torch.arange(2, device=tokens.device) * (tokens.shape[1] * ranks)
     if tokens.shape[0] != 1:
@@ -57,7 +63,10 @@ def _bounds(tokens: Tensor, packed_seq_params: Any | None, ranks: int) -> Tensor
     return bounds.to(tokens.device).long()
 
 
-def _ends(lengths: Tensor, sequence: Tensor, packed_seq_params: Any | None) -> Tensor:
+def _ends(lengths: Tensor, sequence: Tensor, packed_seq_params: Any | None, sequences: int) -> Tensor:
     """Where the real tokens end: per token of the one row when packed, per row otherwise."""
+    if lengths.shape != (sequences,):
+        what = "row" if packed_seq_params is None else "packed sequence"
+        raise ValueError(f"lengths: expected one per {what}, [{sequences}], got {list(lengths.shape)}")
     lengths = lengths.to(sequence.device)
     return lengths[:, None] if packed_seq_params is None else lengths[sequence]

@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from mcore_unpatch.compat.packing.zigzag import zigzag_index
 from torch import Tensor
+
+from mcore_unpatch.compat.packing.zigzag import zigzag_index
 
 
 @dataclass(frozen=True)

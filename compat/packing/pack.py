@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from mcore_unpatch.compat.packing.gather import Gradient, gather_shares
-from mcore_unpatch.compat.packing.layout import PackedLayout, plan_packing
 from torch import Tensor
 from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.packing.gather import Gradient, gather_shares
+from mcore_unpatch.compat.packing.layout import PackedLayout, plan_packing
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,12 @@ class Packer:
     def pack(self, values: Tensor, fill: float = 0) -> Tensor:
         """`[b, s, ...]` or nested `[b, ragged, ...]` to this rank's row `[1, local tokens, ...]`."""
         if self.places is None:
-            real = values.values()
+            real = self._ragged(values)
         else:
-            if tuple(values.shape[:2]) != self.shape:
+            if values.is_nested or tuple(values.shape[:2]) != self.shape:
                 expected = list(self.shape or ())
-                raise ValueError(f"values must be {expected} like the attention mask, not {list(values.shape)}")
+                found = "nested" if values.is_nested else list(values.shape)
+                raise ValueError(f"values must be {expected} like the attention mask, not {found}")
             real = values.flatten(0, 1)[self.places]
         if real.shape[0] != self.layout.tokens:
             raise ValueError(f"values hold {real.shape[0]} tokens, and the layout was planned for {self.layout.tokens}")
@@ -59,6 +61,15 @@ class Packer:
         flat = real.new_full((self.shape[0] * self.shape[1], *real.shape[1:]), fill)
         return flat.index_put((self.places,), real).view(*self.shape, *real.shape[1:])
 
+    def _ragged(self, values: Tensor) -> Tensor:
+        if not values.is_nested:
+            raise ValueError(f"values must be nested like the batch the packer was made for, not {list(values.shape)}")
+        offsets: Tensor = values.offsets()  # type: ignore[attr-defined]
+        real: Tensor = values.values()
+        if offsets is not self.offsets:
+            _check_lengths("values", offsets.diff(), list(self.layout.lengths))
+        return real
+
     def packed_seq_params(self, device: torch.device) -> Any:
         """Megatron's description of the packed row."""
         return self.layout.packed_seq_params(device)
@@ -75,12 +86,12 @@ def pack_padded(
 ) -> Packer:
     """A packer for padded batches: `attention_mask` `[b, s]` is true where a token is real, on either side or anywhere.
 
-    Reading the lengths waits for the device once; pass `lengths` where they are known.
+    Reading the lengths waits for the device once; pass `lengths` where they are known. (On a CPU they are checked.)
     """
     if attention_mask.dim() != 2:
         raise ValueError(f"attention_mask must be [batch, sequence], not {list(attention_mask.shape)}")
     real = attention_mask != 0
-    known = [int(n) for n in real.sum(-1).tolist()] if lengths is None else lengths
+    known = _lengths("attention_mask", real.sum(-1), lengths)
     layout = plan_packing(known, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
     # Stable sort: real tokens first, in their order. Unlike nonzero(), its size is known without asking the device.
     places = torch.argsort((~real).flatten(), stable=True)[: layout.tokens]
@@ -100,6 +111,19 @@ def pack_nested(
     if not batch.is_nested or batch.layout != torch.jagged:
         raise ValueError("batch must be a nested tensor with layout=torch.jagged")
     offsets: Tensor = batch.offsets()  # type: ignore[attr-defined]
-    known = [int(n) for n in offsets.diff().tolist()] if lengths is None else lengths
+    known = _lengths("batch", offsets.diff(), lengths)
     layout = plan_packing(known, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
     return Packer(layout, offsets=offsets)
+
+
+def _lengths(name: str, counted: Tensor, given: list[int] | None) -> list[int]:
+    if given is None:
+        return [int(n) for n in counted.tolist()]
+    _check_lengths(name, counted, given)
+    return given
+
+
+def _check_lengths(name: str, counted: Tensor, lengths: list[int]) -> None:
+    """Other lengths of the same total would mix the sequences. Where looking is free, look."""
+    if len(counted) != len(lengths) or (counted.device.type == "cpu" and counted.tolist() != lengths):
+        raise ValueError(f"{name}: sequences of {counted.tolist()} tokens, but the lengths are {lengths}")

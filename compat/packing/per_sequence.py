@@ -1,10 +1,11 @@
 """Per-token values of a packed row, folded into one value per packed sequence."""
 
 import torch
-from mcore_unpatch.compat.packing.gather import Gradient, sum_over_ranks
-from mcore_unpatch.compat.packing.layout import PackedLayout
 from torch import Tensor
 from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.packing.gather import Gradient, sum_over_ranks
+from mcore_unpatch.compat.packing.layout import PackedLayout
 
 
 def sum_per_sequence(
@@ -24,7 +25,7 @@ def sum_per_sequence(
         raise ValueError(f"row must be [1, {layout.local_tokens}], not {list(row.shape)}")
     values = row[0] if mask is None else row[0] * mask.reshape(-1)
     sums = values.new_zeros(len(layout.lengths) + 1).index_add(0, layout.sequence_index(row.device), values)
-    return sums[:-1] if cp_group is None else sum_over_ranks(sums[:-1], cp_group, gradient)
+    return sum_over_ranks(sums[:-1], cp_group, gradient)
 
 
 def mean_per_sequence(

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from mcore_unpatch.compat.hook.call import Outputs
+
 
 def is_last_stage(pp_group: ProcessGroup | None) -> bool:
     """Whether this rank holds the output layer."""
@@ -19,7 +21,7 @@ def compute_on_last_stage(compute: Callable[[], Any], pp_group: ProcessGroup | N
 
 
 def broadcast_from_last_stage(result: Any, pp_group: ProcessGroup | None, device: torch.device) -> Any:
-    """`result` of the last stage on every stage: tensors, or mappings, tuples and lists of them, nested as they like.
+    """`result` of the last stage on every stage: tensors, or `Outputs`, dicts, tuples and lists of them, nested.
 
     What other stages pass is ignored. Tensors arrive on `device` and without a graph: the backward belongs to the last
     stage. On that stage `result` itself is returned, graph and all.
@@ -46,11 +48,7 @@ def _describe(value: Any, tensors: list[Tensor]) -> Any:
     if isinstance(value, Tensor):
         tensors.append(value)
         return _Hole((value.shape, value.dtype))
-    if isinstance(value, Mapping):
-        return {key: _describe(item, tensors) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(_describe(item, tensors) for item in value)
-    return value
+    return _map(value, lambda item: _describe(item, tensors))
 
 
 def _rebuild(plan: Any, device: torch.device, group: ProcessGroup, source: int) -> Any:
@@ -58,8 +56,15 @@ def _rebuild(plan: Any, device: torch.device, group: ProcessGroup, source: int) 
         tensor = torch.empty(plan[0], dtype=plan[1], device=device)
         torch.distributed.broadcast(tensor, group=group, group_src=source)
         return tensor
-    if isinstance(plan, Mapping):
-        return {key: _rebuild(item, device, group, source) for key, item in plan.items()}
-    if isinstance(plan, (tuple, list)):
-        return type(plan)(_rebuild(item, device, group, source) for item in plan)
-    return plan
+    return _map(plan, lambda item: _rebuild(item, device, group, source))
+
+
+def _map(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A container of the same kind with every item changed; anything else as it is."""
+    if isinstance(value, Mapping):
+        items = {key: change(item) for key, item in value.items()}
+        return Outputs(**items) if isinstance(value, Outputs) else items
+    if isinstance(value, (tuple, list)):
+        changed = [change(item) for item in value]
+        return type(value)(*changed) if hasattr(value, "_fields") else type(value)(changed)
+    return value

@@ -1,4 +1,4 @@
-"""Makes `harness` importable for the tests beside it, and ends the worker processes with the session."""
+"""Makes `harness`, and `downloads` one folder up, importable, and ends the worker processes with the session."""
 
 import sys
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from harness.pool import RELEASES, shut_down

@@ -6,6 +6,11 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.inference.utils import InferenceMode
+from megatron.core.transformer.module import Float16Module
+from torch.distributed.fsdp import fully_shard
+
 from mcore_unpatch.compat import (
     AttachmentError,
     Compose,
@@ -17,10 +22,6 @@ from mcore_unpatch.compat import (
     attach,
     attach_selector,
 )
-from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-from megatron.core.inference.utils import InferenceMode
-from megatron.core.transformer.module import Float16Module
-from torch.distributed.fsdp import fully_shard
 
 
 class VisionModel(torch.nn.Module):

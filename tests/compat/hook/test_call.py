@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from mcore_unpatch.compat import HookCall, HookContext, Outputs
 from mcore_unpatch.compat.hook.call import KEYWORDS
 

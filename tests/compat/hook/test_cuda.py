@@ -7,6 +7,11 @@ import pytest
 import torch
 from harness.attention import CpuAttention
 from harness.models import Case, batch_of, build_config, start_world
+from megatron.core import parallel_state
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.pipeline_parallel.utils import set_streams
+
 from mcore_unpatch.compat import (
     HookMissingError,
     LogProbsAndEntropy,
@@ -14,10 +19,6 @@ from mcore_unpatch.compat import (
     pack_padded,
     schedule_plan_with_processor,
 )
-from megatron.core import parallel_state
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-from megatron.core.models.gpt.gpt_model import GPTModel
-from megatron.core.pipeline_parallel.utils import set_streams
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 CASE = Case(hidden=64, vocab=512, batch=2, sequence=32)

@@ -7,6 +7,8 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
+from megatron.core import parallel_state
+
 from mcore_unpatch.compat import (
     HookContext,
     LogProbs,
@@ -15,7 +17,6 @@ from mcore_unpatch.compat import (
     call_with_processor,
     resolve_groups,
 )
-from megatron.core import parallel_state
 
 
 def _order() -> None:
@@ -35,8 +36,8 @@ def _order() -> None:
         resolve_groups(model, tp=alone)
 
 
-def test_the_model_comes_first_then_the_argument_then_the_global_state() -> None:
-    run_on_ranks("0.19.2", 2, _order)
+def test_the_model_comes_first_then_the_argument_then_the_global_state(release: str) -> None:
+    run_on_ranks(release, 2, _order)
 
 
 def _wrong_group() -> None:

@@ -6,10 +6,11 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
-from mcore_unpatch.compat import HookError, LogProbs, attach, call_with_processor, provide_hook
-from mcore_unpatch.compat.hook.call import KEYWORDS
 from megatron.core.inference.utils import InferenceMode
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+
+from mcore_unpatch.compat import HookError, LogProbs, attach, call_with_processor, provide_hook
+from mcore_unpatch.compat.hook.call import KEYWORDS
 
 CASE = Case(hybrid=True, mtp=2)
 

@@ -6,6 +6,9 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
+from megatron.core.models.common.language_module.language_module import LanguageModule
+from megatron.core.models.gpt.gpt_model import GPTModel
+
 from mcore_unpatch.compat import (
     HookMissingError,
     HookSwallowedError,
@@ -36,6 +39,17 @@ class Swallowing(Closed):
         self, input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any, **kwargs: Any
     ) -> Any:
         return self.module(input_ids, position_ids, attention_mask, labels=labels)
+
+
+class OwnForward(GPTModel):
+    """A subclass that wrote its `forward` anew."""
+
+    def forward(self, input_ids: Any, labels: Any = None) -> Any:
+        raise NotImplementedError
+
+
+class Stranger(LanguageModule):
+    """Another of Megatron's language models, as BertModel is."""
 
 
 def forward_of_an_old_release(input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any = None) -> Any:
@@ -78,10 +92,11 @@ def _ways_to_fail() -> dict[str, str]:
     fails("patched forward, attach", HookMissingError, lambda: attach(model, LogProbs()))
     fails("patched forward, provide", HookMissingError, lambda: provide_hook(model))
     del model.forward
-    old = type("GPTModel", (type(model),), {"forward": lambda self, input_ids, labels=None: None})
-    old_model = build_model(case)
-    old_model.__class__ = old
-    fails("old", HookMissingError, lambda: attach(old_model, LogProbs()))
+    subclassed, stranger = build_model(case), build_model(case)
+    subclassed.__class__ = OwnForward
+    stranger.__class__ = Stranger
+    fails("subclass", HookMissingError, lambda: attach(subclassed, LogProbs()))
+    fails("stranger", HookMissingError, lambda: attach(stranger, LogProbs()))
     fails("no model", HookMissingError, lambda: find_language_model(Closed(torch.nn.Linear(1, 1))))
     return said
 
@@ -96,5 +111,6 @@ def test_missing_refused_and_swallowed_are_told_apart(release: str) -> None:
     for name in ("patched forward", "patched forward, attach", "patched forward, provide"):
         assert "forward_of_an_old_release" in said[name]
         assert "remove that patch" in said[name]
-    assert f"megatron-core is {release}; the hook came with 0.18: upgrade" in said["old"]
+    assert "OwnForward.forward is its own: take the two keywords there and pass them on" in said["subclass"]
+    assert "Stranger.forward has no output_processor; of Megatron's language models only GPTModel" in said["stranger"]
     assert "no Megatron language model (GPTModel, HybridModel) inside Closed > Linear" in said["no model"]

@@ -7,6 +7,9 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
+from megatron.core import parallel_state
+from torch import Tensor
+
 from mcore_unpatch.compat import (
     AsTuple,
     Compose,
@@ -26,8 +29,6 @@ from mcore_unpatch.compat import (
     vocab_pass,
 )
 from mcore_unpatch.compat.hook import head
-from megatron.core import parallel_state
-from torch import Tensor
 
 
 def _model(case: Case) -> tuple[Any, dict[str, Any], Tensor]:
@@ -150,8 +151,8 @@ def _late_weights() -> None:
     assert torch.equal(call_with_processor(model, LogProbs(), **inputs), expected)
 
 
-def test_weights_that_arrive_in_the_layers_pre_hook_are_waited_for() -> None:
-    run_on_ranks("0.19.2", 1, _late_weights)
+def test_weights_that_arrive_in_the_layers_pre_hook_are_waited_for(release: str) -> None:
+    run_on_ranks(release, 1, _late_weights)
 
 
 def _errors() -> dict[str, str]:
@@ -185,8 +186,8 @@ def _errors() -> dict[str, str]:
     return failures
 
 
-def test_what_is_missing_or_wrong_is_named() -> None:
-    failures = run_on_ranks("0.19.2", 1, _errors)[0]
+def test_what_is_missing_or_wrong_is_named(release: str) -> None:
+    failures = run_on_ranks(release, 1, _errors)[0]
     assert 'pass labels= to the model, labels= in the context, or use shift="next_token"' in failures["no labels"]
     assert "pass loss_mask= to the model or mask= in the context" in failures["no mask"]
     assert "labels: expected [batch, sequence] = [2, 16]" in failures["odd labels"]

@@ -7,6 +7,7 @@ import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import gradients_of
+
 from mcore_unpatch.compat import LogProbs, attach, mean_per_sequence, pack_padded, resolve_groups
 
 LENGTHS = [16, 9, 3]

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from harness import run_on_ranks
+
 from mcore_unpatch.compat import (
     gather_sequence,
     gather_shares,
@@ -37,10 +38,10 @@ def _gradient_of_a_loss_on(every_rank_the_same: bool, gradient: Gradient) -> flo
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_gradients_are_neither_doubled_nor_lost(ranks: int) -> None:
-    assert run_on_ranks("0.19.2", ranks, _gradient_of_a_loss_on, True, "own") == [0.0] * ranks
-    assert max(run_on_ranks("0.19.2", ranks, _gradient_of_a_loss_on, False, "summed")) < 1e-4
-    assert min(run_on_ranks("0.19.2", ranks, _gradient_of_a_loss_on, True, "summed")) > 1
+def test_gradients_are_neither_doubled_nor_lost(release: str, ranks: int) -> None:
+    assert run_on_ranks(release, ranks, _gradient_of_a_loss_on, True, "own") == [0.0] * ranks
+    assert max(run_on_ranks(release, ranks, _gradient_of_a_loss_on, False, "summed")) < 1e-4
+    assert min(run_on_ranks(release, ranks, _gradient_of_a_loss_on, True, "summed")) > 1
 
 
 def _per_sequence() -> None:
@@ -63,13 +64,20 @@ def _per_sequence() -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_losses_per_packed_sequence_run_over_all_ranks(ranks: int) -> None:
-    run_on_ranks("0.19.2", ranks, _per_sequence)
+def test_losses_per_packed_sequence_run_over_all_ranks(release: str, ranks: int) -> None:
+    run_on_ranks(release, ranks, _per_sequence)
+
+
+def test_no_group_stands_for_a_group_of_one() -> None:
+    share = torch.randn(2, 4)
+    assert torch.equal(gather_shares(share, None), share[None])
+    assert gather_sequence(share, None) is share
+    assert sum_over_ranks(share, None) is share
 
 
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match='"own" or "summed", not \'twice\''):
-        gather_shares(torch.zeros(1), None, "twice")  # type: ignore[arg-type]
+        gather_sequence(torch.zeros(1), None, "twice")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match='"own" or "summed"'):
         sum_over_ranks(torch.zeros(1), None, "twice")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"row must be \[1, 5\], not \[1, 4\]"):

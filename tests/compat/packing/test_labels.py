@@ -7,6 +7,7 @@ import torch
 from harness import run_on_ranks
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mcore_unpatch.compat import next_token_labels, pack_padded, zigzag_split
 
 CPU = torch.device("cpu")
@@ -52,6 +53,27 @@ def test_padded_batches_end_where_their_lengths_say() -> None:
     assert next_token_labels(tokens, lengths=torch.tensor([4, 2]), fill=-1).tolist() == [[2, 3, 4, -1], [6, -1, -1, -1]]
 
 
+def test_bounds_without_padding_tell_where_a_sequence_ends() -> None:
+    """As Transformer Engine wants them: `cu_seqlens_q` real, `cu_seqlens_q_padded` where the sequences lie."""
+    tokens, real = _batch([3, 2])
+    packer = pack_padded(real, tp_size=4)
+    params = packer.packed_seq_params(CPU)
+    params.cu_seqlens_q = torch.tensor([0, 3, 5], dtype=torch.int32)
+    labels = next_token_labels(packer.pack(tokens), packed_seq_params=params)
+    assert labels.tolist() == [[2, 3, -100, -100, 5, -100, -100, -100]]
+
+
+def test_lengths_of_another_batch_are_refused() -> None:
+    tokens, real = _batch([3, 2])
+    packer = pack_padded(real)
+    with pytest.raises(ValueError, match=r"lengths: expected one per row, \[2\], got \[3\]"):
+        next_token_labels(tokens, lengths=torch.tensor([3, 2, 1]))
+    with pytest.raises(ValueError, match=r"lengths: expected one per packed sequence, \[2\], got \[1\]"):
+        next_token_labels(
+            packer.pack(tokens), packed_seq_params=packer.packed_seq_params(CPU), lengths=torch.tensor([3])
+        )
+
+
 def test_packed_tokens_must_be_one_row() -> None:
     params = pack_padded(torch.ones(1, 4)).packed_seq_params(CPU)
     with pytest.raises(ValueError, match=r"\[1, tokens\], and came as \[2, 4\]"):
@@ -73,6 +95,8 @@ def _over_ranks(packed: bool) -> Any:
         )
         return packer.unpack(labels, fill=-100, cp_group=group)
     whole = torch.arange(48).view(2, 24)
+    with pytest.raises(ValueError, match="two chunks of the same size"):
+        next_token_labels(whole[:, :3], cp_group=group)
     labels = next_token_labels(zigzag_split(whole, ranks, rank), cp_group=group)
     assert torch.equal(labels, zigzag_split(_successors(whole, [24, 24]), ranks, rank))
     return None
@@ -80,7 +104,7 @@ def _over_ranks(packed: bool) -> Any:
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
-def test_labels_cross_the_borders_of_context_parallel_chunks(ranks: int, packed: bool) -> None:
-    for labels in run_on_ranks("0.19.2", ranks, _over_ranks, packed):
+def test_labels_cross_the_borders_of_context_parallel_chunks(release: str, ranks: int, packed: bool) -> None:
+    for labels in run_on_ranks(release, ranks, _over_ranks, packed):
         tokens, real = _batch(LENGTHS)
         assert not packed or torch.equal(labels, _successors(tokens, LENGTHS).where(real, -100))

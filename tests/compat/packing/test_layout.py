@@ -5,6 +5,7 @@ import torch
 from harness.attention import zigzag_places
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mcore_unpatch.compat import pack_nested, pack_padded, plan_packing, zigzag_index, zigzag_merge, zigzag_split
 
 CPU = torch.device("cpu")
@@ -73,6 +74,39 @@ def test_zigzag_and_its_inverse(cp: int, chunk: int) -> None:
     assert torch.equal(zigzag_merge(shares), whole)
     for rank, share in enumerate(shares):
         assert torch.equal(share, whole[:, zigzag_index(2 * cp * chunk, cp, rank)])
+
+
+def test_lengths_that_are_not_the_batchs_are_refused() -> None:
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
+    assert pack_padded(mask, lengths=[3, 1]).layout.lengths == (3, 1)
+    with pytest.raises(ValueError, match=r"attention_mask: sequences of \[3, 1\] tokens, but the lengths are \[2, 2\]"):
+        pack_padded(mask, lengths=[2, 2])
+    nested, other = (
+        torch.nested.as_nested_tensor([torch.randn(n) for n in lengths], layout=torch.jagged)
+        for lengths in ((3, 1), (1, 3))
+    )
+    with pytest.raises(ValueError, match=r"batch: sequences of \[3, 1\] tokens"):
+        pack_nested(nested, lengths=[1, 3])
+    with pytest.raises(ValueError, match=r"values: sequences of \[1, 3\] tokens, but the lengths are \[3, 1\]"):
+        pack_nested(nested).pack(other)
+    with pytest.raises(ValueError, match=r"must be nested like the batch the packer was made for, not \[2, 3\]"):
+        pack_nested(nested).pack(torch.zeros(2, 3))
+    with pytest.raises(ValueError, match=r"\[2, 3\] like the attention mask, not nested"):
+        pack_padded(mask).pack(nested)
+
+
+def test_fp8_products_get_rows_they_can_multiply() -> None:
+    """Of each context-parallel rank, sequence-parallel share included, without a token out of place."""
+    for multiple in (16, 32, 128):
+        for tp, cp in ((1, 1), (2, 1), (2, 2)):
+            packer = pack_padded(torch.ones(3, 7), tp_size=tp, cp_size=cp, token_multiple=multiple)
+            assert packer.layout.local_tokens % multiple == 0
+            assert packer.layout.local_tokens % tp == 0
+            assert packer.packed_seq_params(CPU).cu_seqlens_q[-1] == cp * packer.layout.local_tokens
+    values = torch.randn(3, 7)
+    packer = pack_padded(torch.ones(3, 7), token_multiple=128)
+    assert packer.pack(values).shape == (1, 128)
+    assert torch.equal(packer.unpack(packer.pack(values)), values)
 
 
 def test_wrong_sizes_are_named() -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 from harness import run_on_ranks
-from mcore_unpatch.compat import broadcast_from_last_stage, compute_on_last_stage, is_last_stage
+
+from mcore_unpatch.compat import Outputs, broadcast_from_last_stage, compute_on_last_stage, is_last_stage
 
 CPU = torch.device("cpu")
 
@@ -17,20 +18,26 @@ def _shared() -> tuple[int, Any]:
     def compute() -> dict[str, Any]:
         calls.append(1)
         leaf = torch.ones(2, 3, requires_grad=True)
-        return {"log_probs": leaf * 2, "topk": (torch.arange(4), torch.ones(1, dtype=torch.bfloat16)), "steps": 3}
+        return {
+            "out": Outputs(log_probs=leaf * 2),
+            "topk": leaf.detach().topk(1),
+            "ids": (torch.arange(4), torch.ones(1, dtype=torch.bfloat16)),
+            "steps": 3,
+        }
 
     result = compute_on_last_stage(compute, group, CPU)
-    assert result["log_probs"].requires_grad == is_last_stage(group)
-    return len(calls), {"log_probs": result["log_probs"].detach(), "topk": result["topk"], "steps": result["steps"]}
+    assert result["out"].log_probs.requires_grad == is_last_stage(group)
+    assert torch.equal(result["topk"].indices, torch.zeros(2, 1, dtype=torch.long))
+    return len(calls), {"log_probs": result["out"].log_probs.detach(), "ids": result["ids"], "steps": result["steps"]}
 
 
-def test_only_the_last_stage_computes_and_all_have_the_result() -> None:
-    answers = run_on_ranks("0.19.2", 3, _shared)
+def test_only_the_last_stage_computes_and_all_have_the_result(release: str) -> None:
+    answers = run_on_ranks(release, 3, _shared)
     assert [calls for calls, _ in answers] == [0, 0, 1]
     for _, result in answers:
         assert torch.equal(result["log_probs"], torch.full((2, 3), 2.0))
-        assert torch.equal(result["topk"][0], torch.arange(4))
-        assert result["topk"][1].dtype == torch.bfloat16
+        assert torch.equal(result["ids"][0], torch.arange(4))
+        assert result["ids"][1].dtype == torch.bfloat16
         assert result["steps"] == 3
 
 

@@ -1,0 +1,25 @@
+"""A real megatron-core from before the hook."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from downloads import unpacked
+
+
+def test_a_real_release_from_before_the_hook_is_named() -> None:
+    old, beside = unpacked("megatron-core", "0.17.1"), Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("before_the_hook.py"))],
+        env=os.environ | {"PYTHONPATH": f"{old}{os.pathsep}{beside}", "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    upgrade = "GPTModel.forward has no output_processor; megatron-core is 0.17.1; the hook came with 0.18: upgrade"
+    assert said["attach"] == said["call"] == said["provide"] == upgrade
+    assert "GPTModel has one from megatron-core 0.18 on" in said["plan"]
