@@ -3,6 +3,8 @@
 
 import types
 
+from megatron.core import tensor_parallel
+
 
 class ChunkedHead:
     def __init__(self, output_layer):
@@ -16,4 +18,5 @@ class ChunkedHead:
         output_layer.forward = types.MethodType(passthrough, output_layer)
 
     def logits(self, hidden_states):
+        hidden_states = tensor_parallel.gather_from_sequence_parallel_region(hidden_states)
         return self.forward(hidden_states, weight=self.weight)[0]

@@ -11,6 +11,6 @@ def actor(model: GPTModel):
 
 def critic(model: GPTModel):
     def hidden_float(hidden_states, weight=None, runtime_gather_output=None):
-        return hidden_states.float() / 2, None
+        return hidden_states, None
 
     model.output_layer.forward = hidden_float

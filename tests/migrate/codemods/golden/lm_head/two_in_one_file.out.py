@@ -12,6 +12,6 @@ def actor(model: GPTModel):
 
 def critic(model: GPTModel):
     def hidden_float(*, hidden_states, **_):
-        return (hidden_states.float() / 2).transpose(0, 1).contiguous()
+        return hidden_states.transpose(0, 1).contiguous()
 
     attach(model, hidden_float)
