@@ -1,27 +1,41 @@
 """Choosing the backend: by name, or by what the tensors and the machine allow."""
 
+import os
 import warnings
 from importlib.util import find_spec
 
 import torch
+
 from mcore_unpatch.compat.ops.seam import Backend
 from mcore_unpatch.compat.ops.torch_backend import TorchBackend
 
 NAMES = ("auto", "torch", "triton")
+_HOPPER = 9  # compute capability
 _warned: set[str] = set()
 
 
 def choose_backend(name: str, device: torch.device) -> Backend:
     """The backend for `device`; asked for triton where it cannot run, say why once and use torch."""
-    if name == "triton" and (reason := _why_not_triton(device)) and reason not in _warned:
+    reason = "" if name == "torch" else _why_not_triton(device)
+    if name == "triton" and reason and reason not in _warned:
         _warned.add(reason)
         warnings.warn(f"backend='triton' cannot run here, using 'torch': {reason}", RuntimeWarning, stacklevel=4)
-    return TorchBackend()
+    if name == "torch" or reason:
+        return TorchBackend()
+    from mcore_unpatch.compat.ops.triton.backend import TritonBackend
+
+    return TritonBackend()
 
 
 def _why_not_triton(device: torch.device) -> str:
-    if device.type != "cuda":
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"the tensors are on {device.type}, it needs a CUDA device"
     if find_spec("triton") is None:
         return "triton is not installed"
-    return "this version has no triton kernels"
+    if find_spec("triton.tools.tensor_descriptor") is None:
+        return "this triton has no tensor descriptors, it needs 3.4"
+    if not hasattr(torch.ops.aten.addmm, "dtype_out"):
+        return f"torch {torch.__version__} cannot add up 16-bit products in float32, it needs 2.8"
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] != _HOPPER:
+        return f"its kernels are made for Hopper, this is {torch.cuda.get_device_name(device)}"
+    return ""

@@ -1,0 +1,211 @@
+"""The triton kernels on the CPU, by Triton's interpreter, against float64. `test_interpreted.py` runs this file.
+
+float16 only: the interpreter cannot multiply bfloat16, and a wider weight is the torch backend's.
+"""
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+from harness import run_on_ranks
+from ops.oracle import (
+    Inputs,
+    Results,
+    assert_as_exact_as_materialised,
+    assert_close,
+    error,
+    grad_of,
+    make_inputs,
+    materialised,
+    results,
+)
+from torch import Tensor
+
+from mcore_unpatch.compat import linear_logprob, vocab_pass
+from mcore_unpatch.compat.ops.backends import choose_backend
+from mcore_unpatch.compat.ops.torch_backend import TorchBackend
+from mcore_unpatch.compat.ops.triton.backend import TritonBackend
+
+HALF = torch.float16
+VALUES, GRADIENTS = 1e-6, 1e-3
+
+
+@pytest.fixture(autouse=True)
+def _no_way_round() -> Any:
+    """Whoever lands in the torch backend has not tested a kernel."""
+    with mock.patch.object(TorchBackend, "forward", side_effect=AssertionError("torch backend")):
+        yield
+
+
+def compare(found: Results, truth: Results) -> None:
+    for name in truth:
+        tolerance = VALUES if name in ("logprobs", "entropy") else GRADIENTS
+        assert_close({name: found[name]}, {name: truth[name]}, tolerance)
+
+
+def check(inputs: Inputs, ours: dict[str, Any] | None = None, **shared: Any) -> None:
+    truth = results(materialised, inputs.in_float64(), **shared)
+    compare(results(linear_logprob, inputs, **shared, **(ours or {})), truth)
+
+
+def test_the_kernels_are_what_runs() -> None:
+    assert isinstance(choose_backend("auto", torch.device("cpu")), TritonBackend)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "width", "vocab"),
+    [
+        (1, 8, 1),
+        (3, 8, 7),
+        (129, 72, 257),
+        (128, 64, 256),
+        (127, 200, 255),
+        (300, 16, 1030),
+        (1100, 8, 130),
+        (0, 16, 50),
+    ],
+)
+def test_odd_shapes(tokens: int, width: int, vocab: int) -> None:
+    check(make_inputs(tokens, width, vocab, HALF))
+
+
+def test_tiles_of_rows_and_columns() -> None:
+    """Several launches forward, several tiles of rows and columns backward."""
+    for tile_bytes in (90_000, 400_000):
+        check(make_inputs(300, 16, 1030, HALF), {"tile_bytes": tile_bytes})
+    with pytest.raises(ValueError, match="tile_bytes: expected at least 81920 for these tensors and this backend"):
+        check(make_inputs(300, 16, 1030, HALF), {"tile_bytes": 1000})
+
+
+def test_scales_and_padding_of_the_vocabulary() -> None:
+    inputs = make_inputs((3, 60), 24, 600, HALF)
+    check(inputs, temperature=torch.rand(3, 60) + 0.5, logit_scale=0.7)
+    check(inputs, temperature=0.4, logit_scale=-1.5, vocab_size=300)
+
+
+def test_large_logits_keep_their_digits() -> None:
+    inputs = make_inputs(40, 32, 300, HALF)
+    inputs.hidden.mul_(20)
+    assert_as_exact_as_materialised(inputs)
+
+
+@pytest.mark.parametrize("live", [0, 1, 133])
+def test_masked_rows(live: int) -> None:
+    inputs = make_inputs(200, 16, 300, HALF)
+    mask = torch.zeros(200, dtype=torch.int64)
+    mask[torch.randperm(200, generator=torch.Generator().manual_seed(1))[:live]] = 1
+    check(inputs, mask=mask, temperature=torch.rand(200) + 0.5)
+
+
+def test_labels_that_are_no_tokens() -> None:
+    inputs = make_inputs(6, 16, 300, HALF)
+    inputs.labels.copy_(torch.tensor([3, -100, -1, 300, 10**12, 299]))
+    check(inputs)
+    hidden = inputs.hidden.clone().requires_grad_()
+    linear_logprob(hidden, inputs.weight, inputs.labels, out_of_vocab_grad="legacy")[0].sum().backward()
+    p = (inputs.hidden.double() @ inputs.weight.double().t()).softmax(-1)
+    assert error(grad_of(hidden)[2:5], -(p @ inputs.weight.double())[2:5]) < GRADIENTS
+    assert not grad_of(hidden)[1].any()
+
+
+@pytest.mark.parametrize("output", [0, 1])
+def test_one_output_unused(output: int) -> None:
+    inputs = make_inputs(20, 16, 300, HALF)
+    found, truth = [], []
+    for call, given, into in (
+        (linear_logprob, inputs, found),
+        (materialised, inputs.in_float64(), truth),
+    ):
+        hidden, weight = given.hidden.clone().requires_grad_(), given.weight.clone().requires_grad_()
+        call(hidden, weight, inputs.labels, entropy=True)[output].sum().backward()  # type: ignore[operator]
+        into += [grad_of(hidden), grad_of(weight)]
+    # The entropy's gradients alone are so small that float16 holds them with fewer bits.
+    assert all(error(ours, exact) < 3 * GRADIENTS for ours, exact in zip(found, truth, strict=True))
+
+
+@pytest.mark.parametrize("wanted", ["hidden", "weight"])
+def test_only_one_gradient(wanted: str) -> None:
+    inputs = make_inputs(20, 16, 300, HALF)
+    both = results(linear_logprob, inputs)
+    tensors = {"hidden": inputs.hidden.clone(), "weight": inputs.weight.clone()}
+    tensors[wanted].requires_grad_()
+    logprobs, entropy = linear_logprob(tensors["hidden"], tensors["weight"], inputs.labels, entropy=True)
+    assert entropy is not None
+    ((logprobs * inputs.logprob_grad).sum() + (entropy * inputs.entropy_grad).sum()).backward()
+    assert torch.equal(grad_of(tensors[wanted]), both[f"{wanted}.grad"])
+
+
+@pytest.mark.parametrize("buffer", [torch.float32, HALF])
+@pytest.mark.parametrize("tile_bytes", [None, 90_000])
+def test_main_grad(buffer: torch.dtype, tile_bytes: int | None) -> None:
+    inputs = make_inputs(300, 16, 700, HALF)
+    weight: Any = torch.nn.Parameter(inputs.weight.clone())
+    weight.main_grad = torch.ones(700, 16, dtype=buffer)
+    for _ in range(2):
+        logprobs, _ = linear_logprob(
+            inputs.hidden, weight, inputs.labels, fuse_main_grad=True, vocab_size=650, tile_bytes=tile_bytes
+        )
+        (logprobs * inputs.logprob_grad).sum().backward()
+    exact = inputs.in_float64()
+    truth = exact.weight.requires_grad_()
+    (materialised(exact.hidden, truth, inputs.labels, vocab_size=650)[0] * inputs.logprob_grad).sum().backward()
+    assert torch.equal(weight.main_grad[650:], torch.ones(50, 16, dtype=buffer))
+    assert error(weight.main_grad, 1 + 2 * grad_of(truth)) < GRADIENTS
+
+
+def test_a_broken_number_stays_visible() -> None:
+    inputs = make_inputs(5, 16, 300, HALF)
+    inputs.hidden[2, 3] = torch.nan
+    logprobs, entropy = linear_logprob(inputs.hidden, inputs.weight, inputs.labels, entropy=True)
+    assert entropy is not None
+    assert logprobs.isnan().tolist() == entropy.isnan().tolist() == [False, False, True, False, False]
+
+
+def test_hidden_states_that_lie_scattered() -> None:
+    inputs = make_inputs(40, 16, 300, HALF)
+    wide = torch.zeros(40, 33, dtype=HALF)
+    wide[:, 17:] = inputs.hidden
+    compare(
+        {"logprobs": linear_logprob(wide[:, 17:], inputs.weight, inputs.labels)[0]},
+        {"logprobs": results(materialised, inputs.in_float64())["logprobs"]},
+    )
+
+
+def test_hidden_states_of_another_dtype() -> None:
+    check(make_inputs(40, 16, 300, HALF, hidden_dtype=torch.float32))
+
+
+def on_shards(sizes: list[int], device_only: bool, vocab_size: int | None) -> None:
+    """Runs on each rank, against float64 on the whole vocabulary."""
+    inputs = make_inputs(140, 16, sum(sizes), HALF)
+    shared = {"vocab_size": vocab_size, "temperature": 0.7}
+    truth = dict(results(materialised, inputs.in_float64(), **shared))
+    mine: Tensor = inputs.weight.split(sizes)[dist.get_rank()]
+    truth["weight.grad"] = truth["weight.grad"].split(sizes)[dist.get_rank()]
+    local = Inputs(inputs.hidden, mine, inputs.labels, inputs.logprob_grad, inputs.entropy_grad)
+    with (
+        mock.patch("mcore_unpatch.compat.ops.linear_logprob.waiting_is_free", return_value=not device_only),
+        mock.patch.object(TorchBackend, "forward", side_effect=AssertionError("torch backend")),
+    ):
+        compare(results(linear_logprob, local, tp_group=dist.group.WORLD, **shared), truth)
+
+
+@pytest.mark.parametrize("sizes", [[300, 300], [257, 3], [1, 520], [300, 0]], ids=str)
+@pytest.mark.parametrize("device_only", [False, True])
+@pytest.mark.parametrize("vocab_size", [None, 250])
+def test_two_ranks(sizes: list[int], device_only: bool, vocab_size: int | None) -> None:
+    run_on_ranks("0.19.2", 2, on_shards, sizes, device_only, vocab_size)
+
+
+def test_what_the_kernels_cannot_take_goes_to_torch() -> None:
+    inputs = make_inputs(4, 16, 300, HALF)
+    for call in (
+        lambda: vocab_pass(inputs.hidden, inputs.weight, topk=2),
+        lambda: linear_logprob(inputs.hidden.float(), inputs.weight.float(), inputs.labels),
+        lambda: linear_logprob(inputs.hidden.bfloat16(), inputs.weight.bfloat16(), inputs.labels),
+        lambda: linear_logprob(inputs.hidden[:, :9], inputs.weight[:, :9].contiguous(), inputs.labels),
+    ):
+        with pytest.raises(AssertionError, match="torch backend"):
+            call()

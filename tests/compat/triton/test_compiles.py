@@ -1,0 +1,64 @@
+"""The kernels compile for a Hopper GPU on a machine without one, within its shared memory.
+
+The interpreter takes Python that the compiler does not, so running there is not enough.
+"""
+
+import itertools
+from typing import Any
+
+import pytest
+
+triton = pytest.importorskip("triton")
+
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+from mcore_unpatch.compat.ops.triton import grad_kernel, stats_kernel  # noqa: E402
+
+SHARED_MEMORY = 227 * 1024
+BLOCKS = {"block_rows": 128, "block_columns": 256, "block_width": 64}
+SIZES = dict.fromkeys(
+    ("rows", "columns", "width", "first_row", "first_column", "factors_stride", "column_blocks"), "i32"
+)
+
+
+def compiled(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], stages: int) -> Any:
+    """Compile with these pointers; what is neither a pointer nor a size is a constant, None if not given."""
+    types = {name: (pointers | SIZES).get(name, "constexpr") for name in kernel.arg_names}
+    values = {
+        (kernel.arg_names.index(name),): constants.get(name) for name, kind in types.items() if kind == "constexpr"
+    }
+    return triton.compile(
+        ASTSource(kernel, types, values),
+        target=GPUTarget("cuda", 90, 32),
+        options={"num_warps": 8, "num_stages": stages},
+    )
+
+
+def operands(dtype: str) -> dict[str, str]:
+    return {"x": f"tensordesc<{dtype}[128,64]>", "w": f"tensordesc<{dtype}[256,64]>"}
+
+
+@pytest.mark.parametrize(("dtype", "everything"), itertools.product(["bf16", "fp16"], [True, False]))
+def test_statistics(dtype: str, everything: bool) -> None:
+    pointers = operands(dtype) | {"parts": "*fp32", "scale": "fp32"}
+    if everything:
+        pointers |= {"targets": "*i64", "target": "*fp32", "row_scale": "*fp32", "limit": "*i64"}
+    kernel = compiled(stats_kernel._block_stats, pointers, BLOCKS | {"ragged": everything}, stages=4)
+    assert "wgmma" in kernel.asm["ptx"]
+    assert kernel.metadata.shared <= SHARED_MEMORY
+
+
+@pytest.mark.parametrize(("dtype", "everything"), itertools.product(["bf16", "fp16"], [True, False]))
+def test_gradient(dtype: str, everything: bool) -> None:
+    pointers = operands(dtype) | {"out": f"tensordesc<{dtype}[128,128]>", "factors": "*fp32"}
+    if everything:
+        pointers |= {"targets": "*i64", "limit": "*i64"}
+    kernel = compiled(grad_kernel._tile_grad, pointers, BLOCKS | {"entropy": everything}, stages=4)
+    assert "wgmma" in kernel.asm["ptx"]
+    assert kernel.metadata.shared <= SHARED_MEMORY
+
+
+def test_merging() -> None:
+    pointers = dict.fromkeys(("parts", "peak", "total", "drift"), "*fp32")
+    compiled(stats_kernel._merge_blocks, pointers, {"block_rows": 32, "step": 32}, stages=3)
