@@ -28,7 +28,7 @@ def load(file: Path) -> Counts:
     if not isinstance(data, dict) or data.get("version") != 1 or not isinstance(counts, dict):
         raise UsageError(f"{file} is not a baseline of version 1; make a new one with --write-baseline")
     for path, rules in counts.items():
-        if not isinstance(rules, dict) or not all(isinstance(n, int) and n > 0 for n in rules.values()):
+        if not isinstance(rules, dict) or not all(type(n) is int and n > 0 for n in rules.values()):
             raise UsageError(f"{file}: the counts of {path} are not positive numbers per rule")
     return counts
 

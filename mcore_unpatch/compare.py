@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from mcore_unpatch import git
+from mcore_unpatch import git, suppress
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron.versions import Version
@@ -22,7 +22,8 @@ def findings_at(top: Path, revision: str, version: Version, mocks: bool) -> list
     python = [path for path in blobs if path.endswith(".py")]
     folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
     names = folders.union(blobs)
-    findings = analyse(python, Task(reader.read, names.__contains__, version, mocks)).findings
+    part = analyse(python, Task(reader.read, names.__contains__, version, mocks))
+    findings = suppress.settle(part.findings, part.marked, reader.read)
     for path in blobs:
         if path.endswith((".patch", ".diff")) and (found := patch_files.finding_in(path, reader.read(path))):
             findings.append(found)

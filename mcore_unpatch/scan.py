@@ -13,7 +13,7 @@ from mcore_unpatch.findings import FileError, Finding, Report
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
 from mcore_unpatch.migrate import traces
 from mcore_unpatch.pins import pinned_version
-from mcore_unpatch.rules import UNUSED_IGNORE, Selection
+from mcore_unpatch.rules import Selection
 from mcore_unpatch.scanner import patch_files
 from mcore_unpatch.scanner.engine import Part, Task, WorkTree, analyse_parallel
 
@@ -45,7 +45,7 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
     if origin:
         report.notes.append(f"judged for megatron-core {show(version)}, {origin}")
     part = _analyse(found, version, options, progress)
-    kept = _suppressed(part, found, options)
+    kept = suppress.settle(part.findings, part.marked, WorkTree(found.top).read)
     if options.base is not None:
         kept = _only_new(kept, found, version, options)
     report.errors = sorted(replace(error, path=found.shown(error.path)) for error in part.errors)
@@ -97,13 +97,6 @@ def _is_megatron_itself(top: Path, path: str) -> bool:
         "/megatron/core/" in full
         and (Path(full[: full.index("/megatron/core/")]) / "megatron/core/package_info.py").exists()
     )
-
-
-def _suppressed(part: Part, found: Discovery, options: Options) -> list[Finding]:
-    tree = WorkTree(found.top)
-    ignores = {path: suppress.comments(tree.read(path)) for path in part.marked}
-    kept = suppress.apply(part.findings, ignores)
-    return kept + (suppress.unused(ignores) if UNUSED_IGNORE in options.selection else [])
 
 
 def _only_new(findings: list[Finding], found: Discovery, version: Version, options: Options) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from mcore_unpatch.findings import Finding
@@ -48,6 +48,12 @@ def comments(data: bytes) -> list[Ignore]:
     except (Unreadable, tokenize.TokenError, SyntaxError, IndentationError):
         return found
     return found
+
+
+def settle(findings: Iterable[Finding], marked: Iterable[str], read: Callable[[str], bytes]) -> list[Finding]:
+    """Findings without the suppressed ones, and with one for each idle comment; `marked` files may hold comments."""
+    ignores = {path: comments(read(path)) for path in marked}
+    return apply(findings, ignores) + unused(ignores)
 
 
 def apply(findings: Iterable[Finding], ignores: dict[str, list[Ignore]]) -> list[Finding]:

@@ -18,6 +18,7 @@ from mcore_unpatch.scanner import (
 )
 from mcore_unpatch.scanner.installs import Install, from_assignment
 from mcore_unpatch.scanner.resolve import Resolver
+from mcore_unpatch.scanner.surroundings import Surroundings
 
 _HOW = {
     "class-attr": "on the class",
@@ -35,7 +36,9 @@ _HOW = {
 def findings_in(resolver: Resolver, version: Version) -> list[Finding]:
     """The findings of one file, in order of their lines."""
     installs = relate.split_restores(collect(resolver), resolver)
-    return sorted((_finding(install, resolver, version) for install in installs), key=lambda found: found.sort_key)
+    around = Surroundings(installs, resolver)
+    found = (_finding(install, resolver, version, around) for install in installs)
+    return sorted(found, key=lambda finding: finding.sort_key)
 
 
 def collect(resolver: Resolver) -> list[Install]:
@@ -80,7 +83,7 @@ def _rewritten(found: list[Install], resolver: Resolver) -> list[Install]:
     return rewrites
 
 
-def _finding(install: Install, resolver: Resolver, version: Version) -> Finding:
+def _finding(install: Install, resolver: Resolver, version: Version, around: Surroundings) -> Finding:
     new = replacement.find(install, resolver)
     verdict = judge.judge(install, new, resolver)
     node = install.node
@@ -101,7 +104,7 @@ def _finding(install: Install, resolver: Resolver, version: Version) -> Finding:
         fix=None,
         message=_message(install, breakage.describe(install, new, version)),
         replacement=verdict.replacement,
-        related=relate.related_lines(install, resolver),
+        related=around.related_lines(install),
         source="\n".join(lines),
     )
 

@@ -13,7 +13,7 @@ from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner import detect, prefilter
 from mcore_unpatch.scanner.project import Project, Reader
-from mcore_unpatch.scanner.source import Unreadable, decode
+from mcore_unpatch.scanner.source import Unreadable, check, decode
 
 # Below this many bytes a second process costs more than it saves.
 _WORTH_A_PROCESS = 1_500_000
@@ -86,12 +86,15 @@ def analyse(paths: list[str], task: Task) -> Part:
 
 
 def may_patch(project: Project, path: str, mocks: bool) -> bool:
-    """Whether a file has to be parsed; raises `Unreadable` for one that is no text."""
+    """Whether a file has to be parsed; `Unreadable` for one that is no text, or says Megatron and is no Python."""
     data = project.data(path)
     if b"\0" in data or not data.isascii():
         decode(data)
     if prefilter.mentions_megatron(path, data):
-        return prefilter.may_install(data, mocks)
+        if prefilter.may_install(data, mocks):
+            return True
+        check(data)
+        return False
     return prefilter.may_install_unsaid(data) and project.related(path)
 
 

@@ -232,3 +232,8 @@ class TestTemporary:
             """,
             temporary=False,
         )
+
+
+def test_patches_beside_each_other_are_no_flags_of_one_another() -> None:
+    findings = found_in(f"{IMPORT}from mine import a, b\nGPTModel.forward = a\nGPTModel._postprocess = b\n")
+    assert [finding.related for finding in findings] == [(), ()]

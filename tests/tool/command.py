@@ -1,0 +1,66 @@
+"""The command `unpatch`: in this process where that says enough, as a process of its own where it does not."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from typer.testing import CliRunner
+
+from mcore_unpatch.cli import app
+
+CLEAN, FINDINGS, ERROR = 0, 1, 2
+
+
+class Result(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The report on stdout."""
+        data: dict[str, Any] = json.loads(self.out)
+        return data
+
+    @property
+    def rules(self) -> list[str]:
+        """The rules of the findings in a JSON report."""
+        return [finding["rule"] for finding in self.json["findings"]]
+
+
+def unpatch(*arguments: str | Path, cwd: Path) -> Result:
+    """Run the command in this process, from a folder."""
+    with contextlib.chdir(cwd):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return checked(Result(result.exit_code, result.stdout, result.stderr))
+
+
+def unpatch_process(
+    *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None, timeout: float = 60
+) -> Result:
+    """Run the command as a process, from a folder; `env` is added to the environment."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mcore_unpatch", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="surrogateescape",
+        timeout=timeout,
+        check=False,
+    )
+    return checked(Result(done.returncode, done.stdout, done.stderr))
+
+
+def checked(result: Result) -> Result:
+    """No command ever ends in a traceback."""
+    assert "Traceback" not in result.out + result.err, result.err
+    assert "internal error" not in result.err, result.err
+    return result

@@ -1,0 +1,149 @@
+"""`--write-baseline` keeps the known findings as counts per file and rule; `--baseline` lets only those through."""
+
+import json
+from pathlib import Path
+
+import pytest
+from checking import write_files
+from command import CLEAN, ERROR, FINDINGS, unpatch
+
+IMPORT = "from megatron.core.models.gpt import GPTModel\n"
+OLD = f"{IMPORT}GPTModel.forward = print\n"
+FILE = ".mcore-unpatch-baseline.json"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with one known patch."""
+    write_files(tmp_path, {"pkg/patches.py": OLD})
+    result = unpatch("check", "--write-baseline", cwd=tmp_path)
+    assert result.code == CLEAN
+    assert "1 finding" in result.err
+    return tmp_path
+
+
+def test_counts_per_file_and_rule(project: Path) -> None:
+    assert json.loads((project / FILE).read_text()) == {"version": 1, "counts": {"pkg/patches.py": {"MCU601": 1}}}
+
+
+def test_known_findings_pass(project: Path) -> None:
+    result = unpatch("check", "--baseline", FILE, cwd=project)
+    assert (result.code, result.err) == (CLEAN, "")
+
+
+def test_moved_lines_do_not_matter(project: Path) -> None:
+    write_files(project, {"pkg/patches.py": "# moved\n" * 30 + OLD})
+    assert unpatch("check", "--baseline", FILE, cwd=project).code == CLEAN
+
+
+def test_one_more_fails(project: Path) -> None:
+    write_files(project, {"pkg/patches.py": OLD + "GPTModel.state_dict = print\n"})
+    result = unpatch("check", "--baseline", FILE, "--output-format", "json", cwd=project)
+    assert result.code == FINDINGS
+    assert [f["target"].rpartition(".")[2] for f in result.json["findings"]] == ["state_dict"]
+
+
+def test_another_file_fails(project: Path) -> None:
+    write_files(project, {"pkg/more.py": OLD})
+    result = unpatch("check", "--baseline", FILE, "--output-format", "json", cwd=project)
+    assert [f["path"] for f in result.json["findings"]] == ["pkg/more.py"]
+
+
+def test_too_generous_is_reported(project: Path) -> None:
+    write_files(project, {"pkg/patches.py": "x = 1\n"})
+    result = unpatch("check", "--baseline", FILE, cwd=project)
+    assert result.code == CLEAN
+    assert "too generous" in result.err
+    assert "pkg/patches.py: MCU601" in result.err
+    assert "--write-baseline" in result.err
+
+
+def test_a_file_that_is_gone_is_reported(project: Path) -> None:
+    (project / "pkg/patches.py").unlink()
+    assert "too generous" in unpatch("check", "--baseline", FILE, cwd=project).err
+
+
+def test_a_file_that_was_not_scanned_is_not(project: Path) -> None:
+    write_files(project, {"other/x.py": "x = 1\n"})
+    assert unpatch("check", "--baseline", FILE, "other", cwd=project).err == ""
+
+
+def test_from_another_folder(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    assert unpatch("check", "--baseline", project / FILE, project, cwd=elsewhere).code == CLEAN
+    assert unpatch("check", "--baseline", f"../{FILE}", cwd=project / "pkg").code == CLEAN
+    assert unpatch("check", "--baseline", project / FILE, project / "pkg/patches.py", cwd=elsewhere).code == CLEAN
+
+
+def test_written_to_another_place(project: Path) -> None:
+    (project / "ci").mkdir()
+    assert unpatch("check", "--write-baseline", "--baseline", "ci/known.json", cwd=project).code == CLEAN
+    assert json.loads((project / "ci/known.json").read_text())["counts"] == {"../pkg/patches.py": {"MCU601": 1}}
+    assert unpatch("check", "--baseline", "ci/known.json", cwd=project).code == CLEAN
+
+
+def test_written_again_after_a_change(project: Path) -> None:
+    write_files(project, {"pkg/patches.py": OLD + "GPTModel.state_dict = print\n"})
+    assert unpatch("check", "--write-baseline", "--baseline", FILE, cwd=project).code == CLEAN
+    assert unpatch("check", "--baseline", FILE, cwd=project).code == CLEAN
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"version": 2, "counts": {}}',
+        '{"version": 1, "counts": []}',
+        '{"version": 1, "counts": {"a.py": 3}}',
+        '{"version": 1, "counts": {"a.py": {"MCU601": "1"}}}',
+        '{"version": 1, "counts": {"a.py": {"MCU601": -1}}}',
+        '{"version": 1, "counts": {"a.py": {"MCU601": true}}}',
+    ],
+)
+def test_a_broken_file(text: str, project: Path) -> None:
+    (project / FILE).write_text(text)
+    result = unpatch("check", "--baseline", FILE, cwd=project)
+    assert (result.code, result.out) == (ERROR, "")
+    assert FILE in result.err
+
+
+def test_bytes_that_are_no_text(project: Path) -> None:
+    (project / FILE).write_bytes(b"\xff\xfe\x00")
+    assert unpatch("check", "--baseline", FILE, cwd=project).code == ERROR
+
+
+def test_a_folder_instead_of_a_file(project: Path) -> None:
+    result = unpatch("check", "--baseline", "pkg", cwd=project)
+    assert result.code == ERROR
+    assert "cannot be read" in result.err
+
+
+def test_none_is_written_while_a_file_cannot_be_analysed(project: Path) -> None:
+    before = (project / FILE).read_text()
+    write_files(project, {"broken.py": b"import megatron.core as m\nm.x = (\n"})
+    result = unpatch("check", "--write-baseline", cwd=project)
+    assert result.code == ERROR
+    assert "broken.py" in result.err
+    assert (project / FILE).read_text() == before
+
+
+def test_no_place_to_write_to(project: Path) -> None:
+    result = unpatch("check", "--write-baseline", "--baseline", "no/folder/here.json", cwd=project)
+    assert result.code == ERROR
+    assert "cannot be written" in result.err
+
+
+def test_json_and_sarif_show_only_what_is_beyond_it(project: Path) -> None:
+    assert unpatch("check", "--baseline", FILE, "--output-format", "json", cwd=project).json["findings"] == []
+    assert (
+        unpatch("check", "--baseline", FILE, "--output-format", "sarif", cwd=project).json["runs"][0]["results"] == []
+    )
+
+
+def test_scan_shows_everything_all_the_same(project: Path) -> None:
+    write_files(project, {"pyproject.toml": f'[tool.mcore-unpatch]\nbaseline = "{FILE}"\n'})
+    assert unpatch("check", cwd=project).code == CLEAN
+    assert "1 patch of Megatron Core" in unpatch("scan", cwd=project).out
