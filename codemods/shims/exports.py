@@ -35,6 +35,8 @@ class Exports:
         self._passed_on: dict[str, dict[str, Origin]] = {}
         for path in repository.paths:
             self._look_at(path)
+        for source in self.sources.values():
+            self._meet_definitions(source)
         self._follow()
 
     def _look_at(self, path: str) -> None:
@@ -71,6 +73,16 @@ class Exports:
             return self._define(Source(path, self.repository.data(path)))
         except (Unreadable, OSError):
             return None
+
+    def _meet_definitions(self, source: Source) -> None:
+        """Look every import up once, so that definitions outside of what may be edited are known from the start."""
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    self.origin(source.path, node, alias.name)
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    self.module(source.path, alias.name)
 
     def _follow(self) -> None:
         """Names that a file imports at its top level can be imported from it, through any number of files."""

@@ -35,6 +35,7 @@ def test_relative_imports_of_every_depth() -> None:
     files = tree(
         {
             "models/mcore/engine": b"from .mtp_patch import patch_postprocess\n",
+            "models/mcore/sibling": b"from . import mtp_patch\n\nmtp_patch.patch_postprocess\n",
             "models/engine": b"from .mcore import mtp_patch\n\nmtp_patch.patch_postprocess\n",
             "workers/engine": b"from ..models.mcore.mtp_patch import patch_postprocess as p\n",
         }
@@ -43,7 +44,8 @@ def test_relative_imports_of_every_depth() -> None:
     assert (
         new[f"{FORK}/models/mcore/engine.py"] == b"from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n"
     )
-    assert new[f"{FORK}/models/engine.py"].startswith(b"from mcore_unpatch.compat.verl import mtp_patch\n")
+    for name in ("models/mcore/sibling", "models/engine"):
+        assert new[f"{FORK}/{name}.py"].startswith(b"from mcore_unpatch.compat.verl import mtp_patch\n")
     assert new[f"{FORK}/workers/engine.py"] == (
         b"from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess as p\n"
     )
@@ -88,11 +90,12 @@ def test_without_unsafe_fixes_a_fork_of_its_own_stays() -> None:
 
 
 def test_only_files_that_may_be_edited_are() -> None:
-    files = tree({"models/mcore/engine": b"from .mtp_patch import patch_postprocess\n"})
+    files = tree({"models/mcore/engine": b"def f():\n    from .mtp_patch import patch_postprocess\n"})
     present = {*files, *(path.rpartition("/")[0] for path in files), "vendor"}
     only = f"{FORK}/models/mcore/engine.py"
-    made = plan(Repository([only], present.__contains__, files.__getitem__), [], UNSAFE)
-    assert {edit.path for edit in made.edits} == {only}
+    for options, expected in ((UNSAFE, {only}), (Options(), set())):
+        made = plan(Repository([only], present.__contains__, files.__getitem__), [], options)
+        assert {edit.path for edit in made.edits} == expected
 
 
 def test_a_string_that_names_the_file_is_told() -> None:
