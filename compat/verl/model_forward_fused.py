@@ -150,8 +150,22 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
 
 
 fused_forward_no_padding_gen = fused_forward_model_engine  # its name in veRL 0.7
-fused_forward_gptmodel = fused_forward_model_gen(False)  # veRL 0.5
-fused_forward_qwen2_5_vl = fused_forward_model_gen(True)  # veRL 0.5
+fused_forward_gptmodel = fused_forward_model_gen(False)  # in veRL 0.5
+
+
+def fused_forward_qwen2_5_vl(
+    model: Module,
+    input_ids: Tensor,
+    position_ids: Tensor | None,
+    attention_mask: Tensor,
+    labels: Tensor | None,
+    labels_mask: Tensor | None,
+    multi_modal_inputs: Mapping[str, Tensor] | None = None,
+    **options: Any,
+) -> Any:
+    """The fused forward of vision models in veRL 0.5, with its order of arguments."""
+    options["multi_modal_inputs"] = multi_modal_inputs
+    return fused_forward_model_gen(True)(model, input_ids, position_ids, attention_mask, labels, labels_mask, **options)
 
 
 def _arguments(

@@ -30,6 +30,13 @@ class Run:
         return {name: _difference(mine, theirs) for name, (mine, theirs) in pairs.items()}
 
 
+    def over_ranks(self) -> "Run":
+        """The same with the gradients of all ranks added up: how tokens are split over ranks then plays no part."""
+        total = {name: value.clone() for name, value in self.gradients.items()}
+        for value in total.values():
+            torch.distributed.all_reduce(value)
+        return Run(self.results, total, self.logged)
+
     def moved(self, other: "Run", name: str) -> float:
         """How far the gradient of the parameter `name` is from the other's, relative to it."""
         return _difference(self.gradients[name], other.gradients[name])

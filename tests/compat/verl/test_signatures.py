@@ -1,0 +1,61 @@
+"""Every public function of veRL's three files, in every release, can be called here with the same arguments."""
+
+import ast
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcore_unpatch.compat.verl import model_forward_1f1b_overlap, model_forward_fused, mtp_patch
+
+MODULES = {m.__name__.rpartition(".")[2]: m for m in (model_forward_fused, mtp_patch, model_forward_1f1b_overlap)}
+RELEASES = {
+    "0.5.0": ["model_forward_fused"],
+    "0.6.1": ["model_forward_fused", "model_forward_1f1b_overlap"],
+    "0.7.1": list(MODULES),
+    "0.8.0": list(MODULES),
+    "0.9.1": list(MODULES),
+}
+# Not asked for by anybody outside veRL's own file.
+INTERNAL = {"fused_output_processor"}
+
+
+def _functions(source: str) -> dict[str, tuple[list[str], list[str] | None]]:
+    """Public function -> its positional parameters, and those of the function it makes."""
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and node.name not in INTERNAL:
+            inner = [made for made in node.body if isinstance(made, ast.FunctionDef)]
+            returned = node.body[-1]
+            makes = isinstance(returned, ast.Return) and bool(inner) and isinstance(returned.value, ast.Name)
+            makes = makes and returned.value.id == inner[-1].name
+            found[node.name] = (_names(node), _names(inner[-1]) if makes else None)
+    return found
+
+
+def _names(function: ast.FunctionDef) -> list[str]:
+    return [argument.arg for argument in function.args.args]
+
+
+def _positional(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_the_names_and_arguments_of_every_release(version: str, verl: Callable[[str], str]) -> None:
+    folder = Path(verl(version)) / "verl" / "models" / "mcore"
+    for file in RELEASES[version]:
+        functions = _functions((folder / f"{file}.py").read_text())
+        assert functions
+        for name, (arguments, made) in functions.items():
+            ours = getattr(MODULES[file], name)
+            assert _positional(ours)[: len(arguments)] == arguments, name
+            if made is not None:
+                assert _positional(ours())[: len(made)] == made, name
+
+
+def test_what_the_actor_of_verl_05_also_passes() -> None:
+    assert "sequence_parallel" in inspect.signature(model_forward_fused.fused_forward_model_gen()).parameters
