@@ -20,8 +20,6 @@ from mcore_unpatch.compat.nemo_rl.processor import NextTokenLogProbs
 _SHIM = "mcore_unpatch.compat.nemo_rl"
 FLAG = "return_logprobs_for_linear_ce_fusion"
 _PROCESSOR, _CONTEXT = HOOK_KEYWORDS
-# In the context's `extra` once a call was translated: a copy of a model may carry the hooks twice.
-_TRANSLATED = "nemo_rl_translated"
 
 
 class Fusion:
@@ -73,15 +71,14 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
             raise AttachmentError(f"this call asks for {FLAG} and for another output_processor: one of them, please")
         kwargs[_PROCESSOR] = Watched(NextTokenLogProbs(chunk_size=Fusion.chunk_size))
     watched = _ours(kwargs)
-    context = HookContext.of(kwargs.get(_CONTEXT)) if watched else HookContext()
-    if watched is None or _TRANSLATED in context.extra:
+    if watched is None:
         return args, kwargs
     refuse_patched(_SHIM, model)
     watched.called = False
     kwargs |= zip(inspect.signature(model.forward).parameters, args, strict=False)
     if kwargs.get("labels") is None:
         raise ValueError("labels must be provided when linear CE fusion is enabled")
-    context = replace(context, labels=kwargs["labels"], extra={**context.extra, _TRANSLATED: True})
+    context = replace(HookContext.of(kwargs.get(_CONTEXT)), labels=kwargs["labels"])
     kwargs[_CONTEXT] = complete_context(context, model)
     if model.config.mtp_num_layers:  # type: ignore[union-attr]
         kwargs["labels"], kwargs["loss_mask"] = _mtp_labels(model, kwargs)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from downstream.checkouts import SKYRL, checkouts, loaded
+from downstream.checkouts import loaded
 from harness import run_on_ranks
 from torch import Tensor
 
@@ -86,7 +86,6 @@ PADDED = [(1, 1, 1.0, (F32, F32)), (2, 1, 0.7, (F32, F32)), (1, 2, 1.0, (F32, F3
 PADDED += [(2, 1, 1.0, (F32, BF16)), (2, 1, 1.0, (BF16, BF16))]
 
 
-@pytest.mark.parametrize("checkout", checkouts(SKYRL))
 @pytest.mark.parametrize(("tp", "cp", "temperature", "dtypes"), PADDED)
 def test_padded_batches(checkout: str, tp: int, cp: int, temperature: float, dtypes: Any) -> None:
     run_on_ranks("0.19.2", tp * cp, _padded, checkout, tp, cp, temperature, dtypes)
@@ -125,7 +124,6 @@ def _packed(checkout: str, tp: int, cp: int, layout: str) -> None:
             assert pair[1][0] > 0.1
 
 
-@pytest.mark.parametrize("checkout", checkouts(SKYRL))
 @pytest.mark.parametrize("layout", ["attention mask", "sub-sequences", "left"])
 @pytest.mark.parametrize(("tp", "cp"), [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_packed_rows(checkout: str, tp: int, cp: int, layout: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from downstream.checkouts import SKYRL, checkouts, loaded
+from downstream.checkouts import loaded
 from harness import run_on_ranks
 from harness.faithful import SLACK, TEMPERATURE, in_float64, weighted
 from harness.models import Case, batch_of, build_model, start_world
@@ -193,9 +193,8 @@ BESIDE = [
 ]
 
 
-@pytest.mark.parametrize("checkout", checkouts(SKYRL))
 @pytest.mark.parametrize(("case", "older", "newer"), BESIDE, ids=str)
-def test_beside_skyrls_own(checkout: str, case: Case, older: str, newer: str) -> None:
-    expected = newer if Path(checkout, *NEWER.split(".")).with_suffix(".py").exists() else older
-    for found in run_on_ranks("0.19.2", case.ranks, _beside_theirs, case, checkout):
+def test_beside_skyrls_own(any_checkout: str, case: Case, older: str, newer: str) -> None:
+    expected = newer if Path(any_checkout, *NEWER.split(".")).with_suffix(".py").exists() else older
+    for found in run_on_ranks("0.19.2", case.ranks, _beside_theirs, case, any_checkout):
         assert expected in found

@@ -1,0 +1,189 @@
+"""The ways in: nothing is patched, others who use the hook are left alone, and what cannot work says so."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_config, build_model, start_world
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.inference.contexts import StaticInferenceContext
+from megatron.core.models.gpt.gpt_model import GPTModel
+from torch.nn import Module
+
+from mcore_unpatch.compat import (
+    AttachmentError,
+    HookSwallowedError,
+    Logits,
+    TokenLoss,
+    WrapperRefusesError,
+    attach,
+)
+from mcore_unpatch.compat.nemo_rl import (
+    linear_ce_fusion_kwargs,
+    patch_gpt_model_forward_for_linear_ce_fusion,
+    unpatch_gpt_model_forward_for_linear_ce_fusion,
+)
+
+FLAG = {"return_logprobs_for_linear_ce_fusion": True}
+
+
+def tokens_of(case: Case) -> dict[str, Any]:
+    batch = batch_of(case)
+    return {"input_ids": batch["input_ids"], "position_ids": batch["position_ids"], "attention_mask": None}
+
+
+def call_of(case: Case) -> dict[str, Any]:
+    call = tokens_of(case)
+    return {**call, "labels": call["input_ids"]}
+
+
+@contextmanager
+def patched(chunk_size: int = 4) -> Iterator[None]:
+    patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=chunk_size)
+    try:
+        yield
+    finally:
+        unpatch_gpt_model_forward_for_linear_ce_fusion()
+
+
+def expected_log_probs(model: Any, case: Case) -> torch.Tensor:
+    logits = model(**tokens_of(case)).double().log_softmax(-1)
+    return logits[:, :-1].gather(-1, call_of(case)["labels"][:, 1:, None]).squeeze(-1).float()
+
+
+def _nothing_is_patched(case: Case) -> None:
+    start_world(case)
+    before = {cls: dict(vars(cls)) for cls in (*GPTModel.__mro__, Module)}
+    with patched():
+        model = build_model(case)
+        model(**call_of(case), **FLAG)
+        assert "forward" not in vars(model)
+        assert before == {cls: dict(vars(cls)) for cls in (*GPTModel.__mro__, Module)}
+    with pytest.raises(TypeError, match="return_logprobs_for_linear_ce_fusion"):
+        build_model(case)(**call_of(case), **FLAG)
+
+
+def test_no_class_and_no_instance_is_patched(release: str) -> None:
+    run_on_ranks(release, 1, _nothing_is_patched, Case())
+
+
+def _flag_and_default(case: Case) -> None:
+    start_world(case)
+    with patched():
+        model = build_model(case)
+    expected = expected_log_probs(model, case)
+    torch.testing.assert_close(model(**call_of(case), **FLAG), expected)
+    positional = (*tokens_of(case).values(), None, call_of(case)["labels"])
+    torch.testing.assert_close(model(*positional, **FLAG), expected)
+    plain = build_model(case)
+    for call in (tokens_of(case), call_of(case), {**call_of(case), "return_logprobs_for_linear_ce_fusion": False}):
+        call_without = {name: value for name, value in call.items() if name not in FLAG}
+        assert torch.equal(model(**call), plain(**call_without))
+    with pytest.raises(ValueError, match="labels must be provided"):
+        model(**tokens_of(case), **FLAG)
+
+
+@pytest.mark.parametrize("case", [Case(), Case(tied=True)], ids=str)
+def test_the_flag_alone_changes_a_call(release: str, case: Case) -> None:
+    run_on_ranks(release, 1, _flag_and_default, case)
+
+
+def _wrapped(case: Case) -> None:
+    start_world(case)
+    model = build_model(case)
+    with patched():
+        wrapped = DistributedDataParallel(build_config(case), DistributedDataParallelConfig(), model)
+    expected = expected_log_probs(model, case)
+    torch.testing.assert_close(wrapped(**call_of(case), **FLAG), expected)
+    torch.testing.assert_close(wrapped(**call_of(case), **linear_ce_fusion_kwargs(wrapped)), expected)
+
+
+@pytest.mark.parametrize("case", [Case(), Case(hybrid=True)], ids=str)
+def test_a_model_that_is_wrapped_later_is_served(release: str, case: Case) -> None:
+    run_on_ranks(release, 1, _wrapped, case)
+
+
+def _others(case: Case) -> None:
+    start_world(case)
+    with patched():
+        model = build_model(case)
+    plain, call = build_model(case), call_of(case)
+    assert torch.equal(model(**call, output_processor=Logits()), plain(**tokens_of(case)))
+    with attach(model, TokenLoss()):
+        torch.testing.assert_close(model(**call), plain(**call))
+        with pytest.raises(AttachmentError, match="attached"):
+            model(**call, **linear_ce_fusion_kwargs(model))
+    with pytest.raises(AttachmentError, match="another output_processor"):
+        model(**call, **FLAG, output_processor=Logits())
+    model(**call, **FLAG)
+
+
+def test_other_users_of_the_hook_are_left_alone(release: str) -> None:
+    run_on_ranks(release, 1, _others, Case())
+
+
+class Swallows(Module):
+    def __init__(self, module: Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any = None, **_: Any) -> Any:
+        return self.module(input_ids, position_ids, attention_mask, labels=labels)
+
+
+class Refuses(Swallows):
+    def forward(self, input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any = None) -> Any:
+        return self.module(input_ids, position_ids, attention_mask, labels=labels)
+
+
+def _wrappers(case: Case) -> None:
+    start_world(case)
+    model, call = build_model(case), call_of(case)
+    with pytest.raises(WrapperRefusesError, match="Refuses"):
+        linear_ce_fusion_kwargs(Refuses(model))
+    wrapper = Swallows(model)
+    kwargs = linear_ce_fusion_kwargs(wrapper)
+    for _ in range(2):
+        with pytest.raises(HookSwallowedError, match="Swallows"):
+            wrapper(**call, **kwargs)
+        model(**call, **kwargs)  # a success before does not hide the next failure
+
+
+def test_a_wrapper_in_the_way_is_named(release: str) -> None:
+    run_on_ranks(release, 1, _wrappers, Case())
+
+
+def _graphs(case: Case) -> None:
+    start_world(case)
+    model, call = build_model(case), call_of(case)
+    assert model(**call, **linear_ce_fusion_kwargs(model)).requires_grad
+    with torch.no_grad():
+        assert not model(**call, **linear_ce_fusion_kwargs(model)).requires_grad
+    model.eval()
+    context = StaticInferenceContext(max_batch_size=case.batch, max_sequence_length=case.sequence)
+    result = model(**call, **linear_ce_fusion_kwargs(model), inference_context=context)
+    assert not result.requires_grad
+    torch.testing.assert_close(result, expected_log_probs(model, case))
+
+
+def test_calls_for_inference_keep_no_graph(release: str) -> None:
+    run_on_ranks(release, 1, _graphs, Case())
+
+
+def _chunk_sizes() -> None:
+    case = Case()
+    start_world(case)
+    with patched(7):
+        patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=9)
+        model = build_model(case)
+        assert linear_ce_fusion_kwargs(model)["output_processor"].processor.chunk_size == 9
+        assert linear_ce_fusion_kwargs(model, chunk_size=2)["output_processor"].processor.chunk_size == 2
+    with pytest.raises(ValueError, match="chunk_size"):
+        patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=0)
+
+
+def test_the_chunk_size_is_that_of_the_last_call() -> None:
+    run_on_ranks("0.19.2", 1, _chunk_sizes)
