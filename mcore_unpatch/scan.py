@@ -31,6 +31,7 @@ class Options:
     jobs: int = 0
     base: str | None = None
     baseline: Path | None = None
+    fixes: bool = False  # say of each finding whether `migrate` would take it away
 
 
 def scan(paths: list[Path], options: Options, progress: Progress | None = None) -> Report:
@@ -48,6 +49,11 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
     kept = suppress.settle(part.findings, part.marked, WorkTree(found.top).read)
     if options.base is not None:
         kept = _only_new(kept, found, version, options)
+    if options.fixes:
+        from mcore_unpatch import fixes
+
+        tree = WorkTree(found.top)
+        kept = fixes.mark(kept, tree.read, tree.exists, version)
     report.errors = sorted(replace(error, path=found.shown(error.path)) for error in part.errors)
     report.findings = sorted(
         (replace(f, path=found.shown(f.path)) for f in kept if f.rule in options.selection), key=lambda f: f.sort_key

@@ -1,0 +1,35 @@
+"""`fix` in the JSON report is what `unpatch migrate` does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from mcore_unpatch.scan import Options, scan
+
+SAMPLE = Path(__file__).parents[2] / "examples" / "tiny_rl"
+
+
+def fixes(folder: Path) -> dict[str, str | None]:
+    report = scan([folder], replace(Options(), fixes=True))
+    return {f"{finding.path}:{finding.line}": finding.fix for finding in report.findings}
+
+
+def test_what_a_person_has_to_do_has_no_fix_and_a_mechanical_edit_is_unsafe() -> None:
+    assert fixes(SAMPLE) == {
+        "tiny_rl/megatron/critic.py:9": None,
+        "tiny_rl/megatron/fused_forward.py:14": None,
+        "tiny_rl/megatron/lm_head.py:9": "unsafe",
+        "tiny_rl/megatron/mtp.py:8": None,
+        "tiny_rl/megatron/mtp.py:11": "unsafe",
+    }
+
+
+def test_fixes_are_asked_for_only_where_they_are_shown() -> None:
+    assert {finding.fix for finding in scan([SAMPLE], Options()).findings} == {None}
+
+
+def test_without_a_seam_the_codemods_are_not_loaded(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import megatron.core.utils as u\nu.get_model_config = lambda m: None\n")
+    report = scan([tmp_path], replace(Options(), fixes=True))
+    assert [(finding.rule, finding.fix) for finding in report.findings] == [("MCU602", None)]
