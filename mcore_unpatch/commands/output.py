@@ -24,7 +24,7 @@ def write(report: Report, style: OutputFormat, statistics: bool) -> None:
     else:
         import json
 
-        print(json.dumps(_data(report, style, statistics), indent=2, ensure_ascii=False))
+        print(json.dumps(_data(report, style, statistics), indent=2))
     for error in report.errors:
         complain(f"{error.path}: {error.message}")
     for line in report.notes:

@@ -75,7 +75,7 @@ def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
         "locations": [_location(finding.path, finding.line, finding.column, finding.end_line)],
         # The same patch on another line is the same alert.
         "partialFingerprints": {"patch/v1": _fingerprint(finding)},
-        "properties": {"target": finding.target, "shape": finding.shape, "seam": finding.seam},
+        "properties": {"target": finding.target, "shape": finding.shape, "seam": finding.seam, "fix": finding.fix},
     }
     if finding.related:
         result["relatedLocations"] = [
@@ -95,7 +95,7 @@ def _location(path: str, line: int, column: int | None = None, end_line: int | N
 
 
 def _artifact(path: str) -> dict[str, str]:
-    return {"uri": quote(path), "uriBaseId": "ROOT"}
+    return {"uri": quote(path, errors="surrogateescape"), "uriBaseId": "ROOT"}
 
 
 def _fingerprint(finding: Finding) -> str:

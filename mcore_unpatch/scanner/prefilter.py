@@ -10,7 +10,7 @@ from mcore_unpatch.megatron import api, layout
 # `.attribute = value`, `.attribute: T = value`, `.attribute, other = ...`; a backslash may end a line in between.
 _ASSIGNMENT = re.compile(rb"\.([A-Za-z_]\w*)(?:[ \t]|\\\n)*(?:[:,][^=\n()]*)?=(?!=)(?:[ \t(]|\\\n)*(\S*)")
 _LAYER_ASSIGNMENT = re.compile(rb"\blayers\[[^\]\n]*\]\s*=(?!=)")
-_CONSTANT = re.compile(rb"(?:True|False|None)\b|[-0-9\"'\[{]|[fbr]+[\"']")
+_CONSTANT = re.compile(rb"(?:True|False|None)\b|[-0-9\"']|\[\]|\{\}|[fbr]+[\"']")
 # `if fast: model.forward = fn` on one line.
 _COMPOUND = re.compile(rb"^(?:if|elif|else|for|while|with|try|except|finally|def|class)\b.*:\s+(?=\S)")
 _SETATTR = re.compile(rb"setattr(?:__)?\(\s*([^\s,()\[\]]*)[^,]*,\s*(?:[\"'](\w+)[\"'])?")

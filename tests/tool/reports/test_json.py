@@ -1,0 +1,175 @@
+"""JSON, version 1, is an interface others build on: names, types and words are fixed."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checking import write_files
+from command import ERROR, FINDINGS, unpatch, unpatch_process
+
+from reports.sample import FILES
+
+SHAPES = [
+    "class-attr",
+    "module-attr",
+    "instance-attr",
+    "setattr",
+    "class-of-instance",
+    "submodule",
+    "sys-modules",
+    "string-target",
+    "source-rewrite",
+    "mock",
+    "patch-file",
+]
+SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["version", "root", "files_scanned", "findings", "errors"],
+    "properties": {
+        "version": {"const": 1},
+        "root": {"type": "string"},
+        "files_scanned": {"type": "integer"},
+        "findings": {"type": "array", "items": {"$ref": "#/$defs/finding"}},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["path", "message"],
+                "properties": {"path": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
+    },
+    "$defs": {
+        "finding": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "rule": {"type": "string", "pattern": "^MCU[0-9]{3}$"},
+                "path": {"type": "string", "pattern": r"^[^/\\]"},
+                "line": {"type": "integer", "minimum": 1},
+                "column": {"type": "integer", "minimum": 1},
+                "end_line": {"type": "integer", "minimum": 1},
+                "target": {"type": "string"},
+                "shape": {"enum": SHAPES},
+                "seam": {"enum": ["output", "schedule", "mtp", "config", "value-head", "none"]},
+                "confidence": {"enum": ["certain", "likely"]},
+                "temporary": {"type": "boolean"},
+                "fix": {"enum": ["safe", "unsafe", None]},
+                "message": {"type": "string", "minLength": 1},
+                "replacement": {"type": ["string", "null"]},
+                "related": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "additionalProperties": False,
+                        "required": ["line", "role"],
+                        "properties": {"line": {"type": "integer", "minimum": 1}, "role": {"type": "string"}},
+                    },
+                },
+            },
+        }
+    },
+}
+FINDING: dict[str, Any] = SCHEMA["$defs"]["finding"]  # type: ignore[index]
+FINDING["required"] = list(FINDING["properties"])
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> dict[str, Any]:
+    """The report on the sample."""
+    write_files(tmp_path, FILES)
+    result = unpatch("scan", "--output-format", "json", cwd=tmp_path)
+    assert result.code == ERROR
+    return result.json
+
+
+def test_names_types_and_words(report: dict[str, Any]) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(report, SCHEMA)
+
+
+def test_content(report: dict[str, Any], tmp_path: Path) -> None:
+    assert report["root"] == str(tmp_path)
+    assert report["files_scanned"] == 4
+    assert [error["path"] for error in report["errors"]] == ["broken.py"]
+    assert [(f["path"], f["line"]) for f in report["findings"]] == [
+        ("naïve file.py", 2),
+        ("pkg/patches.py", 6),
+        ("pkg/patches.py", 8),
+        ("unused.py", 1),
+    ]
+    forward = report["findings"][1]
+    del forward["message"], forward["replacement"], forward["fix"]
+    assert forward == {
+        "rule": "MCU101",
+        "path": "pkg/patches.py",
+        "line": 6,
+        "column": 5,
+        "end_line": 6,
+        "target": "megatron.core.models.gpt.gpt_model.GPTModel.forward",
+        "shape": "class-attr",
+        "seam": "output",
+        "confidence": "certain",
+        "temporary": False,
+        "related": [{"line": 2, "role": "backup"}, {"line": 7, "role": "flag"}, {"line": 10, "role": "restore"}],
+    }
+
+
+def test_statistics(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    report = unpatch("scan", "--output-format", "json", "--statistics", cwd=tmp_path).json
+    assert {(entry["rule"], entry["count"]) for entry in report["statistics"]} == {
+        ("MCU001", 1),
+        ("MCU101", 1),
+        ("MCU602", 1),
+        ("MCU603", 1),
+    }
+
+
+def test_nothing_but_json_on_stdout(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    result = unpatch_process("check", "--output-format", "json", cwd=tmp_path, env={"PYTHONIOENCODING": "utf-8"})
+    assert json.loads(result.out)["version"] == 1
+    assert result.err.startswith("error: broken.py: ")
+
+
+def test_a_terminal_that_knows_ascii_only(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    env = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    for style in ("json", "text", "sarif", "github"):
+        assert unpatch_process("scan", "--output-format", style, cwd=tmp_path, env=env).code == ERROR
+
+
+def test_paths_are_relative_to_the_common_folder(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a/b/x.py": FILES["pkg/patches.py"], "a/c/y.py": FILES["pkg/patches.py"]})
+    report = unpatch("scan", "--output-format", "json", "a/b", "a/c", cwd=tmp_path).json
+    assert report["root"] == str(tmp_path / "a")
+    assert {f["path"] for f in report["findings"]} == {"b/x.py", "c/y.py"}
+
+
+def test_one_file_given_twice_is_reported_once(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a/x.py": "from megatron.core import utils\nutils.get_model_config = print\n"})
+    report = unpatch("scan", "--output-format", "json", "a", "a/x.py", ".", cwd=tmp_path).json
+    assert (report["files_scanned"], len(report["findings"])) == (1, 1)
+
+
+def test_the_order_does_not_depend_on_jobs(tmp_path: Path) -> None:
+    source = "from megatron.core import utils\nutils.get_model_config = print\n" + "# long\n" * 3000
+    write_files(tmp_path, {f"m{number}.py": source for number in range(200)})
+    one = unpatch_process("scan", "--jobs", "1", "--output-format", "json", cwd=tmp_path)
+    many = unpatch_process("scan", "--jobs", "3", "--output-format", "json", cwd=tmp_path)
+    assert one == many
+    assert len(one.json["findings"]) == 200
+
+
+@pytest.mark.parametrize("style", ["json", "text", "sarif", "github"])
+def test_file_names_that_are_no_text(style: str, tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.py")
+    write_files(tmp_path, {name: "from megatron.core import utils\nutils.get_model_config = print\n"})
+    result = unpatch_process("check", "--output-format", style, cwd=tmp_path)
+    assert (result.code, result.err) == (FINDINGS, "")
+    assert "caf" in result.out

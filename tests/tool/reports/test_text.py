@@ -1,0 +1,119 @@
+"""Text is for people: grouped by file, the line quoted, colour on a terminal, plain in a pipe, brackets kept."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checking import write_files
+from command import unpatch, unpatch_process
+
+from reports.sample import FILES
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    write_files(tmp_path, FILES)
+    return tmp_path
+
+
+def on_a_terminal(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> str:
+    """What the command writes to a pseudo-terminal."""
+    parent, child = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", **(env or {})}
+    environment.pop("NO_COLOR", None)
+    environment.update(env or {})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mcore_unpatch", *arguments], cwd=cwd, stdout=child, stderr=child, env=environment
+    )
+    os.close(child)
+    output = b""
+    while True:
+        try:
+            piece = os.read(parent, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        output += piece
+    process.wait()
+    os.close(parent)
+    return output.decode()
+
+
+def test_grouped_by_file_with_the_line_quoted(project: Path) -> None:
+    output = unpatch("scan", cwd=project).out
+    head, _, rest = output[output.index("pkg/patches.py\n") :].partition("\n")
+    assert head == "pkg/patches.py"
+    assert rest.startswith("  6:5  MCU101  megatron.core.models.gpt.gpt_model.GPTModel.forward  [output]\n")
+    assert "       6 |     GPTModel.forward = fast\n" in rest
+    assert "output_processor" in rest
+    assert "also backup 2, flag 7, restore 10" in rest
+    assert output.count("pkg/patches.py") == 1
+
+
+def test_summary(project: Path) -> None:
+    last = unpatch("scan", cwd=project).out.splitlines()[-1]
+    assert last.startswith("3 patches of Megatron Core, 1 with an official replacement; 4 files scanned.")
+    assert "1 unused ignore comment" in last
+
+
+def test_no_colour_in_a_pipe_and_brackets_stay(project: Path) -> None:
+    result = unpatch_process("scan", cwd=project, env={"TERM": "xterm-256color", "FORCE_COLOR": ""})
+    assert "\x1b" not in result.out + result.err
+    assert 'lambda hidden: hidden[0]["[bold]"]' in result.out
+
+
+def test_types_in_brackets_stay(tmp_path: Path) -> None:
+    write_files(
+        tmp_path, "from megatron.core import utils\nutils.get_model_config = cast[dict[str, int]](print)  # [/]\n"
+    )
+    assert "utils.get_model_config = cast[dict[str, int]](print)  # [/]" in unpatch("scan", cwd=tmp_path).out
+
+
+def test_colour_on_a_terminal_and_brackets_stay(project: Path) -> None:
+    output = on_a_terminal("scan", cwd=project)
+    assert "\x1b[" in output
+    assert '["[bold]"]' in output
+    assert "Traceback" not in output
+
+
+def test_no_color_is_respected(project: Path) -> None:
+    output = on_a_terminal("scan", cwd=project, env={"NO_COLOR": "1"})
+    assert "\x1b[3" not in output
+
+
+def test_a_long_line_is_not_wrapped(tmp_path: Path) -> None:
+    text = "utils.get_model_config = choose(" + ", ".join(f"name_{n}" for n in range(60)) + ")"
+    write_files(tmp_path, f"from megatron.core import utils\n{text}\n")
+    assert text in unpatch("scan", cwd=tmp_path).out
+    assert text in on_a_terminal("scan", cwd=tmp_path, env={"NO_COLOR": "1", "COLUMNS": "80"})
+
+
+def test_statistics(project: Path) -> None:
+    output = unpatch("scan", "--statistics", cwd=project).out
+    assert "    1  MCU101  gpt-forward: " in output
+    assert "    1  MCU602  module-name: " in output
+
+
+def test_words_of_doubt_and_time(tmp_path: Path) -> None:
+    write_files(
+        tmp_path,
+        """
+        import megatron.core
+        def run(model, fast):
+            old = model.output_layer.forward
+            try:
+                model.output_layer.forward = fast
+            finally:
+                model.output_layer.forward = old
+        """,
+    )
+    assert "[output]  temporary  likely" in unpatch("scan", cwd=tmp_path).out
+
+
+def test_errors_go_to_stderr(project: Path) -> None:
+    result = unpatch_process("scan", cwd=project)
+    assert result.err == "error: broken.py: syntax error on line 2: '(' was never closed\n"
