@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.call import Processor
+from mcore_unpatch.compat.hook.call import Processor, require_processor
 from mcore_unpatch.compat.hook.context import HookContext, complete_context
 from mcore_unpatch.compat.hook.errors import AttachmentError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, find_language_model, require_open_wrappers
@@ -36,6 +36,7 @@ def attach(
     leaves alone what was attached before it. Where a whole model is checkpointed, its forward runs again in the
     backward: stay attached until then.
     """
+    require_processor(processor)
     names = dict(legacy or {})
 
     def select(keywords: dict[str, Any]) -> tuple[Processor, Any] | None:
@@ -58,6 +59,8 @@ def attach_selector(model: Module | Sequence[Module], select: Select, *, same_as
     `same_as` is what makes two attachments the same; without it, only the very same function is.
     """
     chunks = model if isinstance(model, Sequence) else [model]
+    if not chunks:
+        raise ValueError("model: expected a model or its chunks, got an empty list")
     identity = select if same_as is None else same_as
     paths = [find_language_model(chunk) for chunk in chunks]
     found = [installed_on(path.model, _Attachment) for path in paths]

@@ -20,6 +20,14 @@ class Processor(Protocol):
         """Turn the decoder's output into the model's output."""
 
 
+def require_processor(processor: Any) -> None:
+    """Raise for what Megatron could not call, such as the class `LogProbs` where `LogProbs()` is meant."""
+    if isinstance(processor, type):
+        raise TypeError(f"processor: expected an instance, got the class {processor.__name__}: make one")
+    if not callable(processor):
+        raise TypeError(f"processor: expected something to call with the hook's keywords, got {processor!r}")
+
+
 @dataclass(frozen=True)
 class HookCall:
     """The 16 keywords of Megatron's call; keywords this class does not know are kept in `extras`."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor
@@ -28,7 +29,10 @@ class HookContext:
 
     @classmethod
     def of(cls, context: Any) -> "HookContext":
-        """The context as given: None, a `HookContext`, or a mapping (keys not known here land in `extra`)."""
+        """The context as given: None, a `HookContext`, or a mapping.
+
+        Keys not known here land in `extra`; one that looks like a slip of the pen is an error.
+        """
         if context is None:
             return cls()
         if isinstance(context, cls):
@@ -36,6 +40,12 @@ class HookContext:
         if isinstance(context, Mapping):
             known = {key: value for key, value in context.items() if key in _NAMES}
             extra = {key: value for key, value in context.items() if key not in _NAMES}
+            for key in extra:
+                if close := get_close_matches(str(key), _NAMES, n=1, cutoff=0.8):
+                    raise TypeError(
+                        f"output_processor_context: {key!r} is no field of HookContext, {close[0]!r} is; what is your "
+                        "own goes under 'extra'"
+                    )
             return cls(**{**known, "extra": {**known.get("extra", {}), **extra}})
         raise TypeError(
             f"output_processor_context: expected a HookContext, a mapping or None, got {type(context).__name__}"

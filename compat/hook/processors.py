@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor
+from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, require_processor
 from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass, selection_mask
 from mcore_unpatch.compat.ops.linear_logprob import VocabOutput
 
@@ -117,6 +117,11 @@ class TopKLogits(HeadProcessor):
 
     k: int
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k < 1:
+            raise ValueError(f"k: expected at least 1, got {self.k}")
+
     @property
     def wants(self) -> Wants:
         """The top k; no labels needed."""
@@ -154,6 +159,8 @@ class Compose:
     """
 
     def __init__(self, *processors: Processor) -> None:
+        for processor in processors:
+            require_processor(processor)
         self.processors = processors
         self.readers = [p for p in processors if isinstance(p, HeadProcessor)]
         for reader in self.readers[1:]:
@@ -192,6 +199,9 @@ class AsTuple:
     """The same processor with several results as a plain tuple, which is what a schedule plan can carry."""
 
     processor: Processor
+
+    def __post_init__(self) -> None:
+        require_processor(self.processor)
 
     def __call__(self, **keywords: Any) -> Any:
         """Tuples for `Outputs`; anything else as it is."""

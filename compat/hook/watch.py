@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mcore_unpatch.compat.hook.call import Processor
+from mcore_unpatch.compat.hook.call import Processor, require_processor
 from mcore_unpatch.compat.hook.errors import HookSwallowedError
 from mcore_unpatch.compat.hook.find import HookPath, foreign_methods
 
@@ -11,6 +11,7 @@ class Watched:
     """A processor that remembers whether it was called."""
 
     def __init__(self, processor: Processor) -> None:
+        require_processor(processor)
         self.processor = processor
         self.called = False
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from mcore_unpatch.compat import HookCall, HookContext, Outputs
+from mcore_unpatch.compat import AsTuple, Compose, HookCall, HookContext, LogProbs, Outputs, TopKLogits
 from mcore_unpatch.compat.hook.call import KEYWORDS
 
 
@@ -57,5 +57,18 @@ def test_a_context_may_be_none_a_mapping_or_itself() -> None:
     assert HookContext.of({"temperature": 2.0, "topic": "x"}) == HookContext(temperature=2.0, extra={"topic": "x"})
     context = HookContext(temperature=0.5)
     assert HookContext.of(context) is context
+    assert HookContext.of({"extra": {"topic": 1}, "other": 2}) == HookContext(extra={"topic": 1, "other": 2})
     with pytest.raises(TypeError, match="expected a HookContext, a mapping or None, got int"):
         HookContext.of(3)
+    with pytest.raises(TypeError, match="'temprature' is no field of HookContext, 'temperature' is"):
+        HookContext.of({"temprature": 2.0})
+
+
+def test_a_processor_is_an_instance_that_can_be_called() -> None:
+    for make in (Compose, AsTuple):
+        with pytest.raises(TypeError, match="expected an instance, got the class LogProbs: make one"):
+            make(LogProbs)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="expected something to call with the hook's keywords, got 3"):
+            make(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="k: expected at least 1, got 0"):
+        TopKLogits(k=0)

@@ -7,6 +7,7 @@ import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from megatron.core.inference.utils import InferenceMode
+from megatron.core.models.hybrid.hybrid_model import HybridModel
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 
 from mcore_unpatch.compat import HookError, LogProbs, attach, call_with_processor, provide_hook
@@ -86,6 +87,61 @@ def _without_labels() -> None:
 
 def test_without_labels_and_without_gradients(release: str) -> None:
     run_on_ranks(release, 1, _without_labels)
+
+
+def _checkpoint_keys(model: Any) -> dict[str, Any]:
+    """Names, shapes and places of all that a distributed checkpoint would hold."""
+    return {
+        name: (getattr(part, "key", None), getattr(part, "global_shape", None), getattr(part, "global_offset", None))
+        for name, part in model.sharded_state_dict().items()
+    }
+
+
+def _checkpoints() -> None:
+    model, inputs = _model()
+    keys, names = _checkpoint_keys(model), [name for name, _ in model.named_parameters()]
+    with attach(model, LogProbs()):
+        model(**inputs)
+        assert _checkpoint_keys(model) == keys
+        assert [name for name, _ in model.named_parameters()] == names
+        saved = {name: value.clone() for name, value in model.state_dict().items() if torch.is_tensor(value)}
+        expected = model(**inputs)
+    other = build_model(CASE)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    with attach(other, LogProbs()):
+        other.load_state_dict(saved, strict=False)
+        assert torch.equal(other(**inputs), expected)
+    assert len(keys) > 10
+
+
+def test_checkpoints_stay_as_they_are(release: str) -> None:
+    run_on_ranks(release, 1, _checkpoints)
+
+
+class Hooked(HybridModel):
+    """Stands for a later HybridModel, with the hook in its own `forward`; no release has one yet."""
+
+    def forward(
+        self, *args: Any, output_processor: Any = None, output_processor_context: Any = None, **kwargs: Any
+    ) -> Any:
+        output = super().forward(*args, **kwargs)
+        keywords = dict.fromkeys(KEYWORDS) | {"labels": kwargs["labels"], "context": output_processor_context}
+        return output if output_processor is None else output_processor(**keywords)
+
+
+def _own_hook() -> None:
+    model, inputs = _model()
+    model.__class__ = Hooked
+    with attach(model, lambda **keywords: ("its own hook", keywords["labels"])):
+        assert model(**inputs) == ("its own hook", inputs["labels"])
+        assert not model.output_layer._forward_hooks
+    assert isinstance(model(**inputs), torch.Tensor)
+
+
+def test_a_hook_of_its_own_is_used_where_there_is_one(release: str) -> None:
+    run_on_ranks(release, 1, _own_hook)
 
 
 def _refusals() -> None:

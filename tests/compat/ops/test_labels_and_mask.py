@@ -5,7 +5,6 @@ from unittest import mock
 
 import pytest
 import torch
-from mcore_unpatch.compat import linear_logprob
 from ops.counters import ProductCounter
 from ops.oracle import (
     Inputs,
@@ -16,6 +15,8 @@ from ops.oracle import (
     materialised,
     results,
 )
+
+from mcore_unpatch.compat import linear_logprob
 
 
 def labelled(labels: list[int]) -> Inputs:
@@ -117,6 +118,19 @@ def test_the_number_of_rows_from_the_caller(bound: int) -> None:
     assert_close(results(linear_logprob, inputs, mask=mask, mask_count=bound), truth, 1e-6)
     with mock.patch("mcore_unpatch.compat.ops.linear_logprob.waiting_is_free", return_value=False):
         assert_close(results(linear_logprob, inputs, mask=mask, mask_count=bound), truth, 1e-6)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, torch.nan, torch.inf])
+def test_a_wrong_temperature_is_never_silent(wrong: float) -> None:
+    """The CPU raises (test_errors.py); a GPU, which cannot without waiting, makes the row NaN."""
+    inputs = make_inputs(4, 8, 30)
+    temperature = torch.tensor([1.0, wrong, 0.5, 2.0])
+    with mock.patch("mcore_unpatch.compat.ops.linear_logprob.waiting_is_free", return_value=False):
+        logprobs, entropy = linear_logprob(
+            inputs.hidden, inputs.weight, inputs.labels, temperature=temperature, entropy=True
+        )
+    assert entropy is not None
+    assert logprobs.isnan().tolist() == entropy.isnan().tolist() == [False, True, False, False]
 
 
 def test_too_low_a_number_of_rows_is_never_silent() -> None:

@@ -1,0 +1,74 @@
+"""Which ranks share a sequence: the model's context-parallel group, or the one that a single call names."""
+
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_model, start_world
+from torch import Tensor
+
+from mcore_unpatch.compat import (
+    HookContext,
+    LogProbs,
+    MissingContextError,
+    ProcessGroups,
+    call_with_processor,
+    pack_padded,
+)
+
+CPU = torch.device("cpu")
+REAL = torch.arange(16) < torch.tensor([16, 10])[:, None]
+
+
+def _successors(tokens: Tensor) -> Tensor:
+    """The next token of each in the padded batch, -100 where none follows."""
+    following = torch.cat([tokens[:, 1:], tokens.new_full((2, 1), -100)], 1)
+    return following.where(torch.cat([REAL[:, 1:], torch.zeros(2, 1, dtype=torch.bool)], 1), -100)
+
+
+def _calls_of_dynamic_context_parallelism(case: Case, shared: bool) -> None:
+    """The hidden states of a real model, and a description of the row as dynamic context parallelism makes it anew.
+
+    `shared`: a model without context parallelism, and a call whose sequences lie on two ranks. Otherwise the reverse.
+    (Attention of these releases takes such groups with Transformer Engine alone; the hook is what is tested here.)
+    """
+    start_world(case)
+    model, rank = build_model(case), torch.distributed.get_rank()
+    tokens = batch_of(case, seed=0 if shared else rank)["input_ids"]
+    packer = pack_padded(REAL, cp_size=2, cp_rank=rank) if shared else pack_padded(REAL)
+    row, labels = packer.pack(tokens), packer.pack(_successors(tokens), fill=-100)
+    seen: dict[str, Any] = {}
+    call_with_processor(model, lambda **keywords: seen.update(keywords), row, torch.zeros_like(row), None)
+    params = packer.packed_seq_params(CPU)
+    params.local_cp_size = 2 if shared else 1
+    params.cp_group = torch.distributed.group.WORLD if shared else None
+    context = HookContext(lengths=packer.layout.real_lengths(CPU), groups=seen["context"].groups)
+    found = LogProbs(shift="next_token")(**seen | {"packed_seq_params": params, "context": context})
+    logits = (seen["hidden_states"] @ model.output_layer.weight.t()).transpose(0, 1).double()
+    expected = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None]).squeeze(-1).where(labels >= 0, 0)
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("case", "shared"), [(Case(dp=2), True), (Case(cp=2), False)], ids=["shared", "alone"])
+def test_a_call_may_name_its_own_ranks(release: str, case: Case, shared: bool) -> None:
+    run_on_ranks(release, 2, _calls_of_dynamic_context_parallelism, case, shared)
+
+
+def _without_the_group() -> None:
+    case = Case(cp=2)
+    start_world(case)
+    model, tokens = build_model(case), torch.zeros(2, 8, dtype=torch.long)
+    hook = {
+        "output_processor": LogProbs(shift="next_token"),
+        "output_processor_context": HookContext(groups=ProcessGroups()),
+    }
+    with pytest.raises(
+        MissingContextError, match="context_parallel_size is 2, and the context-parallel group at hand has 1"
+    ):
+        model(tokens, tokens, None, **hook)
+    assert model(tokens, tokens, None, output_processor=LogProbs(shift="next_token")).shape == (2, 8)
+
+
+def test_a_group_that_does_not_split_the_sequence_is_refused(release: str) -> None:
+    run_on_ranks(release, 2, _without_the_group)

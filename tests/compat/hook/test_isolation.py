@@ -1,0 +1,191 @@
+"""What one user of the hook does reaches no other: models, blocks, failed calls, and what is left when all is over."""
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_model, start_world
+from torch.utils.checkpoint import checkpoint
+
+from mcore_unpatch.compat import (
+    AttachmentError,
+    Entropy,
+    HookError,
+    HookMissingError,
+    LogProbs,
+    TokenLoss,
+    attach,
+    call_with_processor,
+    provide_hook,
+)
+
+KINDS = [Case(), Case(hybrid=True)]
+
+
+def _start(case: Case) -> dict[str, Any]:
+    start_world(case)
+    return {**batch_of(case), "attention_mask": None}
+
+
+def _untouched(model: Any) -> bool:
+    return not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def _two_models(case: Case) -> None:
+    inputs = _start(case)
+    first, second, third = (build_model(case) for _ in range(3))
+    with torch.no_grad():
+        second.output_layer.weight.mul_(2)
+    loss, other = first(**inputs), second(**inputs)
+    with attach(first, LogProbs()), attach(second, LogProbs(temperature=2.0)):
+        for _ in range(2):
+            assert torch.allclose(first(**inputs), -loss, atol=1e-6)
+            assert torch.allclose(second(**inputs), -loss, atol=1e-6)  # twice the logits at twice the temperature
+        assert torch.equal(third(**inputs), loss)
+    assert torch.equal(second(**inputs), other)
+    assert all(map(_untouched, (first, second, third)))
+
+
+@pytest.mark.parametrize("case", KINDS, ids=str)
+def test_two_processors_on_two_models(release: str, case: Case) -> None:
+    run_on_ranks(release, 1, _two_models, case)
+
+
+def _blocks() -> None:
+    inputs = _start(Case())
+    model = build_model(Case())
+    loss = model(**inputs)
+    kept = attach(model, LogProbs())
+    for _ in range(2):  # a block leaves alone what was there before it
+        with attach(model, LogProbs()) as inner:
+            assert inner is kept
+        assert torch.allclose(model(**inputs), -loss, atol=1e-6)
+    with kept, kept:
+        assert torch.allclose(model(**inputs), -loss, atol=1e-6)
+    assert torch.equal(model(**inputs), loss)
+    with pytest.raises(HookError, match="this handle was removed"), kept:
+        pass
+    with pytest.raises(ZeroDivisionError), attach(model, LogProbs()):
+        _ = 1 / 0
+    with attach(model, LogProbs()):
+        with pytest.raises(AttachmentError, match="brings its own output_processor"):
+            call_with_processor(model, Entropy(), **inputs)
+        assert torch.allclose(model(**inputs), -loss, atol=1e-6)
+    for wrong in (LogProbs, None):
+        with pytest.raises(TypeError, match="processor: expected"):
+            attach(model, wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="an empty list"):
+        attach([], LogProbs())
+    assert _untouched(model)
+
+
+def test_blocks_restore_what_they_found(release: str) -> None:
+    run_on_ranks(release, 1, _blocks)
+
+
+def _half_attached() -> None:
+    _start(Case())
+    good, bad = build_model(Case(hybrid=True)), build_model(Case())
+    bad.forward = lambda input_ids: input_ids
+    with pytest.raises(HookMissingError):
+        attach([good, bad], LogProbs())
+    assert _untouched(good)
+
+
+def test_chunks_are_attached_all_or_none(release: str) -> None:
+    run_on_ranks(release, 1, _half_attached)
+
+
+def _failures(case: Case) -> None:
+    inputs = _start(case)
+    model = build_model(case)
+    loss = model(**inputs)
+
+    def fails(**keywords: Any) -> Any:
+        raise ZeroDivisionError
+
+    def fails_inside(module: Any, args: Any, output: Any) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        call_with_processor(model, fails, **inputs)
+    assert _untouched(model)
+    seen: list[weakref.ref[torch.Tensor]] = []
+    watch = model.decoder.register_forward_hook(lambda module, args, output: seen.append(weakref.ref(output)))
+    with provide_hook(model), attach(model, LogProbs()):
+        for place in (model.decoder, model.output_layer):
+            broken = place.register_forward_hook(fails_inside)
+            with pytest.raises(ZeroDivisionError):
+                model(**inputs)
+            broken.remove()
+        gc.collect()
+        assert all(hidden() is None for hidden in seen), "a failed call keeps its tensors"
+        assert torch.allclose(model(**inputs), -loss, atol=1e-6)
+    watch.remove()
+    assert _untouched(model)
+    assert torch.equal(model(**inputs), loss)
+
+
+@pytest.mark.parametrize("case", KINDS, ids=str)
+def test_a_failure_leaves_nothing_behind(release: str, case: Case) -> None:
+    run_on_ranks(release, 1, _failures, case)
+
+
+def _forgotten(case: Case) -> None:
+    _start(case)
+    model = build_model(case)
+    attach(model, LogProbs())
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("case", KINDS, ids=str)
+def test_a_model_that_is_let_go_while_attached_is_freed(release: str, case: Case) -> None:
+    run_on_ranks(release, 1, _forgotten, case)
+
+
+def _checkpointed() -> None:
+    """The whole model is run again in the backward: attached it gives the same gradients, removed it is refused."""
+    inputs = _start(Case())
+    model = build_model(Case())
+    torch.autograd.backward(model(**inputs).sum())
+    expected = {name: parameter.grad for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    with attach(model, TokenLoss()):
+        torch.autograd.backward(checkpoint(model, **inputs, use_reentrant=False).sum())
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], msg=name)
+    with attach(model, TokenLoss()):
+        out = checkpoint(model, **inputs, use_reentrant=False)
+    with pytest.raises(RuntimeError, match="recomputed"):
+        torch.autograd.backward(out.sum())
+
+
+def test_removed_before_a_whole_model_is_recomputed(release: str) -> None:
+    run_on_ranks(release, 1, _checkpointed)
+
+
+def _positional() -> None:
+    inputs = _start(Case())
+    model = build_model(Case())
+    loss = model(**inputs)
+    first = [inputs[name] for name in ("input_ids", "position_ids", "attention_mask")]
+    with attach(model, LogProbs(), legacy={"temperature": "temperature"}):
+        out = model(*first, None, inputs["labels"], temperature=1.0)
+        assert torch.allclose(out, -loss, atol=1e-6)
+        seen: list[Any] = []
+        # What comes sixth is the inference context: such a call keeps Megatron's own path.
+        watch = model.register_forward_pre_hook(lambda m, args, kwargs: seen.append(dict(kwargs)), with_kwargs=True)
+        with pytest.raises(AttributeError):  # this stand-in for a context gets as far as the model
+            model(*first, None, None, object())
+        watch.remove()
+    assert "output_processor" not in seen[0]
+
+
+def test_arguments_by_position_are_seen_by_name(release: str) -> None:
+    run_on_ranks(release, 1, _positional)

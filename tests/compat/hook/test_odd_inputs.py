@@ -1,0 +1,93 @@
+"""Inputs of every kind that people pass: the same log-probs, entropy and gradients as Megatron's default path."""
+
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.faithful import SLACK, TEMPERATURE, in_float64, inputs_for, weighted
+from harness.models import Case, build_model, start_world
+from harness.oracle import Result, assert_no_worse, default_path, gradients_of
+from torch import Tensor
+
+from mcore_unpatch.compat import LogProbsAndEntropy, call_with_processor
+
+
+class Strided(LogProbsAndEntropy):
+    """The processor behind a hook call whose hidden states lie in memory in another order."""
+
+    def __call__(self, **keywords: Any) -> Any:
+        hidden = keywords["hidden_states"]
+        scattered = hidden.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+        assert not scattered.is_contiguous()
+        return super().__call__(**keywords | {"hidden_states": scattered})
+
+
+def _agrees(
+    case: Case,
+    mask_dtype: torch.dtype,
+    label_dtype: torch.dtype = torch.int64,
+    frozen: bool = False,
+    strided: bool = False,
+) -> None:
+    """Only the rows of the mask count, in both paths."""
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
+    exact = in_float64(case, model)
+    for one in (model, exact):
+        head = one.shared_embedding_or_output_weight() if case.tied else one.output_layer.weight
+        head.requires_grad_(not frozen)
+    mask = inputs["loss_mask"]
+
+    def loss_of(log_probs: Tensor, entropy: Tensor) -> Tensor:
+        return weighted(log_probs * mask, entropy * mask)
+
+    def masked(result: Result) -> Result:
+        return Result(result.log_probs * mask, result.entropy * mask, result.loss, result.gradients)
+
+    truth = default_path(exact, inputs, inputs["labels"], TEMPERATURE, loss_of)
+    default = default_path(model, inputs, inputs["labels"], TEMPERATURE, loss_of)
+    model.zero_grad()
+    processor = (Strided if strided else LogProbsAndEntropy)(temperature=TEMPERATURE)
+    context = {"mask": (3 * mask).to(mask_dtype), "labels": inputs["labels"].to(label_dtype)}
+    out = call_with_processor(model, processor, context=context, **inputs)
+    loss = weighted(out.log_probs, out.entropy)
+    torch.autograd.backward(loss)
+    ours = Result(out.log_probs.detach(), out.entropy.detach(), loss.detach(), gradients_of(model))
+    assert_no_worse(ours, masked(default), masked(truth), SLACK[case.dtype])
+    assert (ours.log_probs[mask == 0] == 0).all()
+    assert 0 < mask.mean() < 1
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(),
+        Case(tied=True, mtp=2),
+        Case(tp=2, sequence_parallel=True),
+        Case(tp=2, sequence_parallel=True, tied=True, mtp=1),
+        Case(tp=2, sequence_parallel=True, packed=True),
+        Case(cp=2, packed=True),
+        Case(hybrid=True, tied=True, mtp=1),
+        Case(hybrid=True, tp=2, sequence_parallel=True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("mask_dtype", [torch.bool, torch.float32], ids=str)
+def test_rows_outside_the_mask_count_for_nothing(release: str, case: Case, mask_dtype: torch.dtype) -> None:
+    run_on_ranks(release, case.ranks, _agrees, case, mask_dtype)
+
+
+@pytest.mark.parametrize("label_dtype", [torch.int32, torch.uint8, torch.int16], ids=str)
+def test_labels_and_masks_of_other_integers(release: str, label_dtype: torch.dtype) -> None:
+    run_on_ranks(release, 1, _agrees, Case(), torch.int64, label_dtype)
+
+
+@pytest.mark.parametrize("case", [Case(), Case(tp=2), Case(tied=True, mtp=1), Case(hybrid=True)], ids=str)
+def test_a_frozen_head(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _agrees, case, torch.bool, torch.int64, True)
+
+
+@pytest.mark.parametrize("case", [Case(), Case(tp=2), Case(tp=2, sequence_parallel=True)], ids=str)
+def test_hidden_states_in_another_order_of_memory(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _agrees, case, torch.bool, torch.int64, False, True)
