@@ -29,7 +29,6 @@ class Run:
             assert mine.shape == theirs.shape, f"{name}: {list(mine.shape)} and {list(theirs.shape)}"
         return {name: _difference(mine, theirs) for name, (mine, theirs) in pairs.items()}
 
-
     def over_ranks(self) -> "Run":
         """The same with the gradients of all ranks added up: how tokens are split over ranks then plays no part."""
         total = {name: value.clone() for name, value in self.gradients.items()}
@@ -58,11 +57,11 @@ def run(model: Any, call: Callable[[], dict[str, Tensor]]) -> Run:
     results = {
         name: value.values() if value.is_nested else value for name, value in call().items() if value is not None
     }
-    loss = torch.zeros(())
+    losses = []
     for number, value in enumerate(results.values()):
-        generator = torch.Generator().manual_seed(number)
-        loss = loss + (value * torch.randn(value.shape, generator=generator)).sum() / value.numel()
-    torch.autograd.backward(loss)
+        weights = torch.randn(value.shape, generator=torch.Generator().manual_seed(number))
+        losses.append((value * weights.to(value)).sum() / value.numel())
+    torch.autograd.backward(losses)
     logged = {
         name: value.detach().clone() for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)
     }

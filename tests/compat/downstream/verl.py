@@ -12,9 +12,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
-
 from downstream.checkouts import loaded
+from torch import Tensor
 
 
 class CausalLMOutputForPPO(SimpleNamespace):

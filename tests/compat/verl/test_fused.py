@@ -194,7 +194,7 @@ def _vision() -> None:
     text = fused_forward_model_engine()(model, nested, nested, {}, 0.7, True, 0)
     seen = engine(wrapper, nested, nested, images, 0.7, True, 0)
     assert torch.allclose(seen["entropy"].values(), text["entropy"].values(), atol=1e-6)
-    with pytest.raises(HookSwallowedError, match=r"Wrapper returned without calling GPTModel.*not `language_model\.forw"):
+    with pytest.raises(HookSwallowedError, match=r"Wrapper returned without calling GPTModel"):
         engine(Wrapper(model, by_forward=True), nested, nested, images, 0.7, True, 0)
     assert not model._forward_pre_hooks
 

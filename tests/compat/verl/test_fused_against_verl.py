@@ -81,9 +81,7 @@ def test_the_same_as_verl_for_padded_batches(release: str, verl_091: str, case: 
 
 
 @pytest.mark.parametrize("version", ["0.7.1", "0.8.0"])
-def test_the_same_as_the_forward_patch_of_older_verl(
-    release: str, version: str, verl: Callable[[str], str]
-) -> None:
+def test_the_same_as_the_forward_patch_of_older_verl(release: str, version: str, verl: Callable[[str], str]) -> None:
     run_on_ranks(release, 1, _padded, verl(version), Case(batch=3))
 
 
@@ -117,9 +115,7 @@ def _nested(folder: str, case: Case, options: dict[str, Any]) -> None:
     ],
     ids=lambda value: str(value) or "default",
 )
-def test_the_same_as_verl_for_nested_batches(
-    release: str, verl_091: str, case: Case, options: dict[str, Any]
-) -> None:
+def test_the_same_as_verl_for_nested_batches(release: str, verl_091: str, case: Case, options: dict[str, Any]) -> None:
     run_on_ranks(release, case.ranks, _nested, verl_091, case, options)
 
 
@@ -169,8 +165,14 @@ def _rows(folder: str, case: Case, layout: str, bucket: int | None, fp8: str | N
 @pytest.mark.parametrize("bucket", [None, 20], ids=["no bucket", "bucket"])
 @pytest.mark.parametrize(
     ("case", "layout"),
-    [(Case(), "zigzag"), (Case(tp=2), "zigzag"), (Case(cp=2), "zigzag"), (Case(tp=2, cp=2), "zigzag")]
-    + [(Case(cp=2), "contiguous"), (Case(tp=2, cp=2), "contiguous")],
+    [
+        (Case(), "zigzag"),
+        (Case(tp=2), "zigzag"),
+        (Case(cp=2), "zigzag"),
+        (Case(tp=2, cp=2), "zigzag"),
+        (Case(cp=2), "contiguous"),
+        (Case(tp=2, cp=2), "contiguous"),
+    ],
     ids=str,
 )
 def test_rows_are_laid_out_as_verl_lays_them(
@@ -198,4 +200,3 @@ def test_padded_batches_are_packed_as_every_release_packs_them(
     case: Case, version: str, verl: Callable[[str], str]
 ) -> None:
     run_on_ranks("0.19.2", case.ranks, _padded_rows, verl(version), case)
-
