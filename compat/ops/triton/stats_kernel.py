@@ -43,6 +43,7 @@ def block_stats(
         limit,
         targets,
         parts,
+        parts.stride(0),
         target,
         ragged=columns % BLOCK_COLUMNS != 0,
         block_rows=BLOCK_ROWS,
@@ -56,7 +57,9 @@ def block_stats(
 def merge_blocks(parts: Tensor, peak: Tensor, total: Tensor, drift: Tensor) -> None:
     """One peak, total and drift per row from those of its blocks."""
     _, column_blocks, rows = parts.shape
-    _merge_blocks[(triton.cdiv(rows, 32),)](parts, rows, column_blocks, peak, total, drift, block_rows=32, step=32)
+    _merge_blocks[(triton.cdiv(rows, 32),)](
+        parts, parts.stride(0), rows, column_blocks, peak, total, drift, block_rows=32, step=32
+    )
 
 
 @triton.jit
@@ -71,6 +74,7 @@ def _block_stats(
     limit,
     targets,
     parts,
+    parts_stride,
     target,
     ragged: tl.constexpr,
     block_rows: tl.constexpr,
@@ -108,15 +112,15 @@ def _block_stats(
         if limit is not None:
             share = tl.where(inside, share, 0.0)  # a block without vocabulary has a peak that is no logit
         out = parts + column_block.to(tl.int64) * rows + row
-        size = column_blocks.to(tl.int64) * rows
         tl.store(out, peak, mask=real)
-        tl.store(out + size, tl.sum(share, 1), mask=real)
-        tl.store(out + 2 * size, tl.sum(share * z, 1), mask=real)
+        tl.store(out + parts_stride, tl.sum(share, 1), mask=real)
+        tl.store(out + 2 * parts_stride, tl.sum(share * z, 1), mask=real)
 
 
 @triton.jit
 def _merge_blocks(
     parts,
+    parts_stride,
     rows,
     column_blocks,
     peak,
@@ -126,7 +130,6 @@ def _merge_blocks(
     step: tl.constexpr,
 ):
     row = tl.program_id(0) * block_rows + tl.arange(0, block_rows)
-    size = column_blocks.to(tl.int64) * rows
     highest = tl.full((block_rows,), _NO_LOGIT, tl.float32)
     sum_share = tl.zeros((block_rows,), tl.float32)
     sum_drift = tl.zeros((block_rows,), tl.float32)
@@ -135,8 +138,8 @@ def _merge_blocks(
         real = (block < column_blocks)[:, None] & (row < rows)[None, :]
         here = parts + block.to(tl.int64)[:, None] * rows + row[None, :]
         peaks = tl.load(here, mask=real, other=_NO_LOGIT)
-        shares = tl.load(here + size, mask=real, other=0.0)
-        drifts = tl.load(here + 2 * size, mask=real, other=0.0)
+        shares = tl.load(here + parts_stride, mask=real, other=0.0)
+        drifts = tl.load(here + 2 * parts_stride, mask=real, other=0.0)
         higher = tl.maximum(highest, tl.max(peaks, 0))
         fall = highest - higher
         falls = peaks - higher[None, :]

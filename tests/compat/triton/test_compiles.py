@@ -17,14 +17,14 @@ from mcore_unpatch.compat.ops.triton import grad_kernel, stats_kernel  # noqa: E
 
 SHARED_MEMORY = 227 * 1024
 BLOCKS = {"block_rows": 128, "block_columns": 256, "block_width": 64}
-SIZES = dict.fromkeys(
-    ("rows", "columns", "width", "first_row", "first_column", "factors_stride", "column_blocks"), "i32"
-)
+SIZES = ("rows", "columns", "width", "first_row", "first_column", "factors_stride", "parts_stride", "column_blocks")
+ONES = dict.fromkeys(SIZES, 1)  # Triton turns a size of one into a constant, which is another program
 
 
 def compiled(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], stages: int) -> Any:
     """Compile with these pointers; what is neither a pointer nor a size is a constant, None if not given."""
-    types = {name: (pointers | SIZES).get(name, "constexpr") for name in kernel.arg_names}
+    sizes = {name: "i32" for name in SIZES if name not in constants}
+    types = {name: (pointers | sizes).get(name, "constexpr") for name in kernel.arg_names}
     values = {
         (kernel.arg_names.index(name),): constants.get(name) for name, kind in types.items() if kind == "constexpr"
     }
@@ -47,6 +47,8 @@ def test_statistics(dtype: str, everything: bool) -> None:
     kernel = compiled(stats_kernel._block_stats, pointers, BLOCKS | {"ragged": everything}, stages=4)
     assert "wgmma" in kernel.asm["ptx"]
     assert kernel.metadata.shared <= SHARED_MEMORY
+    if everything:
+        compiled(stats_kernel._block_stats, pointers, BLOCKS | ONES | {"ragged": True}, stages=4)
 
 
 @pytest.mark.parametrize(("dtype", "everything"), itertools.product(["bf16", "fp16"], [True, False]))
@@ -57,8 +59,11 @@ def test_gradient(dtype: str, everything: bool) -> None:
     kernel = compiled(grad_kernel._tile_grad, pointers, BLOCKS | {"entropy": everything}, stages=4)
     assert "wgmma" in kernel.asm["ptx"]
     assert kernel.metadata.shared <= SHARED_MEMORY
+    if everything:
+        compiled(grad_kernel._tile_grad, pointers, BLOCKS | ONES | {"entropy": True}, stages=4)
 
 
 def test_merging() -> None:
     pointers = dict.fromkeys(("parts", "peak", "total", "drift"), "*fp32")
-    compiled(stats_kernel._merge_blocks, pointers, {"block_rows": 32, "step": 32}, stages=3)
+    for sizes in ({}, ONES):
+        compiled(stats_kernel._merge_blocks, pointers, sizes | {"block_rows": 32, "step": 32}, stages=3)

@@ -1,0 +1,135 @@
+"""The triton backend on a Hopper GPU: `pytest tests/compat/triton/test_gpu.py tests/compat/ops/test_cuda.py`."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from ops.oracle import Inputs, error, grad_of, make_inputs, materialised, results
+from torch import Tensor
+
+from mcore_unpatch.compat import linear_logprob
+from mcore_unpatch.compat.ops.backends import _why_not_triton, choose_backend
+
+CUDA = torch.device("cuda")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available() or bool(_why_not_triton(CUDA)), reason="needs a Hopper GPU and triton"
+)
+# Over a few rows the roundings to 16 bits do not average out as they do over many.
+GRADIENTS = {torch.bfloat16: 4e-3, torch.float16: 5e-4}
+
+
+def inputs_on_gpu(tokens: int, width: int, vocab: int, dtype: torch.dtype = torch.bfloat16) -> Inputs:
+    inputs = make_inputs(tokens, width, vocab, dtype)
+    return Inputs(*(getattr(inputs, name).cuda() for name in Inputs.__dataclass_fields__))
+
+
+def check(inputs: Inputs, ours: dict[str, Any] | None = None, **shared: Any) -> None:
+    truth = results(materialised, inputs.in_float64(), **shared)
+    found = results(linear_logprob, inputs, **shared, **(ours or {}))
+    for name, value in truth.items():
+        limit = 1e-6 if name in ("logprobs", "entropy") else GRADIENTS[inputs.weight.dtype]
+        assert error(found[name], value) < limit, f"{name}: {error(found[name], value):.2e}"
+
+
+def test_auto_is_triton() -> None:
+    assert type(choose_backend("auto", CUDA)).__name__ == "TritonBackend"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("tokens", "width", "vocab"),
+    [
+        (1, 8, 1),
+        (3, 32, 7),
+        (127, 200, 255),
+        (129, 72, 257),
+        (512, 256, 5000),
+        (4097, 64, 3001),
+        (3, 128, 50257),
+        (300, 512, 151936),
+    ],
+)
+def test_odd_shapes(tokens: int, width: int, vocab: int, dtype: torch.dtype) -> None:
+    check(inputs_on_gpu(tokens, width, vocab, dtype))
+
+
+def test_exactness_of_the_gradients() -> None:
+    inputs = inputs_on_gpu(512, 256, 5000)
+    truth, found = results(materialised, inputs.in_float64()), results(linear_logprob, inputs)
+    assert error(found["hidden.grad"], truth["hidden.grad"]) < 3e-3
+    assert error(found["weight.grad"], truth["weight.grad"]) < 3e-3
+
+
+def test_tiles_of_rows_and_columns() -> None:
+    inputs = inputs_on_gpu(3000, 128, 20_001)
+    for tile_bytes in (200_000, 3_000_000, 30_000_000):
+        check(inputs, {"tile_bytes": tile_bytes})
+
+
+def test_more_rows_than_a_tile_holds() -> None:
+    check(inputs_on_gpu(40_000, 64, 1000))
+
+
+def test_options() -> None:
+    inputs = inputs_on_gpu(700, 128, 3001)
+    temperature = torch.rand(700, device=CUDA) + 0.5
+    check(inputs, temperature=temperature, logit_scale=0.7, vocab_size=2900)
+    check(inputs, mask=torch.arange(700, device=CUDA) % 3, temperature=temperature)
+    check(inputs, {"mask_count": 690}, mask=torch.arange(700, device=CUDA) % 3)
+    check(replace(inputs, hidden=inputs.hidden.float()))
+
+
+def test_forward_and_backward_see_the_same_logits() -> None:
+    """Where a token is all but sure, `1 - p` is all that is left: it shows any difference between two products."""
+    inputs = inputs_on_gpu(512, 1024, 4000)
+    with torch.no_grad():
+        inputs.weight[inputs.labels] = inputs.hidden / 4  # the label's logit stands far above the others
+    found = results(linear_logprob, replace(inputs, entropy_grad=torch.zeros_like(inputs.entropy_grad)))
+    sure = inputs.hidden.clone().requires_grad_()
+    logprobs, _ = linear_logprob(sure, inputs.weight, inputs.labels)
+    assert (logprobs <= 0).all()
+    assert found["hidden.grad"].isfinite().all()
+
+
+@pytest.mark.parametrize("buffer", [torch.float32, torch.bfloat16])
+def test_main_grad_costs_no_second_buffer(buffer: torch.dtype) -> None:
+    inputs = inputs_on_gpu(512, 256, 40_000)
+    weight: Any = torch.nn.Parameter(inputs.weight.clone())
+    weight.main_grad = torch.ones(40_000, 256, device=CUDA, dtype=buffer)
+    hidden = inputs.hidden.clone().requires_grad_()
+    logprobs, _ = linear_logprob(hidden, weight, inputs.labels, fuse_main_grad=True, tile_bytes=1 << 20)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    (logprobs * inputs.logprob_grad).sum().backward()
+    assert torch.cuda.max_memory_allocated() - before < 4 << 20 < weight.nbytes
+    exact = inputs.in_float64()
+    truth = exact.weight.requires_grad_()
+    (materialised(exact.hidden, truth, inputs.labels)[0] * inputs.logprob_grad).sum().backward()
+    assert error(weight.main_grad - 1, grad_of(truth)) < (3e-3 if buffer == torch.float32 else 5e-2)
+
+
+def peak_of_a_step(tokens: int, width: int, vocab: int) -> int:
+    """Bytes beyond inputs, outputs and gradients."""
+    inputs = inputs_on_gpu(1, width, 1)
+    hidden = torch.randn(tokens, width, device=CUDA, dtype=torch.bfloat16).requires_grad_()
+    weight = torch.randn(vocab, width, device=CUDA, dtype=torch.bfloat16).requires_grad_()
+    labels: Tensor = torch.randint(0, vocab, (tokens,), device=CUDA)
+    del inputs
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    logprobs, entropy = linear_logprob(hidden, weight, labels, entropy=True)
+    assert entropy is not None
+    (logprobs.sum() + entropy.sum()).backward()
+    return torch.cuda.max_memory_allocated() - before - grad_of(hidden).nbytes - grad_of(weight).nbytes
+
+
+@pytest.mark.parametrize(("tokens", "width", "vocab"), [(32_768, 1024, 100_000), (8192, 4096, 50_000)])
+def test_memory_stays_below_a_gibibyte(tokens: int, width: int, vocab: int) -> None:
+    assert peak_of_a_step(tokens, width, vocab) < 1 << 30
+
+
+def test_memory_of_many_tokens_is_one_float32_copy_of_the_hidden_gradient_more() -> None:
+    tokens, width = 262_144, 512
+    assert peak_of_a_step(tokens, width, 20_000) < (1 << 30) + tokens * width * 4
