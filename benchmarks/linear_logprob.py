@@ -216,31 +216,34 @@ def main() -> None:
             print(f"left out: {missing}")
     if options.quick:
         peers = peers[:1]
-    exactness = {f"{peer.name} {'lp+ent' if peer.entropy else 'lp'}": errors(peer) for peer in peers}
-    shapes = [row for shape in SHAPES for row in compare(shape, peers, options.repeats)]
-    masks = [row for shape in SHAPES for row in over_masks(shape, options.repeats)]
+    report: dict[str, Any] = {
+        "card": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "shapes": [],
+        "masks": [],
+    }
+
+    def save() -> None:
+        report["tflops"] = best_rate / 1e9
+        if options.json:
+            options.json.write_text(json.dumps(report, indent=1))
+
+    report["errors"] = {f"{peer.name} {'lp+ent' if peer.entropy else 'lp'}": errors(peer) for peer in peers}
+    for shape in SHAPES:
+        report["shapes"] += compare(shape, peers, options.repeats)
+        report["masks"] += over_masks(shape, options.repeats)
+        save()
+    show(report["shapes"], report["errors"])
+    for row in report["masks"]:
+        print(f"{row['shape']} masked {row['masked']:.0%} count known {row['count_known']}: {row.get('ms', -1):.1f} ms")
     names = ("mcore-unpatch, triton", "veRL, triton", "materialised, eager", "cut-cross-entropy")
     chosen = [peer for peer in peers if peer.name.startswith(names) and "filter" not in peer.name]
     chosen = [peer for peer in chosen if peer.entropy or peer.name.startswith("cut")]
-    tokens = [] if options.quick else over_tokens(chosen, options.repeats)
-    show(shapes, exactness)
-    for row in masks:
-        print(f"{row['shape']} masked {row['masked']:.0%} count known {row['count_known']}: {row.get('ms', -1):.1f} ms")
-    for row in tokens:
-        print(
-            f"{row['tokens']:>7} tokens {row['peer']:30}", row.get("failed") or f"{row['ms']:.2f} ms {row['gib']:.2f}"
-        )
-    report = {
-        "card": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "tflops": best_rate / 1e9,
-        "errors": exactness,
-        "shapes": shapes,
-        "masks": masks,
-        "tokens": tokens,
-    }
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1))
+    report["tokens"] = [] if options.quick else over_tokens(chosen, options.repeats)
+    for row in report["tokens"]:
+        result = row.get("failed") or f"{row['ms']:.2f} ms, {row['gib']:.2f} GiB"
+        print(f"{row['tokens']:>7} tokens {row['peer']:30} {result}")
+    save()
     if options.plots:
         from plots import draw_all
 
