@@ -61,7 +61,7 @@ test-wheel: $(TEST)/.installed
 lint: $(TEST)/.installed
 	$(TEST)/bin/ruff check .
 	$(TEST)/bin/ruff format --check .
-	@rm -rf build/typecheck
+	@rm -rf build
 	@$(TEST)/bin/pip install $(PIP_FLAGS) --no-deps --target build/typecheck .
 	MYPYPATH=build/typecheck $(TEST)/bin/mypy -p mcore_unpatch
 
