@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -122,9 +123,17 @@ def _below(folder: Path, found: Discovery) -> list[str]:
         parts = name.split("/")[:-1]
         if SKIPPED_FOLDERS.intersection(parts) or any(name.startswith(prefix) for prefix in environments):
             continue
-        if not (folder / name).is_symlink():
+        if _is_plain_file(f"{folder}/{name}"):
             kept.append(name)
     return kept
+
+
+def _is_plain_file(path: str) -> bool:
+    """A file itself: no symlink, which may lead out of the root, and no pipe, which would never end."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False  # listed by git, deleted on disk
 
 
 def _listed_by_git(folder: Path, found: Discovery) -> list[str] | None:

@@ -91,6 +91,8 @@ def _analyse(found: Discovery, version: Version, options: Options, progress: Pro
         try:
             if finding := patch_files.finding_in(path, tree.read(path)):
                 whole.findings.append(finding)
+        except FileNotFoundError:
+            continue  # listed by git, deleted on disk
         except OSError as error:
             whole.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
     return whole

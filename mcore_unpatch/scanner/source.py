@@ -29,6 +29,8 @@ def decode(data: bytes) -> str:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         return data.decode(encoding)
     except SyntaxError as error:
+        if str(error.msg).startswith("invalid or missing"):
+            raise Unreadable("not valid utf-8: declare the encoding or convert to UTF-8") from None
         raise Unreadable(f"unknown encoding: {error.msg}") from None
     except UnicodeDecodeError as error:
         raise Unreadable(

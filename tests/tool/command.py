@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,18 +43,18 @@ def unpatch(*arguments: str | Path, cwd: Path) -> Result:
 
 
 def unpatch_process(
-    *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None, timeout: float = 60
+    *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None, prefix: Sequence[str] = ()
 ) -> Result:
     """Run the command as a process, from a folder; `env` is added to the environment."""
     done = subprocess.run(
-        [sys.executable, "-m", "mcore_unpatch", *map(str, arguments)],
+        [*prefix, sys.executable, "-m", "mcore_unpatch", *map(str, arguments)],
         cwd=cwd,
         env={**os.environ, **(env or {})},
         capture_output=True,
         text=True,
         encoding="utf-8",
         errors="surrogateescape",
-        timeout=timeout,
+        timeout=120,
         check=False,
     )
     return checked(Result(done.returncode, done.stdout, done.stderr))

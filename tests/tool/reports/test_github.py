@@ -1,4 +1,4 @@
-"""GitHub annotations: one command per finding, with everything escaped that a workflow command would take for its own."""
+"""GitHub annotations: one command per finding, with everything escaped that a command would take for its own."""
 
 from pathlib import Path
 

@@ -1,0 +1,41 @@
+"""`scan` and `check` load what they need: no libcst, no torch, and no rich where nothing is drawn."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checking import write_files
+
+REPORT_MODULES = """
+import json, runpy, sys
+sys.argv = ["unpatch", *sys.argv[1:]]
+try:
+    runpy.run_module("mcore_unpatch", run_name="__main__")
+except SystemExit:
+    pass
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
+"""
+
+
+def loaded(folder: Path, *arguments: str) -> set[str]:
+    """The top-level modules a command has loaded in the end, with its output in a pipe."""
+    done = subprocess.run(
+        [sys.executable, "-c", REPORT_MODULES, *arguments], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("style", ["text", "json", "sarif", "github"])
+@pytest.mark.parametrize("command", ["scan", "check"])
+def test_scan_and_check(command: str, style: str, tmp_path: Path) -> None:
+    write_files(tmp_path, "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n")
+    modules = loaded(tmp_path, command, "--output-format", style)
+    assert "mcore_unpatch" in modules
+    assert modules.isdisjoint({"libcst", "torch", "megatron", "numpy", "rich", "pydantic"})
+
+
+@pytest.mark.parametrize("command", [["--help"], ["rules"], ["explain", "MCU101"]])
+def test_words(command: list[str], tmp_path: Path) -> None:
+    assert loaded(tmp_path, *command).isdisjoint({"libcst", "torch", "megatron", "numpy", "rich"})
