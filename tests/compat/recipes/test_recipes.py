@@ -1,7 +1,6 @@
 """The functions of docs/recipes.md, as they stand there, on two ranks and against Megatron's default logits."""
 
-import re
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,24 +8,17 @@ import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import gradients_of
+from harness.pages import from_page
 from megatron.core import parallel_state
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
 from mcore_unpatch.compat import zigzag_split
 
-PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
 LENGTHS = (16, 9)
 
 
-def recipe(name: str) -> Any:
-    """The function of that name, from the page."""
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        if f"\ndef {name}(" in block:
-            scope: dict[str, Any] = {}
-            exec(compile(block, PAGE.name, "exec"), scope)
-            return scope[name]
-    raise LookupError(name)
+recipe = partial(from_page, "recipes.md")
 
 
 def call_of(case: Case, seed: int = 0) -> dict[str, Any]:

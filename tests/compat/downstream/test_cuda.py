@@ -1,0 +1,74 @@
+"""On a GPU: the shims by backend, and no product in fp32 where the head is bf16. Skipped where there is none."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mcore_unpatch.compat.nemo_rl import from_parallel_hidden_states_to_logprobs
+from mcore_unpatch.compat.skyrl import from_parallel_hidden_to_logprobs
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+VOCAB, WIDTH, BATCH, LENGTH = 5_000, 256, 2, 128
+
+
+@pytest.fixture
+def group(tmp_path: Any) -> Iterator[Any]:
+    torch.distributed.init_process_group("nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield torch.distributed.group.WORLD
+    torch.distributed.destroy_process_group()
+
+
+def tensors(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator("cuda").manual_seed(1)
+    how: Any = {"generator": generator, "device": "cuda"}
+    hidden = torch.randn(BATCH, LENGTH, WIDTH, **how).to(dtype).requires_grad_()
+    weight = (torch.randn(VOCAB, WIDTH, **how) / 16).to(dtype).requires_grad_()
+    return hidden, weight, torch.randint(0, VOCAB, (BATCH, LENGTH), **how)
+
+
+def run(group: Any, dtype: torch.dtype, **options: Any) -> list[Tensor]:
+    hidden, weight, target = tensors(dtype)
+    out = from_parallel_hidden_to_logprobs(hidden, weight, target, 0, VOCAB, group, entropy=True, **options)
+    (out.log_probs.sum() + 0.1 * out.entropy.sum()).backward()
+    assert hidden.grad is not None
+    assert weight.grad is not None
+    return [out.log_probs.detach(), out.entropy.detach(), hidden.grad, weight.grad]
+
+
+@pytest.mark.parametrize("backend", ["torch", "triton"])
+@pytest.mark.parametrize("options", [{}, {"num_actions": 40, "chunk_size": 16, "temperature": 0.7}], ids=str)
+def test_each_backend_by_name(group: Any, backend: Any, options: dict[str, Any]) -> None:
+    truth = run(group, torch.float64, fused_backend="torch", **options)
+    for mine, true in zip(run(group, torch.bfloat16, fused_backend=backend, **options), truth, strict=True):
+        assert (mine.double() - true).norm() <= 2e-2 * true.norm()
+
+
+class Float32Products(TorchDispatchMode):
+    """Products of which an operand is fp32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func)
+        if name.startswith(("aten.mm", "aten.bmm", "aten.addmm")):
+            if any(isinstance(arg, Tensor) and arg.dim() > 1 and arg.dtype == torch.float32 for arg in args[-2:]):
+                self.seen.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("chunk_size", [1, 64])
+def test_the_backward_of_a_bf16_head_makes_no_fp32_product(group: Any, chunk_size: int) -> None:
+    hidden, weight, target = tensors(torch.bfloat16)
+    with Float32Products() as products:
+        log_probs = from_parallel_hidden_states_to_logprobs(
+            hidden.transpose(0, 1), weight, None, target, 0, VOCAB, group, chunk_size=chunk_size
+        )
+        log_probs.sum().backward()
+    assert products.seen == []
+    assert weight.grad is not None
