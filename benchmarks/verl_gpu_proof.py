@@ -6,13 +6,14 @@ VERL is the folder of an unpacked veRL wheel (0.9.1). megatron-core and this pac
 """
 
 import argparse
-import copy
 import datetime
-import os
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import megatron.core
 import torch
@@ -21,6 +22,7 @@ from downstream.comparing import Run, run
 from downstream.overlap import MICRO_BATCHES, build_moe_model, micro_batches, step
 from downstream.training import STEPS, TEMPERATURE, batch_at, from_logits, train
 from downstream.verl import verl_files
+from harness.faithful import in_float64
 from harness.models import Case, build_model, start_world
 from torch import Tensor
 
@@ -58,20 +60,22 @@ def kernel_against_shim(theirs: Any) -> None:
         model = build_model(case).to(CUDA)
         batch = batch_at(case, 0, CUDA)
         theirs.patch_fused_forward(model)
-        exact = copy.deepcopy(model).double()
+        exact = in_float64(case, model).to(CUDA)
         truth = run(exact, lambda exact=exact, batch=batch: default_path(exact, batch))
         ways: dict[str, Callable[[], dict[str, Tensor]]] = {
             "default path": lambda model=model, batch=batch: default_path(model, batch),
             "veRL": lambda model=model, batch=batch: theirs.fused_forward_model_gen()(model, *arguments(batch)),
             "shim": lambda model=model, batch=batch: ours.fused_forward_model_gen()(model, *arguments(batch)),
         }
-        for name, way in ways.items():
-            found = errors(run(model, way), truth)
+        runs = {name: run(model, way) for name, way in ways.items()}
+        pairs = {name: (one, truth) for name, one in runs.items()} | {"shim against veRL": (runs["shim"], runs["veRL"])}
+        for name, pair in pairs.items():
+            found = errors(*pair)
             print(f"| {name}{', tied' if tied else ''} | " + " | ".join(f"{value:.1e}" for value in found) + " |")
 
 
 def time_and_memory(theirs: Any) -> None:
-    case = Case(dtype=torch.bfloat16, hidden=2048, vocab=151936, batch=4, sequence=2048)
+    case = Case(dtype=torch.bfloat16, hidden=2048, vocab=151936, batch=1, sequence=8192)
     model = build_model(case).to(CUDA)
     batch = batch_at(case, 0, CUDA)
     theirs.patch_fused_forward(model)
@@ -80,9 +84,7 @@ def time_and_memory(theirs: Any) -> None:
         "veRL": lambda: theirs.fused_forward_model_gen()(model, *arguments(batch)),
         "shim": lambda: ours.fused_forward_model_gen()(model, *arguments(batch)),
     }
-    print(
-        f"\n## Forward and backward of a 2-layer model, {case.batch * case.sequence} tokens, {case.hidden=}, {case.vocab=}"
-    )
+    print(f"\n## Forward and backward of a 2-layer model, {case.sequence} tokens, {case.hidden=}, {case.vocab=}")
     print("| | ms, median of 3 | peak GiB above the start |\n|---|---|---|")
     for name, forward in forwards.items():
         times = []
@@ -143,15 +145,33 @@ def staged(function: Callable[..., Any]) -> Callable[..., Any]:
 def overlap_rank(rank: int, store: str) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     torch.cuda.set_device(0)
-    for name in ("all_to_all_single", "all_gather_into_tensor", "_all_gather_base"):
-        setattr(torch.distributed, name, staged(getattr(torch.distributed, name)))
-    from megatron.core.tensor_parallel import mappings
+    with collectives_through_the_host():
+        lines = overlap_lines()
+    if rank == 0:
+        print(
+            f"\n## Megatron's combined 1F1B schedule, {MICRO_BATCHES} micro-batches, 4 experts over 2 ranks, bf16, "
+            "against plain forwards"
+        )
+        print("| model | log-probs and entropy | worst gradient | left on the model |\n|---|---|---|---|")
+        print("\n".join(lines), flush=True)
 
-    mappings.dist_all_gather_func = torch.distributed.all_gather_into_tensor
+
+@contextmanager
+def collectives_through_the_host() -> Iterator[None]:
+    all_gather = staged(torch.distributed.all_gather_into_tensor)
+    with (
+        mock.patch("torch.distributed.all_to_all_single", staged(torch.distributed.all_to_all_single)),
+        mock.patch("torch.distributed.all_gather_into_tensor", all_gather),
+        mock.patch("megatron.core.tensor_parallel.mappings.dist_all_gather_func", all_gather),
+    ):
+        yield
+
+
+def overlap_lines() -> list[str]:
     lines = []
     for options in ({}, {"tied": True}, {"mtp": 1}):
         case = Case(dtype=torch.bfloat16, hidden=64, vocab=512, sequence=32, **options)
-        model = build_moe_model(case).to(CUDA)
+        model = build_moe_model(case).to(CUDA, case.dtype)
         batches = [
             {name: value.to(CUDA) if isinstance(value, Tensor) else value for name, value in batch.items()}
             for batch in micro_batches(case)
@@ -167,38 +187,40 @@ def overlap_rank(rank: int, store: str) -> None:
         assert values < 1e-2, values
         assert worst < 5e-2, worst
         megatron.core.parallel_state.destroy_model_parallel()
-    if rank == 0:
-        print(
-            f"\n## Megatron's combined 1F1B schedule, {MICRO_BATCHES} micro-batches, 4 experts over 2 ranks, bf16, "
-            "against plain forwards"
-        )
-        print("| model | log-probs and entropy | worst gradient | left on the model |\n|---|---|---|---|")
-        print("\n".join(lines), flush=True)
+    return lines
 
 
 def relative(value: Tensor, other: Tensor) -> float:
     return float((value.double() - other.double()).norm() / other.double().norm().clamp(min=1e-3))
 
 
+PARTS: dict[str, Callable[[Any], None]] = {
+    "kernel": kernel_against_shim,
+    "training": three_way_training,
+    "time": time_and_memory,
+}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verl", help="the folder of an unpacked veRL wheel")
-    folder = parser.parse_args().verl
+    parser.add_argument("parts", nargs="*", default=[*PARTS, "overlap"], help=f"of {', '.join(PARTS)}, overlap")
+    asked = parser.parse_args()
     print(
         f"{datetime.date.today()}, {torch.cuda.get_device_name()}, torch {torch.__version__}, triton "
-        f"{triton.__version__}, megatron-core {megatron.core.__version__}, veRL {os.path.basename(folder)}"
+        f"{triton.__version__}, megatron-core {megatron.core.__version__}, {Path(asked.verl).name}"
     )
     with tempfile.TemporaryDirectory() as temporary:
-        store = f"{temporary}/one"
-        torch.distributed.init_process_group("nccl", init_method=f"file://{store}", rank=0, world_size=1)
+        torch.distributed.init_process_group("nccl", init_method=f"file://{temporary}/one", rank=0, world_size=1)
         start_world(Case())
-        with verl_files(folder, kernel=True) as files:
+        with verl_files(asked.verl, kernel=True) as files:
             theirs = files("model_forward_fused")
-            kernel_against_shim(theirs)
-            three_way_training(theirs)
-            time_and_memory(theirs)
+            for name, part in PARTS.items():
+                if name in asked.parts:
+                    part(theirs)
         torch.distributed.destroy_process_group()
-        torch.multiprocessing.spawn(overlap_rank, (f"{temporary}/two",), nprocs=2)
+        if "overlap" in asked.parts:
+            torch.multiprocessing.spawn(overlap_rank, (f"{temporary}/two",), nprocs=2)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Twenty steps from one seed three ways: Megatron's default path, veRL's own patch, the shim. The losses are the same."""
+"""Twenty steps from one seed three ways: Megatron's default path, veRL's own patch, the shim. The same losses."""
 
 from typing import Any
 
