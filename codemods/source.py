@@ -83,13 +83,6 @@ class Source:
         start = self._starts[first - 1] + (self._bom if first == 1 else 0)
         return Span(start, self._starts[min(last, len(self.lines))])
 
-    def without_lines(self, first: int, last: int) -> Span:
-        """The bytes to take away for whole lines to be gone, so that a missing newline at the end stays missing."""
-        start, end = self.line_span(first, last)
-        if first > 1 and last >= len(self.lines) and not self.lines[-1].endswith((b"\n", b"\r")):
-            start -= len(self.lines[first - 2]) - len(self.lines[first - 2].rstrip(b"\r\n"))
-        return Span(start, end)
-
     def indentation(self, node: ast.stmt) -> str:
         """The white space before a statement."""
         text = self.line(node.lineno)

@@ -64,7 +64,7 @@ class ImportEditor:
         """Everything collected, as replacements."""
         found: list[Change] = []
         gone: set[int] = set()
-        for (home, module), target in self._targets.items():
+        for (home, module), target in sorted(self._targets.items(), key=lambda item: item[0][1]):
             found += self._land(self._suites[home], module, target, gone)
         for node in dict.fromkeys([*self._taken, *self._dropped]):
             if id(node) not in gone and id(node) not in self._done:
@@ -254,7 +254,7 @@ class ImportEditor:
         return {id(block) for block in run.blocks if any(id(node) in self._landed for node in block.nodes)}
 
     def _removal(self, node: Import) -> Change:
-        return Change(self.source.without_lines(self.source.first_with_comments(node), last_line(node)), "", node)
+        return Change(self.source.line_span(self.source.first_with_comments(node), last_line(node)), "", node)
 
     def _block_removal(self, run: Run, block: Block, empty: list[Block]) -> Change:
         first, last = self.source.first_with_comments(block.nodes[0]), last_line(block.nodes[-1])
@@ -268,7 +268,7 @@ class ImportEditor:
         else:
             while last < len(self.source.lines) and self.source.is_blank(last + 1):
                 last += 1
-        return Change(self.source.without_lines(first, last), "", block.nodes[0])
+        return Change(self.source.line_span(first, last), "", block.nodes[0])
 
     def _without_separator(self, node: Import) -> Change:
         """`import a; b = 1` without its first part."""

@@ -154,7 +154,7 @@ class Definition:
         first, last = self.source.first_with_comments(unit.node), last_line(unit.node)
         while first > 1 and self.source.is_blank(first - 1):
             first -= 1
-        return Change(self.source.without_lines(first, last), "", unit.node)
+        return Change(self.source.line_span(first, last), "", unit.node)
 
     def _all(self, exported: list[str], kept: list[Unit]) -> Change:
         own = [name for unit in kept if not unit.is_import for name in unit.binds if not name.startswith("_")]

@@ -73,7 +73,7 @@ class Migration:
         ]
 
     def _edits(self, source: Source, changes: Iterable[Change], unsafe: bool, title: str) -> Iterator[Edit]:
-        for change in settle(changes):
+        for change in settle(changes, source.data):
             yield Edit(
                 source.path,
                 self._rule(source, change),

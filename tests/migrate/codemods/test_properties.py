@@ -13,7 +13,7 @@ from mcore_unpatch.codemods.shims.contract import Shim
 from mcore_unpatch.codemods.verl.contract import VERL
 
 PACKAGE = "verl.models.mcore"
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
