@@ -63,7 +63,7 @@ def milliseconds(call: Callable[[], Any]) -> float:
     call()
     end.record()
     end.synchronize()
-    return start.elapsed_time(end)
+    return float(start.elapsed_time(end))
 
 
 def product_rate() -> float:
@@ -120,7 +120,7 @@ def errors(peer: Peer) -> dict[str, float]:
     except Exception:
         return {}
     exact = [x.detach().double().requires_grad_() for x in (inputs.hidden, inputs.weight)]
-    true_logprobs, true_entropy = materialised(*exact, inputs.labels)
+    true_logprobs, true_entropy = materialised(exact[0], exact[1], inputs.labels)
     loss = true_logprobs.sum() if peer.unit_grad else (true_logprobs * inputs.logprob_grad).sum()
     if peer.entropy:
         loss = loss + (true_entropy * inputs.entropy_grad).sum()

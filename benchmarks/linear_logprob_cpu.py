@@ -14,9 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from mcore_unpatch.compat import linear_logprob
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
+
+from mcore_unpatch.compat import linear_logprob
 
 Head = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 WIDTH = 256

@@ -1,5 +1,6 @@
 """Every way to log-probs that the benchmark compares, each as `(hidden, weight, labels) -> (logprobs, entropy)`."""
 
+import importlib
 import importlib.metadata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ def _verl(checkouts: Checkouts) -> list[Peer]:
 
 
 def _cut_cross_entropy(_: Checkouts) -> list[Peer]:
-    from cut_cross_entropy import linear_cross_entropy
+    from cut_cross_entropy import linear_cross_entropy  # type: ignore[import-not-found]
 
     version = importlib.metadata.version("cut-cross-entropy")
 
@@ -93,10 +94,11 @@ def _cut_cross_entropy(_: Checkouts) -> list[Peer]:
 
 
 def _liger(_: Checkouts) -> list[Peer]:
-    from liger_kernel.ops.fused_linear_cross_entropy import LigerFusedLinearCrossEntropyFunction
+    fused = importlib.import_module("liger_kernel.ops.fused_linear_cross_entropy")
+    function = fused.LigerFusedLinearCrossEntropyFunction
 
     def head(hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, None]:
-        out = LigerFusedLinearCrossEntropyFunction.apply(hidden, weight, labels, None, None, -100, 0.0, 0.0, "sum")
+        out = function.apply(hidden, weight, labels, None, None, -100, 0.0, 0.0, "sum")
         return -(out[0] if isinstance(out, tuple) else out), None
 
     version = importlib.metadata.version("liger-kernel")
@@ -141,5 +143,5 @@ def _sharded(function: Any, chunk: int) -> Head:
 
 def _world() -> Any:
     if not dist.is_initialized():
-        dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     return dist.group.WORLD

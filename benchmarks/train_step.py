@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=16_384)
     parser.add_argument("--steps", type=int, default=5)
     options = parser.parse_args()
-    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     parallel_state.initialize_model_parallel()
     model_parallel_cuda_manual_seed(0)
     model = build_model(tokens=options.tokens).cuda()
