@@ -35,14 +35,25 @@ def rules() -> int:
 
 
 @guarded
-def explain(rule: Annotated[str, typer.Argument(help="A rule's code or name, such as MCU101.")]) -> int:
-    """Show what a rule finds, why it matters, before and after, and since which megatron-core."""
+def explain(
+    rule: Annotated[str, typer.Argument(help="A rule's code or name, such as MCU101; or verl, nemo-rl, lm-head.")],
+) -> int:
+    """Show what a rule finds, why it matters, before and after, and since which megatron-core.
+
+    With the name of a downstream: what a migration changes there, and what to check by hand.
+    """
+    from mcore_unpatch.codemods.pages import pages
     from mcore_unpatch.report.text import show
     from mcore_unpatch.rules import find
 
-    found = find(rule)
-    body: list[Line] = [[(line, "")] for line in as_markdown(found).splitlines()]
-    show(iter([[(f"{found.code} {found.name}", "bold")], *body]))
+    page = pages().get(rule.lower())
+    if page is not None:
+        title, text = page.title, page.markdown().partition("\n")[2]
+    else:
+        found = find(rule)
+        title, text = f"{found.code} {found.name}", as_markdown(found)
+    body: list[Line] = [[(line, "")] for line in text.splitlines()]
+    show(iter([[(title, "bold")], *body]))
     return EXIT_CLEAN
 
 

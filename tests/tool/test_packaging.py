@@ -89,3 +89,16 @@ def test_the_rules_page_is_up_to_date() -> None:
     builder = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(builder)
     assert (ROOT / "docs" / "rules.md").read_text() == builder.page()
+
+
+@pytest.mark.parametrize("name", ["verl", "nemo-rl", "lm-head"])
+def test_explain_prints_the_page_of_a_downstream(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import typer
+
+    from mcore_unpatch.codemods.pages import pages
+    from mcore_unpatch.commands.rules import explain
+
+    with pytest.raises(typer.Exit) as ended:
+        explain(name)
+    assert ended.value.exit_code == 0
+    assert capsys.readouterr().out.strip() == pages()[name].markdown().removeprefix("# ").strip()
