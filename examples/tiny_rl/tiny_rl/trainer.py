@@ -1,6 +1,5 @@
 """The training loop: which patches are on depends on the model."""
 
-from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_ce_fusion
 from verl.models.mcore.model_forward_fused import fused_forward_model_gen, patch_fused_forward
 from verl.models.mcore.mtp_patch import (
     patch_mtp_layer_get_embeddings,  # detach the encoder
@@ -9,8 +8,6 @@ from verl.models.mcore.mtp_patch import (
 
 
 def prepare(chunks, config):
-    if config.linear_ce_fusion:
-        patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=config.chunk_size)
     for chunk in chunks:
         if config.mtp:
             patch_postprocess(chunk)
@@ -19,10 +16,6 @@ def prepare(chunks, config):
             patch_fused_forward(chunk)
 
 
-def log_probs(model, batch, config):
-    if config.linear_ce_fusion:
-        kwargs = {"labels": batch.input_ids}
-        kwargs["return_logprobs_for_linear_ce_fusion"] = True
-        return model(batch.input_ids, batch.position_ids, batch.attention_mask, **kwargs)
+def log_probs(model, batch):
     forward = fused_forward_model_gen()
     return forward(model, batch.input_ids, batch.position_ids, batch.attention_mask, batch.labels, batch.labels_mask)
