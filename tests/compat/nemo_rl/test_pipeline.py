@@ -1,0 +1,72 @@
+"""Pipeline stages: the flag is passed to all of them, and only the last one has log-probs."""
+
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_model, start_world
+from harness.oracle import gradients_of
+from megatron.core import parallel_state
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from torch import Tensor
+
+from mcore_unpatch.compat.nemo_rl import (
+    patch_gpt_model_forward_for_linear_ce_fusion,
+    unpatch_gpt_model_forward_for_linear_ce_fusion,
+)
+
+FLAG = {"return_logprobs_for_linear_ce_fusion": True}
+
+
+def run(case: Case, model: Any, flagged: bool) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Losses and gradients of Megatron's schedule, with the flag or from Megatron's own output stage."""
+
+    def forward_step(data: Any, chunk: Any) -> Any:
+        tokens, positions = next(data)
+
+        def finish(output: Tensor) -> Any:
+            assert output.shape == (case.batch, case.sequence - flagged)
+            log_probs = output if flagged else -output[:, :-1]
+            weights = torch.randn(log_probs.shape, generator=torch.Generator().manual_seed(3))
+            loss = (log_probs * weights).mean()
+            return loss, {"loss": loss.detach()}
+
+        if flagged:
+            return chunk(tokens, positions, None, labels=tokens, **FLAG), finish
+        mask = torch.ones_like(tokens).index_fill(1, torch.tensor([case.sequence - 1]), 0)
+        return chunk(tokens, positions, None, labels=tokens.roll(-1, 1), loss_mask=mask), finish
+
+    model.zero_grad()
+    batches = [batch_of(case, seed) for seed in range(3)]
+    results = get_forward_backward_func()(
+        forward_step_func=forward_step,
+        data_iterator=iter([(batch["input_ids"], batch["position_ids"]) for batch in batches]),
+        model=model,
+        num_microbatches=3,
+        seq_length=case.sequence,
+        micro_batch_size=case.batch,
+        forward_only=False,
+    )
+    return [result["loss"] for result in results], gradients_of(model)
+
+
+def _agrees(case: Case) -> None:
+    start_world(case)
+    patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=4)
+    try:
+        model = build_model(case)
+    finally:
+        unpatch_gpt_model_forward_for_linear_ce_fusion()
+    losses, gradients = run(case, model, flagged=True)
+    expected_losses, expected = run(case, model, flagged=False)
+    assert len(losses) == (3 if parallel_state.is_pipeline_last_stage() else 0)
+    torch.testing.assert_close(losses, expected_losses)
+    for name, gradient in expected.items():
+        assert (gradients[name] - gradient).norm() <= 2e-5 * gradient.norm() + 1e-8, name
+    assert any(gradient.abs().max() > 1e-4 for gradient in expected.values())
+
+
+@pytest.mark.parametrize("case", [Case(pp=2), Case(pp=2, tied=True, mtp=1)], ids=str)
+def test_losses_and_gradients_are_those_of_the_default_path(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _agrees, case)
