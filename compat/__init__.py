@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcore_unpatch.compat.hook.find import HookPath, find_language_model, foreign_methods
     from mcore_unpatch.compat.hook.groups import ProcessGroups, resolve_groups
     from mcore_unpatch.compat.hook.head import gather_hidden
+    from mcore_unpatch.compat.hook.legacy import LegacyPatchError
     from mcore_unpatch.compat.hook.plan import schedule_plan_with_processor
     from mcore_unpatch.compat.hook.processors import (
         AsTuple,
@@ -54,6 +55,7 @@ _HOME = {
     "HookMissingError": "hook.errors",
     "HookPath": "hook.find",
     "HookSwallowedError": "hook.errors",
+    "LegacyPatchError": "hook.legacy",
     "LogProbs": "hook.processors",
     "LogProbsAndEntropy": "hook.processors",
     "Logits": "hook.processors",
@@ -110,6 +112,7 @@ __all__ = [
     "HookMissingError",
     "HookPath",
     "HookSwallowedError",
+    "LegacyPatchError",
     "LogProbs",
     "LogProbsAndEntropy",
     "Logits",

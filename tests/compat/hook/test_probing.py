@@ -12,12 +12,14 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from mcore_unpatch.compat import (
     HookMissingError,
     HookSwallowedError,
+    LegacyPatchError,
     LogProbs,
     WrapperRefusesError,
     attach,
     call_with_processor,
     find_language_model,
     provide_hook,
+    schedule_plan_with_processor,
 )
 
 
@@ -85,6 +87,7 @@ def _ways_to_fail() -> dict[str, str]:
     fails("patch swallows", HookSwallowedError, lambda: call_with_processor(model, LogProbs(), **inputs))
     with attach(model, LogProbs()):
         fails("patch swallows from an attached one", HookSwallowedError, lambda: model(**inputs))
+    fails("patch in a plan", LegacyPatchError, lambda: schedule_plan_with_processor(model, LogProbs(), **inputs))
     del model._postprocess
 
     model.forward = forward_of_an_old_release
@@ -108,6 +111,7 @@ def test_missing_refused_and_swallowed_are_told_apart(release: str) -> None:
     assert "Swallowing.forward" in said["wrapper swallows"]
     assert "postprocess_that_ignores_the_hook" in said["patch swallows"]
     assert "postprocess_that_ignores_the_hook" in said["patch swallows from an attached one"]
+    assert "postprocess_that_ignores_the_hook took the place of Megatron's own" in said["patch in a plan"]
     for name in ("patched forward", "patched forward, attach", "patched forward, provide"):
         assert "forward_of_an_old_release" in said[name]
         assert "remove that patch" in said[name]

@@ -1,0 +1,143 @@
+"""The functions of docs/compat.md on real models, against Megatron's default path."""
+
+import re
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness.oracle import gradients_of
+from harness.pages import DOCS, blocks_of, from_page
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.pipeline_parallel.utils import set_streams
+from megatron.core.transformer.module import Float16Module
+from torch import Tensor
+
+import mcore_unpatch.compat as compat
+from mcore_unpatch.compat import HookContext, call_with_processor
+
+PAGE = "compat.md"
+LENGTHS = [16, 9, 3]
+
+
+def example(name: str) -> Any:
+    return from_page(PAGE, name)
+
+
+def _model(case: Case) -> tuple[Any, dict[str, Any], Tensor]:
+    """A model, its arguments, and log-softmax of its default logits `[b, s, vocab]`."""
+    start_world(case)
+    model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
+    return model, inputs, model(**{**inputs, "labels": None}).detach()
+
+
+def _picked(logits: Tensor, labels: Tensor) -> Tensor:
+    return logits.double().log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1)
+
+
+def _close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found.detach().double(), expected.double(), rtol=0, atol=3e-6)
+
+
+def test_log_probs_of() -> None:
+    hidden, weight, labels = torch.randn(2, 5, 8), torch.randn(30, 8), torch.randint(0, 30, (2, 5))
+    log_probs, entropy = example("log_probs_of")(hidden, weight, labels)
+    logits = hidden @ weight.t() / 0.7
+    _close(log_probs, _picked(logits, labels))
+    _close(entropy, -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1))
+
+
+def _policy() -> None:
+    model, inputs, logits = _model(Case())
+    old = _picked(logits / 0.7, inputs["labels"]).float() * inputs["loss_mask"]
+    loss = example("policy_loss")(model, inputs, old, torch.tensor([[1.0], [-2.0]]))
+    torch.autograd.backward(loss)
+    warm = (logits / 0.7).double().log_softmax(-1)
+    mask = inputs["loss_mask"].double()
+    expected = torch.tensor([[1.0], [-2.0]]) - 0.01 * (warm.exp() * warm).sum(-1)
+    _close(loss, -(expected * mask).sum() / mask.sum())
+    assert any(gradient.abs().max() > 0 for gradient in gradients_of(model).values())
+
+
+def _attached() -> None:
+    case = Case(dtype=torch.bfloat16)
+    model, inputs, logits = _model(case)
+    config = build_config(case)
+    wrapped = DistributedDataParallel(config, DistributedDataParallelConfig(), Float16Module(config, model))
+    found = example("losses")(wrapped, inputs, 0.5)
+    assert (found + _picked(logits / 0.5, inputs["labels"])).abs().max() < 5e-2
+
+
+def _own_processor() -> None:
+    model, inputs, logits = _model(Case())
+    reward = torch.tensor([2.0, -1.0])
+    context = HookContext(extra={"reward": reward})
+    found = call_with_processor(model, example("RewardedLogProbs")(), context=context, **inputs)
+    _close(found, _picked(logits, inputs["labels"]) * reward[:, None])
+
+
+def _hybrid() -> None:
+    model, inputs, logits = _model(Case(hybrid=True, mtp=1))
+    _close(example("hybrid_log_probs")(model, inputs), _picked(logits, inputs["labels"]))
+
+
+def _planned() -> None:
+    """The output stage of a real plan; CUDA events and streams, which only order the work, are stand-ins here."""
+    model, inputs, logits = _model(Case())
+    seen: dict[str, Any] = {}
+    call_with_processor(model, lambda **keywords: seen.update(keywords), **inputs)
+    with mock.patch("torch.cuda.Event"), mock.patch("torch.cuda.Stream"), mock.patch("torch.cuda.stream"):
+        set_streams()
+        plan = example("plan")(model, inputs)
+        plan.record_current_stream()
+        plan.pre_process.forward()
+        log_probs, entropy = plan.post_process.forward(seen["hidden_states"].detach())
+    _close(log_probs, _picked(logits, inputs["labels"]))
+    assert entropy.shape == log_probs.shape
+
+
+@pytest.mark.parametrize("one", [_policy, _attached, _own_processor, _hybrid, _planned])
+def test_examples_of_one_rank(release: str, one: Any) -> None:
+    run_on_ranks(release, 1, one)
+
+
+def _alone(case: Case) -> Tensor:
+    """Each sequence by itself through the default path."""
+    start_world(case)
+    model, tokens = build_model(case), batch_of(case)["input_ids"]
+    rows = torch.zeros(tokens.shape, dtype=torch.float64)
+    for number, length in enumerate(LENGTHS):
+        row = tokens[number : number + 1, :length]
+        logits = model(row, torch.arange(length)[None], None).detach()
+        rows[number, : length - 1] = _picked(logits[:, :-1], row[:, 1:])[0]
+    return rows
+
+
+def _packed(case: Case) -> Tensor:
+    start_world(case)
+    real = torch.arange(case.sequence) < torch.tensor(LENGTHS)[:, None]
+    found: Tensor = example("packed_log_probs")(build_model(case), batch_of(case)["input_ids"], real)
+    torch.autograd.backward(found.sum())
+    return found.detach()
+
+
+@pytest.mark.parametrize("case", [Case(batch=3), Case(batch=3, cp=2)], ids=str)
+def test_packed_log_probs(release: str, case: Case) -> None:
+    expected = run_on_ranks(release, 1, _alone, Case(batch=3))[0]
+    for found in run_on_ranks(release, case.ranks, _packed, case):
+        _close(found, expected)
+
+
+def test_every_block_is_run_and_every_name_exists() -> None:
+    names = [re.findall(r"^(?:def|class) (\w+)", block, re.MULTILINE)[0] for block in blocks_of(PAGE)]
+    run = {"log_probs_of", "policy_loss", "losses", "RewardedLogProbs", "packed_log_probs", "plan", "hybrid_log_probs"}
+    assert set(names) == run
+    text = (DOCS / PAGE).read_text()
+    for name in re.findall(r"`(\w+)(?:\([^`]*\))?`", text):
+        if name.endswith("Error") and name not in ("TypeError", "ValueError"):
+            assert hasattr(compat, name), name
+    processors = re.findall(r"^\| `(\w+)\(", text, re.MULTILINE)
+    assert processors
+    assert all(hasattr(compat, name) for name in processors)
