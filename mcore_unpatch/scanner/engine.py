@@ -86,14 +86,15 @@ def analyse(paths: list[str], task: Task) -> Part:
 
 
 def may_patch(project: Project, path: str, mocks: bool) -> bool:
-    """Whether a file has to be parsed; `Unreadable` for one that is no text, or says Megatron and is no Python."""
+    """Whether a file has to be parsed; `Unreadable` for one that is no text, or imports Megatron and is no Python."""
     data = project.data(path)
     if b"\0" in data or not data.isascii():
         decode(data)
     if prefilter.mentions_megatron(path, data):
         if prefilter.may_install(data, mocks):
             return True
-        check(data)
+        if prefilter.imports_megatron(data):
+            check(data)
         return False
     return prefilter.may_install_unsaid(data) and project.related(path)
 
