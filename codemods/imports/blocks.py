@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,6 +27,7 @@ class Block:
         return next(iter(self.kinds)) if len(self.kinds) == 1 else None
 
 
+Renamed = Mapping[Import, str]
 Key = tuple[int | str, ...]
 _ORDERS: tuple[Callable[[bool, str], Key], ...] = (
     lambda plain, module: (not plain, module.lower()),  # `import x` before `from x import y`
@@ -59,13 +60,19 @@ class Run:
                 return order
         return None
 
-    def position(self, block: Block, module: str, moving: Import | None = None, plain: bool = False) -> Import | None:
-        """The statement of a block before which an import of `module` belongs; None for the end of the block."""
+    def position(
+        self, block: Block, module: str, renamed: Renamed, moving: Import | None = None, plain: bool = False
+    ) -> Import | None:
+        """The statement of a block before which an import of `module` belongs; None for the end of the block.
+
+        Statements in `renamed` are sorted under the module they will name, as they will stand beside the new one.
+        """
         order = self.order
         if order is None:
             return None
         for node in block.nodes:
-            if node is not moving and order(*_plain_and_module(node)) > order(plain, module):
+            is_plain, written = _plain_and_module(node)
+            if node is not moving and order(is_plain, renamed.get(node, written)) > order(plain, module):
                 return node
         return None
 

@@ -34,6 +34,7 @@ class ImportEditor:
         self._landed: set[int] = set()  # statements in whose block a new one lands
         self._beside: list[tuple[ast.Import, str]] = []
         self._renamed: list[tuple[ast.Import, ast.alias, str]] = []
+        self._modules: dict[Import, str] = {}  # statements that move as a whole, and where to
         self._limit: int | None = None
 
     def move(self, node: ast.ImportFrom, names: set[str], module: str) -> None:
@@ -64,6 +65,7 @@ class ImportEditor:
         """Everything collected, as replacements."""
         found: list[Change] = []
         gone: set[int] = set()
+        self._modules = self._moving_as_a_whole()
         for (home, module), target in sorted(self._targets.items(), key=lambda item: item[0][1]):
             found += self._land(self._suites[home], module, target, gone)
         for node in dict.fromkeys([*self._taken, *self._dropped]):
@@ -74,6 +76,16 @@ class ImportEditor:
             found.append(self._insert(self._home[id(node)], module, f"import {module}", node, plain=True))
         removed = [node for node in self._all() if id(node) in gone]
         return [*found, *self._removals(removed)]
+
+    def _moving_as_a_whole(self) -> dict[Import, str]:
+        moving: dict[Import, str] = {
+            target.sources[0]: module
+            for (home, module), target in self._targets.items()
+            if len(target.sources) == 1
+            and not self._left(target.sources[0])
+            and _existing(self._suites[home], module) is None
+        }
+        return moving | {node: module for node, _, module in self._renamed if len(node.names) == 1}
 
     def _all(self) -> list[Import]:
         return [n for suite in suites(self.source.tree) for n in suite if isinstance(n, ast.Import | ast.ImportFrom)]
@@ -146,7 +158,7 @@ class ImportEditor:
     def _stays(self, run: Run, node: Import, module: str) -> bool:
         """Whether the renamed statement belongs where it stands."""
         block = run.block_of(node)
-        sorted_here = run.position(block, module, node, isinstance(node, ast.Import)) is _next(block, node)
+        sorted_here = run.position(block, module, self._modules, node, isinstance(node, ast.Import)) is _next(block, node)
         if not run.sectioned:
             return run.order is None or sorted_here
         if run.order is None and block.kind == THIRD_PARTY:
@@ -171,7 +183,7 @@ class ImportEditor:
         if block is None:
             return self._new_block(run, indent, text)
         self._landed.add(id(block.nodes[0]))
-        before = run.position(block, module, anchor if moving else None, plain)
+        before = run.position(block, module, self._modules, anchor if moving else None, plain)
         if before is not None:
             start = source.line_span(source.first_with_comments(before), before.lineno).start
             return Change(Span.at(start), f"{indent}{text}\n")

@@ -1,0 +1,7 @@
+from verl.models.mcore.model_forward_fused import fused_forward_model_gen, patch_fused_forward
+from verl.models.mcore.mtp_patch import (
+    patch_mtp_layer_get_embeddings,  # detach the encoder
+    patch_postprocess,
+)
+
+NAMES = (fused_forward_model_gen, patch_fused_forward, patch_mtp_layer_get_embeddings, patch_postprocess)
