@@ -21,6 +21,7 @@ from mcore_unpatch.compat import (
     UnsupportedHeadError,
     attach,
     attach_selector,
+    call_with_processor,
 )
 
 
@@ -92,6 +93,20 @@ def _wrapped(case: Case) -> None:
 @pytest.mark.parametrize("case", [Case(dtype=torch.bfloat16), Case(dtype=torch.bfloat16, hybrid=True)], ids=str)
 def test_through_ddp_float16module_and_a_vision_model(release: str, case: Case) -> None:
     run_on_ranks(release, 1, _wrapped, case)
+
+
+def _compiled() -> None:
+    model, inputs = _plain()
+    loss = model(**inputs)
+    compiled = torch.compile(model, backend="eager")
+    with attach(compiled, LogProbs()):
+        assert torch.allclose(compiled(**inputs), -loss, atol=1e-6)
+    assert torch.allclose(compiled(**inputs), loss, atol=1e-6)
+    assert torch.allclose(call_with_processor(compiled, LogProbs(), **inputs), -loss, atol=1e-6)
+
+
+def test_through_torch_compile(release: str) -> None:
+    run_on_ranks(release, 1, _compiled)
 
 
 def _chunks() -> None:
