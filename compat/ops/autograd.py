@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from mcore_unpatch.compat.ops.seam import Backend, Problem, RowGrads
 from mcore_unpatch.compat.ops.shards import VocabShard, merge_stats, reduce_sum
 from mcore_unpatch.compat.ops.weight_grad import announce_main_grad, fresh_grad, main_grad
-from torch import Tensor
 
 
 @dataclass(frozen=True)

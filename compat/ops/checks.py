@@ -4,10 +4,11 @@ import math
 from typing import Any
 
 import torch
-from mcore_unpatch.compat.ops.backends import NAMES
-from mcore_unpatch.compat.ops.weight_grad import has_main_grad
 from torch import Tensor
 from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.ops.backends import NAMES
+from mcore_unpatch.compat.ops.weight_grad import has_main_grad
 
 
 def _wrong(kind: type[Exception], argument: str, expected: str, got: object) -> Exception:

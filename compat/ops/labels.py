@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 import torch
-from mcore_unpatch.compat.ops.shards import VocabShard
 from torch import Tensor
+
+from mcore_unpatch.compat.ops.shards import VocabShard
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
-from mcore_unpatch.compat.ops.seam import RowStats
 from torch import Tensor
 from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.ops.seam import RowStats
 
 
 @dataclass(frozen=True)

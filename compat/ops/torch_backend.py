@@ -5,9 +5,10 @@ forward's log-sum-exp to the last bit.
 """
 
 import torch
+from torch import Tensor
+
 from mcore_unpatch.compat.ops.seam import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer, math_dtype
 from mcore_unpatch.compat.ops.tile_plan import plan_tiles, spans, tile_cost
-from torch import Tensor
 
 
 class TorchBackend:

@@ -9,8 +9,9 @@ weight, whose `.grad` the hook adds nevertheless, so that ours must be zeros. Me
 from typing import Any
 
 import torch
-from mcore_unpatch.compat.ops.seam import WeightGradBuffer
 from torch import Tensor
+
+from mcore_unpatch.compat.ops.seam import WeightGradBuffer
 
 
 def has_main_grad(weight: Any) -> bool:

@@ -3,12 +3,12 @@
 from typing import Any
 
 import torch
-from mcore_unpatch.compat import LogProbsAndEntropy, call_with_processor, pack_padded, zigzag_split
 from megatron.core import parallel_state
 from torch import Tensor
 
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import Result, assert_no_worse, default_path, gradients_of
+from mcore_unpatch.compat import LogProbsAndEntropy, call_with_processor, pack_padded, zigzag_split
 
 TEMPERATURE = 1.3
 # How much larger than the default path's own error ours may be, relative to the value. In half precision both round the

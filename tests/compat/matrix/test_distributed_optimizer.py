@@ -6,9 +6,10 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
-from mcore_unpatch.compat import TokenLoss, attach
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+
+from mcore_unpatch.compat import TokenLoss, attach
 
 STEPS = 5
 

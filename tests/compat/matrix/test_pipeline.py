@@ -8,9 +8,10 @@ import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import gradients_of
-from mcore_unpatch.compat import LogProbsAndEntropy, attach, broadcast_from_last_stage, resolve_groups
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
+
+from mcore_unpatch.compat import LogProbsAndEntropy, attach, broadcast_from_last_stage, resolve_groups
 
 MICRO_BATCHES = 4
 

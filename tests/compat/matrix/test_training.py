@@ -8,8 +8,9 @@ import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import default_path
-from mcore_unpatch.compat import LogProbs, LogProbsAndEntropy, TokenLoss, attach, call_with_processor
 from torch import Tensor
+
+from mcore_unpatch.compat import LogProbs, LogProbsAndEntropy, TokenLoss, attach, call_with_processor
 
 STEPS = 10
 CASES = [Case(tied=True), Case(mtp=1, mup=True), Case(tp=2, mtp=1), Case(hybrid=True, mtp=1)]

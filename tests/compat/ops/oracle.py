@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from mcore_unpatch.compat import linear_logprob
 from torch import Tensor
+
+from mcore_unpatch.compat import linear_logprob
 
 Results = Mapping[str, Tensor]
 

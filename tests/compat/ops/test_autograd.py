@@ -7,12 +7,13 @@ from unittest import mock
 
 import pytest
 import torch
-from mcore_unpatch.compat import VocabOutput, linear_logprob, vocab_pass
-from mcore_unpatch.compat.ops.torch_backend import TorchBackend
 from ops.counters import ProductCounter
 from ops.oracle import Inputs, Results, assert_close, grad_of, make_inputs, materialised, results
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+
+from mcore_unpatch.compat import VocabOutput, linear_logprob, vocab_pass
+from mcore_unpatch.compat.ops.torch_backend import TorchBackend
 
 
 def leaves(inputs: Inputs, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:

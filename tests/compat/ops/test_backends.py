@@ -8,10 +8,10 @@ from unittest import mock
 
 import pytest
 import torch
-from mcore_unpatch.compat.ops import backends
 from ops.oracle import make_inputs
 
 from mcore_unpatch import compat
+from mcore_unpatch.compat.ops import backends
 
 
 @pytest.fixture(autouse=True)

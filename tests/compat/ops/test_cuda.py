@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from mcore_unpatch.compat import linear_logprob, vocab_pass
 from ops.oracle import error, make_inputs, materialised, results
 from torch import Tensor
+
+from mcore_unpatch.compat import linear_logprob, vocab_pass
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

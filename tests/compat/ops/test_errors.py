@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from mcore_unpatch.compat import linear_logprob, vocab_pass
 
 IDS = torch.zeros(2, 3, dtype=torch.int64)

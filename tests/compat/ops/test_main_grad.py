@@ -7,9 +7,10 @@ from unittest import mock
 import pytest
 import torch
 from harness import run_on_ranks
-from mcore_unpatch.compat import linear_logprob
 from ops.oracle import Inputs, assert_close, error, grad_of, make_inputs, materialised, results
 from torch import Tensor
+
+from mcore_unpatch.compat import linear_logprob
 
 
 def parameter(inputs: Inputs, **attributes: Any) -> Any:

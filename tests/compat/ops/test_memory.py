@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from mcore_unpatch.compat import linear_logprob, vocab_pass
 from ops.counters import peak_memory
 from ops.oracle import make_inputs, materialised
 from torch import Tensor
+
+from mcore_unpatch.compat import linear_logprob, vocab_pass
 
 WIDTH, VOCAB, TILE = 16, 4_000, 400_000
 PER_ROW = 160  # a few vectors of one number per row: statistics, outputs, their gradients

@@ -8,11 +8,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import run_on_ranks
-from mcore_unpatch.compat import linear_logprob, vocab_pass
 from ops.counters import CollectiveCounter
 from ops.oracle import Inputs, Results, assert_close, grad_of, make_inputs, materialised, results
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+
+from mcore_unpatch.compat import linear_logprob, vocab_pass
 
 RELEASE = "0.19.2"  # the operator uses nothing of Megatron; the ranks come with one
 

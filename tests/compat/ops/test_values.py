@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from mcore_unpatch.compat import linear_logprob
 from ops.oracle import assert_as_exact_as_materialised, error, make_inputs, materialised, results
+
+from mcore_unpatch.compat import linear_logprob
 
 LOW = (torch.bfloat16, torch.float16)
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Remark, Repository
-
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate.engine import Request
 from mcore_unpatch.scan import Options as ScanOptions

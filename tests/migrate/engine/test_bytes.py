@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, in_order, splice
 
+from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, in_order, splice
 from mcore_unpatch.migrate.changes import changes_of, moved_line, rewrites_of
 from mcore_unpatch.migrate.diff import unified
 from mcore_unpatch.migrate.engine import Request, migrate

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository
 from sample_repository import CHANGED, FILES, MIGRATED, Sample, planner
 
+from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate.engine import migrate, preview
