@@ -158,7 +158,9 @@ class ImportEditor:
     def _stays(self, run: Run, node: Import, module: str) -> bool:
         """Whether the renamed statement belongs where it stands."""
         block = run.block_of(node)
-        sorted_here = run.position(block, module, self._modules, node, isinstance(node, ast.Import)) is _next(block, node)
+        sorted_here = run.position(block, module, self._modules, node, isinstance(node, ast.Import)) is _next(
+            block, node
+        )
         if not run.sectioned:
             return run.order is None or sorted_here
         if run.order is None and block.kind == THIRD_PARTY:
