@@ -37,7 +37,7 @@ class Surroundings:
         found = {Related(site.node.lineno, "restore") for site in install.restores}
         found |= {Related(line, "backup") for line in self._backups(install)}
         flags, toggles = self._flags(install)
-        taken = {item.line for item in found} | self._patches
+        taken = {item.line for item in found}
         found |= {Related(line, "flag") for line in flags - taken}
         found |= {Related(line, "toggle") for line in toggles - taken - flags}
         return tuple(sorted(item for item in found if item.line != _line(install)))
