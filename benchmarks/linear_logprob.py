@@ -1,6 +1,7 @@
 """Time, peak memory and error of `linear_logprob` and its peers on one GPU, against the floor of the matrix products.
 
-    python benchmarks/linear_logprob.py [--verl DIR] [--nemo-rl DIR] [--skyrl DIR] [--json FILE] [--plots DIR] [--quick]
+    python benchmarks/linear_logprob.py [--verl DIR] [--nemo-rl DIR] [--skyrl DIR] [--json FILE] [--plots DIR]
+        [--shape N,H,V] [--quick]
 
 A DIR is a checkout or an unpacked wheel; peers that cannot be imported are named and left out. bf16, random data, the
 hidden states drawn anew for every call; CUDA events, median of the calls and their spread. "floor" is 8·N·H·V FLOPs
@@ -12,11 +13,12 @@ inputs, outputs and the two gradients. Errors are relative norms against float64
 import argparse
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+import triton
 from peers import Checkouts, Head, Peer, all_peers, materialised, ours
 from torch import Tensor
 
@@ -161,18 +163,14 @@ def over_masks(shape: tuple[int, int, int], repeats: int) -> list[dict[str, Any]
     return rows
 
 
-def over_tokens(peers: list[Peer], repeats: int) -> list[dict[str, Any]]:
-    """Time and memory as tokens grow, at H = 4096 and V = 151936."""
-    rows = []
+def over_tokens(peers: list[Peer], repeats: int) -> Iterator[dict[str, Any]]:
+    """Time and memory as tokens grow, at H = 4096 and V = 151936; beyond 32,768 ours alone."""
     for tokens in TOKENS:
         inputs = Inputs(tokens, 4096, 151936)
+        many = tokens > 32768
         for peer in peers:
-            mine = peer.name.startswith("mcore-unpatch")
-            if tokens > 32768 and not mine:
-                continue
-            few = 1 if tokens > 32768 else repeats
-            rows.append({"peer": peer.name, "tokens": tokens, **attempt(peer, inputs, train, few)})
-    return rows
+            if not many or peer.name.startswith("mcore-unpatch"):
+                yield {"peer": peer.name, "tokens": tokens, **attempt(peer, inputs, train, 1 if many else repeats)}
 
 
 def show(rows: list[dict[str, Any]], exactness: dict[str, dict[str, float]]) -> None:
@@ -200,10 +198,15 @@ def _cells(result: dict[str, Any]) -> str:
     )
 
 
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("verl", "nemo-rl", "skyrl", "json", "plots"):
         parser.add_argument(f"--{name}", type=Path)
+    parser.add_argument("--shape", type=_shape, action="append", help="N,H,V instead of the three usual ones")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="ours alone, without the growing tokens")
     options = parser.parse_args()
@@ -219,8 +222,10 @@ def main() -> None:
     report: dict[str, Any] = {
         "card": torch.cuda.get_device_name(),
         "torch": torch.__version__,
+        "triton": triton.__version__,
         "shapes": [],
         "masks": [],
+        "tokens": [],
     }
 
     def save() -> None:
@@ -229,7 +234,7 @@ def main() -> None:
             options.json.write_text(json.dumps(report, indent=1))
 
     report["errors"] = {f"{peer.name} {'lp+ent' if peer.entropy else 'lp'}": errors(peer) for peer in peers}
-    for shape in SHAPES:
+    for shape in options.shape or SHAPES:
         report["shapes"] += compare(shape, peers, options.repeats)
         report["masks"] += over_masks(shape, options.repeats)
         save()
@@ -239,11 +244,11 @@ def main() -> None:
     names = ("mcore-unpatch, triton", "veRL, triton", "materialised, eager", "cut-cross-entropy")
     chosen = [peer for peer in peers if peer.name.startswith(names) and "filter" not in peer.name]
     chosen = [peer for peer in chosen if peer.entropy or peer.name.startswith("cut")]
-    report["tokens"] = [] if options.quick else over_tokens(chosen, options.repeats)
-    for row in report["tokens"]:
+    for row in () if options.quick else over_tokens(chosen, options.repeats):
+        report["tokens"].append(row)
         result = row.get("failed") or f"{row['ms']:.2f} ms, {row['gib']:.2f} GiB"
-        print(f"{row['tokens']:>7} tokens {row['peer']:30} {result}")
-    save()
+        print(f"{row['tokens']:>7} tokens {row['peer']:30} {result}", flush=True)
+        save()
     if options.plots:
         from plots import draw_all
 

@@ -49,7 +49,9 @@ def plot(title: str, below: str, lines: dict[str, Any], logarithmic: bool) -> st
         path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in line)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="3" fill="{colour}"/>' for x, y in line]
-        parts.append(_text(LEFT + 12, TOP + 16 * (number + 1), name, "start", 12, colour))
+        # Logarithmic lines rise to the right and leave the upper left free; the others fall.
+        x, anchor = (LEFT + 12, "start") if logarithmic else (WIDTH - RIGHT - 12, "end")
+        parts.append(_text(x, TOP + 16 * (number + 1), name, anchor, 12, colour))
     return _svg(parts)
 
 

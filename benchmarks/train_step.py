@@ -153,7 +153,7 @@ def main() -> None:
     dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     parallel_state.initialize_model_parallel()
     model_parallel_cuda_manual_seed(0)
-    model = build_model(tokens=options.tokens).cuda()
+    model = build_model(tokens=options.tokens).cuda().bfloat16()  # the norms too, as Megatron's Float16Module does
     parameters = sum(parameter.numel() for parameter in model.parameters())
     release = importlib.metadata.version("megatron-core")
     print(f"{parameters / 1e9:.2f} billion parameters, {options.tokens} tokens, megatron-core {release}, bf16")
