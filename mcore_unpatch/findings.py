@@ -96,6 +96,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    only_new: bool = False  # known findings were left out: those of a base or of a baseline
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, version 1."""

@@ -39,6 +39,7 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
     found = discover(paths or [Path()], options.exclude, options.exclude_base)
     version, origin = _version(found, options)
     report = Report(str(found.root), len(found.python) + len(found.patches), notes=list(found.notes))
+    report.only_new = options.base is not None or options.baseline is not None
     if traces.may_exist(found.top):
         from mcore_unpatch.migrate.recovery import describe_interrupted
 

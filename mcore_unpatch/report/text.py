@@ -79,11 +79,12 @@ def _summary(report: Report) -> Line:
     """The last line: how many patches, and how many have an official replacement."""
     patches = [finding for finding in report.findings if not finding.rule.startswith("MCU0")]
     files = _count(report.files_scanned, "file") + " scanned"
+    new = "new " if report.only_new else ""
     if not report.findings:
-        return [(f"No patch of Megatron Core found; {files}.", "green")]
+        return [(f"No {new}patch of Megatron Core found; {files}.", "green")]
     with_seam = sum(finding.seam != "none" for finding in patches)
     line: Line = [
-        (_count(len(patches), "patch", "patches") + " of Megatron Core", "bold"),
+        (_count(len(patches), f"{new}patch", f"{new}patches") + " of Megatron Core", "bold"),
         (f", {with_seam} with an official replacement; {files}.", ""),
     ]
     if others := len(report.findings) - len(patches):

@@ -117,3 +117,14 @@ def test_words_of_doubt_and_time(tmp_path: Path) -> None:
 def test_errors_go_to_stderr(project: Path) -> None:
     result = unpatch_process("scan", cwd=project)
     assert result.err == "error: broken.py: syntax error on line 2: '(' was never closed\n"
+
+
+def test_the_last_line_says_when_only_new_findings_were_asked_for() -> None:
+    from mcore_unpatch.findings import Report
+    from mcore_unpatch.report.text import lines
+
+    def last(report: Report) -> str:
+        return "".join(text for text, _ in list(lines(report, statistics=False))[-1])
+
+    assert last(Report("/", 3)) == "No patch of Megatron Core found; 3 files scanned."
+    assert last(Report("/", 3, only_new=True)) == "No new patch of Megatron Core found; 3 files scanned."
