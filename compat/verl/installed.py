@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from torch.nn import Module
 
@@ -13,7 +12,7 @@ from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
 from mcore_unpatch.compat.hook.find import HookPath, find_language_model
 from mcore_unpatch.compat.hook.legacy import refuse_patched
 from mcore_unpatch.compat.hook.processors import Logits
-from mcore_unpatch.compat.hook.provide import Handle
+from mcore_unpatch.compat.hook.provide import Handle, installed_on
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor
 from mcore_unpatch.compat.verl.mtp_call import MtpCalls
 
@@ -29,7 +28,7 @@ class Installed:
         self.logits = False
         self.request: Request | None = None
         self.handle: Handle = attach_selector(path.model, self._select, same_as=Installed)
-        self.mtp = MtpCalls(path.model)
+        self.mtp = MtpCalls(path.model, self)
         self.handle.on_removal(self.mtp.remove)
 
     @property
@@ -55,30 +54,24 @@ _REMEDY = (
     "Undo it with the unpatch_ function of the file it came from, or import that file's names from "
     "mcore_unpatch.compat.verl instead"
 )
-_installed: WeakKeyDictionary[Module, Installed] = WeakKeyDictionary()
 
 
 def installed(model: Module) -> Installed | None:
     """What is on the language model inside `model`."""
-    return _installed.get(find_language_model(model).model)
+    calls = installed_on(find_language_model(model).model, MtpCalls)
+    return None if calls is None else calls.owner
 
 
 def install(model: Module) -> Installed:
     """What is on the language model inside `model`, installed now if it was not."""
-    path = find_language_model(model)
-    found = _installed.get(path.model)
-    if found is None:
-        found = _installed[path.model] = Installed(path)
-    return found
+    return installed(model) or Installed(find_language_model(model))
 
 
 def release(model: Module) -> None:
     """Take everything away if no shim wants it any more."""
-    inner = find_language_model(model).model
-    found = _installed.get(inner)
+    found = installed(model)
     if found is not None and not found.in_use:
         found.handle.remove()
-        del _installed[inner]
 
 
 @contextmanager

@@ -21,8 +21,8 @@ NORMALIZATION_FACTOR = "_verl_mtp_loss_normalization_factor"
 class MtpCalls:
     """The hooks on one model; `updates_lm_head` says whether the MTP loss may change the LM head."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    def __init__(self, model: Any, owner: Any = None) -> None:
+        self.model, self.owner = model, owner
         self.parameters = list(inspect.signature(model.forward).parameters)
         self.fields = OneCallFields()
         self.mtp_products_left = 0

@@ -203,6 +203,31 @@ def test_a_vision_wrapper_is_served_from_inside_and_one_that_passes_by_is_found(
     run_on_ranks(release, 1, _vision)
 
 
+def _stages() -> None:
+    case = Case(pp=2)
+    start_world(case)
+    model = build_model(case)
+    ids, real, labels = _batch(case)
+    forward = fused_forward_model_gen()
+    hidden = torch.empty(sum(LENGTHS), 1, case.hidden)
+    if model.pre_process:
+        out = forward(model, ids, None, real, labels, real, 0.7, {})
+        assert out.shape == hidden.shape
+        torch.distributed.send(out.detach(), 1)
+        return
+    torch.distributed.recv(hidden, 0)
+    model.set_input_tensor(hidden)
+    out = forward(model, ids, None, real, labels, None, 0.7, {})
+    model.set_input_tensor(hidden)
+    expected = _from_logits(forward(model, ids, None, real), labels, 0.7)
+    for name, value in expected.items():
+        assert torch.allclose(out[name], value * real, atol=1e-5), name
+
+
+def test_pipeline_stages_without_output_pass_on_what_they_have(release: str) -> None:
+    run_on_ranks(release, 2, _stages)
+
+
 class ValueHead(torch.nn.Linear):
     """Stands for veRL's value head: one number per token."""
 

@@ -1,6 +1,8 @@
 """The MTP shim by itself: its switches, its return values, recompute, and what it refuses."""
 
+import gc
 import warnings
+import weakref
 from typing import Any
 
 import pytest
@@ -133,7 +135,14 @@ def _recompute(padding_mask: bool) -> None:
     assert patch_mtp_layer_checkpointed_forward(twin) is needed
     assert not patch_mtp_layer_checkpointed_forward(twin)
     assert list(twin.state_dict()) == names
+    masks: list[Any] = []
+    for layer in twin.mtp.layers:
+        layer.mtp_model_layer.register_forward_pre_hook(
+            lambda layer, args, kwargs: masks.append(kwargs["padding_mask"]), with_kwargs=True
+        )
     assert_same(_logits(twin, inputs), _logits(model, inputs))
+    assert len(masks) == 4  # forward and again in the backward, at each depth
+    assert all((mask is not None) is padding_mask for mask in masks)
     assert unpatch_mtp_layer_checkpointed_forward(twin) is needed
     assert not unpatch_mtp_layer_checkpointed_forward(twin)
     assert all(type(layer) is MultiTokenPredictionLayer for layer in twin.mtp.layers)
@@ -192,6 +201,22 @@ def _still_patched(folder: str) -> None:
 
 def test_a_model_that_is_still_patched_is_refused_with_the_name_of_the_patch(release: str, verl_091: str) -> None:
     run_on_ranks(release, 1, _still_patched, verl_091)
+
+
+def _forgotten() -> None:
+    model, _ = _start(Case(mtp=1))
+    patch_postprocess(model)
+    patch_fused_forward(model)
+    patch_mtp_layer_get_embeddings(model)
+    patch_mtp_layer_checkpointed_forward(model)
+    alive = weakref.ref(model)
+    del model
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_patched_model_is_not_kept_alive(release: str) -> None:
+    run_on_ranks(release, 1, _forgotten)
 
 
 def _hybrid() -> None:
