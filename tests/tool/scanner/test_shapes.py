@@ -619,3 +619,20 @@ class TestThroughACallExpression:
             target=f"{MTP_LAYER}._get_embeddings",
             shape="instance-attr",
         )
+
+
+def test_what_a_subclass_does_to_itself_beside_a_patch() -> None:
+    check_found(
+        """
+        from megatron.core.models.gpt import GPTModel
+        class Mine(GPTModel):
+            def __init__(self, config):
+                super().__init__(config)
+                self.output_layer = ValueHead(config)
+                self.forward = self.fast
+                setattr(self, "_postprocess", self.fast)
+                self.__dict__["state_dict"] = self.fast
+        GPTModel.forward = print
+        """,
+        line=10,
+    )
