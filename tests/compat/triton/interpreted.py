@@ -63,6 +63,7 @@ def test_the_kernels_are_what_runs() -> None:
         (128, 64, 256),
         (127, 200, 255),
         (300, 16, 1030),
+        (5, 8, 9001),  # more blocks of columns than are merged at once
         (1100, 8, 130),
         (0, 16, 50),
     ],
