@@ -100,7 +100,8 @@ def _environment(release: str) -> dict[str, str]:
 def _installed_release() -> str:
     from megatron.core import __version__
 
-    return str(__version__)
+    # Inside a git checkout Megatron adds the commit of whatever repository it lies in: 0.18.2+1a2b3c4.
+    return str(__version__).partition("+")[0]
 
 
 def send(connection: "Connection[Any, Any]", message: Any) -> None:
