@@ -104,13 +104,10 @@ def _block_stats(
             found = tl.sum(tl.where(tl.arange(0, block_columns)[None, :] == here[:, None], z, 0.0), 1)
             tl.store(target + row, found, mask=(here >= 0) & (wanted < vocabulary))
         if ragged or limit is not None:
-            inside = (column < vocabulary)[None, :]
-            z = tl.where(inside, z, _NO_LOGIT)
+            z = tl.where((column < vocabulary)[None, :], z, _NO_LOGIT)
         peak = tl.max(z, 1)
         z -= peak[:, None]
         share = tl.exp(z)
-        if limit is not None:
-            share = tl.where(inside, share, 0.0)  # a block without vocabulary has a peak that is no logit
         out = parts + column_block.to(tl.int64) * rows + row
         tl.store(out, peak, mask=real)
         tl.store(out + parts_stride, tl.sum(share, 1), mask=real)

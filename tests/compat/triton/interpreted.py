@@ -63,13 +63,20 @@ def test_the_kernels_are_what_runs() -> None:
         (128, 64, 256),
         (127, 200, 255),
         (300, 16, 1030),
-        (5, 8, 9001),  # more blocks of columns than are merged at once
         (1100, 8, 130),
         (0, 16, 50),
     ],
 )
 def test_odd_shapes(tokens: int, width: int, vocab: int) -> None:
     check(make_inputs(tokens, width, vocab, HALF))
+
+
+def test_a_peak_that_comes_late() -> None:
+    """More blocks of columns than are merged at once, and the highest logit in the last of them."""
+    inputs = make_inputs(5, 8, 9001, HALF)
+    inputs.hidden.abs_()
+    inputs.weight[-1] = 2
+    check(inputs)
 
 
 def test_tiles_of_rows_and_columns() -> None:
