@@ -1,1 +1,1 @@
-"""The GPU backend: matrix products by the vendor's library, everything between them in two Triton kernels."""
+"""The GPU backend: two kernels that make logits and use them up in registers, and plain products for the gradients."""
