@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mcore_unpatch.findings import FileError, Finding
@@ -17,6 +17,8 @@ from mcore_unpatch.scanner.source import Unreadable, check, decode
 
 # Below this many bytes a second process costs more than it saves.
 _WORTH_A_PROCESS = 1_500_000
+# Up to this many bytes every file's syntax is checked; beyond, only of files that import Megatron, or may patch it.
+_CHECKED_THROUGHOUT = 2_000_000
 
 IGNORE_MARK = b"unpatch:"
 
@@ -29,6 +31,7 @@ class Task:
     exists: Callable[[str], bool]
     version: Version
     mocks: bool
+    thorough: bool = False  # also tell of broken files that have nothing to do with Megatron
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ def analyse(paths: list[str], task: Task) -> Part:
         try:
             if IGNORE_MARK in project.data(path):
                 part.marked.append(path)
+            if task.thorough:
+                check(project.data(path))
             if may_patch(project, path, task.mocks):
                 part.findings += detect.findings_in(project.resolver(path), task.version)
         except FileNotFoundError:
@@ -102,6 +107,7 @@ def may_patch(project: Project, path: str, mocks: bool) -> bool:
 def analyse_parallel(paths: list[str], tree: WorkTree, task: Task, jobs: int) -> Iterator[Part]:
     """The same over several processes, part by part as they come in; one job stays in this process."""
     sizes = {path: tree.size(path) for path in paths}
+    task = replace(task, thorough=sum(sizes.values()) <= _CHECKED_THROUGHOUT)
     workers = min(jobs, 1 + sum(sizes.values()) // _WORTH_A_PROCESS)
     # Heavy files first, dealt out in turn, so that the parts end together.
     ordered = sorted(paths, key=lambda path: -sizes[path])
