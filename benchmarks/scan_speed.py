@@ -1,7 +1,7 @@
 """How long `unpatch` takes beside its peers, in one run: `python benchmarks/scan_speed.py [FOLDER] [--runs N]`.
 
-Prints two ratios: a scan of the whole veRL tree over `ast-grep scan` with one rule, and `unpatch --help` over
-`python -c "import typer, rich"`. The peers take turns, so that a busy machine is busy for all of them; medians count.
+Prints three ratios: a scan of the whole veRL tree over `ast-grep scan` with one rule, `unpatch migrate --diff` over that
+scan, and `unpatch --help` over `python -c "import typer, rich"`. The peers take turns, so that a busy machine is busy for all of them; medians count.
 Without FOLDER, veRL 0.9.1 is downloaded by name and version.
 """
 
@@ -81,6 +81,7 @@ def main() -> None:
                 "ast-grep scan": [command("ast-grep"), "scan", "--rule", str(rule), str(tree)],
                 "unpatch scan --jobs 1": [command("unpatch"), "scan", "--jobs", "1", str(tree)],
                 f"unpatch scan --jobs {jobs}": [command("unpatch"), "scan", "--jobs", jobs, str(tree)],
+                "unpatch migrate --diff": [command("unpatch"), "migrate", "--diff", str(tree)],
                 "unpatch --help": [command("unpatch"), "--help"],
                 'python -c "import typer, rich"': [sys.executable, "-c", "import typer, rich"],
             },
@@ -92,6 +93,7 @@ def main() -> None:
     scan, peer = taken["unpatch scan"], taken["ast-grep scan"]
     start, imports = taken["unpatch --help"], taken['python -c "import typer, rich"']
     print(f"scan / ast-grep scan               {scan / peer:5.2f}  (to be at most 1)")
+    print(f"migrate --diff / scan              {taken['unpatch migrate --diff'] / scan:5.2f}  (to be at most 5)")
     print(f"--help / import typer, rich        {start / imports:5.2f}  (to be at most 1.5)")
 
 
