@@ -1,6 +1,6 @@
 """How long `unpatch` takes beside its peers, in one run: `python benchmarks/scan_speed.py [FOLDER] [--runs N]`.
 
-Prints three ratios: a scan of the whole veRL tree over `ast-grep scan` with one rule, `unpatch migrate --diff` over that
+Prints three ratios: a scan of the whole veRL tree over `ast-grep scan` with one rule, `unpatch migrate --diff` over the
 scan, and `unpatch --help` over `python -c "import typer, rich"`. The peers take turns, so that a busy machine is busy
 for all of them; medians count. Without FOLDER, veRL 0.9.1 is downloaded by name and version.
 """
