@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import subprocess
+import sys
 import types
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import releases
@@ -41,3 +45,24 @@ def test_migrated_files_of_verl_import_and_are_the_shims(shim: Shim) -> None:
     original = import_module(shim.compat)
     assert module.__all__
     assert all(getattr(module, name) is getattr(original, name) for name in module.__all__)
+
+
+def test_migrated_files_of_nemo_rl_import_and_name_the_shims(tmp_path: Path) -> None:
+    """`model_utils` as a whole; of the others, which need what NeMo RL installs, the imports of the shims."""
+    files = {path: data for path, data in releases.nemo_rl().items() if path.startswith("nemo_rl/")}
+    result = migrate(files)
+    for path, data in result.files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(data)
+    code = "import nemo_rl.distributed.model_utils as m; assert not hasattr(m, '_gpt_forward_with_linear_ce_fusion')"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    shim = import_module(COMPAT)
+    names = [
+        alias.name
+        for path in result.changed
+        for node in ast.walk(ast.parse(result.files[path]))
+        if isinstance(node, ast.ImportFrom) and node.module == COMPAT
+        for alias in node.names
+    ]
+    assert {KWARGS, "patch_gpt_model_forward_for_linear_ce_fusion"} <= set(names)
+    assert all(callable(getattr(shim, name)) for name in names)
