@@ -45,8 +45,10 @@ $(TEST)/.installed: pyproject.toml
 	@$(TEST)/bin/pip install $(PIP_FLAGS) --no-deps --upgrade --target $(TEST)/mcore-$(MCORE_OLDER) "megatron-core==$(MCORE_OLDER)"
 	@touch $@
 
+# The ranks of the compat tests fill the machine by themselves; the others share it.
 test: $(TEST)/.installed
-	$(TEST)/bin/pytest
+	$(TEST)/bin/pytest tests/compat
+	$(TEST)/bin/pytest --numprocesses 2 tests/tool tests/migrate
 
 # The wheel, installed and tested from a folder that holds nothing else: what an editable install would hide shows here.
 test-wheel: $(TEST)/.installed
@@ -56,7 +58,7 @@ test-wheel: $(TEST)/.installed
 	@$(WHEEL)/bin/pip install $(PIP_FLAGS) --upgrade 'pip>=25.1'
 	@$(WHEEL)/bin/pip install $(PIP_FLAGS) build/dist/*.whl --group dev
 	@mkdir -p build/neutral && cp -r tests examples pyproject.toml build/neutral/
-	cd build/neutral && ../../$(WHEEL)/bin/pytest tests/tool
+	cd build/neutral && ../../$(WHEEL)/bin/pytest --numprocesses 2 tests/tool
 
 lint: $(TEST)/.installed
 	$(TEST)/bin/ruff check .
