@@ -17,7 +17,7 @@ from mcore_unpatch.scanner.source import Unreadable, check, decode
 
 # Below this many bytes a second process costs more than it saves.
 _WORTH_A_PROCESS = 1_500_000
-# Up to this many bytes every file's syntax is checked; beyond, only of files that import Megatron, or may patch it.
+# Up to this many bytes every file's syntax is checked; beyond, only of files that may patch Megatron.
 _CHECKED_THROUGHOUT = 2_000_000
 
 IGNORE_MARK = b"unpatch:"
@@ -91,16 +91,12 @@ def analyse(paths: list[str], task: Task) -> Part:
 
 
 def may_patch(project: Project, path: str, mocks: bool) -> bool:
-    """Whether a file has to be parsed; `Unreadable` for one that is no text, or imports Megatron and is no Python."""
+    """Whether a file has to be parsed; raises `Unreadable` for one that is no text."""
     data = project.data(path)
     if b"\0" in data or not data.isascii():
         decode(data)
     if prefilter.mentions_megatron(path, data):
-        if prefilter.may_install(data, mocks):
-            return True
-        if prefilter.imports_megatron(data):
-            check(data)
-        return False
+        return prefilter.may_install(data, mocks)
     return prefilter.may_install_unsaid(data) and project.related(path)
 
 

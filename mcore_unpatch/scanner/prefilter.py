@@ -41,11 +41,6 @@ def mentions_megatron(path: str, data: bytes) -> bool:
     return b"egatron" in data or b"mcore" in data or "megatron" in path or "mcore" in path
 
 
-def imports_megatron(data: bytes) -> bool:
-    """Whether a file names Megatron Core as Python code would."""
-    return b"megatron.core" in data or b"import megatron" in data or b"from megatron" in data
-
-
 def may_install(data: bytes, mocks: bool) -> bool:
     """Whether a file that says Megatron has a statement of a form a patch needs."""
     return calls_matter(data, mocks) or any(map(_plausible, _ASSIGNMENT.finditer(data))) or _has_layer_assignment(data)
