@@ -72,7 +72,8 @@ def test_all_of_them_together_over_several_processes(tmp_path: Path) -> None:
     write_files(tmp_path, {**files, "good.py": PATCH, "pad.py": b"x = 1\n" * 400_000})
     result = unpatch_process("scan", "--jobs", "2", "--output-format", "json", cwd=tmp_path)
     assert result.code == ERROR
-    assert {error["path"] for error in result.json["errors"]} >= files.keys() - {"bad17.py"}
+    may_patch = {name for name, data in files.items() if b"GPTModel" in data}  # all that is parsed in a large tree
+    assert {error["path"] for error in result.json["errors"]} >= may_patch - {"bad17.py"}
     assert "good.py" in {finding["path"] for finding in result.json["findings"]}
 
 
