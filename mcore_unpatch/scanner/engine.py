@@ -8,12 +8,17 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner import detect, prefilter
 from mcore_unpatch.scanner.project import Project, Reader
 from mcore_unpatch.scanner.source import Unreadable, check, decode
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 # Below this many bytes a second process costs more than it saves.
 _WORTH_A_PROCESS = 1_500_000
@@ -114,9 +119,26 @@ def analyse_parallel(paths: list[str], tree: WorkTree, task: Task, jobs: int) ->
         return
     import multiprocessing
 
-    method = "fork" if sys.platform == "linux" else "spawn"
-    with multiprocessing.get_context(method).Pool(workers) as pool:
-        yield from pool.imap_unordered(_analyse_share, shares)
+    # Not a pool: this process takes a share of the work as well, and nothing has to be shut down at the end.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    waiting = []
+    for index in range(1, workers):
+        ours, theirs = context.Pipe(duplex=False)
+        context.Process(target=_work, args=(shares[index::workers], theirs), daemon=True).start()
+        theirs.close()  # else the end of a worker that died would never be seen
+        waiting.append((ours, len(shares[index::workers])))
+    yield from map(_analyse_share, shares[0::workers])
+    for connection, count in waiting:
+        for _ in range(count):
+            try:
+                yield connection.recv()
+            except EOFError:
+                raise UsageError("a worker process died; --jobs 1 shows on which file") from None
+
+
+def _work(shares: list[tuple[list[str], Task]], connection: Connection) -> None:
+    for share in shares:
+        connection.send(_analyse_share(share))
 
 
 def _analyse_share(share: tuple[list[str], Task]) -> Part:
