@@ -110,10 +110,8 @@ def analyse_parallel(paths: list[str], tree: WorkTree, task: Task, jobs: int) ->
     sizes = {path: tree.size(path) for path in paths}
     task = replace(task, thorough=sum(sizes.values()) <= _CHECKED_THROUGHOUT)
     workers = min(jobs, 1 + sum(sizes.values()) // _WORTH_A_PROCESS)
-    # Heavy files first, dealt out in turn, so that the parts end together.
-    ordered = sorted(paths, key=lambda path: -sizes[path])
     parts = workers if workers == 1 else max(workers, min(len(paths) // 200, workers * 8))
-    shares = [(ordered[index::parts], task) for index in range(parts)]
+    shares = [(share, task) for share in _deal(sizes, parts)]
     if workers == 1:
         yield from map(_analyse_share, shares)
         return
@@ -134,6 +132,21 @@ def analyse_parallel(paths: list[str], tree: WorkTree, task: Task, jobs: int) ->
                 yield connection.recv()
             except EOFError:
                 raise UsageError("a worker process died; --jobs 1 shows on which file") from None
+
+
+def _deal(sizes: dict[str, int], parts: int) -> list[list[str]]:
+    """Parts of like size. A folder stays together: its files import each other, and each part parses for itself."""
+    folders: dict[str, list[str]] = {}
+    for path in sizes:
+        folders.setdefault(path.rpartition("/")[0], []).append(path)
+    shares: list[list[str]] = [[] for _ in range(parts)]
+    weights = [0] * parts
+    weighed = [(sum(sizes[path] for path in files), files) for files in folders.values()]
+    for weight, files in sorted(weighed, key=lambda item: -item[0]):
+        lightest = weights.index(min(weights))
+        shares[lightest] += files
+        weights[lightest] += weight
+    return shares
 
 
 def _work(shares: list[tuple[list[str], Task]], connection: Connection) -> None:
