@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -24,6 +25,8 @@ def run(folder: Path, *arguments: str, stdin: bytes | None = None) -> bytes:
 
 def toplevel(folder: Path) -> Path | None:
     """The root of the work tree around a folder; None outside of one, or without git."""
+    if "GIT_DIR" not in os.environ and not any((above / ".git").exists() for above in (folder, *folder.parents)):
+        return None  # told without starting git
     try:
         return Path(run(folder, "rev-parse", "--show-toplevel").decode().strip())
     except GitError:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import FileError, Finding
@@ -118,7 +118,7 @@ def analyse_parallel(paths: list[str], tree: WorkTree, task: Task, jobs: int) ->
     import multiprocessing
 
     # Not a pool: this process takes a share of the work as well, and nothing has to be shut down at the end.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     waiting = []
     for index in range(1, workers):
         ours, theirs = context.Pipe(duplex=False)
