@@ -131,7 +131,7 @@ def analyse_parallel(paths: list[str], tree: WorkTree, task: Task, jobs: int) ->
             try:
                 yield connection.recv()
             except EOFError:
-                raise UsageError("a worker process died; --jobs 1 shows on which file") from None
+                raise UsageError("a worker process died, perhaps for want of memory: try --jobs 1") from None
 
 
 def _deal(sizes: dict[str, int], parts: int) -> list[list[str]]:

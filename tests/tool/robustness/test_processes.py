@@ -1,0 +1,54 @@
+"""Several processes: the same result as one, and a worker that dies is told, not waited for."""
+
+import os
+from pathlib import Path
+
+import pytest
+from checking import write_files
+
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.scanner.engine import Task, WorkTree, analyse_parallel
+
+PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
+PADDING = b"x = 1\n" * 150_000
+
+
+def large_tree(folder: Path) -> list[str]:
+    files = {f"part{number}/{name}": data for number in range(4) for name, data in (("a.py", PATCH), ("b.py", PADDING))}
+    write_files(folder, files)
+    return list(files)
+
+
+def test_one_process_and_two_find_the_same(tmp_path: Path) -> None:
+    paths, tree = large_tree(tmp_path), WorkTree(tmp_path)
+    task = Task(tree.read, tree.exists, (0, 19), mocks=False)
+    found = []
+    for jobs in (1, 2):
+        parts = list(analyse_parallel(paths, tree, task, jobs))
+        assert (len(parts), sum(part.files for part in parts)) == (jobs, len(paths))
+        found.append(sorted(finding.path for part in parts for finding in part.findings))
+    assert found[0] == found[1] == [f"part{number}/a.py" for number in range(4)]
+
+
+def test_one_job_stays_in_this_process(tmp_path: Path) -> None:
+    paths, tree = large_tree(tmp_path), WorkTree(tmp_path)
+    readers: set[int] = set()
+
+    def read(path: str) -> bytes:
+        readers.add(os.getpid())
+        return tree.read(path)
+
+    list(analyse_parallel(paths, tree, Task(read, tree.exists, (0, 19), mocks=False), 1))
+    assert readers == {os.getpid()}
+
+
+def test_a_worker_that_dies_is_an_error(tmp_path: Path) -> None:
+    paths, tree, here = large_tree(tmp_path), WorkTree(tmp_path), os.getpid()
+
+    def read(path: str) -> bytes:
+        if os.getpid() != here:
+            os._exit(1)
+        return tree.read(path)
+
+    with pytest.raises(UsageError, match="a worker process died"):
+        list(analyse_parallel(paths, tree, Task(read, tree.exists, (0, 19), mocks=False), 2))
