@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.ops.seam import Backend, Problem, RowGrads
-from mcore_unpatch.compat.ops.shards import VocabShard, merge_stats, reduce_sum
+from mcore_unpatch.compat.ops.shards import ShardSum, VocabShard, merge_stats
 from mcore_unpatch.compat.ops.weight_grad import announce_main_grad, fresh_grad, main_grad
 
 
@@ -84,9 +84,11 @@ class VocabPass(torch.autograd.Function):
         fused = options.main_grad_of
         with torch.autocast(hidden.device.type, enabled=False):
             sink = None if not need_weight else fresh_grad(weight) if fused is None else main_grad(fused)
-            part = options.backend.backward(options.problem(hidden, weight), grads, need_hidden, sink)
-            if part is not None and options.reduce_hidden_grad:
-                reduce_sum(part, options.shard.group)
+            hidden_sum = ShardSum(options.shard.group if options.reduce_hidden_grad else None)
+            options.backend.backward(
+                options.problem(hidden, weight), grads, hidden_sum.start if need_hidden else None, sink
+            )
+            part = hidden_sum.wait() if need_hidden else None
         weight_grad = None if sink is None else sink.buffer if fused is None else announce_main_grad(fused)
         return _spread_rows(part, hidden, options.rows), weight_grad, None
 

@@ -4,6 +4,7 @@ A backend knows one rank's shard and nothing of masks, ignored labels, process g
 `Problem` into `RowStats`, and later `RowGrads` into the gradients of hidden states and weight.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -84,6 +85,14 @@ class Backend(Protocol):
         """One pass over the shard's columns."""
 
     def backward(
-        self, problem: Problem, grads: RowGrads, hidden_grad: bool, weight_grad: WeightGradBuffer | None
-    ) -> Tensor | None:
-        """Fill `weight_grad`, and return this shard's part of the rows' gradient `[rows, h]` in the math dtype."""
+        self,
+        problem: Problem,
+        grads: RowGrads,
+        hidden_grad: Callable[[Tensor], None] | None,
+        weight_grad: WeightGradBuffer | None,
+    ) -> None:
+        """Fill `weight_grad`; give `hidden_grad`, once and as early as may be, this shard's part of the rows' gradient.
+
+        That part is `[rows, h]` in the math dtype, and nobody else's: the shards are added up in it while the backend
+        finishes the weight's gradient.
+        """

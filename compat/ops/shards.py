@@ -1,6 +1,7 @@
 """Tensor parallelism: where this rank's shard lies, and how the shards' results become one.
 
-Per call: one gather of a few integers, one gather of row statistics, one more for top-k; backward: one all-reduce.
+Per call: one gather of a few integers, one gather of row statistics, one more for top-k. Backward: one all-reduce,
+beside the last product of the weight's gradient.
 """
 
 from dataclasses import dataclass, replace
@@ -89,7 +90,23 @@ def gather(mine: Tensor, group: ProcessGroup) -> Tensor:
     return everyone.view(group.size(), *mine.shape)
 
 
-def reduce_sum(part: Tensor, group: ProcessGroup | None) -> None:
-    """Add up the shards' parts of the hidden gradient, in place."""
-    if group is not None and part.numel():
-        dist.all_reduce(part, group=group)
+class ShardSum:
+    """Adds up the shards' parts of the hidden gradient, in place, while the caller goes on computing."""
+
+    def __init__(self, group: ProcessGroup | None) -> None:
+        self.group = group
+        self.part: Tensor | None = None
+        self.work: dist.Work | None = None
+
+    def start(self, part: Tensor) -> None:
+        """Begin; `part` is not to be touched until `wait`."""
+        self.part = part
+        if self.group is not None and part.numel():
+            self.work = dist.all_reduce(part, group=self.group, async_op=True)
+
+    def wait(self) -> Tensor:
+        """The sum; on a GPU its stream waits, not the host."""
+        assert self.part is not None
+        if self.work is not None:
+            self.work.wait()
+        return self.part

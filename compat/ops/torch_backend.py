@@ -4,6 +4,8 @@ Forward and backward make each tile by the same product of the same shape, so th
 forward's log-sum-exp to the last bit.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -48,20 +50,29 @@ class TorchBackend:
         )
 
     def backward(
-        self, problem: Problem, grads: RowGrads, hidden_grad: bool, weight_grad: WeightGradBuffer | None
-    ) -> Tensor | None:
+        self,
+        problem: Problem,
+        grads: RowGrads,
+        hidden_grad: Callable[[Tensor], None] | None,
+        weight_grad: WeightGradBuffer | None,
+    ) -> None:
         """Make each tile again, turn it into its own gradient in place, and multiply it out."""
         tiles = _Tiles(problem)
         width = problem.hidden.shape[1]
         dx = tiles.new_rows(problem.row_count, width).zero_() if hidden_grad else None
-        for c in tiles.column_spans():
+        column_spans, row_spans = tiles.column_spans(), tiles.row_spans()
+        if dx is not None and hidden_grad is not None and not (column_spans and row_spans):
+            hidden_grad(dx)
+        for c in column_spans:
             w = tiles.load_columns(c)
             dw = _ColumnGrad(weight_grad, c, tiles.dtype) if weight_grad is not None else None
-            for r in tiles.row_spans():
+            for r in row_spans:
                 x = tiles.load_rows(r)
                 dz = tiles.operand(_logits_to_grad(tiles.logits(x, w, r, c), tiles, grads, r, c))
-                if dx is not None:
+                if dx is not None and hidden_grad is not None:
                     _multiply_into(dx[r], dz, w, accumulate=True)
+                    if c is column_spans[-1] and r is row_spans[-1]:
+                        hidden_grad(dx)
                 if dw is not None:
                     dw.add(dz.t(), x)
             if dw is not None:
@@ -69,7 +80,6 @@ class TorchBackend:
         if weight_grad is not None and not weight_grad.accumulate:
             beyond = 0 if problem.row_count == 0 else tiles.column_count
             weight_grad.buffer[beyond:].zero_()
-        return dx
 
 
 class _Tiles:

@@ -1,20 +1,22 @@
 """The triton backend: two kernels that make logits and use them up on the spot, and plain products for the gradients.
 
-The forward keeps three numbers per row and block of the vocabulary. The backward makes the gradient of a tile of
+The forward keeps three numbers per row and lane of the vocabulary. The backward makes the gradient of a tile of
 logits, as wide as the memory allows, and multiplies it out. Both kernels make logits by the same instructions, so the
 backward's softmax belongs to the forward's log-sum-exp to the last bit.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.ops.seam import Problem, RowGrads, RowStats, WeightGradBuffer
+from mcore_unpatch.compat.ops.seam import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer
 from mcore_unpatch.compat.ops.tile_plan import spans
 from mcore_unpatch.compat.ops.torch_backend import TorchBackend
 from mcore_unpatch.compat.ops.triton.grad_kernel import row_factors, tile_grad
-from mcore_unpatch.compat.ops.triton.launch import blocks, can_be_described
+from mcore_unpatch.compat.ops.triton.launch import can_be_described
 from mcore_unpatch.compat.ops.triton.products import multiply, multiply_add
-from mcore_unpatch.compat.ops.triton.stats_kernel import NUMBERS_PER_BLOCK, block_stats, merge_blocks
+from mcore_unpatch.compat.ops.triton.stats_kernel import lane_stats, merge_lanes
 from mcore_unpatch.compat.ops.triton.tile_sizes import tile_sizes
 
 # Rows of a tile of gradients begin at multiples of so many numbers: the copy engine and fast products ask for it.
@@ -25,62 +27,64 @@ class TritonBackend:
     """Fused kernels for 16-bit weights; what they cannot take goes to the torch backend."""
 
     def forward(self, problem: Problem) -> RowStats:
-        """Statistics of every block of the logits, then of every row."""
+        """Statistics of every lane of the vocabulary, then of every row."""
         if not _fits(problem):
             return TorchBackend().forward(problem)
         tiles = _Tiles(problem)
         peak, total, drift, target = tiles.new(4, problem.row_count).zero_()
         targets = problem.targets
         w = problem.weight[: tiles.column_count]
-        column_blocks = blocks(1, len(w))[1]
-        memory = tiles.new(min(tiles.sizes.forward_rows, problem.row_count) * NUMBERS_PER_BLOCK * column_blocks)
-        for r in spans(problem.row_count, tiles.sizes.forward_rows):
-            x = tiles.load_rows(r)
-            parts = memory[: len(x) * NUMBERS_PER_BLOCK * column_blocks].view(NUMBERS_PER_BLOCK, column_blocks, len(x))
-            if len(w):
-                block_stats(
-                    x,
-                    w,
-                    problem.scale[r] if isinstance(problem.scale, Tensor) else problem.scale,
-                    tiles.limit,
-                    targets[r] if targets is not None else None,
-                    parts,
-                    target[r] if targets is not None else None,
-                )
-            merge_blocks(parts, peak[r], total[r], drift[r])
+        peak.fill_(NO_LOGIT)
+        for r in spans(problem.row_count if len(w) else 0, tiles.sizes.forward_rows):
+            parts = lane_stats(
+                tiles.load_rows(r),
+                w,
+                problem.scale[r] if isinstance(problem.scale, Tensor) else problem.scale,
+                tiles.limit,
+                targets[r] if targets is not None else None,
+                target[r] if targets is not None else None,
+            )
+            merge_lanes(parts, peak[r], total[r], drift[r])
         return RowStats(
             peak, total, drift if problem.entropy else None, target if targets is not None else None, None, None
         )
 
     def backward(
-        self, problem: Problem, grads: RowGrads, hidden_grad: bool, weight_grad: WeightGradBuffer | None
-    ) -> Tensor | None:
+        self,
+        problem: Problem,
+        grads: RowGrads,
+        hidden_grad: Callable[[Tensor], None] | None,
+        weight_grad: WeightGradBuffer | None,
+    ) -> None:
         """The gradient of each tile of logits, multiplied out into those of hidden states and weight."""
         if not _fits(problem):
-            return TorchBackend().backward(problem, grads, hidden_grad, weight_grad)
+            TorchBackend().backward(problem, grads, hidden_grad, weight_grad)
+            return
         tiles = _Tiles(problem)
         dx = tiles.new(problem.row_count, problem.hidden.shape[1]) if hidden_grad else None
         factors = row_factors(problem, grads)
         targets = problem.targets if grads.target is not None else None
+        column_spans = list(spans(tiles.column_count, tiles.sizes.columns))
         row_spans = list(spans(problem.row_count, tiles.sizes.rows))
-        for c in spans(tiles.column_count, tiles.sizes.columns):
+        if dx is not None and hidden_grad is not None and not (column_spans and row_spans):
+            hidden_grad(dx.zero_())
+        for c in column_spans:
             w = problem.weight[c]
             dw = _ColumnGrad(weight_grad, c, len(row_spans) > 1) if weight_grad is not None else None
             for r in row_spans:
                 x = tiles.load_rows(r)
                 dz = tiles.gradient_tile(len(x), len(w))
                 tile_grad(x, w, dz, r.start, c.start, factors, tiles.limit, targets, grads.entropy is not None)
-                if dx is not None:
+                if dx is not None and hidden_grad is not None:
                     (multiply_add if c.start else multiply)(dz, w, dx[r])
+                    if c is column_spans[-1] and r is row_spans[-1]:
+                        hidden_grad(dx)
                 if dw is not None:
                     dw.add(dz.t(), x)
             if dw is not None:
                 dw.store()
-        if dx is not None and tiles.column_count == 0:
-            dx.zero_()
         if weight_grad is not None and not weight_grad.accumulate:
             weight_grad.buffer[0 if problem.row_count == 0 else tiles.column_count :].zero_()
-        return dx
 
 
 def _fits(problem: Problem) -> bool:

@@ -10,6 +10,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from mcore_unpatch.compat.ops.triton.logits_tile import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH
 
+_TALLEST = 16  # blocks of rows at a time in the forward: they stay in the cache while the columns pass
 _ALIGNED = 16  # bytes: what the copy engine asks of every address and row
 
 
@@ -42,7 +43,24 @@ def programs(rows: int, columns: int, device: torch.device) -> int:
     return min(prod(blocks(rows, columns)), _multiprocessors(device))
 
 
+def lanes_for(rows: int, columns: int, device: torch.device) -> tuple[int, int]:
+    """How many blocks of rows the forward takes at a time, and into how many lanes it deals the columns."""
+    row_blocks, column_blocks = blocks(rows, columns)
+    available = _multiprocessors(device)
+
+    def lanes(height: int) -> int:
+        return min(column_blocks, available // height)
+
+    def cost(height: int) -> float:
+        """Turns of the slowest program; the fewer rows at a time, the more often the weight is read."""
+        turns = triton.cdiv(row_blocks, height) * triton.cdiv(column_blocks, lanes(height))
+        return float(turns) * (1 + 0.2 / height)
+
+    height = min(range(1, min(row_blocks, _TALLEST, available) + 1), key=cost)
+    return height, lanes(height)
+
+
 @cache
 def _multiprocessors(device: torch.device) -> int:
-    # The interpreter has none: two programs, so that each walks over several blocks.
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
+    # The interpreter has none: six programs, so that lanes and blocks of rows are several.
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 6

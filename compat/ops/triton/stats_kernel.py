@@ -1,43 +1,46 @@
-"""Forward: the product and the statistics of each of its blocks in one kernel; the logits never leave the registers."""
+"""Forward: product and statistics in one kernel; neither logits nor running sums leave the registers."""
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.ops.seam import NO_LOGIT
-from mcore_unpatch.compat.ops.triton.launch import describe_columns, describe_rows, programs
+from mcore_unpatch.compat.ops.triton.launch import describe_columns, describe_rows, lanes_for
 from mcore_unpatch.compat.ops.triton.logits_tile import (
     BLOCK_COLUMNS,
     BLOCK_ROWS,
     BLOCK_WIDTH,
     block_column_of,
-    block_position,
     block_product,
 )
 
 _NO_LOGIT = tl.constexpr(NO_LOGIT)
-# Peak, total and drift of a row in one block of columns.
-NUMBERS_PER_BLOCK = 3
+# Peak, total and drift of a row in one lane of columns.
+NUMBERS_PER_LANE = 3
 
 
-def block_stats(
+def lane_stats(
     x: Tensor,  # [rows, h]
     w: Tensor,  # [columns, h]
     scale: float | Tensor,
     limit: Tensor | None,
     targets: Tensor | None,
-    parts: Tensor,  # [3, column blocks, rows]
     target: Tensor | None,
-) -> None:
-    """Write peak, total and drift of every row in every block of columns, and the logits of the targets."""
+) -> Tensor:
+    """Peak, total and drift of every row in every lane of columns, `[3, lanes, rows]`; writes the targets' logits."""
     (rows, width), columns = x.shape, len(w)
     row_scale = isinstance(scale, Tensor)
-    _block_stats[(programs(rows, columns, x.device),)](
+    height, lanes = lanes_for(rows, columns, x.device)
+    parts = w.new_empty((NUMBERS_PER_LANE, lanes, rows), dtype=torch.float32)
+    _lane_stats[(height * lanes,)](
         describe_rows(x),
         describe_columns(w),
         rows,
         columns,
         width,
+        height,
+        lanes,
         scale if row_scale else None,
         1.0 if row_scale else scale,
         limit,
@@ -52,23 +55,26 @@ def block_stats(
         num_warps=8,
         num_stages=4,
     )
+    return parts
 
 
-def merge_blocks(parts: Tensor, peak: Tensor, total: Tensor, drift: Tensor) -> None:
-    """One peak, total and drift per row from those of its blocks."""
-    _, column_blocks, rows = parts.shape
-    _merge_blocks[(triton.cdiv(rows, 32),)](
-        parts, parts.stride(0), rows, column_blocks, peak, total, drift, block_rows=32, step=32
+def merge_lanes(parts: Tensor, peak: Tensor, total: Tensor, drift: Tensor) -> None:
+    """One peak, total and drift per row from those of its lanes."""
+    _, lanes, rows = parts.shape
+    _merge_lanes[(triton.cdiv(rows, 32),)](
+        parts, parts.stride(0), rows, lanes, peak, total, drift, block_rows=32, step=32
     )
 
 
 @triton.jit
-def _block_stats(
+def _lane_stats(
     x,
     w,
     rows,
     columns,
     width,
+    height,
+    lanes,
     row_scale,
     scale,
     limit,
@@ -81,18 +87,24 @@ def _block_stats(
     block_columns: tl.constexpr,
     block_width: tl.constexpr,
 ):
-    row_blocks = tl.cdiv(rows, block_rows)
-    column_blocks = tl.cdiv(columns, block_columns)
+    # A program keeps to one lane: every `lanes`-th block of columns. It takes it down for one block of rows after the
+    # other, `height` apart, and holds the statistics of those rows until the lane ends.
+    lane = tl.program_id(0) // height
+    first_row_block = tl.program_id(0) % height
+    steps = tl.cdiv(tl.cdiv(columns, block_columns) - lane, lanes)
+    visits = tl.cdiv(tl.cdiv(rows, block_rows) - first_row_block, height)
     vocabulary = columns
     if limit is not None:
         vocabulary = tl.load(limit)
-    for block in tl.range(tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=True):
-        row_block, column_block = block_position(block, row_blocks, column_blocks)
-        z = block_product(
-            x, w, row_block * block_rows, column_block * block_columns, width, block_rows, block_columns, block_width
-        )
+    peak = tl.full((block_rows,), _NO_LOGIT, tl.float32)
+    total = tl.zeros((block_rows,), tl.float32)
+    drift = tl.zeros((block_rows,), tl.float32)
+    for block in tl.range(visits * steps, flatten=True):
+        row_block = first_row_block + block // steps * height
+        step = block % steps
+        first_column = (lane + step * lanes) * block_columns
+        z = block_product(x, w, row_block * block_rows, first_column, width, block_rows, block_columns, block_width)
         row = row_block * block_rows + tl.arange(0, block_rows)
-        column = column_block * block_columns + tl.arange(0, block_columns)
         real = row < rows
         if row_scale is not None:
             z *= tl.load(row_scale + row, mask=real, other=1.0)[:, None]
@@ -100,26 +112,36 @@ def _block_stats(
             z *= scale
         if targets is not None:
             wanted = tl.load(targets + row, mask=real, other=-1)
-            here = block_column_of(wanted, column_block * block_columns, block_columns)
+            here = block_column_of(wanted, first_column, block_columns)
             found = tl.sum(tl.where(tl.arange(0, block_columns)[None, :] == here[:, None], z, 0.0), 1)
             tl.store(target + row, found, mask=(here >= 0) & (wanted < vocabulary))
         if ragged or limit is not None:
+            column = first_column + tl.arange(0, block_columns)
             z = tl.where((column < vocabulary)[None, :], z, _NO_LOGIT)
-        peak = tl.max(z, 1)
+        fresh = step == 0
+        before = tl.where(fresh, _NO_LOGIT, peak)
+        total = tl.where(fresh, 0.0, total)
+        drift = tl.where(fresh, 0.0, drift)
+        peak = tl.maximum(before, tl.max(z, 1))
         z -= peak[:, None]
         share = tl.exp(z)
-        out = parts + column_block.to(tl.int64) * rows + row
-        tl.store(out, peak, mask=real)
-        tl.store(out + parts_stride, tl.sum(share, 1), mask=real)
-        tl.store(out + 2 * parts_stride, tl.sum(share * z, 1), mask=real)
+        fall = before - peak
+        fade = tl.exp(fall)
+        drift = fade * (drift + total * fall) + tl.sum(share * z, 1)
+        total = fade * total + tl.sum(share, 1)
+        ended = real & (step == steps - 1)
+        out = parts + lane.to(tl.int64) * rows + row
+        tl.store(out, peak, mask=ended)
+        tl.store(out + parts_stride, total, mask=ended)
+        tl.store(out + 2 * parts_stride, drift, mask=ended)
 
 
 @triton.jit
-def _merge_blocks(
+def _merge_lanes(
     parts,
     parts_stride,
     rows,
-    column_blocks,
+    lanes,
     peak,
     total,
     drift,
@@ -130,10 +152,10 @@ def _merge_blocks(
     highest = tl.full((block_rows,), _NO_LOGIT, tl.float32)
     sum_share = tl.zeros((block_rows,), tl.float32)
     sum_drift = tl.zeros((block_rows,), tl.float32)
-    for first in range(0, column_blocks, step):
-        block = first + tl.arange(0, step)
-        real = (block < column_blocks)[:, None] & (row < rows)[None, :]
-        here = parts + block.to(tl.int64)[:, None] * rows + row[None, :]
+    for first in range(0, lanes, step):
+        lane = first + tl.arange(0, step)
+        real = (lane < lanes)[:, None] & (row < rows)[None, :]
+        here = parts + lane.to(tl.int64)[:, None] * rows + row[None, :]
         peaks = tl.load(here, mask=real, other=_NO_LOGIT)
         shares = tl.load(here + parts_stride, mask=real, other=0.0)
         drifts = tl.load(here + 2 * parts_stride, mask=real, other=0.0)

@@ -48,6 +48,20 @@ class CollectiveCounter(_Watcher):
             self.names.append(name.split(".")[1])
 
 
+class OrderOfWork(_Watcher):
+    """Matrix products and collectives in the order in which they were begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def see(self, name: str, args: Sequence[Any]) -> None:
+        if name.startswith(("aten.mm.", "aten.addmm")):
+            self.names.append("product")
+        elif name.startswith("c10d"):
+            self.names.append(name.split(".")[1])
+
+
 class PeakMemory:
     """The most bytes that torch held at once beyond those it held at the start."""
 

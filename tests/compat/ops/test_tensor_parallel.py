@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import run_on_ranks
-from ops.counters import CollectiveCounter
+from ops.counters import CollectiveCounter, OrderOfWork
 from ops.oracle import Inputs, Results, assert_close, grad_of, make_inputs, materialised, results
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -145,6 +145,21 @@ def test_a_constant_number_of_collectives(options: dict[str, Any]) -> None:
     seen = [run_on_ranks(RELEASE, 2, run_count, tile_bytes, options) for tile_bytes in (2_000, 20_000, 10_000_000)]
     forward = ["_allgather_base_"] * (3 if "topk" in options else 2)
     assert all(counts == [(forward, ["allreduce_"])] * 2 for counts in seen), seen
+
+
+def order_of_the_backward() -> list[str]:
+    """Runs on each rank."""
+    inputs = make_inputs(40, 8, 300)
+    hidden, weight = inputs.hidden.requires_grad_(), my_part(inputs.weight, [100, 200]).requires_grad_()
+    logprobs, _ = linear_logprob(hidden, weight, inputs.labels, tp_group=dist.group.WORLD)
+    with OrderOfWork() as order:
+        logprobs.sum().backward()
+    return order.names
+
+
+def test_the_hidden_gradient_is_summed_beside_the_last_product_of_the_weights_gradient() -> None:
+    for order in run_on_ranks(RELEASE, 2, order_of_the_backward):
+        assert order == ["product", "product", "allreduce_", "product"]
 
 
 def top_k(sizes: list[int], device_only: bool) -> None:

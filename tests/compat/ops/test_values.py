@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from ops.oracle import assert_as_exact_as_materialised, error, make_inputs, materialised, results
+from ops.same_logits import check_same_logits
 
 from mcore_unpatch.compat import linear_logprob
 
@@ -122,3 +123,8 @@ def test_nan_in_hidden_stays_visible() -> None:
     assert entropy is not None
     for row in range(6):
         assert logprobs[row].isnan() == entropy[row].isnan() == (row == 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_forward_and_backward_see_the_same_logits(dtype: torch.dtype) -> None:
+    check_same_logits(dtype, "cpu")

@@ -21,6 +21,7 @@ from ops.oracle import (
     materialised,
     results,
 )
+from ops.same_logits import check_same_logits
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
@@ -97,6 +98,10 @@ def test_large_logits_keep_their_digits() -> None:
     inputs = make_inputs(40, 32, 300, HALF)
     inputs.hidden.mul_(20)
     assert_as_exact_as_materialised(inputs)
+
+
+def test_forward_and_backward_see_the_same_logits() -> None:
+    check_same_logits(HALF, "cpu")
 
 
 @pytest.mark.parametrize("live", [0, 1, 133])

@@ -17,7 +17,7 @@ from mcore_unpatch.compat.ops.triton import grad_kernel, stats_kernel  # noqa: E
 
 SHARED_MEMORY = 227 * 1024
 BLOCKS = {"block_rows": 128, "block_columns": 256, "block_width": 64}
-SIZES = ("rows", "columns", "width", "first_row", "first_column", "factors_stride", "parts_stride", "column_blocks")
+SIZES = ("rows", "columns", "width", "first_row", "first_column", "factors_stride", "parts_stride", "height", "lanes")
 ONES = dict.fromkeys(SIZES, 1)  # Triton turns a size of one into a constant, which is another program
 
 
@@ -39,19 +39,19 @@ def operands(dtype: str) -> dict[str, str]:
     return {"x": f"tensordesc<{dtype}[128,64]>", "w": f"tensordesc<{dtype}[256,64]>"}
 
 
-@pytest.mark.parametrize(("dtype", "everything"), itertools.product(["bf16", "fp16"], [True, False]))
+@pytest.mark.parametrize(("dtype", "everything"), list(itertools.product(["bf16", "fp16"], [True, False])))
 def test_statistics(dtype: str, everything: bool) -> None:
     pointers = operands(dtype) | {"parts": "*fp32", "scale": "fp32"}
     if everything:
         pointers |= {"targets": "*i64", "target": "*fp32", "row_scale": "*fp32", "limit": "*i64"}
-    kernel = compiled(stats_kernel._block_stats, pointers, BLOCKS | {"ragged": everything}, stages=4)
+    kernel = compiled(stats_kernel._lane_stats, pointers, BLOCKS | {"ragged": everything}, stages=4)
     assert "wgmma" in kernel.asm["ptx"]
     assert kernel.metadata.shared <= SHARED_MEMORY
     if everything:
-        compiled(stats_kernel._block_stats, pointers, BLOCKS | ONES | {"ragged": True}, stages=4)
+        compiled(stats_kernel._lane_stats, pointers, BLOCKS | ONES | {"ragged": True}, stages=4)
 
 
-@pytest.mark.parametrize(("dtype", "everything"), itertools.product(["bf16", "fp16"], [True, False]))
+@pytest.mark.parametrize(("dtype", "everything"), list(itertools.product(["bf16", "fp16"], [True, False])))
 def test_gradient(dtype: str, everything: bool) -> None:
     pointers = operands(dtype) | {"out": f"tensordesc<{dtype}[128,128]>", "factors": "*fp32"}
     if everything:
@@ -66,4 +66,4 @@ def test_gradient(dtype: str, everything: bool) -> None:
 def test_merging() -> None:
     pointers = dict.fromkeys(("parts", "peak", "total", "drift"), "*fp32")
     for sizes in ({}, ONES):
-        compiled(stats_kernel._merge_blocks, pointers, sizes | {"block_rows": 32, "step": 32}, stages=3)
+        compiled(stats_kernel._merge_lanes, pointers, sizes | {"block_rows": 32, "step": 32}, stages=3)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from ops.oracle import Inputs, error, grad_of, make_inputs, materialised, results
+from ops.same_logits import check_same_logits
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob
@@ -80,16 +81,9 @@ def test_options() -> None:
     check(replace(inputs, hidden=inputs.hidden.float()))
 
 
-def test_forward_and_backward_see_the_same_logits() -> None:
-    """Where a token is all but sure, `1 - p` is all that is left: it shows any difference between two products."""
-    inputs = inputs_on_gpu(512, 1024, 4000)
-    with torch.no_grad():
-        inputs.weight[inputs.labels] = inputs.hidden / 4  # the label's logit stands far above the others
-    found = results(linear_logprob, replace(inputs, entropy_grad=torch.zeros_like(inputs.entropy_grad)))
-    sure = inputs.hidden.clone().requires_grad_()
-    logprobs, _ = linear_logprob(sure, inputs.weight, inputs.labels)
-    assert (logprobs <= 0).all()
-    assert found["hidden.grad"].isfinite().all()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_forward_and_backward_see_the_same_logits(dtype: torch.dtype) -> None:
+    check_same_logits(dtype, "cuda")
 
 
 @pytest.mark.parametrize("buffer", [torch.float32, torch.bfloat16])

@@ -1,0 +1,31 @@
+"""Shows whether the backward's logits are the forward's, to the last bit."""
+
+import torch
+from ops.oracle import error, grad_of
+from torch import Tensor
+
+from mcore_unpatch.compat import linear_logprob
+
+ROWS, WIDTH, VOCAB = 64, 512, 1000
+
+
+def check_same_logits(dtype: torch.dtype, device: str) -> None:
+    """Of a token that is all but sure, the gradient is `1 - p`: it must be the `1 - p` of the forward's log-prob.
+
+    All logits stand near 256, where two orders of addition differ by some 3e-5; `1 - p` is near 1e-4. The first columns
+    of the hidden states are the identity, so that the weight's gradient shows that of each row's own logit.
+    """
+    draw = torch.Generator().manual_seed(0)
+    hidden = torch.randn(ROWS, WIDTH, generator=draw)
+    weight = torch.randn(VOCAB, WIDTH, generator=draw) * 2 / WIDTH**0.5
+    hidden[:, :ROWS], weight[:, :ROWS] = torch.eye(ROWS), 0
+    hidden[:, -1], weight[:, -1] = 32, 8
+    labels = torch.randperm(VOCAB, generator=draw)[:ROWS]
+    weight[labels, ROWS:-1] = hidden[:, ROWS:-1] * (18 / WIDTH)
+    x, w, t = hidden.to(device, dtype), weight.to(device, dtype).requires_grad_(), labels.to(device)
+    logprobs, _ = linear_logprob(x, w, t)
+    logprobs.sum().backward()
+    left = -torch.expm1(logprobs.detach())
+    assert 1e-6 < left.median() < 1e-2
+    own: Tensor = grad_of(w)[t, torch.arange(ROWS, device=device)]
+    assert error(own, left) < 5e-3
