@@ -8,11 +8,13 @@ FUSED = Shim(
     "models/mcore/model_forward_fused.py",
     "mcore_unpatch.compat.verl.model_forward_fused",
     {
+        "FusedOutputProcessorContext": "MCU101",
         "fused_forward_gptmodel": "MCU101",
         "fused_forward_model_engine": "MCU101",
         "fused_forward_model_gen": "MCU101",
         "fused_forward_no_padding_gen": "MCU101",
         "fused_forward_qwen2_5_vl": "MCU101",
+        "fused_output_processor": "MCU101",
         "patch_fused_forward": "MCU101",
         "unpatch_fused_forward": "MCU101",
     },

@@ -14,12 +14,14 @@ from mcore_unpatch.codemods.verl.contract import FUSED, VERL
 from mcore_unpatch.findings import Finding
 
 _HEAD = (
-    "MuP's output scaling is applied now, which the patch left out. The weight of the output layer is read, not its "
-    "forward: what a patched or fp32 `output_layer.forward` does is no part of it, as before, and a layer that is no "
-    "plain column-parallel one (LoRA, an adapter) is refused"
+    "MuP's output scaling is applied now, which the patch left out. With tensor and without sequence parallelism the "
+    "gradient of the hidden states is summed over the ranks now, which veRL's kernel leaves out. The weight of the "
+    "output layer is read, not its forward: what a patched or fp32 `output_layer.forward` does is no part of it, as "
+    "before, and a layer that is no plain column-parallel one (LoRA, an adapter) is refused"
 )
 # Name -> what is not numerically neutral where it is called.
 _NUMERICS = {
+    "fused_output_processor": _HEAD,
     "patch_fused_forward": _HEAD,
     "gptmodel_forward_1f1b_overlap": _HEAD,
     "patch_postprocess": (
@@ -61,14 +63,14 @@ class Verl(Migration):
 
 
 def _numerics(source: Source, names: dict[str, str], changed: bool) -> Iterator[Remark]:
-    """One remark per call of a function whose results may change, while the file is being turned."""
+    """One remark per call or handing on of a function whose results may change, while the file is being turned."""
     for node in ast.walk(source.tree) if changed else ():
-        if isinstance(node, ast.Call | ast.Assign):
+        if isinstance(node, ast.Call | ast.Assign | ast.keyword):
             called = node.func if isinstance(node, ast.Call) else node.value
             name = names.get(dotted(called), "")
             if name in _NUMERICS:
                 rule = next(shim.names[name] for shim in VERL.shims if name in shim.names)
-                yield Remark(source.path, node.lineno, rule, "numerics", f"`{name}`: {_NUMERICS[name]}")
+                yield Remark(source.path, called.lineno, rule, "numerics", f"`{name}`: {_NUMERICS[name]}")
 
 
 def _guards(source: Source) -> Iterator[Remark]:

@@ -1,8 +1,10 @@
 """Log-probs and entropy in the result object that veRL's callers read."""
 
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any
 
+from megatron.core.config_logger import has_config_logger_enabled, log_config_to_disk
 from torch import Tensor
 
 from mcore_unpatch.compat.hook.call import HookCall
@@ -23,7 +25,14 @@ class FusedProcessor(HeadOptions):
         call = HookCall.of(keywords)
         refuse_value_head(call.output_layer, call.output_weight)
         out = head_pass(call, self, Wants(logprobs=True, entropy=self.entropy))
+        if has_config_logger_enabled(call.config):
+            inputs = {name: getattr(call, name) for name in _LOGGED_INPUTS}
+            results = OrderedDict(**inputs, logprobs=out.logprobs, entropy=out.entropy)
+            log_config_to_disk(call.config, results, prefix="input_and_logits")
         return fused_output(hidden_states=call.hidden_states, log_probs=out.logprobs, entropy=out.entropy)
+
+
+_LOGGED_INPUTS = ("input_ids", "position_ids", "attention_mask", "decoder_input")  # as Megatron logs them with logits
 
 
 def fused_context(labels: Tensor | None, temperature: float | Tensor | None) -> HookContext:

@@ -3,16 +3,21 @@
 `patch_fused_forward` makes a direct `model(..., labels=, temperature=)` return them as an object with `log_probs` and
 `entropy` (`[b, s]`). The functions that `fused_forward_model_gen` and `fused_forward_model_engine` make pack a batch,
 call the model and unpack the results; they reach the inner language model through any wrapper, patched or not.
+`fused_output_processor` is for callers that pass Megatron's hook arguments themselves.
 """
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 
+from mcore_unpatch.compat.hook.call import KEYWORDS
+from mcore_unpatch.compat.hook.context import HookContext
+from mcore_unpatch.compat.hook.errors import MissingContextError
 from mcore_unpatch.compat.hook.find import find_language_model
 from mcore_unpatch.compat.verl.batches import Batch, DataFormat, packed_batch, padded_batch
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context, refuse_value_head
@@ -20,6 +25,38 @@ from mcore_unpatch.compat.verl.installed import has_language_model, install, ins
 from mcore_unpatch.compat.verl.mtp_call import NORMALIZATION_FACTOR
 from mcore_unpatch.compat.verl.packing import CpLayout, next_in_sequence
 from mcore_unpatch.compat.verl.vision import vision_arguments, vision_tokens
+
+
+@dataclass
+class FusedOutputProcessorContext:
+    """The `output_processor_context` of `fused_output_processor`; a temperature tensor has one number, or `[b, s]`."""
+
+    temperature: float | Tensor
+
+
+def fused_output_processor(
+    *,
+    hidden_states: Tensor,
+    output_layer: Any,
+    output_weight: Tensor | None,
+    labels: Tensor | None,
+    context: Any,
+    config: Any,
+    **others: Any,
+) -> Any:
+    """The `output_processor` of veRL 0.9: `log_probs` and `entropy` of every token, flat in the order of `labels`.
+
+    `context` is anything with a `temperature`, or a `HookContext`. The keywords named here are enough for a call by
+    hand, except with MuP, whose factor only the hook's `scale_logits` knows.
+    """
+    if not isinstance(context, HookContext | Mapping):
+        context = fused_context(None, _temperature_of(context))
+    if not getattr(config, "use_mup", False):
+        others = {**dict.fromkeys(KEYWORDS), "scale_logits": lambda logits: logits, **others}
+    named = {"hidden_states": hidden_states, "output_layer": output_layer, "output_weight": output_weight}
+    out = FusedProcessor()(**{**others, **named, "labels": labels, "context": context, "config": config})
+    out.log_probs, out.entropy = out.log_probs.flatten(), out.entropy.flatten()
+    return out
 
 
 def patch_fused_forward(model: Module) -> None:
@@ -166,6 +203,16 @@ def fused_forward_qwen2_5_vl(
     """The fused forward of vision models in veRL 0.5, with its order of arguments."""
     options["multi_modal_inputs"] = multi_modal_inputs
     return fused_forward_model_gen(True)(model, input_ids, position_ids, attention_mask, labels, labels_mask, **options)
+
+
+def _temperature_of(context: Any) -> float | Tensor:
+    temperature: float | Tensor | None = getattr(context, "temperature", None)
+    if temperature is None:
+        raise MissingContextError(
+            f"fused_output_processor finds no temperature in its context ({type(context).__name__}): pass "
+            "output_processor_context=FusedOutputProcessorContext(temperature=...) to the model"
+        )
+    return temperature
 
 
 def _arguments(

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from downstream.checkouts import loaded
+from megatron.core.tensor_parallel import gather_from_tensor_model_parallel_region
 from torch import Tensor
 
 
@@ -23,9 +24,12 @@ class CausalLMOutputForPPO(SimpleNamespace):
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, labels: Tensor, temperature: float, reduction: str, group: Any
 ) -> tuple[Tensor, Tensor]:
-    """What veRL's kernel computes, and how it flattens: labels and hidden states each in their own order."""
-    assert group.size() == 1
+    """What veRL's kernel computes, and how it flattens: labels and hidden states each in their own order.
+
+    Over several ranks, and like the kernel, the gradient of `hidden` is that of this rank's part of the vocabulary.
+    """
     logits = (hidden.flatten(0, -2) @ weight.T).float() / temperature
+    logits = gather_from_tensor_model_parallel_region(logits, group=group)
     log_softmax = logits.log_softmax(-1)
     log_probs = log_softmax.gather(-1, labels.reshape(-1, 1)).squeeze(-1)
     return log_probs, -(log_softmax.exp() * log_softmax).sum(-1)

@@ -1,4 +1,4 @@
-"""Every public function of veRL's three files, in every release, can be called here with the same arguments."""
+"""Every public name of veRL's three files, in every release, can be called here with the same arguments."""
 
 import ast
 import inspect
@@ -18,15 +18,15 @@ RELEASES = {
     "0.8.0": list(MODULES),
     "0.9.1": list(MODULES),
 }
-# Not asked for by anybody outside veRL's own file.
-INTERNAL = {"fused_output_processor"}
 
 
-def _functions(source: str) -> dict[str, tuple[list[str], list[str] | None]]:
-    """Public function -> its positional parameters, and those of the function it makes."""
+def _callables(source: str) -> dict[str, tuple[list[str], list[str] | None]]:
+    """Public function -> its parameters, and those of the function it makes; public dataclass -> its fields."""
     found = {}
     for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and node.name not in INTERNAL:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            found[node.name] = ([field.target.id for field in node.body if isinstance(field, ast.AnnAssign)], None)
+        elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             inner = [made for made in node.body if isinstance(made, ast.FunctionDef)]
             returned = node.body[-1]
             makes = isinstance(returned, ast.Return) and bool(inner) and isinstance(returned.value, ast.Name)
@@ -36,25 +36,27 @@ def _functions(source: str) -> dict[str, tuple[list[str], list[str] | None]]:
 
 
 def _names(function: ast.FunctionDef) -> list[str]:
-    return [argument.arg for argument in function.args.args]
+    """The parameters in order, with a star before those that are keywords only."""
+    arguments = function.args
+    return [one.arg for one in arguments.args] + [f"*{one.arg}" for one in arguments.kwonlyargs]
 
 
-def _positional(function: Callable[..., Any]) -> list[str]:
+def _parameters(function: Callable[..., Any]) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
-    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return [f"*{p.name}" if p.kind is p.KEYWORD_ONLY else p.name for p in parameters]
 
 
 @pytest.mark.parametrize("version", RELEASES)
 def test_the_names_and_arguments_of_every_release(version: str, verl: Callable[[str], str]) -> None:
     folder = Path(verl(version)) / "verl" / "models" / "mcore"
     for file in RELEASES[version]:
-        functions = _functions((folder / f"{file}.py").read_text())
-        assert functions
-        for name, (arguments, made) in functions.items():
+        found = _callables((folder / f"{file}.py").read_text())
+        assert found
+        for name, (arguments, made) in found.items():
             ours = getattr(MODULES[file], name)
-            assert _positional(ours)[: len(arguments)] == arguments, name
+            assert _parameters(ours)[: len(arguments)] == arguments, name
             if made is not None:
-                assert _positional(ours())[: len(made)] == made, name
+                assert _parameters(ours())[: len(made)] == made, name
 
 
 def test_what_the_actor_of_verl_05_also_passes() -> None:

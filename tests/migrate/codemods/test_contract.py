@@ -35,11 +35,12 @@ def test_the_helper_of_the_lm_head_rewrite_is_there() -> None:
     assert callable(import_module("mcore_unpatch.compat").attach)
 
 
+@pytest.mark.parametrize("release", ["0.8.0", "0.9.1"])
 @pytest.mark.parametrize("shim", VERL.shims, ids=lambda shim: shim.module)
-def test_migrated_files_of_verl_import_and_are_the_shims(shim: Shim) -> None:
+def test_migrated_files_of_verl_import_and_are_the_shims(shim: Shim, release: str) -> None:
     path = f"verl/{shim.file}"
     folder = path.rpartition("/")[0]
-    files = {name: data for name, data in releases.verl("0.8.0").items() if name.startswith(folder)}
+    files = {name: data for name, data in releases.verl(release).items() if name.startswith(folder)}
     module = types.ModuleType(shim.module)
     exec(compile(migrate(files).files[path], path, "exec"), module.__dict__)
     original = import_module(shim.compat)

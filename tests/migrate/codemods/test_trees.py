@@ -103,6 +103,12 @@ def test_a_string_that_names_the_file_is_told() -> None:
     assert (f"{FORK}/workers/test.py", 1) in migrate(files, UNSAFE).remarks("by-hand")
 
 
+def test_a_function_that_is_handed_on_is_told_like_one_that_is_called() -> None:
+    head = b"from verl.models.mcore import model_forward_fused as f\n\n"
+    call = head + b"model(\n    1,\n    output_processor=f.fused_output_processor,\n)\n"
+    assert migrate({"ours.py": call}).remarks("numerics") == [("ours.py", 5)]
+
+
 def test_rules_that_are_not_wanted_change_nothing() -> None:
     files = tree({"models/mcore/engine": b"from .mtp_patch import patch_postprocess\n"})
     from mcore_unpatch.rules import Selection

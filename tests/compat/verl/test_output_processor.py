@@ -1,0 +1,163 @@
+"""veRL 0.9's own output processor and the shim's in Megatron's hook: values, every gradient, where the two differ."""
+
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from downstream.comparing import Run, assert_same, run
+from downstream.training import TEMPERATURE, from_logits
+from downstream.verl import verl_files
+from harness import run_on_ranks
+from harness.faithful import inputs_for
+from harness.models import Case, build_model, start_world
+from megatron.core.tensor_parallel import gather_from_tensor_model_parallel_region
+from torch import Tensor
+
+from mcore_unpatch.compat import HookContext, MissingContextError, call_with_processor
+from mcore_unpatch.compat.verl.model_forward_fused import (
+    FusedOutputProcessorContext,
+    fused_output_processor,
+    patch_fused_forward,
+)
+
+ONE_ROW = [
+    Case(batch=1),
+    Case(batch=1, tied=True),
+    Case(packed=True),
+    Case(batch=1, mtp=1),
+    Case(batch=1, tp=2, sequence_parallel=True),
+    Case(tp=2, sequence_parallel=True, tied=True, packed=True),
+    Case(cp=2, packed=True),
+]
+DECODER, HEAD = "decoder.layers.0.mlp.linear_fc1.weight", "output_layer.weight"
+
+
+def processed(model: Any, inputs: dict[str, Any], processor: Any, context: Any) -> Run:
+    """The model called with the hook's own two arguments."""
+
+    def call() -> dict[str, Tensor]:
+        out = model(**inputs, output_processor=processor, output_processor_context=context)
+        return {name: getattr(out, name) for name in ("log_probs", "entropy", "hidden_states")}
+
+    return run(model, call)
+
+
+def legacy(folder: str, model: Any, inputs: dict[str, Any]) -> Run:
+    with verl_files(folder) as files:
+        theirs = files("model_forward_fused")
+        return processed(model, inputs, theirs.fused_output_processor, theirs.FusedOutputProcessorContext(TEMPERATURE))
+
+
+def shim(model: Any, inputs: dict[str, Any]) -> Run:
+    return processed(model, inputs, fused_output_processor, FusedOutputProcessorContext(TEMPERATURE))
+
+
+def default_path(model: Any, inputs: dict[str, Any]) -> Run:
+    """The same of the logits that Megatron itself makes."""
+    hidden: list[Tensor] = []
+
+    def call() -> dict[str, Tensor]:
+        hook = model.decoder.register_forward_hook(lambda module, args, output: hidden.append(output))
+        logits = gather_from_tensor_model_parallel_region(model(**inputs | {"labels": None}))
+        hook.remove()
+        results = from_logits(logits, inputs["labels"])
+        return {name: value.flatten() for name, value in results.items()} | {"hidden_states": hidden[0]}
+
+    return run(model, call)
+
+
+def _same(folder: str, case: Case) -> None:
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
+    theirs, ours = legacy(folder, model, inputs), shim(model, inputs)
+    assert ours.results["log_probs"].shape == (inputs["labels"].numel(),)
+    assert bool(ours.logged) == bool(case.mtp)
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("case", ONE_ROW, ids=str)
+def test_the_same_as_verl(release: str, verl_091: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _same, verl_091, case)
+
+
+def _different(folder: str, case: Case, parameter: str) -> None:
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
+    truth = default_path(model, inputs)
+    assert_same(shim(model, inputs), truth, slack=1e-5)
+    assert legacy(folder, model, inputs).moved(truth, parameter) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("case", "parameter"),
+    [(Case(batch=2), HEAD), (Case(batch=1, mup=True), HEAD), (Case(batch=1, tp=2), DECODER)],
+    ids=["several rows", "MuP", "tensor parallel without sequence parallel"],
+)
+def test_right_where_verl_is_wrong(release: str, verl_091: str, case: Case, parameter: str) -> None:
+    run_on_ranks(release, case.ranks, _different, verl_091, case, parameter)
+
+
+def _by_hand() -> None:
+    """Called by somebody else than Megatron, and with other contexts than ours."""
+    case = Case(batch=1)
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
+    expected = shim(model, inputs).results
+    few = {
+        "hidden_states": expected["hidden_states"],
+        "output_layer": model.output_layer,
+        "output_weight": None,
+        "labels": inputs["labels"],
+        "context": SimpleNamespace(temperature=TEMPERATURE),
+        "config": model.config,
+    }
+    for context in (
+        few["context"],
+        FusedOutputProcessorContext(torch.full_like(inputs["labels"], TEMPERATURE, dtype=float)),
+    ):
+        out = fused_output_processor(**few | {"context": context})
+        assert torch.allclose(out.log_probs, expected["log_probs"], atol=1e-6)
+        assert torch.allclose(out["entropy"], expected["entropy"], atol=1e-6)
+        assert out.logits is None
+    labels = inputs["labels"].roll(1)
+    whole = HookContext(temperature=TEMPERATURE, labels=labels)
+    out = call_with_processor(model, fused_output_processor, context=whole, **inputs)
+    assert torch.allclose(out.log_probs, shim(model, inputs | {"labels": labels}).results["log_probs"], atol=1e-6)
+    patch_fused_forward(model)
+    assert_same(shim(model, inputs), processed(model, inputs, fused_output_processor, few["context"]))
+
+    for empty in (None, object()):
+        with pytest.raises(MissingContextError, match=r"no temperature .*FusedOutputProcessorContext\(temperature="):
+            fused_output_processor(**few | {"context": empty})
+    with pytest.raises(MissingContextError, match="labels are missing"):
+        fused_output_processor(**few | {"labels": None})
+    model.config.use_mup = True
+    with pytest.raises(TypeError, match=r"missing here: .*scale_logits"):
+        fused_output_processor(**few)
+
+
+def test_called_by_hand_and_with_other_contexts(release: str) -> None:
+    run_on_ranks(release, 1, _by_hand)
+
+
+def _logged(folder: str) -> None:
+    case = Case(batch=1)
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
+    dumps = []
+    for call in (lambda: legacy(folder, model, inputs), lambda: shim(model, inputs)):
+        with tempfile.TemporaryDirectory() as model.config.config_logger_dir:
+            call()
+            (file,) = Path(model.config.config_logger_dir).glob("input_and_logits*.pth")
+            dumps.append(torch.load(file, weights_only=False))
+    theirs, ours = dumps
+    assert list(ours) == list(theirs)
+    for name, value in theirs.items():
+        assert value is ours[name] is None or torch.allclose(ours[name].flatten(), value.flatten(), atol=1e-6), name
+
+
+def test_megatrons_config_logger_gets_the_same(release: str, verl_091: str) -> None:
+    run_on_ranks(release, 1, _logged, verl_091)
