@@ -1,4 +1,4 @@
-"""Changes of one file, and their last step before they are edits: none of them overlap."""
+"""Edits of one file in the making: what each is for, and the last step, after which none of them overlap."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from mcore_unpatch.codemods.source import Span
+from mcore_unpatch.codemods.edits import Applicability, Edit
+from mcore_unpatch.codemods.source import Source, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,23 +19,48 @@ class Change:
     node: ast.stmt | None = None
 
 
-def settle(changes: Iterable[Change], data: bytes) -> list[Change]:
-    """The same changes, with neighbouring lines that go as one, and a missing newline at the end of the file kept."""
-    ordered = sorted(changes, key=lambda change: change.span)
-    new = [change for change in ordered if change.text]
-    inserted = {change.span.start for change in new if change.span.start == change.span.end}
-    gone: list[Change] = []
-    for change in (change for change in ordered if not change.text):
-        if gone and change.span.start <= gone[-1].span.end and change.span.start not in inserted:
-            gone[-1] = replace(gone[-1], span=Span(gone[-1].span.start, max(gone[-1].span.end, change.span.end)))
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What an edit is for, as people are told, and whether it takes their consent."""
+
+    rule: str
+    applicability: Applicability
+    title: str
+    notes: tuple[str, ...] = ()
+
+    def edit(self, source: Source, span: Span, text: str) -> Edit:
+        """An edit made for this reason."""
+        new = source.encode(text)
+        return Edit(source.path, self.rule, self.applicability, span.start, span.end, new, self.title, self.notes)
+
+
+def least_safe(reasons: Iterable[Reason]) -> Reason:
+    """The reason that speaks for an edit that has several."""
+    return min(reasons, key=lambda reason: (reason.applicability == "safe", reason.rule))
+
+
+def settle(edits: Iterable[Edit], data: bytes) -> list[Edit]:
+    """The same edits, with neighbouring lines that go as one, and a missing newline at the end of the file kept."""
+    ordered = sorted(edits, key=lambda edit: (edit.start, edit.end))
+    new = [edit for edit in ordered if edit.replacement]
+    inserted = {edit.start for edit in new if edit.start == edit.end}
+    gone: list[Edit] = []
+    for edit in (edit for edit in ordered if not edit.replacement):
+        last = gone[-1] if gone else None
+        touches = last is not None and edit.start <= last.end and edit.start not in inserted
+        if last is not None and touches and edit.applicability == last.applicability:
+            gone[-1] = replace(last, end=max(last.end, edit.end))
         else:
-            gone.append(change)
-    if gone and gone[-1].span.end == len(data) and not data.endswith((b"\n", b"\r")):
-        start = gone[-1].span.start
+            gone.append(edit)
+    if gone and gone[-1].end == len(data) and not data.endswith((b"\n", b"\r")):
+        start = gone[-1].start
         if start in inserted:  # the last of what comes there is the new last line
-            last = max(index for index, one in enumerate(new) if one.span == Span.at(start))
-            new[last] = replace(new[last], text=new[last].text.removesuffix("\n"))
+            index = max(index for index, one in enumerate(new) if one.start == one.end == start)
+            new[index] = replace(new[index], replacement=_without_ending(new[index].replacement))
         else:
-            ending = start - len(data[:start].removesuffix(b"\n").removesuffix(b"\r"))
-            gone[-1] = replace(gone[-1], span=Span(start - ending, len(data)))
+            gone[-1] = replace(gone[-1], start=len(_without_ending(data[:start])))
     return [*gone, *new]
+
+
+def _without_ending(text: bytes) -> bytes:
+    return text.removesuffix(b"\n").removesuffix(b"\r")

@@ -15,3 +15,9 @@ class Outcome:
     edits: list[Edit] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
     removes: list[Finding] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        """What another codemod found, behind what is here."""
+        self.edits += other.edits
+        self.remarks += other.remarks
+        self.removes += other.removes

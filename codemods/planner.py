@@ -1,19 +1,24 @@
 """The plan of a migration: every codemod in its order, and one answer.
 
-First the downstreams that have shims, because their moves take whole functions away; then what else has a seam; last
-the comments, for the findings that nothing before took.
+First the downstreams that have shims, because their moves take whole functions away; then what else has a seam; then
+the imports of each file, for all of these at once; last the comments, for the findings that nothing before took.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from mcore_unpatch.codemods import annotate
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Remark, Repository
+from mcore_unpatch.codemods.changes import settle
+from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository
 from mcore_unpatch.codemods.nemo_rl.migrate import NemoRl
+from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.seams import proposals
 from mcore_unpatch.codemods.shims.migrate import Migration
 from mcore_unpatch.codemods.verl.migrate import Verl
+from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 
 REQUIREMENT = "megatron-core>=0.18"
@@ -22,29 +27,35 @@ DEPENDENCY = "mcore-unpatch[compat]"
 
 def plan(repository: Repository, findings: Sequence[Finding], options: Options) -> Plan:
     """What is to be done about the findings of a repository."""
-    edits: list[Edit] = []
-    remarks: list[Remark] = []
-    removes: list[Finding] = []
-    moves: list[Migration] = [Verl(repository, options), NemoRl(repository, options)]
+    found = Outcome()
+    bench = Workbench(repository)
+    moves: list[Migration] = [Verl(bench, options), NemoRl(bench, options)]
     for move in moves:
-        outcome = move.outcome(findings)
-        edits += outcome.edits
-        remarks += outcome.remarks
-        removes += outcome.removes
-    open_findings = [one for one in findings if one not in removes and options.wants(one.rule)]
-    for step in (proposals.propose, annotate.annotate):
-        outcome = step(repository, open_findings, options, edits)
-        edits += outcome.edits
-        remarks += outcome.remarks
-        removes += outcome.removes
-        open_findings = [one for one in open_findings if one not in outcome.removes]
-    needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits if options.applies(edit))
+        found.add(move.outcome(findings))
+    # The imports of proposals that are only shown are no part of those that are written.
+    proposing = bench if options.unsafe_fixes else Workbench(repository)
+    taken = [*bench.import_edits(), *found.edits]
+    found.add(proposals.propose(proposing, _open(findings, found, options), options, taken))
+    imports = [edit for one in dict.fromkeys((bench, proposing)) for edit in one.import_edits()]
+    found.edits = _settled(repository, [*imports, *found.edits])
+    found.add(annotate.annotate(repository, _open(findings, found, options), options, found.edits))
+    needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in found.edits if options.applies(edit))
     errors = {error for move in moves for error in move.exports.errors}
     return Plan(
-        tuple(sorted(edits, key=lambda edit: (edit.path, edit.start, edit.end))),
-        tuple(sorted(dict.fromkeys(remarks), key=lambda remark: (remark.path, remark.line, remark.rule))),
+        tuple(sorted(found.edits, key=attrgetter("path", "start", "end"))),
+        tuple(sorted(dict.fromkeys(found.remarks), key=attrgetter("path", "line", "rule"))),
         tuple(sorted(errors)),
-        tuple(removes),
+        tuple(found.removes),
         REQUIREMENT if needs_compat else None,
         DEPENDENCY if needs_compat else None,
     )
+
+
+def _open(findings: Iterable[Finding], found: Outcome, options: Options) -> list[Finding]:
+    return [finding for finding in findings if finding not in found.removes and options.wants(finding.rule)]
+
+
+def _settled(repository: Repository, edits: Iterable[Edit]) -> list[Edit]:
+    by_path = attrgetter("path")
+    files = groupby(sorted(edits, key=by_path), by_path)
+    return [edit for path, group in files for edit in settle(group, repository.data(path))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -42,6 +42,11 @@ class Run:
     blocks: tuple[Block, ...]
 
     @property
+    def nodes(self) -> list[Import]:
+        """All of them."""
+        return [node for block in self.blocks for node in block.nodes]
+
+    @property
     def sectioned(self) -> bool:
         """Whether each block is one section, in the usual order."""
         kinds = [block.kind for block in self.blocks]
@@ -56,25 +61,43 @@ class Run:
     def order(self) -> Callable[[bool, str], Key] | None:
         """The order the blocks are sorted in, if they are."""
         for order in _ORDERS:
-            if all(_is_sorted([order(*_plain_and_module(node)) for node in block.nodes]) for block in self.blocks):
+            if all(_is_sorted([order(*_written(node, {})) for node in block.nodes]) for block in self.blocks):
                 return order
         return None
 
-    def position(
-        self, block: Block, module: str, renamed: Renamed, moving: Import | None = None, plain: bool = False
+    def place(
+        self, block: Block, module: str, plain: bool, renamed: Renamed, ignored: Collection[Import]
     ) -> Import | None:
         """The statement of a block before which an import of `module` belongs; None for the end of the block.
 
-        Statements in `renamed` are sorted under the module they will name, as they will stand beside the new one.
+        Statements in `renamed` are sorted under the module they will name, those in `ignored` not looked at.
         """
-        order = self.order
-        if order is None:
-            return None
-        for node in block.nodes:
-            is_plain, written = _plain_and_module(node)
-            if node is not moving and order(is_plain, renamed.get(node, written)) > order(plain, module):
-                return node
+        if order := self.order:
+            for node in block.nodes:
+                if node not in ignored and order(*_written(node, renamed)) > order(plain, module):
+                    return node
         return None
+
+    def in_place(self, block: Block, renamed: Renamed) -> set[Import]:
+        """The renamed statements of a block that are sorted where they stand."""
+        found: set[Import] = set()
+        gap: list[Import] = []  # renamed statements between two that are not
+        for node in [*block.nodes, None]:
+            if node is not None and node in renamed:
+                gap.append(node)
+                continue
+            fitting = [
+                n for n in gap if not self.order or self.place(block, renamed[n], _plain(n), {}, renamed) is node
+            ]
+            if not self.order or _is_sorted([self.order(*_written(n, renamed)) for n in fitting]):
+                found.update(fitting)
+            gap = []
+        return found
+
+
+def sort_key(run: Run | None, plain: bool, module: str) -> Key:
+    """What statements that come to one place are sorted by."""
+    return ((run and run.order) or _ORDERS[0])(plain, module)
 
 
 def runs(suite: Suite, source: Source, files: Files) -> list[Run]:
@@ -119,10 +142,15 @@ def _apart(previous: ast.stmt, node: ast.stmt, source: Source) -> bool:
     return any(source.is_blank(line) for line in range(last_line(previous) + 1, node.lineno))
 
 
-def _plain_and_module(node: Import) -> tuple[bool, str]:
+def _plain(node: Import) -> bool:
+    return isinstance(node, ast.Import)
+
+
+def _written(node: Import, renamed: Renamed) -> tuple[bool, str]:
+    """Whether a statement is a plain `import`, and the module it names or will name."""
     if isinstance(node, ast.Import):
-        return True, node.names[0].name
-    return False, "." * node.level + (node.module or "")
+        return True, renamed.get(node, node.names[0].name)
+    return False, renamed.get(node, "." * node.level + (node.module or ""))
 
 
 def _is_sorted(keys: list[Key]) -> bool:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from mcore_unpatch.codemods.changes import Change
-from mcore_unpatch.codemods.edits import Options, Remark, Repository
-from mcore_unpatch.codemods.imports.editor import ImportEditor
+from mcore_unpatch.codemods.changes import Reason
+from mcore_unpatch.codemods.edits import Options, Remark
 from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, KWARGS, NEMO_RL, RULE
 from mcore_unpatch.codemods.nemo_rl.flag import flags
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims.migrate import Migration
-from mcore_unpatch.codemods.shims.uses import Use, turn
+from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 
 _NUMERICS = (
@@ -27,35 +27,34 @@ _GUARD = "the shim works with context parallelism: this refusal can go once the 
 class NemoRl(Migration):
     """The move of NeMo RL's linear cross-entropy fusion."""
 
-    def __init__(self, repository: Repository, options: Options) -> None:
+    def __init__(self, bench: Workbench, options: Options) -> None:
         self.told: list[Remark] = []
-        super().__init__(NEMO_RL, repository, options)
+        super().__init__(NEMO_RL, bench, options)
 
     def _turn(self, source: Source) -> Use:
-        return turn(source, self.exports, self.may, self._flags)
+        use = super()._turn(source)
+        if self.options.wants(RULE) and (self.options.unsafe_fixes or not self.changed):
+            self._flags(use)
+        return use
 
-    @property
-    def _patch_goes(self) -> bool:
-        return self.options.wants(RULE) and (self.options.unsafe_fixes or not self.changed)
-
-    def _flags(self, source: Source, editor: ImportEditor) -> list[Change]:
-        changes: list[Change] = []
-        for flag in flags(source) if self._patch_goes else ():
+    def _flags(self, use: Use) -> None:
+        source = use.source
+        reason = Reason(RULE, "unsafe" if self.changed else "safe", "asks the hook for the log-probs")
+        for flag in flags(source):
             if flag.change is None:
                 self.told.append(Remark(source.path, flag.line, RULE, "by-hand", flag.reason))
-            else:
-                self.told.append(Remark(source.path, flag.line, RULE, "numerics", _NUMERICS))
-                changes.append(flag.change)
-        if changes:
-            editor.add(COMPAT, [KWARGS])
-        return changes
+                continue
+            self.told.append(Remark(source.path, flag.line, RULE, "numerics", _NUMERICS))
+            use.turned = True
+            use.edits.append(reason.edit(source, flag.change.span, flag.change.text))
+            self.bench.imports(source.path).add(COMPAT, [KWARGS], reason)
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
         """Edits and remarks, those on the flag included."""
         found = super().outcome(findings)
         found.remarks += self.told
         for use in self.uses:
-            if use.changes:
+            if use.turned:
                 found.remarks += _guards(use.source)
         return found
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mcore_unpatch.codemods.changes import Change
-from mcore_unpatch.codemods.edits import Applicability, Edit, Options, Remark, Repository
-from mcore_unpatch.codemods.imports.editor import ImportEditor
+from mcore_unpatch.codemods.changes import Change, Reason
+from mcore_unpatch.codemods.edits import Applicability, Edit, Options, Remark
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.seams import detach, passthrough
 from mcore_unpatch.codemods.seams.patch import Patch, find_patch
 from mcore_unpatch.codemods.seams.signature import close_gap
 from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.scanner.source import Unreadable
 
 LM_HEAD = "MCU103"
 
 
-def propose(repository: Repository, findings: Sequence[Finding], options: Options, taken: Sequence[Edit]) -> Outcome:
+def propose(repository: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Edit]) -> Outcome:
     """Edits (unsafe: they change what somebody wrote), and remarks for the LM-head wrappers of no known form."""
     return _Proposer(repository, options, taken).outcome(findings)
 
 
 class _Proposer:
-    def __init__(self, repository: Repository, options: Options, taken: Sequence[Edit]) -> None:
+    def __init__(self, repository: Workbench, options: Options, taken: Sequence[Edit]) -> None:
         self.repository, self.options = repository, options
         self.editable = frozenset(repository.paths)
         self.found = Outcome()
@@ -32,7 +32,6 @@ class _Proposer:
         for edit in taken:
             self.taken.setdefault(edit.path, []).append((edit.start, edit.end))
         self.sources: dict[str, Source] = {}
-        self.importing: set[str] = set()  # files that get the import already
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
         for finding in findings:
@@ -66,13 +65,11 @@ class _Proposer:
         changes = passthrough.to_hook(patch)
         if not changes:
             return False
-        if patch.source.path not in self.importing:
-            editor = ImportEditor(patch.source, self.repository)
-            editor.add(passthrough.COMPAT, ["attach"])
-            changes += editor.changes()
-        made = self._edit(patch, changes, "unsafe", "the passthrough runs in the hook", passthrough.NOTES)
+        title = "the passthrough runs in the hook"
+        made = self._edit(patch, changes, "unsafe", title, passthrough.NOTES)
         if made:
-            self.importing.add(patch.source.path)
+            reason = Reason(LM_HEAD, "unsafe", title, passthrough.NOTES)
+            self.repository.imports(patch.source.path).add(passthrough.COMPAT, ["attach"], reason)
             if self.options.unsafe_fixes:
                 self.found.removes.append(patch.finding)
         return made

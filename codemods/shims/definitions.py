@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from mcore_unpatch.codemods.changes import Change
+from mcore_unpatch.codemods.changes import Reason
+from mcore_unpatch.codemods.edits import Edit
 from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, load
 from mcore_unpatch.codemods.fingerprints.origins import origins
 from mcore_unpatch.codemods.imports.editor import ImportEditor
@@ -110,19 +111,25 @@ class Definition:
                 found.append(Changed(path, difference))
         return found
 
-    def without(self, names: Iterable[str], exported: Iterable[str], needed: frozenset[str]) -> Rewrite:
+    def without(
+        self,
+        names: Iterable[str],
+        exported: Iterable[str],
+        needed: frozenset[str],
+        reason: Reason,
+        editor: ImportEditor,
+    ) -> Rewrite:
         """The file without the code of `names`; `exported` names the shim gives, `needed` ones are used elsewhere."""
         gone = self._gone(frozenset(names), needed)
         kept = [unit for unit in self.units if unit not in gone]
-        editor = ImportEditor(self.source, self.files)
         given = sorted(exported)
         if given:
-            editor.add(self.shim.compat, given, unused=not self.contract.keeps_names)
-        self._drop_imports(editor, gone, kept, needed)
-        changes = [self._removal(unit) for unit in self.units if unit in gone] + editor.changes()
+            editor.add(self.shim.compat, given, reason, unused=not self.contract.keeps_names)
+        self._drop_imports(editor, gone, kept, needed, reason)
+        edits = [self._removal(unit, reason) for unit in self.units if unit in gone]
         if given and self.contract.keeps_names and not any("__all__" in unit.binds for unit in kept):
-            changes.append(self._all(given, kept))
-        return Rewrite(changes, [(unit.node.lineno, last_line(unit.node)) for unit in gone])
+            edits.append(self._all(given, kept, reason))
+        return Rewrite(edits, [(unit.node.lineno, last_line(unit.node)) for unit in gone])
 
     def _gone(self, names: frozenset[str], needed: frozenset[str]) -> set[Unit]:
         """The definitions of the names, and the private code that nothing else needs any more."""
@@ -135,7 +142,9 @@ class Definition:
                 return gone | set(waiting)
             waiting = [unit for unit in waiting if unit not in back]
 
-    def _drop_imports(self, editor: ImportEditor, gone: set[Unit], kept: list[Unit], needed: frozenset[str]) -> None:
+    def _drop_imports(
+        self, editor: ImportEditor, gone: set[Unit], kept: list[Unit], needed: frozenset[str], reason: Reason
+    ) -> None:
         """Imports that only the removed code used go with it."""
         before: frozenset[str] = frozenset().union(*(unit.uses for unit in gone))
         after = needed.union(*(unit.uses for unit in kept))
@@ -148,15 +157,16 @@ class Definition:
                     if (name := bound_by_import(alias, node)) in before and name not in after
                 }
                 if unused:
-                    editor.drop(node, unused)
+                    editor.drop(node, unused, reason)
 
-    def _removal(self, unit: Unit) -> Change:
+    def _removal(self, unit: Unit, reason: Reason) -> Edit:
         first, last = self.source.first_with_comments(unit.node), last_line(unit.node)
         while first > 1 and self.source.is_blank(first - 1):
             first -= 1
-        return Change(self.source.line_span(first, last), "", unit.node)
+        own = replace(reason, rule=self.shim.names.get(unit.key, reason.rule))
+        return own.edit(self.source, self.source.line_span(first, last), "")
 
-    def _all(self, exported: list[str], kept: list[Unit]) -> Change:
+    def _all(self, exported: list[str], kept: list[Unit], reason: Reason) -> Edit:
         own = [name for unit in kept if not unit.is_import for name in unit.binds if not name.startswith("_")]
         names = sorted({*exported, *own})
         quoted = [f'"{name}"' for name in names]
@@ -166,14 +176,14 @@ class Definition:
         imports = [unit.node for unit in self.units if unit.is_import]
         last = last_line(imports[-1]) if imports else 0
         end = self.source.line_span(last, last).end if last else 0
-        return Change(Span.at(end), f"\n{text}\n")
+        return reason.edit(self.source, Span.at(end), f"\n{text}\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Changes of a definition's file, and the lines whose code is gone."""
+    """Edits of a definition's file beside those of its imports, and the lines whose code is gone."""
 
-    changes: list[Change]
+    edits: list[Edit]
     gone: list[tuple[int, int]]
 
 

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mcore_unpatch.codemods.edits import Repository
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.units import bound_by_import
+from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import FileError
 from mcore_unpatch.scanner.source import Unreadable
 
@@ -27,7 +27,7 @@ class Origin:
 class Exports:
     """The files of a repository that have to do with one downstream."""
 
-    def __init__(self, contract: Contract, repository: Repository) -> None:
+    def __init__(self, contract: Contract, repository: Workbench) -> None:
         self.contract, self.repository = contract, repository
         self.sources: dict[str, Source] = {}
         self.errors: list[FileError] = []
@@ -44,7 +44,7 @@ class Exports:
             data = self.repository.data(path)
             if not path.endswith(".py") or not self.contract.hint.search(data):
                 return
-            self.sources[path] = Source(path, data)
+            self.sources[path] = self.repository.source(path)
         except FileNotFoundError:
             return
         except Unreadable as error:
@@ -70,7 +70,7 @@ class Exports:
         if path is None or path in self.definitions or path in self.sources or not self.contract.shim_at(path):
             return self.definitions.get(path or "")
         try:
-            return self._define(Source(path, self.repository.data(path)))
+            return self._define(self.repository.source(path))
         except (Unreadable, OSError):
             return None
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from mcore_unpatch.codemods.changes import Change, settle
-from mcore_unpatch.codemods.edits import Edit, Options, Remark, Repository
+from mcore_unpatch.codemods.changes import Reason
+from mcore_unpatch.codemods.edits import Options, Remark
+from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Changed, Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
 from mcore_unpatch.codemods.shims.uses import Use, turn
 from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 
 
 class Migration:
     """The move of one downstream."""
 
-    def __init__(self, contract: Contract, repository: Repository, options: Options) -> None:
-        self.contract, self.repository, self.options = contract, repository, options
-        self.exports = Exports(contract, repository)
+    def __init__(self, contract: Contract, bench: Workbench, options: Options) -> None:
+        self.contract, self.bench, self.options = contract, bench, options
+        self.exports = Exports(contract, bench)
         self.changed = {
             (path, name): found
             for path, definition in self.exports.definitions.items()
@@ -31,24 +32,27 @@ class Migration:
         self.uses: list[Use] = [self._turn(source) for source in self.exports.sources.values()]
 
     def _turn(self, source: Source) -> Use:
-        return turn(source, self.exports, self.may)
+        if source.path in self.exports.definitions:  # its imports go with its code: what it asks for is all that counts
+            return turn(source, self.exports, self.why, ImportEditor(source, self.bench))
+        return turn(source, self.exports, self.why, self.bench.imports(source.path))
 
-    def may(self, origin: Origin, name: str) -> bool:
-        """Whether a name is to be turned to its shim."""
-        if not self.options.wants(origin.shim.names[name]):
-            return False
-        return self.options.unsafe_fixes or not self._changed(origin.definition, name)
+    def why(self, origin: Origin, name: str) -> Reason | None:
+        """Why a name is turned to its shim; None if it is not to be."""
+        rule = origin.shim.names[name]
+        changed = self._changed(origin.definition, name)
+        if not self.options.wants(rule) or (changed and not self.options.unsafe_fixes):
+            return None
+        return Reason(rule, "unsafe" if changed else "safe", "imports the shim")
 
     def _changed(self, definition: Definition | None, name: str) -> list[Changed]:
         return self.changed.get((definition.source.path, name), []) if definition else []
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
-        """Edits of every file, remarks on what differs or stays, and the findings that go."""
+        """Edits of every file but those of imports, remarks on what differs or stays, and the findings that go."""
         found = Outcome()
         for use in self.uses:
             if use.source.path not in self.exports.definitions:
-                unsafe = any(self._changed(origin.definition, origin.name) for origin in use.origins.values())
-                found.edits += self._edits(use.source, use.changes, unsafe, "imports the shim")
+                found.edits += use.edits
         for path, definition in self.exports.definitions.items():
             if path in self.exports.sources:
                 self._rewrite(definition, findings, found)
@@ -57,41 +61,23 @@ class Migration:
 
     def _rewrite(self, definition: Definition, findings: Sequence[Finding], found: Outcome) -> None:
         path = definition.source.path
-        names = [name for name in definition.defined if self.may(Origin(definition.shim, name, definition), name)]
+        names = [name for name in definition.defined if self.why(Origin(definition.shim, name, definition), name)]
         needed = frozenset(name for use in self.uses for where, name in use.needs if where == path)
         if not names:
             return
         exported = names if self.contract.keeps_names else [name for name in names if name in needed]
-        rewrite = definition.without(names, exported, needed)
-        unsafe = any(self._changed(definition, name) for name in names)
-        title = "has its names from the shim" if exported else "loses the patch"
-        found.edits += self._edits(definition.source, rewrite.changes, unsafe, title)
+        reason = Reason(
+            min(definition.shim.names.values()),
+            "unsafe" if any(self._changed(definition, name) for name in names) else "safe",
+            "has its names from the shim" if exported else "loses the patch",
+        )
+        rewrite = definition.without(names, exported, needed, reason, self.bench.imports(path))
+        found.edits += rewrite.edits
         found.removes += [
             finding
             for finding in findings
             if finding.path == path and any(first <= finding.line <= last for first, last in rewrite.gone)
         ]
-
-    def _edits(self, source: Source, changes: Iterable[Change], unsafe: bool, title: str) -> Iterator[Edit]:
-        for change in settle(changes, source.data):
-            yield Edit(
-                source.path,
-                self._rule(source, change),
-                "unsafe" if unsafe else "safe",
-                change.span.start,
-                change.span.end,
-                source.encode(change.text),
-                f"{source.path} {title}",
-            )
-
-    def _rule(self, source: Source, change: Change) -> str:
-        """The rule of the names that a change is about."""
-        names = {name: rule for shim in self.contract.shims for name, rule in shim.names.items()}
-        about = {getattr(change.node, "name", "")}
-        if isinstance(change.node, ast.Import | ast.ImportFrom):
-            about |= {alias.name for alias in change.node.names}
-        shim = self.contract.shim_at(source.path) or self.contract.shims[0]
-        return min([names[name] for name in about if name in names] or shim.names.values())
 
     def _differing(self) -> Iterator[Remark]:
         told: set[tuple[str, str]] = set()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from mcore_unpatch.codemods.edits import Options, Remark, Repository
+from mcore_unpatch.codemods.edits import Options, Remark
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims.migrate import Migration
 from mcore_unpatch.codemods.shims.uses import dotted
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.verl.contract import FUSED, VERL
+from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 
 _HEAD = (
@@ -45,8 +46,8 @@ _STRING = "this text names a file whose callers import the shim now: a mock of i
 class Verl(Migration):
     """The move of veRL and of forks of it."""
 
-    def __init__(self, repository: Repository, options: Options) -> None:
-        super().__init__(VERL, repository, options)
+    def __init__(self, bench: Workbench, options: Options) -> None:
+        super().__init__(VERL, bench, options)
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
         """Edits and remarks, those for callers included."""
@@ -55,7 +56,7 @@ class Verl(Migration):
             path = use.source.path
             if use.origins and path not in self.exports.definitions:
                 names = {bound: origin.name for bound, origin in use.origins.items() if origin.name}
-                found.remarks += _numerics(use.source, names, use.changes != [])
+                found.remarks += _numerics(use.source, names, use.turned)
                 if any(origin.shim is FUSED for origin in use.origins.values()):
                     found.remarks += _guards(use.source)
             found.remarks += _strings(use.source) if path not in self.exports.definitions else ()

@@ -1,0 +1,174 @@
+"""Edits of one file's imports, from everything that was asked of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+
+from mcore_unpatch.codemods.changes import least_safe
+from mcore_unpatch.codemods.edits import Edit
+from mcore_unpatch.codemods.imports.blocks import Block, Import, Run
+from mcore_unpatch.codemods.imports.editor import ImportEditor, Target
+from mcore_unpatch.codemods.imports.entries import Entry, Layout, entries, layout_of, render, with_module
+from mcore_unpatch.codemods.imports.landing import Landing
+from mcore_unpatch.codemods.imports.limits import line_limit
+from mcore_unpatch.codemods.source import Span, Suite, last_line
+
+
+def arrange(editor: ImportEditor) -> list[Edit]:
+    """The edits; they do not overlap."""
+    return _Arrangement(editor).edits()
+
+
+class _Arrangement:
+    def __init__(self, editor: ImportEditor) -> None:
+        self.editor, self.source = editor, editor.source
+        self.moving = editor.moving()
+        self.landing = Landing(editor.source, editor.files, self.moving)
+        self.gone: set[Import] = set()
+
+    @cached_property
+    def limit(self) -> int:
+        """The longest line of this file."""
+        return line_limit(self.source, self.editor.files)
+
+    def edits(self) -> list[Edit]:
+        found = [edit for target in self.editor.in_order() for edit in self._land(target)]
+        for node in self.editor.leaving:
+            if node not in self.gone and node not in self.moving:
+                found += self._reduce(node)
+        found += [edit for one in self.editor.renamed for edit in self._rename_plain(*one)]
+        for node, module in self.editor.beside:
+            reason = least_safe(self.editor.reasons[node])
+            self.landing.arrive(self._suite(node), module, f"import {module}", reason, node, plain=True)
+        return [*self.landing.edits(), *found, *self._removals()]
+
+    def _suite(self, node: Import) -> Suite:
+        return self.editor.home[id(node)]
+
+    def _edit(self, node: Import, text: str, span: Span | None = None) -> Edit:
+        """A new text for a statement, or for a part of it."""
+        return least_safe(self.editor.reasons[node]).edit(self.source, span or self.source.span(node), text)
+
+    def _land(self, target: Target) -> Iterator[Edit]:
+        reason = least_safe(target.reasons)
+        if target.existing is not None:
+            have = entries(self.source, target.existing)
+            if new := _unknown(target.names, have):
+                layout = replace(layout_of(self.source, target.existing, self.limit), trailing="")
+                text = render(target.module, _merged(have, _ordered(new)), layout)
+                yield reason.edit(self.source, self.source.span(target.existing), text)
+            return
+        anchor = target.sources[0] if target.sources else None
+        if anchor is not None and self.moving.get(anchor) == target.module:
+            yield from self._move(anchor, target)
+            return
+        layout = Layout(self.source.indentation(target.suite[0]), self.limit)
+        text = render(target.module, _ordered(target.names), layout)
+        self.landing.arrive(target.suite, target.module, text, reason, anchor)
+
+    def _move(self, node: ast.ImportFrom, target: Target) -> Iterator[Edit]:
+        """A statement that names another module from now on: its text stays, names, comments and layout, if it can."""
+        layout = layout_of(self.source, node, self.limit)
+        text = with_module(self.source, node, target.module)
+        if [(entry.name, entry.alias) for entry in target.names] != [(one.name, one.asname) for one in node.names]:
+            text = render(target.module, _ordered(target.names), replace(layout, trailing=""))
+        elif "\n" not in text and len(layout.indent + text) > max(self.limit, len(self.source.line(node.lineno))):
+            text = render(target.module, entries(self.source, node), replace(layout, multiline=True, trailing=""))
+        if node in self.landing.staying:
+            yield self._edit(node, text)
+            return
+        self.gone.add(node)
+        above = self.source.line_span(self.source.first_with_comments(node), node.lineno)
+        lead = self.source.text_of(Span(above.start, self.source.span(node).start)).replace(self.source.newline, "\n")
+        text = f"{lead.lstrip()}{text}  {layout.trailing}".rstrip()
+        self.landing.arrive(target.suite, target.module, text, least_safe(target.reasons), node)
+
+    def _rename_plain(self, node: ast.Import, alias: ast.alias, module: str) -> Iterator[Edit]:
+        text = f"{module} as {alias.asname}" if alias.asname else module
+        if node not in self.moving or node in self.landing.staying:
+            yield self._edit(node, text, self.source.span(alias))
+            return
+        self.gone.add(node)
+        text = f"import {text}  {layout_of(self.source, node, self.limit).trailing}".rstrip()
+        reason = least_safe(self.editor.reasons[node])
+        self.landing.arrive(self._suite(node), module, text, reason, node, plain=True)
+
+    def _reduce(self, node: Import) -> Iterator[Edit]:
+        """A statement without the names that leave it; without any left it goes."""
+        left = self.editor.left(node)
+        if not left:
+            self.gone.add(node)
+        elif isinstance(node, ast.Import):
+            shown = ", ".join(f"{alias.name} as {alias.asname}" if alias.asname else alias.name for alias in left)
+            yield self._edit(node, f"import {shown}")
+        else:
+            kept = [entry for entry in entries(self.source, node) if entry.name in {alias.name for alias in left}]
+            layout = replace(layout_of(self.source, node, self.limit), trailing="")
+            if len(kept) == 1 and not (kept[0].above or kept[0].behind):
+                layout = replace(layout, multiline=False)
+            yield self._edit(node, render("." * node.level + (node.module or ""), kept, layout))
+
+    def _removals(self) -> Iterator[Edit]:
+        """Whole statements that go, with the blank lines that would otherwise be left over."""
+        leaving = {node for node in self.gone if self.source.owns_lines(node)}
+        for node in self.gone - leaving:
+            yield self._without_separator(node)
+        for suite in {id(suite): suite for suite in map(self._suite, leaving)}.values():
+            for run in self.landing.runs(suite):
+                empty = [block for block in run.blocks if not self.landing.is_left(block, leaving)]
+                for block in run.blocks:
+                    if block in empty:
+                        yield self._edit(block.nodes[0], "", self._lines_of(run, block, empty))
+                        continue
+                    for node in leaving.intersection(block.nodes):
+                        lines = self.source.line_span(self.source.first_with_comments(node), last_line(node))
+                        yield self._edit(node, "", lines)
+
+    def _lines_of(self, run: Run, block: Block, empty: list[Block]) -> Span:
+        first, last = self.source.first_with_comments(block.nodes[0]), last_line(block.nodes[-1])
+        index = run.blocks.index(block)
+        if any(other not in empty for other in run.blocks[index + 1 :]):
+            while self.source.is_blank(last + 1):
+                last += 1
+        elif any(other not in empty for other in run.blocks[:index]):
+            while self.source.is_blank(first - 1):
+                first -= 1
+        else:
+            while last < len(self.source.lines) and self.source.is_blank(last + 1):
+                last += 1
+        return self.source.line_span(first, last)
+
+    def _without_separator(self, node: Import) -> Edit:
+        """`import a; b = 1` without its first part."""
+        span = self.source.span(node)
+        rest = self.source.data[span.end :]
+        stripped = rest.lstrip(b" \t")
+        if stripped.startswith(b";"):
+            after = stripped[1:].lstrip(b" \t")
+            return self._edit(node, "", Span(span.start, span.end + len(rest) - len(after)))
+        return self._edit(node, "pass")
+
+
+def _unknown(names: list[Entry], have: list[Entry]) -> list[Entry]:
+    known = {(entry.name, entry.alias) for entry in have}
+    return [entry for entry in names if (entry.name, entry.alias) not in known]
+
+
+def _ordered(names: list[Entry]) -> list[Entry]:
+    unique = {(entry.name, entry.alias): entry for entry in reversed(names)}
+    return sorted(unique.values(), key=_name_key)
+
+
+def _merged(have: list[Entry], new: list[Entry]) -> list[Entry]:
+    keys = [_name_key(entry) for entry in have]
+    return sorted([*have, *new], key=_name_key) if keys == sorted(keys) else [*have, *new]
+
+
+def _name_key(entry: Entry) -> tuple[int, str]:
+    """Constants, classes, then the rest: the order import sorters use."""
+    name = entry.name
+    rank = 0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2
+    return rank, name

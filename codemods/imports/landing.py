@@ -1,0 +1,134 @@
+"""Where the imports of one file stand once its edits are made: what keeps its place, and where new statements land."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+
+from mcore_unpatch.codemods.changes import Reason
+from mcore_unpatch.codemods.edits import Edit
+from mcore_unpatch.codemods.imports.blocks import OWN, THIRD_PARTY, Block, Import, Key, Renamed, Run, runs, sort_key
+from mcore_unpatch.codemods.source import Files, Source, Span, Suite, last_line, suites
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An offset in the file, the run of imports that goes on there, and the blank lines that set it off."""
+
+    offset: int
+    run: int  # the line of its first statement
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    place: _Place
+    key: Key
+    line: str
+    reason: Reason
+
+
+class Landing:
+    """The import statements of a file in their blocks, and those that arrive."""
+
+    def __init__(self, source: Source, files: Files, moving: Renamed) -> None:
+        self.source, self.moving = source, moving
+        self._runs = {id(suite): runs(suite, source, files) for suite in suites(source.tree)}
+        self._run_of = {node: run for found in self._runs.values() for run in found for node in run.nodes}
+        self._arrivals: list[_Arrival] = []
+        self._occupied: set[Block] = set()  # where something arrives
+        self.staying = {node for node in moving if not source.owns_lines(node)}
+        for run in {self._run_of[node] for node in moving}:
+            self.staying.update(self._staying(run))
+
+    def runs(self, suite: Suite) -> list[Run]:
+        """The runs of imports in a suite."""
+        return self._runs[id(suite)]
+
+    def is_left(self, block: Block, leaving: set[Import]) -> bool:
+        """Whether a block still holds a statement when some have left it."""
+        return block in self._occupied or not leaving.issuperset(block.nodes)
+
+    def _staying(self, run: Run) -> Iterator[Import]:
+        """Statements that name another module and belong where they stand."""
+        for block in run.blocks:
+            fitting = run.in_place(block, self.moving)
+            if not run.sectioned or self._kind(run, block) == THIRD_PARTY:
+                yield from fitting
+
+    def _kind(self, run: Run, block: Block) -> int | None:
+        """The section of a block; one that moves as a whole is the third-party one if it stands where that belongs."""
+        if block.kind == THIRD_PARTY or not all(node in self.moving for node in block.nodes):
+            return block.kind
+        index = run.blocks.index(block)
+        before = [other.kind or 0 for other in run.blocks[:index]]
+        after = [other.kind or 0 for other in run.blocks[index + 1 :]]
+        fits = all(kind < THIRD_PARTY for kind in before) and all(kind > THIRD_PARTY for kind in after)
+        return THIRD_PARTY if fits else block.kind
+
+    def arrive(
+        self, suite: Suite, module: str, text: str, reason: Reason, anchor: Import | None = None, plain: bool = False
+    ) -> None:
+        """A statement comes to a suite, to the run of imports that the anchor stands in."""
+        found = self.runs(suite)
+        run = self._run_of[anchor] if anchor else (found[0] if found else None)
+        place = self._place(suite, run, module, plain, anchor)
+        line = self.source.indentation(suite[0]) + text
+        self._arrivals.append(_Arrival(place, sort_key(run, plain, module), line, reason))
+
+    def _place(self, suite: Suite, run: Run | None, module: str, plain: bool, anchor: Import | None) -> _Place:
+        if run is None:
+            return self._first_import(suite)
+        block, number = self._block_for(run, anchor), run.nodes[0].lineno
+        if block is None:
+            return self._new_block(run, number)
+        self._occupied.add(block)
+        leaving = {node for node in self.moving if node not in self.staying}
+        before = run.place(block, module, plain, self.moving, leaving)
+        return _Place(self._end(block.nodes[-1]) if before is None else self._start(before), number)
+
+    def _first_import(self, suite: Suite) -> _Place:
+        """In a suite without imports: behind its docstring, else before everything."""
+        value = suite[0].value if isinstance(suite[0], ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            return _Place(self._end(suite[0]), suite[0].lineno, before="\n")
+        return _Place(self._start(suite[0]), suite[0].lineno, after="\n\n" if hasattr(suite[0], "body") else "\n")
+
+    def _block_for(self, run: Run, anchor: Import | None) -> Block | None:
+        third_party = next((block for block in run.blocks if self._kind(run, block) == THIRD_PARTY), None)
+        if run.sectioned:
+            return third_party
+        return run.block_of(anchor) if anchor is not None else third_party or run.blocks[-1]
+
+    def _new_block(self, run: Run, number: int) -> _Place:
+        following = next((block for block in run.blocks if (block.kind or 0) >= OWN), None)
+        if following is None:
+            return _Place(self._end(run.blocks[-1].nodes[-1]), number, before="\n")
+        return _Place(self._start(following.nodes[0]), number, after="\n")
+
+    def _start(self, node: ast.stmt) -> int:
+        first = self.source.first_with_comments(node)
+        return self.source.line_span(first, first).start
+
+    def _end(self, node: ast.stmt) -> int:
+        return self.source.line_span(last_line(node), last_line(node)).end
+
+    def edits(self) -> Iterator[Edit]:
+        """The statements that arrive; those that come to one place stand sorted below each other."""
+        by_place = attrgetter("place.offset", "place.run")
+        for _, group in groupby(sorted(self._arrivals, key=by_place), by_place):
+            together = sorted(group, key=attrgetter("key"))
+            for arrival in together:
+                place = arrival.place
+                text = f"{arrival.line}\n" if self._begins_a_line(place.offset) else f"\n{arrival.line}"
+                before = place.before if arrival is together[0] else ""
+                after = place.after if arrival is together[-1] else ""
+                yield arrival.reason.edit(self.source, Span.at(place.offset), before + text + after)
+
+    def _begins_a_line(self, offset: int) -> bool:
+        """Whether an offset does: not the end of a file without a newline there."""
+        return offset < len(self.source.data) or self.source.data.endswith((b"\n", b"\r"))

@@ -1,0 +1,33 @@
+"""The repository while a plan for it is made: every file is parsed once, and its imports have one editor for all."""
+
+from __future__ import annotations
+
+from mcore_unpatch.codemods.edits import Edit, Repository
+from mcore_unpatch.codemods.imports.arrange import arrange
+from mcore_unpatch.codemods.imports.editor import ImportEditor
+from mcore_unpatch.codemods.source import Source
+
+
+class Workbench(Repository):
+    """What codemods have in common. Whoever needs an import asks the file's editor, so that all of them land sorted."""
+
+    def __init__(self, repository: Repository) -> None:
+        super().__init__(repository.paths, repository.exists, repository.data)
+        self._sources: dict[str, Source] = {}
+        self._editors: dict[str, ImportEditor] = {}
+
+    def source(self, path: str) -> Source:
+        """A parsed file; raises `Unreadable` and `OSError`."""
+        if path not in self._sources:
+            self._sources[path] = Source(path, self.data(path))
+        return self._sources[path]
+
+    def imports(self, path: str) -> ImportEditor:
+        """The editor of a file's imports."""
+        if path not in self._editors:
+            self._editors[path] = ImportEditor(self.source(path), self)
+        return self._editors[path]
+
+    def import_edits(self) -> list[Edit]:
+        """What the editors were asked for so far."""
+        return [edit for editor in self._editors.values() for edit in arrange(editor)]

@@ -1,0 +1,13 @@
+import torch
+from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_ce_fusion
+# the MTP loss
+from verl.models.mcore.mtp_patch import (
+    patch_postprocess,  # before the engine
+)
+
+patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=256)
+torch.manual_seed(0)
+
+
+def run(model, ids):
+    return patch_postprocess(model), model(ids, return_logprobs_for_linear_ce_fusion=True)

@@ -1,0 +1,10 @@
+import torch
+from megatron.core.models.gpt import GPTModel
+from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_ce_fusion
+from verl.models.mcore.mtp_patch import patch_postprocess
+
+
+def setup(model: GPTModel, ids: torch.Tensor):
+    patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=256)
+    patch_postprocess(model)
+    return model(ids, labels=ids, return_logprobs_for_linear_ce_fusion=True)

@@ -1,0 +1,7 @@
+from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
+
+
+def log_probs(model, ids):
+    from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
+    patch_postprocess(model)
+    return model(ids, **linear_ce_fusion_kwargs(model))

@@ -1,0 +1,12 @@
+"""No section for packages of others yet: one comes, for all of them."""
+
+import os
+
+from .registry import build
+
+
+def log_probs(model, ids):
+    import verl.models.mcore.mtp_patch
+
+    verl.models.mcore.mtp_patch.patch_postprocess(model)
+    return model(ids, return_logprobs_for_linear_ce_fusion=True), os, build

@@ -1,0 +1,112 @@
+"""Imports that several codemods ask for in one file land as if one had asked for them."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from planning import migrate, planned
+
+from mcore_unpatch.codemods.changes import Reason, settle
+from mcore_unpatch.codemods.edits import Options, Repository, splice
+from mcore_unpatch.codemods.workbench import Workbench
+
+SAFE = Reason("MCU101", "safe", "imports the shim")
+UNSAFE = Reason("MCU103", "unsafe", "runs in the hook")
+COMPAT = "mcore_unpatch.compat"
+
+
+def with_imports(before: bytes) -> str:
+    """A file after three codemods asked it for an import, in an order that is not the sorted one."""
+    bench = Workbench(Repository(["m.py"], {"m.py"}.__contains__, {"m.py": before}.__getitem__))
+    for module, name, reason in (
+        (f"{COMPAT}.verl.mtp_patch", "patch_postprocess", SAFE),
+        (f"{COMPAT}.nemo_rl", "linear_ce_fusion_kwargs", SAFE),
+        (COMPAT, "attach", UNSAFE),
+        (COMPAT, "attach", UNSAFE),
+    ):
+        bench.imports("m.py").add(module, [name], reason)
+    assert bench.import_edits() == bench.import_edits()
+    return splice(before, settle(bench.import_edits(), before)).decode()
+
+
+LINES = (
+    "from mcore_unpatch.compat import attach\n"
+    "from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs\n"
+    "from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("x = 1\n", "{}\nx = 1\n"),
+        ("def f(): ...\n", "{}\n\ndef f(): ...\n"),
+        ('"""Text."""\n\nx = 1\n', '"""Text."""\n\n{}\nx = 1\n'),
+        ("import torch\nfrom numpy import array\n", "import torch\n{}from numpy import array\n"),
+        ("import os\n\nfrom . import a\n", "import os\n\n{}\nfrom . import a\n"),
+        ("import os\n\n\nx = 1\n", "import os\n\n{}\n\nx = 1\n"),
+        ("import zlib\nimport os\n", "import zlib\nimport os\n\n{}"),
+    ],
+)
+def test_three_that_come_to_one_place(before: str, after: str) -> None:
+    assert with_imports(before.encode()) == after.format(LINES)
+    assert with_imports(before.replace("\n", "\r\n").encode()) == after.format(LINES).replace("\n", "\r\n")
+
+
+def test_a_file_without_a_final_newline_stays_one() -> None:
+    assert with_imports(b"import os") == f"import os\n\n{LINES}".removesuffix("\n")
+
+
+def test_names_of_one_statement_that_go_to_two_modules() -> None:
+    files = {
+        "pkg/__init__.py": b"",
+        "pkg/registry.py": b"from verl.models.mcore.model_forward_fused import patch_fused_forward\n"
+        b"from verl.models.mcore.mtp_patch import patch_postprocess\n",
+        "pkg/engine.py": b"from pkg.registry import (\n    patch_fused_forward,  # fused\n    patch_postprocess,\n)\n",
+    }
+    assert migrate(files).files["pkg/engine.py"] == (
+        b"from mcore_unpatch.compat.verl.model_forward_fused import (\n    patch_fused_forward,  # fused\n)\n"
+        b"from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n"
+    )
+
+
+LM_HEAD = b"""\
+import torch
+from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_ce_fusion
+from verl.models.mcore.mtp_patch import patch_postprocess
+
+
+def log_probs(model, ids):
+    original = model.output_layer.forward
+
+    def passthrough(hidden_states, weight=None, runtime_gather_output=None):
+        return hidden_states, None
+
+    model.output_layer.forward = passthrough
+    hidden = model(ids, None, None)
+    model.output_layer.forward = original
+    patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=patch_postprocess(model))
+    return torch.softmax(hidden)
+"""
+
+
+def test_a_proposals_import_is_sorted_among_those_of_the_shims() -> None:
+    tree = ast.parse(migrate({"m.py": LM_HEAD}, Options(unsafe_fixes=True)).files["m.py"])
+    froms = [node.module for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert froms == [COMPAT, f"{COMPAT}.nemo_rl", f"{COMPAT}.verl.mtp_patch"]
+
+
+def test_a_proposal_that_is_only_shown_changes_nothing_about_the_others() -> None:
+    assert (
+        migrate({"m.py": LM_HEAD})
+        .files["m.py"]
+        .startswith(
+            b"import torch\n"
+            b"from mcore_unpatch.compat.nemo_rl import patch_gpt_model_forward_for_linear_ce_fusion\n"
+            b"from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n\n\n"
+        )
+    )
+    made, _ = planned({"m.py": LM_HEAD}, Options())
+    [shown] = [edit for edit in made.edits if edit.replacement.startswith(b"from mcore_unpatch.compat import ")]
+    assert (shown.rule, shown.applicability) == ("MCU103", "unsafe")
