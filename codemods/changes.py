@@ -27,11 +27,13 @@ class Reason:
     applicability: Applicability
     title: str
     notes: tuple[str, ...] = ()
+    finding_line: int = 0
 
     def edit(self, source: Source, span: Span, text: str) -> Edit:
         """An edit made for this reason."""
-        new = source.encode(text)
-        return Edit(source.path, self.rule, self.applicability, span.start, span.end, new, self.title, self.notes)
+        level, notes, line = self.applicability, self.notes, self.finding_line
+        start, end, new = span.start, span.end, source.encode(text)
+        return Edit(source.path, self.rule, level, start, end, new, self.title, notes, line)
 
 
 def least_safe(reasons: Iterable[Reason]) -> Reason:

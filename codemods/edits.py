@@ -73,6 +73,7 @@ class Edit:
     replacement: bytes
     title: str  # one line for people
     notes: tuple[str, ...] = ()  # e.g. what is not numerically neutral here
+    finding_line: int = 0  # of the finding that this and other edits answer together; 0 if it answers none
 
 
 @dataclass(frozen=True, slots=True)

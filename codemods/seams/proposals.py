@@ -68,7 +68,7 @@ class _Proposer:
         title = "the passthrough runs in the hook"
         made = self._edit(patch, changes, "unsafe", title, passthrough.NOTES)
         if made:
-            reason = Reason(LM_HEAD, "unsafe", title, passthrough.NOTES)
+            reason = Reason(LM_HEAD, "unsafe", title, passthrough.NOTES, patch.finding.line)
             self.repository.imports(patch.source.path).add(passthrough.COMPAT, ["attach"], reason)
             if self.options.unsafe_fixes:
                 self.found.removes.append(patch.finding)
@@ -101,9 +101,6 @@ class _Proposer:
         if not changes or any(start < end_ and start_ < end for start, end in spans for start_, end_ in taken):
             return False
         taken += spans
-        for change in changes:
-            text = patch.source.encode(change.text)
-            self.found.edits.append(
-                Edit(path, patch.finding.rule, level, change.span.start, change.span.end, text, title, notes)
-            )
+        reason = Reason(patch.finding.rule, level, title, notes, patch.finding.line)
+        self.found.edits += [reason.edit(patch.source, change.span, change.text) for change in changes]
         return True

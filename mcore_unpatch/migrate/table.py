@@ -84,20 +84,29 @@ def _remarks(title: str, remarks: list[Remark], outcome: Outcome, console: Conso
             console.print(Text(f"      {line}"))
 
 
+def _proposals(outcome: Outcome, applied: bool) -> Iterator[tuple[Edit, int, int]]:
+    """The edits that are made, or those that are not, once for all that answer one finding: line and number."""
+    found: dict[tuple[str, str, str, int], list[Edit]] = defaultdict(list)
+    for change in outcome.changes:
+        edit = change.edit
+        if change.applied is applied:
+            found[edit.path, edit.rule, edit.title, edit.finding_line or change.before.line].append(edit)
+    for (*_, line), edits in found.items():
+        yield edits[0], line, len(edits)
+
+
 def _notes(outcome: Outcome) -> Iterator[Remark]:
     """What an edit itself has to say, at the place it is made."""
-    for change in outcome.changes:
-        if change.applied:
-            for text in change.edit.notes:
-                yield Remark(change.edit.path, change.before.line, change.edit.rule, "numerics", text)
+    for edit, line, _ in _proposals(outcome, applied=True):
+        for text in edit.notes:
+            yield Remark(edit.path, line, edit.rule, "numerics", text)
 
 
 def _unsafe(outcome: Outcome) -> Iterator[Remark]:
-    for change in outcome.changes:
-        if not change.applied:
-            how = "with --unsafe-fixes" if change.edit.applicability == "unsafe" else "by hand"
-            text = f"{change.edit.title} ({how})"
-            yield Remark(change.edit.path, change.before.line, change.edit.rule, "left", text)
+    for edit, line, number in _proposals(outcome, applied=False):
+        how = "with --unsafe-fixes" if edit.applicability == "unsafe" else "by hand"
+        count = f", {number} edits" if number > 1 else ""
+        yield Remark(edit.path, line, edit.rule, "left", f"{edit.title} ({how}{count})")
 
 
 def _unsaid(outcome: Outcome) -> Iterator[Remark]:
