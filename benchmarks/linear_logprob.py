@@ -170,7 +170,9 @@ def over_tokens(peers: list[Peer], repeats: int) -> Iterator[dict[str, Any]]:
         many = tokens > 32768
         for peer in peers:
             if not many or peer.name.startswith("mcore-unpatch"):
-                yield {"peer": peer.name, "tokens": tokens, **attempt(peer, inputs, train, 1 if many else repeats)}
+                few = 1 if many else repeats
+                row = {"peer": peer.name, "tokens": tokens, **attempt(peer, inputs, train, few)}
+                yield row | {"infer": attempt(peer, inputs, infer, few)}
 
 
 def show(rows: list[dict[str, Any]], exactness: dict[str, dict[str, float]]) -> None:
@@ -211,6 +213,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="ours alone, without the growing tokens")
     options = parser.parse_args()
     torch.manual_seed(0)
+    torch._dynamo.config.recompile_limit = 64  # each shape is compiled for itself; beyond the limit eager code runs
     product_rate()
     found = list(all_peers(Checkouts(options.verl, options.nemo_rl, options.skyrl)))
     peers = [peer for peer in found if isinstance(peer, Peer)]
@@ -241,13 +244,15 @@ def main() -> None:
     show(report["shapes"], report["errors"])
     for row in report["masks"]:
         print(f"{row['shape']} masked {row['masked']:.0%} count known {row['count_known']}: {row.get('ms', -1):.1f} ms")
-    names = ("mcore-unpatch, triton", "veRL, triton", "materialised, eager", "cut-cross-entropy")
+    names = ("mcore-unpatch, triton", "veRL, triton", "materialised", "cut-cross-entropy")
     chosen = [peer for peer in peers if peer.name.startswith(names) and "filter" not in peer.name]
     chosen = [peer for peer in chosen if peer.entropy or peer.name.startswith("cut")]
     for row in () if options.quick else over_tokens(chosen, options.repeats):
         report["tokens"].append(row)
-        result = row.get("failed") or f"{row['ms']:.2f} ms, {row['gib']:.2f} GiB"
-        print(f"{row['tokens']:>7} tokens {row['peer']:30} {result}", flush=True)
+        results = (
+            result.get("failed") or f"{result['ms']:.2f} ms, {result['gib']:.4f} GiB" for result in (row, row["infer"])
+        )
+        print(f"{row['tokens']:>7} tokens {row['peer']:30} {'; no-grad '.join(results)}", flush=True)
         save()
     if options.plots:
         from plots import draw_all

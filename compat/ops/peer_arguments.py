@@ -5,13 +5,14 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.ops.seam import math_dtype
 from mcore_unpatch.compat.ops.tile_plan import default_tile_bytes
+from mcore_unpatch.compat.ops.triton.block_sizes import least_tile_bytes
 
 
 def chunk_tile_bytes(chunk_size: int | None, batch: int, weight: Tensor) -> int | None:
     """At most what the logits of `chunk_size` positions of the whole batch take; None: the default.
 
     So a chunk size stays an upper bound on memory, though nothing here is cut along the sequence. A bound too small for
-    a single cell of the logits is raised to that.
+    the least that a backend can work with is raised to that.
     """
     if chunk_size is None:
         return None
@@ -19,7 +20,7 @@ def chunk_tile_bytes(chunk_size: int | None, batch: int, weight: Tensor) -> int 
         raise ValueError(f"chunk_size: expected at least 1, got {chunk_size}")
     rows, width = weight.shape
     number = math_dtype(weight).itemsize
-    least = 16 * number * width + 1024
+    least = max(16 * number * width + 1024, least_tile_bytes(weight) if weight.itemsize == 2 else 0)
     return min(default_tile_bytes(weight.device.type), max(least, chunk_size * batch * rows * number))
 
 

@@ -7,11 +7,9 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from mcore_unpatch.compat.ops.seam import Problem, RowGrads
+from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH
 from mcore_unpatch.compat.ops.triton.launch import describe_columns, describe_rows, programs
 from mcore_unpatch.compat.ops.triton.logits_tile import (
-    BLOCK_COLUMNS,
-    BLOCK_ROWS,
-    BLOCK_WIDTH,
     block_column_of,
     block_position,
     block_product,

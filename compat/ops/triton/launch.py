@@ -8,7 +8,7 @@ import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from mcore_unpatch.compat.ops.triton.logits_tile import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH
+from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH
 
 _TALLEST = 16  # blocks of rows at a time in the forward: they stay in the cache while the columns pass
 _ALIGNED = 16  # bytes: what the copy engine asks of every address and row

@@ -3,9 +3,6 @@
 import triton
 import triton.language as tl
 
-BLOCK_ROWS = 128
-BLOCK_COLUMNS = 256
-BLOCK_WIDTH = 64  # of the hidden size, per step of the product
 # Blocks that run at the same time share so many blocks of rows, which the cache then holds.
 ROW_GROUP = tl.constexpr(8)
 

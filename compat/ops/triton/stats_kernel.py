@@ -6,11 +6,9 @@ import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.ops.seam import NO_LOGIT
+from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH
 from mcore_unpatch.compat.ops.triton.launch import describe_columns, describe_rows, lanes_for
 from mcore_unpatch.compat.ops.triton.logits_tile import (
-    BLOCK_COLUMNS,
-    BLOCK_ROWS,
-    BLOCK_WIDTH,
     block_column_of,
     block_product,
 )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mcore_unpatch.compat.ops.seam import Problem
-from mcore_unpatch.compat.ops.triton.logits_tile import BLOCK_COLUMNS, BLOCK_ROWS
+from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROWS, least_tile_bytes
 
 # Beyond this many rows or columns the products of a gradient tile get no faster.
 _MOST_ROWS = 32_768
@@ -25,7 +25,7 @@ def tile_sizes(problem: Problem, columns: int) -> TileSizes:
     """The sizes for a problem with so many columns of vocabulary, within its `tile_bytes`."""
     rows, budget, width = max(problem.row_count, 1), problem.tile_bytes, problem.hidden.shape[1]
     cell, column_sum = problem.weight.itemsize, 4 * width
-    least = BLOCK_COLUMNS * (BLOCK_ROWS * cell + column_sum)
+    least = least_tile_bytes(problem.weight)
     if budget < least:
         raise ValueError(f"tile_bytes: expected at least {least} for these tensors and this backend, got {budget}")
     tall = min(rows, _MOST_ROWS, max(BLOCK_ROWS, budget // (BLOCK_COLUMNS * cell)))

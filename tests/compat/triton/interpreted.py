@@ -26,6 +26,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
 from mcore_unpatch.compat.ops.backends import choose_backend
+from mcore_unpatch.compat.ops.peer_arguments import chunk_tile_bytes
 from mcore_unpatch.compat.ops.torch_backend import TorchBackend
 from mcore_unpatch.compat.ops.triton.backend import TritonBackend
 
@@ -86,6 +87,11 @@ def test_tiles_of_rows_and_columns() -> None:
         check(make_inputs(300, 16, 1030, HALF), {"tile_bytes": tile_bytes})
     with pytest.raises(ValueError, match="tile_bytes: expected at least 81920 for these tensors and this backend"):
         check(make_inputs(300, 16, 1030, HALF), {"tile_bytes": 1000})
+
+
+def test_the_smallest_chunk_that_a_peer_may_ask_for() -> None:
+    inputs = make_inputs(300, 24, 1030, HALF)
+    check(inputs, {"tile_bytes": chunk_tile_bytes(1, 1, inputs.weight)})
 
 
 def test_scales_and_padding_of_the_vocabulary() -> None:
