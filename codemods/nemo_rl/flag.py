@@ -1,106 +1,198 @@
-"""The flag that asked the patched `GPTModel.forward` for log-probs, wherever it is put into a call's arguments."""
+"""The flag that asked the patched `GPTModel.forward` for log-probs, wherever a call's arguments have to do with it.
+
+Where it is true, the hook arguments take its place. Where it is false, nothing does: without a processor the model
+takes Megatron's own path. Every other place is left, with the steps to take there.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.changes import Change
+from mcore_unpatch.codemods.nemo_rl import removal, steps
 from mcore_unpatch.codemods.nemo_rl.contract import FLAG, KWARGS
-from mcore_unpatch.codemods.nemo_rl.models import ModelOf
+from mcore_unpatch.codemods.nemo_rl.mappings import is_asked, is_off, name_of
+from mcore_unpatch.codemods.nemo_rl.models import ModelOf, parameters
 from mcore_unpatch.codemods.source import Source, Span
 
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """One place that passes the flag: the change that replaces it, or why there is none."""
-
-    line: int
-    change: Change | None = None
-    reason: str = ""
+_Found = Change | ast.stmt | str  # what replaces the flag, a statement that goes, or the steps to take
 
 
-def flags(source: Source) -> Iterator[Flag]:
-    """Every place of a file that passes the flag."""
+@dataclass
+class Flags:
+    """What becomes of the flag in one file."""
+
+    changes: list[Change] = field(default_factory=list)
+    on: list[int] = field(default_factory=list)  # lines that ask for log-probs
+    steps: list[tuple[int, str]] = field(default_factory=list)  # what to do by hand, by line
+
+
+def find_flags(source: Source) -> Flags:
+    """Every place of a file that has to do with the flag."""
+    found = Flags()
     if FLAG.encode() not in source.data:
-        return
-    parents = {id(child): node for node in ast.walk(source.tree) for child in ast.iter_child_nodes(node)}
-    finder = _Finder(source, ModelOf(source, parents), parents)
+        return found
+    finder = _Finder(source)
+    going: list[ast.stmt] = []
     for node in ast.walk(source.tree):
         if isinstance(node, ast.keyword) and node.arg == FLAG:
-            yield finder.keyword(node)
+            line, what = node.value.lineno, finder.keyword(node)
         elif isinstance(node, ast.Constant) and node.value == FLAG:
-            yield finder.text(node)
+            line, what = node.lineno, finder.text(node)
+        else:
+            continue
+        if isinstance(what, str):
+            found.steps.append((line, what))
+        elif isinstance(what, ast.stmt):
+            going.append(what)
+        else:
+            found.changes.append(what)
+            found.on += [line] if KWARGS in what.text else []
+    found.changes += removal.statements(source, going, finder.parents)
+    return found
 
 
 class _Finder:
-    def __init__(self, source: Source, models: ModelOf, parents: dict[int, ast.AST]) -> None:
-        self.source, self.models, self.parents = source, models, parents
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.parents = {id(child): node for node in ast.walk(source.tree) for child in ast.iter_child_nodes(node)}
+        self.models = ModelOf(source, self.parents)
+        functions = [n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        self.with_parameter = {function.name for function in functions if FLAG in parameters(function)}
 
-    def keyword(self, node: ast.keyword) -> Flag:
+    def keyword(self, node: ast.keyword) -> _Found:
         """`model(..., flag=True)`, `dict(flag=True)`, `kwargs.update(flag=True)`."""
-        call = self.parents[id(node)]
-        if not isinstance(call, ast.Call):
-            return self._by_hand(node.value)
+        call, value = self.parents[id(node)], node.value
+        if not isinstance(call, ast.Call):  # of a class
+            return steps.OTHER
+        name = self._text(call.func).rpartition(".")[2]
         alone = not call.args and len(call.keywords) == 1
-        if isinstance(call.func, ast.Name) and call.func.id == "dict":
-            new = self._new(node.value, self.models.of_value(call))
-            return self._replace(call if alone else node, new if alone else _unpacked(new), node.value, new)
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "update":
-            new = self._new(node.value, self.models.of_mapping(call.func.value, call))
-            return self._replace(node, new if alone else _unpacked(new), node.value, new)
-        new = self._new(node.value, self.models.of_call(call))
-        return self._replace(node, _unpacked(new), node.value, new)
+        bracket = self.source.data.index(b"(", self.source.span(call.func).end)
+        within = Span(bracket + 1, self.source.span(call).end - 1)
+        parts = sorted([*map(self.source.span, call.args), *map(self.source.span, call.keywords)])
+        cut = removal.entry(self.source, parts, parts.index(self.source.span(node)), within)
+        if name == "dict":
+            if alone and not _is(value, False):
+                return self._on(self.source.span(call), value, self.models.of_value(call), unpacked=False)
+            overrides = bool(call.args) or self._is_asked(call)
+            return self._entry(node, cut, value, self.models.of_value(call), overrides)
+        if name == "update" and isinstance(call.func, ast.Attribute):
+            return self._updated(call.func.value, call, value, self.source.span(node), alone, cut)
+        if name in self.with_parameter:
+            return steps.parameter(name)
+        return self._entry(node, cut, value, self.models.of_call(call), overrides=False)
 
-    def text(self, node: ast.Constant) -> Flag:
-        """`{"flag": True}`, `kwargs["flag"] = True`."""
+    def text(self, node: ast.Constant) -> _Found:
+        """`{"flag": True}`, `kwargs["flag"] = True`, `kwargs.setdefault("flag", True)`, `"flag" in kwargs`."""
         parent = self.parents[id(node)]
-        if isinstance(parent, ast.Dict):
+        outer = self.parents.get(id(parent))
+        if isinstance(parent, ast.Dict) and node in parent.keys:
             return self._in_dict(node, parent)
         if isinstance(parent, ast.Subscript):
-            statement = self.parents[id(parent)]
-            if isinstance(statement, ast.Assign) and statement.targets == [parent]:
-                new = self._new(statement.value, self.models.of_mapping(parent.value, statement))
-                mapping = self.source.text_of(self.source.span(parent.value))
-                return self._replace(statement, f"{mapping}.update({new})", statement.value, new)
-        return self._by_hand(node)
+            if isinstance(outer, ast.Assign) and outer.targets == [parent]:
+                return self._assigned(parent.value, outer)
+            mapping = self._text(parent.value)
+            return steps.deleted(mapping) if isinstance(outer, ast.Delete) else steps.read(mapping)
+        if isinstance(parent, ast.Compare) and parent.left is node and isinstance(parent.ops[0], ast.In | ast.NotIn):
+            return steps.test(self._text(parent.comparators[0]))
+        if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute) and parent.args[:1] == [node]:
+            return self._method(parent.func, parent)
+        return steps.OTHER
 
-    def _in_dict(self, node: ast.Constant, parent: ast.Dict) -> Flag:
-        index = next((i for i, key in enumerate(parent.keys) if key is node), None)
-        if index is None:
-            return self._by_hand(node)
-        value = parent.values[index]
-        new = self._new(value, self.models.of_value(parent))
-        if not new or _is(value, False):
-            return self._by_hand(node)
-        span = Span(self.source.span(node).start, self.source.span(value).end)
-        if len(parent.keys) == 1:
-            return Flag(node.lineno, Change(self.source.span(parent), new))
-        return Flag(node.lineno, Change(span, _unpacked(new)))
+    def _assigned(self, mapping: ast.expr, statement: ast.Assign) -> _Found:
+        if not _is(statement.value, True) and not self._may_go(mapping, statement):
+            return steps.off(self._text(mapping))
+        if _is(statement.value, False):
+            return statement
+        new = self._new(statement.value, self.models.of_mapping(mapping, statement))
+        return Change(self.source.span(statement), f"{self._text(mapping)}.update({new})") if new else steps.UNSEEN
+
+    def _may_go(self, mapping: ast.expr, at: ast.stmt | ast.expr) -> bool:
+        """Whether a mapping is the same with the flag put in as false and without it."""
+        return is_off(mapping, at, self.parents) and not is_asked(mapping, at, self.parents)
+
+    def _is_asked(self, new: ast.expr) -> bool:
+        return is_asked(name_of(new, self.parents), new, self.parents)
+
+    def _updated(
+        self, mapping: ast.expr, call: ast.Call, value: ast.expr, place: Span, alone: bool, cut: Span
+    ) -> _Found:
+        """One entry of what `mapping.update(...)` is given; `alone` if its dict or the call has no other."""
+        if not _is(value, True) and not self._may_go(mapping, call):
+            return steps.off(self._text(mapping))
+        statement = self.parents[id(call)]
+        if not _is(value, False):
+            return self._on(place, value, self.models.of_mapping(mapping, call), unpacked=not alone)
+        if alone and len(call.args) + len(call.keywords) == 1 and isinstance(statement, ast.Expr):
+            return statement
+        return Change(cut, "")
+
+    def _in_dict(self, node: ast.Constant, parent: ast.Dict) -> _Found:
+        index = next(index for index, key in enumerate(parent.keys) if key is node)
+        value, outer = parent.values[index], self.parents[id(parent)]
+        parts = [
+            Span(self.source.span(key).start if key else self._stars(inner), self.source.span(inner).end)
+            for key, inner in zip(parent.keys, parent.values, strict=True)
+        ]
+        whole = self.source.span(parent)
+        cut = removal.entry(self.source, parts, index, Span(whole.start + 1, whole.end - 1))
+        alone = len(parts) == 1
+        place = whole if alone else parts[index]
+        if isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute) and outer.func.attr == "update":
+            return self._updated(outer.func.value, outer, value, place, alone, cut)
+        overrides = None in parent.keys[:index] or isinstance(outer, ast.BinOp) or self._is_asked(parent)
+        if overrides and not _is(value, True):
+            return steps.OVERRIDES
+        if _is(value, False):
+            return Change(cut, "")
+        return self._on(place, value, self.models.of_value(parent), unpacked=not alone)
+
+    def _method(self, method: ast.Attribute, call: ast.Call) -> _Found:
+        """`setdefault`, `pop` and `get`, with the flag as the key."""
+        mapping, statement = self._text(method.value), self.parents[id(call)]
+        default = call.args[1] if len(call.args) == 2 and not call.keywords else None
+        if method.attr == "get":
+            return steps.read(mapping)
+        if method.attr == "pop":
+            if not isinstance(statement, ast.Expr) or default is None:
+                return steps.taken(mapping)
+            separator = f"\n{self.source.indentation(statement)}" if self.source.owns_lines(statement) else "; "
+            return Change(self.source.span(statement), steps.drop(mapping, separator))
+        if method.attr != "setdefault" or default is None or not isinstance(statement, ast.Expr):
+            return steps.OTHER
+        if _is(default, False) and not is_asked(method.value, call, self.parents):  # what is not there is off
+            return statement
+        model = self.models.of_mapping(method.value, call)
+        if not _is(default, True) or not model or not is_off(method.value, call, self.parents, absent=True):
+            return steps.default(mapping)
+        return Change(self.source.span(call), f"{mapping}.update({KWARGS}({model}))")
+
+    def _entry(self, node: ast.keyword, cut: Span, value: ast.expr, model: str, overrides: bool) -> _Found:
+        """A keyword among others, which may override what stands before it."""
+        if overrides and not _is(value, True):
+            return steps.OVERRIDES
+        if _is(value, False):
+            return Change(cut, "")
+        return self._on(self.source.span(node), value, model, unpacked=True)
+
+    def _on(self, place: Span, value: ast.expr, model: str, *, unpacked: bool) -> _Found:
+        """The two hook arguments for a place, under the value as a condition."""
+        new = self._new(value, model)
+        if unpacked:
+            new = new and (f"**{new}" if _is(value, True) else f"**({new})")
+        return Change(place, new) if new else steps.UNSEEN
 
     def _new(self, value: ast.expr, model: str) -> str:
         """The two hook arguments, as an expression; empty where the model is not to be seen."""
-        if not model:
-            return ""
-        call = f"{KWARGS}({model})"
-        if _is(value, True):
-            return call
-        condition = self.source.text_of(self.source.span(value))
-        return f"{call} if {condition} else {{}}"
+        call = f"{KWARGS}({model})" if model else ""
+        return call if _is(value, True) or not call else f"{call} if {self._text(value)} else {{}}"
 
-    def _replace(self, node: ast.stmt | ast.expr | ast.keyword, text: str, value: ast.expr, new: str) -> Flag:
-        if not new or _is(value, False):
-            return self._by_hand(value)
-        return Flag(value.lineno, Change(self.source.span(node), text))
+    def _text(self, node: ast.expr) -> str:
+        return self.source.text_of(self.source.span(node))
 
-    def _by_hand(self, node: ast.expr) -> Flag:
-        reason = f"pass `**{KWARGS}(model)` to the call of the model instead of `{FLAG}`, with `labels` as before"
-        return Flag(node.lineno, reason=reason)
-
-
-def _unpacked(new: str) -> str:
-    return f"**({new})" if " if " in new else f"**{new}"
+    def _stars(self, inner: ast.expr) -> int:
+        return self.source.data.rfind(b"**", 0, self.source.span(inner).start)
 
 
 def _is(node: ast.expr, value: bool) -> bool:

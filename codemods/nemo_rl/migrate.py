@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.edits import Options, Remark
 from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, KWARGS, NEMO_RL, RULE
-from mcore_unpatch.codemods.nemo_rl.flag import flags
+from mcore_unpatch.codemods.nemo_rl.flag import find_flags
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims.migrate import Migration
 from mcore_unpatch.codemods.shims.uses import Use
@@ -39,14 +39,13 @@ class NemoRl(Migration):
 
     def _flags(self, use: Use) -> None:
         source = use.source
-        reason = Reason(RULE, "unsafe" if self.changed else "safe", "asks the hook for the log-probs")
-        for flag in flags(source):
-            if flag.change is None:
-                self.told.append(Remark(source.path, flag.line, RULE, "by-hand", flag.reason))
-                continue
-            self.told.append(Remark(source.path, flag.line, RULE, "numerics", _NUMERICS))
-            use.turned = True
-            use.edits.append(reason.edit(source, flag.change.span, flag.change.text))
+        reason = Reason(RULE, "unsafe" if self.changed else "safe", "the hook arguments instead of the flag")
+        found = find_flags(source)
+        use.turned |= bool(found.changes)
+        use.edits += [reason.edit(source, change.span, change.text) for change in found.changes]
+        self.told += [Remark(source.path, line, RULE, "by-hand", text) for line, text in found.steps]
+        self.told += [Remark(source.path, line, RULE, "numerics", _NUMERICS) for line in found.on]
+        if found.on:
             self.bench.imports(source.path).add(COMPAT, [KWARGS], reason)
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:

@@ -91,7 +91,7 @@ class ModelOf:
         function = self._function(at)
         if function is None:
             return True
-        if root in set(_parameters(function)):
+        if root in set(parameters(function)):
             return True
         names = (node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == root)
         bound = [name.lineno for name in names if isinstance(name.ctx, ast.Store)]
@@ -105,17 +105,18 @@ class ModelOf:
 
     def _parameter(self, at: ast.AST) -> str:
         function = self._function(at)
-        return "model" if function is not None and "model" in set(_parameters(function)) else ""
+        return "model" if function is not None and "model" in set(parameters(function)) else ""
 
 
-def _parameters(function: _Function) -> Iterator[str]:
+def parameters(function: _Function) -> Iterator[str]:
+    """The names of a function's parameters."""
     spec = function.args
     for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs):
         yield arg.arg
 
 
 def _locals(function: _Function) -> Iterator[str]:
-    yield from _parameters(function)
+    yield from parameters(function)
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id

@@ -1,0 +1,70 @@
+"""The steps to take at a place that has to do with the flag and is left."""
+
+from __future__ import annotations
+
+from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, FLAG, KWARGS
+from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
+
+PROCESSOR, CONTEXT = HOOK_ARGUMENTS
+UNSEEN = (
+    f"which model these arguments are for is not to be seen: where it is known, pass it `**{KWARGS}(model)` from "
+    f"`{COMPAT}` instead of `{FLAG}`, with `labels` as before"
+)
+OVERRIDES = (
+    "what stands before this entry may hold the hook arguments already, or the new dict is asked for the flag: where "
+    "the flag would be false, take "
+    f"`{PROCESSOR}` and `{CONTEXT}` out of the new dict instead; where it would be true, add `**{KWARGS}(model)`"
+)
+OTHER = f"nothing reads `{FLAG}` any more: what asks for log-probs now are the arguments `{PROCESSOR}` and `{CONTEXT}`"
+
+
+def parameter(function: str) -> str:
+    """For a call of a function that has the flag as a parameter of its own."""
+    return (
+        f"`{function}` has a parameter `{FLAG}`: give it a `**hook` instead and pass that on to the model, then call "
+        f"it with `**{KWARGS}(model)` where the flag was true, and with nothing where it was false"
+    )
+
+
+def off(mapping: str) -> str:
+    """For a false value, or one that may be false, where the hook arguments may be there or the flag is asked for."""
+    return (
+        f"`{mapping}` may hold the hook arguments already, or is asked for the flag: where the flag would be false, "
+        f"write `{drop(mapping)}` instead; where it would be true, `{mapping}.update({KWARGS}(model))`"
+    )
+
+
+def drop(mapping: str, separator: str = "; ") -> str:
+    """Statements that take the hook arguments out of a mapping."""
+    return separator.join(f'{mapping}.pop("{name}", None)' for name in HOOK_ARGUMENTS)
+
+
+def default(mapping: str) -> str:
+    """For `setdefault(flag, True)` of a mapping that may have it."""
+    return (
+        f'write `if "{PROCESSOR}" not in {mapping}: {mapping}.update({KWARGS}(model))` instead, if nothing puts the '
+        f"flag into `{mapping}` as False before"
+    )
+
+
+def test(mapping: str) -> str:
+    """For `flag in mapping`."""
+    return f'test `"{PROCESSOR}" in {mapping}` instead: the hook arguments are there only where log-probs are wanted'
+
+
+def read(mapping: str) -> str:
+    """For `mapping[flag]` and `mapping.get(flag)`."""
+    return f'read `{mapping}.get("{PROCESSOR}") is not None` instead: it says what the flag said'
+
+
+def taken(mapping: str) -> str:
+    """For `mapping.pop(flag)` whose value is used."""
+    return (
+        f'take both hook arguments out instead: `{mapping}.pop("{PROCESSOR}", None) is not None` says what the flag '
+        f'said, and `{mapping}.pop("{CONTEXT}", None)` goes with it'
+    )
+
+
+def deleted(mapping: str) -> str:
+    """For `del mapping[flag]`."""
+    return f'write `del {mapping}["{PROCESSOR}"], {mapping}["{CONTEXT}"]` instead'
