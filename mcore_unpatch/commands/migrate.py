@@ -37,7 +37,7 @@ Annotate = Annotated[
     bool, typer.Option("--annotate", help="Leave one TODO comment, with a link, at each patch that needs a person.")
 ]
 AddDependency = Annotated[
-    bool, typer.Option("--add-dependency", help="Add the dependency to pyproject.toml or the requirements file.")
+    bool, typer.Option("--add-dependency", help="Add the dependency where the repository lists its own.")
 ]
 AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write although there are uncommitted changes.")]
 AllowNoVcs = Annotated[bool, typer.Option("--allow-no-vcs", help="Write although the files are not under git.")]

@@ -8,9 +8,9 @@ from pathlib import Path
 from mcore_unpatch.codemods.edits import Options, Plan
 from mcore_unpatch.discover import Discovery, discover
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate import dependency, transaction, vcs
+from mcore_unpatch.migrate import transaction, vcs
 from mcore_unpatch.migrate.changes import rewrites_of
-from mcore_unpatch.migrate.journal import Rewrite
+from mcore_unpatch.migrate.dependencies import choice
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
 from mcore_unpatch.migrate.recovery import describe_interrupted, recover
@@ -87,9 +87,13 @@ def _add_dependency(outcome: Outcome, plan: Plan, known: Survey, request: Reques
         line = DEPENDENCY
     if line is None:
         return
-    outcome.dependency = Dependency(line, dependency.listed_in(known.found.root, known.found.top))
-    if request.add_dependency and outcome.dependency.file is None:
-        addition: Rewrite = dependency.addition(known.found.root, known.found.top, line)
+    root, top = known.found.root, known.found.top
+    file, has_extra = choice.listed(root, top) or (None, False)
+    outcome.dependency = Dependency(line, file, lacks_extra=file is not None and not has_extra)
+    if request.add_dependency and not has_extra:
+        addition = choice.addition(root, top, line)
+        if any(item.path == addition.path for item in outcome.rewrites):
+            raise UsageError(f"{addition.path} is migrated itself: run again with --add-dependency afterwards")
         outcome.rewrites.append(addition)
         outcome.dependency = replace(outcome.dependency, file=addition.path, added=True)
 

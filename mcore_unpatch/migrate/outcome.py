@@ -22,6 +22,7 @@ class Dependency:
     line: str
     file: str | None = None
     added: bool = False
+    lacks_extra: bool = False  # the file listed it without the extra
 
 
 @dataclass(slots=True)

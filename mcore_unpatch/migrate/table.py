@@ -133,9 +133,11 @@ def _needs(outcome: Outcome, console: Console) -> None:
         rows.append(("megatron-core", f"{outcome.plan.requirement} is now required ({stated})"))
     if needed := outcome.dependency:
         file = needed.file and outcome.shown(needed.file)
-        verb = "added to" if outcome.written else "to be added to"
+        what = "the extra " if needed.lacks_extra else ""
         if needed.added:
-            how = f"{verb} {file}"
+            how = f"{what}{'added to' if outcome.written else 'to be added to'} {file}"
+        elif needed.lacks_extra:
+            how = f"listed in {file} without the extra: put that in, or run with --add-dependency"
         else:
             how = f"listed in {file}" if file else "add it to the dependencies, or run with --add-dependency"
         rows.append(("dependency", f"{needed.line} ({how})"))

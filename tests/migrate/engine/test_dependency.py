@@ -4,26 +4,16 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from dependency_sample import LINE, added
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_repository import Sample, planner
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate import requirements_text, toml_text
-from mcore_unpatch.migrate.dependency import addition, listed_in
+from mcore_unpatch.migrate.dependencies import bracketed, requirements, toml_text
+from mcore_unpatch.migrate.dependencies.choice import listed
 from mcore_unpatch.migrate.engine import migrate
 from mcore_unpatch.migrate.undo import undo
-
-LINE = "mcore-unpatch[compat]"
-
-
-def added(folder: Path, files: dict[str, str]) -> tuple[str, str]:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(text.encode())
-    change = addition(folder, folder, LINE)
-    assert change.before.decode() == files[change.path]
-    return change.path, change.after.decode()
 
 
 @pytest.mark.parametrize(
@@ -102,11 +92,19 @@ def test_a_repository_that_lists_nothing(tmp_path: Path) -> None:
         added(tmp_path, {"setup.py": ""})
 
 
-@pytest.mark.parametrize("line", ["mcore-unpatch", "mcore_unpatch[compat]>=0.1", "MCORE.unpatch == 1"])
-def test_what_is_listed_is_seen(tmp_path: Path, line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "has_extra"),
+    [("mcore-unpatch", False), ("mcore_unpatch[compat]>=0.1", True), ("MCORE.unpatch [x, Compat]== 1", True)],
+)
+def test_what_is_listed_is_seen(tmp_path: Path, line: str, has_extra: bool) -> None:
     (tmp_path / "requirements.txt").write_text(f"torch\n{line}\n")
-    assert listed_in(tmp_path, tmp_path) == "requirements.txt"
-    assert listed_in(tmp_path / "pkg", tmp_path) == "requirements.txt"
+    assert listed(tmp_path, tmp_path) == ("requirements.txt", has_extra)
+    assert listed(tmp_path / "pkg", tmp_path) == ("requirements.txt", has_extra)
+
+
+def test_a_longer_name_is_another_package(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("mcore-unpatch-extras[compat]\nmegatron-core-tools\n")
+    assert listed(tmp_path, tmp_path) is None
 
 
 def test_the_dependency_is_part_of_the_migration(sample: Sample) -> None:
@@ -151,8 +149,8 @@ def test_any_array_gets_one_item_more(
         written.append(f"{quote}{name}{quote}{comma}{'' if one_line else comment}")
     inside = gap.join(written)
     text = f"a = ['[']{newline}x = [{'' if one_line else gap}{inside}{end}]{newline}[t]{newline}y = []{newline}"
-    array = next(array for array in toml_text.arrays(text) if array.key == ("x",))
-    before, after = tomllib.loads(text), tomllib.loads(toml_text.with_item(text, array, LINE))
+    array = next(one.array for one in toml_text.assignments(text) if one.key == ("x",))
+    before, after = tomllib.loads(text), tomllib.loads(bracketed.with_item(text, array, LINE))
     after["x"].remove(LINE)
     assert after == before
 
@@ -165,7 +163,7 @@ def test_any_array_gets_one_item_more(
 @settings(max_examples=50, deadline=None)
 def test_any_requirements_file_gets_one_line_more(lines: list[str], newline: str, final: bool) -> None:
     text = newline.join(lines) + (newline if final and lines else "")
-    after = requirements_text.with_line(text, LINE)
+    after = requirements.with_line(text, LINE)
     parts = after.splitlines()
     parts.remove(LINE)
     assert parts == text.splitlines()
