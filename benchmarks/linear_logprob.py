@@ -170,7 +170,7 @@ def over_tokens(peers: list[Peer], repeats: int) -> Iterator[dict[str, Any]]:
         many = tokens > 32768
         for peer in peers:
             if not many or peer.name.startswith("mcore-unpatch"):
-                few = 1 if many else repeats
+                few = 1 if many else max(repeats, 20) if tokens <= 2048 else repeats  # short calls are noisy
                 row = {"peer": peer.name, "tokens": tokens, **attempt(peer, inputs, train, few)}
                 yield row | {"infer": attempt(peer, inputs, infer, few)}
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from mcore_unpatch.compat.ops.seam import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer
 from mcore_unpatch.compat.ops.tile_plan import spans
 from mcore_unpatch.compat.ops.torch_backend import TorchBackend
-from mcore_unpatch.compat.ops.triton.grad_kernel import row_factors, tile_grad
+from mcore_unpatch.compat.ops.triton.grad_kernel import TileGrad, row_factors
 from mcore_unpatch.compat.ops.triton.launch import can_be_described
 from mcore_unpatch.compat.ops.triton.products import multiply, multiply_add
 from mcore_unpatch.compat.ops.triton.stats_kernel import lane_stats, merge_lanes
@@ -62,8 +62,13 @@ class TritonBackend:
             return
         tiles = _Tiles(problem)
         dx = tiles.new(problem.row_count, problem.hidden.shape[1]) if hidden_grad else None
-        factors = row_factors(problem, grads)
-        targets = problem.targets if grads.target is not None else None
+        gradient = TileGrad(
+            problem.weight[: tiles.column_count],
+            row_factors(problem, grads),
+            tiles.limit,
+            problem.targets if grads.target is not None else None,
+            grads.entropy is not None,
+        )
         column_spans = list(spans(tiles.column_count, tiles.sizes.columns))
         row_spans = list(spans(problem.row_count, tiles.sizes.rows))
         if dx is not None and hidden_grad is not None and not (column_spans and row_spans):
@@ -74,7 +79,7 @@ class TritonBackend:
             for r in row_spans:
                 x = tiles.load_rows(r)
                 dz = tiles.gradient_tile(len(x), len(w))
-                tile_grad(x, w, dz, r.start, c.start, factors, tiles.limit, targets, grads.entropy is not None)
+                gradient.write(x, dz, r.start, c.start)
                 if dx is not None and hidden_grad is not None:
                     (multiply_add if c.start else multiply)(dz, w, dx[r])
                     if c is column_spans[-1] and r is row_spans[-1]:

@@ -39,39 +39,46 @@ def row_factors(problem: Problem, grads: RowGrads) -> Tensor:
     return factors
 
 
-def tile_grad(
-    x: Tensor,  # [rows, h]
-    w: Tensor,  # [columns, h]
-    out: Tensor,  # [rows, columns]
-    first_row: int,
-    first_column: int,
-    factors: Tensor,  # [6, all rows]
-    limit: Tensor | None,
-    targets: Tensor | None,  # [all rows]
-    entropy: bool,
-) -> None:
-    """Write the gradient of the raw product of the tile that starts at `first_row` and `first_column`."""
-    (rows, width), columns = x.shape, len(w)
-    _tile_grad[(programs(rows, columns, x.device),)](
-        describe_rows(x),
-        describe_columns(w),
-        TensorDescriptor.from_tensor(out, [BLOCK_ROWS, BLOCK_COLUMNS // 2]),
-        rows,
-        columns,
-        width,
-        first_row,
-        first_column,
-        factors,
-        factors.stride(0),
-        limit,
-        targets,
-        entropy=entropy,
-        block_rows=BLOCK_ROWS,
-        block_columns=BLOCK_COLUMNS,
-        block_width=BLOCK_WIDTH,
-        num_warps=8,
-        num_stages=4,
-    )
+class TileGrad:
+    """Writes the gradient of the raw product, tile by tile; what the tiles share is described once."""
+
+    def __init__(
+        self,
+        weight: Tensor,  # [columns, h]
+        factors: Tensor,  # [6, rows]
+        limit: Tensor | None,
+        targets: Tensor | None,  # [rows]
+        entropy: bool,
+    ) -> None:
+        self.columns = describe_columns(weight) if len(weight) else None
+        self.rows: TensorDescriptor | None = None
+        self.factors, self.limit, self.targets, self.entropy = factors, limit, targets, entropy
+
+    def write(self, x: Tensor, out: Tensor, first_row: int, first_column: int) -> None:
+        """Fill `out [rows, columns]`, the tile of the rows `x` that starts at `first_row` and `first_column`."""
+        if self.rows is None or self.rows.base is not x:
+            self.rows = describe_rows(x)
+        rows, columns = out.shape
+        _tile_grad[(programs(rows, columns, out.device),)](
+            self.rows,
+            self.columns,
+            TensorDescriptor.from_tensor(out, [BLOCK_ROWS, BLOCK_COLUMNS // 2]),
+            rows,
+            columns,
+            x.shape[1],
+            first_row,
+            first_column,
+            self.factors,
+            self.factors.stride(0),
+            self.limit,
+            self.targets,
+            entropy=self.entropy,
+            block_rows=BLOCK_ROWS,
+            block_columns=BLOCK_COLUMNS,
+            block_width=BLOCK_WIDTH,
+            num_warps=8,
+            num_stages=4,
+        )
 
 
 @triton.jit
@@ -98,9 +105,8 @@ def _tile_grad(
     half_columns: tl.constexpr = block_columns // 2
     for block in tl.range(tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=True):
         row_block, column_block = block_position(block, row_blocks, column_blocks)
-        z = block_product(
-            x, w, row_block * block_rows, column_block * block_columns, width, block_rows, block_columns, block_width
-        )
+        in_vocabulary = first_column + column_block * block_columns
+        z = block_product(x, w, row_block * block_rows, in_vocabulary, width, block_rows, block_columns, block_width)
         row = row_block * block_rows + tl.arange(0, block_rows)
         real = row < rows
         row += first_row
@@ -112,7 +118,7 @@ def _tile_grad(
         if targets is not None:
             own = tl.load(factors + 5 * factors_stride + row, mask=real, other=0.0)
             wanted = tl.load(targets + row, mask=real, other=-1)
-            wanted = block_column_of(wanted, first_column + column_block * block_columns, block_columns)
+            wanted = block_column_of(wanted, in_vocabulary, block_columns)
         # In two halves: the whole block in the dtype of the weight would not fit beside the operands.
         left, right = tl.split(tl.permute(tl.reshape(z, (block_rows, 2, half_columns)), (0, 2, 1)))
         for half in tl.static_range(2):
@@ -125,6 +131,6 @@ def _tile_grad(
             if targets is not None:
                 dz += tl.where(column[None, :] == wanted[:, None], own[:, None], 0.0)
             if limit is not None:
-                inside = first_column + column_block * block_columns + column < tl.load(limit)
+                inside = in_vocabulary + column < tl.load(limit)
                 dz = tl.where(inside[None, :], dz, 0.0)
             out.store([row_block * block_rows, column_block * block_columns + half * half_columns], dz.to(out.dtype))

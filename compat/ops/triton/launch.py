@@ -4,7 +4,6 @@ from functools import cache
 from math import prod
 
 import torch
-import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -35,7 +34,7 @@ def describe_columns(w: Tensor) -> TensorDescriptor:
 
 def blocks(rows: int, columns: int) -> tuple[int, int]:
     """How many blocks cover a tile, down and along."""
-    return triton.cdiv(rows, BLOCK_ROWS), triton.cdiv(columns, BLOCK_COLUMNS)
+    return -(-rows // BLOCK_ROWS), -(-columns // BLOCK_COLUMNS)  # triton.cdiv takes longer than all else here
 
 
 def programs(rows: int, columns: int, device: torch.device) -> int:
@@ -53,8 +52,8 @@ def lanes_for(rows: int, columns: int, device: torch.device) -> tuple[int, int]:
 
     def cost(height: int) -> float:
         """Turns of the slowest program; the fewer rows at a time, the more often the weight is read."""
-        turns = triton.cdiv(row_blocks, height) * triton.cdiv(column_blocks, lanes(height))
-        return float(turns) * (1 + 0.2 / height)
+        turns = -(-row_blocks // height) * -(-column_blocks // lanes(height))
+        return turns * (1 + 0.2 / height)
 
     height = min(range(1, min(row_blocks, _TALLEST, available) + 1), key=cost)
     return height, lanes(height)

@@ -7,9 +7,8 @@ from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROW
 
 # Beyond this many rows or columns the products of a gradient tile get no faster.
 _MOST_ROWS = 32_768
-_ENOUGH_COLUMNS = 8_192
-# With so few rows the launches are what takes time: wider tiles, by no more than the hidden states take themselves.
-_FEW_ROWS = 4_096
+# Four blocks of rows by 33 of columns are one turn of a Hopper's 132 multiprocessors: with 32, four would stand idle.
+_ENOUGH_COLUMNS = 33 * BLOCK_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -34,16 +33,9 @@ def tile_sizes(problem: Problem, columns: int) -> TileSizes:
         wide = budget // (tall * cell + column_sum)
     else:
         wide = budget // (tall * cell)
-    enough = _ENOUGH_COLUMNS + (width if rows <= _FEW_ROWS else 0)
-    wide = max(BLOCK_COLUMNS, min(wide, enough) // BLOCK_COLUMNS * BLOCK_COLUMNS)
+    wide = max(BLOCK_COLUMNS, min(wide, _ENOUGH_COLUMNS) // BLOCK_COLUMNS * BLOCK_COLUMNS)
     return TileSizes(
         forward_rows=min(rows, _MOST_ROWS),
         rows=tall if tall == rows else max(BLOCK_ROWS, tall // BLOCK_ROWS * BLOCK_ROWS),
-        columns=_even(columns, wide),
+        columns=min(max(columns, 1), wide),
     )
-
-
-def _even(total: int, most: int) -> int:
-    """A size near `most` that leaves no small rest."""
-    pieces = max(1, -(-total // most))
-    return -(-max(total, 1) // pieces // BLOCK_COLUMNS) * BLOCK_COLUMNS if pieces > 1 else max(total, 1)
