@@ -6,9 +6,10 @@ import ast
 from collections.abc import Sequence
 from textwrap import wrap
 
-from mcore_unpatch.codemods.edits import Edit, Options, Repository
+from mcore_unpatch.codemods.edits import Edit, Options
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.source import Source, first_line
+from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.rules import find
 from mcore_unpatch.scanner.source import Unreadable
@@ -16,17 +17,16 @@ from mcore_unpatch.scanner.source import Unreadable
 MARK = "TODO(mcore-unpatch)"
 
 
-def annotate(repository: Repository, findings: Sequence[Finding], options: Options, taken: Sequence[Edit]) -> Outcome:
+def annotate(bench: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Edit]) -> Outcome:
     """A comment for each finding, if comments are asked for."""
     found = Outcome()
-    sources: dict[str, Source] = {}
     done: set[tuple[str, int, str]] = set()
-    editable = frozenset(repository.paths)
+    editable = frozenset(bench.paths)
     for finding in findings if options.annotate else ():
         if finding.seam == "none" or finding.path not in editable or not finding.path.endswith(".py"):
             continue
         try:
-            source = sources.setdefault(finding.path, Source(finding.path, repository.data(finding.path)))
+            source = bench.source(finding.path)
         except (Unreadable, OSError):
             continue
         statement = _statement(source, finding)

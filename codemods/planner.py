@@ -38,7 +38,7 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     found.add(proposals.propose(proposing, _open(findings, found, options), options, taken))
     imports = [edit for one in dict.fromkeys((bench, proposing)) for edit in one.import_edits()]
     found.edits = _settled(repository, [*imports, *found.edits])
-    found.add(annotate.annotate(repository, _open(findings, found, options), options, found.edits))
+    found.add(annotate.annotate(bench, _open(findings, found, options), options, found.edits))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in found.edits if options.applies(edit))
     errors = {error for move in moves for error in move.exports.errors}
     return Plan(

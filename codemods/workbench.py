@@ -30,4 +30,5 @@ class Workbench(Repository):
 
     def import_edits(self) -> list[Edit]:
         """What the editors were asked for so far."""
-        return [edit for editor in self._editors.values() for edit in arrange(editor)]
+        asked = [editor for editor in self._editors.values() if editor.targets or editor.reasons]
+        return [edit for editor in asked for edit in arrange(editor)]

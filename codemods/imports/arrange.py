@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 
 from mcore_unpatch.codemods.changes import least_safe
 from mcore_unpatch.codemods.edits import Edit
@@ -13,7 +12,6 @@ from mcore_unpatch.codemods.imports.blocks import Block, Import, Run
 from mcore_unpatch.codemods.imports.editor import ImportEditor, Target
 from mcore_unpatch.codemods.imports.entries import Entry, Layout, entries, layout_of, render, with_module
 from mcore_unpatch.codemods.imports.landing import Landing
-from mcore_unpatch.codemods.imports.limits import line_limit
 from mcore_unpatch.codemods.source import Span, Suite, last_line
 
 
@@ -26,13 +24,8 @@ class _Arrangement:
     def __init__(self, editor: ImportEditor) -> None:
         self.editor, self.source = editor, editor.source
         self.moving = editor.moving()
-        self.landing = Landing(editor.source, editor.files, self.moving)
+        self.landing = Landing(editor, self.moving)
         self.gone: set[Import] = set()
-
-    @cached_property
-    def limit(self) -> int:
-        """The longest line of this file."""
-        return line_limit(self.source, self.editor.files)
 
     def edits(self) -> list[Edit]:
         found = [edit for target in self.editor.in_order() for edit in self._land(target)]
@@ -57,7 +50,7 @@ class _Arrangement:
         if target.existing is not None:
             have = entries(self.source, target.existing)
             if new := _unknown(target.names, have):
-                layout = replace(layout_of(self.source, target.existing, self.limit), trailing="")
+                layout = replace(layout_of(self.source, target.existing, self.editor.limit), trailing="")
                 text = render(target.module, _merged(have, _ordered(new)), layout)
                 yield reason.edit(self.source, self.source.span(target.existing), text)
             return
@@ -65,17 +58,19 @@ class _Arrangement:
         if anchor is not None and self.moving.get(anchor) == target.module:
             yield from self._move(anchor, target)
             return
-        layout = Layout(self.source.indentation(target.suite[0]), self.limit)
+        layout = Layout(self.source.indentation(target.suite[0]), self.editor.limit)
         text = render(target.module, _ordered(target.names), layout)
         self.landing.arrive(target.suite, target.module, text, reason, anchor)
 
     def _move(self, node: ast.ImportFrom, target: Target) -> Iterator[Edit]:
         """A statement that names another module from now on: its text stays, names, comments and layout, if it can."""
-        layout = layout_of(self.source, node, self.limit)
+        layout = layout_of(self.source, node, self.editor.limit)
         text = with_module(self.source, node, target.module)
         if [(entry.name, entry.alias) for entry in target.names] != [(one.name, one.asname) for one in node.names]:
             text = render(target.module, _ordered(target.names), replace(layout, trailing=""))
-        elif "\n" not in text and len(layout.indent + text) > max(self.limit, len(self.source.line(node.lineno))):
+        elif "\n" not in text and len(layout.indent + text) > max(
+            self.editor.limit, len(self.source.line(node.lineno))
+        ):
             text = render(target.module, entries(self.source, node), replace(layout, multiline=True, trailing=""))
         if node in self.landing.staying:
             yield self._edit(node, text)
@@ -92,7 +87,7 @@ class _Arrangement:
             yield self._edit(node, text, self.source.span(alias))
             return
         self.gone.add(node)
-        text = f"import {text}  {layout_of(self.source, node, self.limit).trailing}".rstrip()
+        text = f"import {text}  {layout_of(self.source, node, self.editor.limit).trailing}".rstrip()
         reason = least_safe(self.editor.reasons[node])
         self.landing.arrive(self._suite(node), module, text, reason, node, plain=True)
 
@@ -106,7 +101,7 @@ class _Arrangement:
             yield self._edit(node, f"import {shown}")
         else:
             kept = [entry for entry in entries(self.source, node) if entry.name in {alias.name for alias in left}]
-            layout = replace(layout_of(self.source, node, self.limit), trailing="")
+            layout = replace(layout_of(self.source, node, self.editor.limit), trailing="")
             if len(kept) == 1 and not (kept[0].above or kept[0].behind):
                 layout = replace(layout, multiline=False)
             yield self._edit(node, render("." * node.level + (node.module or ""), kept, layout))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.imports.blocks import Import
 from mcore_unpatch.codemods.imports.entries import Entry, entries
+from mcore_unpatch.codemods.imports.limits import line_limit
 from mcore_unpatch.codemods.source import Files, Source, Suite, suites
 
 
@@ -33,7 +35,6 @@ class ImportEditor:
 
     def __init__(self, source: Source, files: Files) -> None:
         self.source, self.files = source, files
-        self.home: dict[int, Suite] = {id(node): suite for suite in suites(source.tree) for node in suite}
         self.leaving: dict[Import, set[str]] = {}
         self.targets: dict[tuple[int, str], Target] = {}
         self.renamed: list[tuple[ast.Import, ast.alias, str]] = []
@@ -72,6 +73,16 @@ class ImportEditor:
 
     def _target(self, suite: Suite, module: str) -> Target:
         return self.targets.setdefault((id(suite), module), Target(suite, module))
+
+    @cached_property
+    def home(self) -> dict[int, Suite]:
+        """The suite that a statement stands in."""
+        return {id(node): suite for suite in suites(self.source.tree) for node in suite}
+
+    @cached_property
+    def limit(self) -> int:
+        """The longest line of this file."""
+        return line_limit(self.source, self.files)
 
     def left(self, node: Import) -> list[ast.alias]:
         """The names that stay in a statement."""

@@ -11,7 +11,8 @@ from operator import attrgetter
 from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.edits import Edit
 from mcore_unpatch.codemods.imports.blocks import OWN, THIRD_PARTY, Block, Import, Key, Renamed, Run, runs, sort_key
-from mcore_unpatch.codemods.source import Files, Source, Span, Suite, last_line, suites
+from mcore_unpatch.codemods.imports.editor import ImportEditor
+from mcore_unpatch.codemods.source import Span, Suite, last_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +36,23 @@ class _Arrival:
 class Landing:
     """The import statements of a file in their blocks, and those that arrive."""
 
-    def __init__(self, source: Source, files: Files, moving: Renamed) -> None:
-        self.source, self.moving = source, moving
-        self._runs = {id(suite): runs(suite, source, files) for suite in suites(source.tree)}
-        self._run_of = {node: run for found in self._runs.values() for run in found for node in run.nodes}
+    def __init__(self, editor: ImportEditor, moving: Renamed) -> None:
+        self.editor, self.source, self.moving = editor, editor.source, moving
+        self._runs: dict[int, list[Run]] = {}
         self._arrivals: list[_Arrival] = []
         self._occupied: set[Block] = set()  # where something arrives
-        self.staying = {node for node in moving if not source.owns_lines(node)}
-        for run in {self._run_of[node] for node in moving}:
+        self.staying = {node for node in moving if not self.source.owns_lines(node)}
+        for run in {self._run_of(node) for node in moving}:
             self.staying.update(self._staying(run))
 
     def runs(self, suite: Suite) -> list[Run]:
         """The runs of imports in a suite."""
+        if id(suite) not in self._runs:
+            self._runs[id(suite)] = runs(suite, self.source, self.editor.files)
         return self._runs[id(suite)]
+
+    def _run_of(self, node: Import) -> Run:
+        return next(run for run in self.runs(self.editor.home[id(node)]) if node in run.nodes)
 
     def is_left(self, block: Block, leaving: set[Import]) -> bool:
         """Whether a block still holds a statement when some have left it."""
@@ -75,7 +80,7 @@ class Landing:
     ) -> None:
         """A statement comes to a suite, to the run of imports that the anchor stands in."""
         found = self.runs(suite)
-        run = self._run_of[anchor] if anchor else (found[0] if found else None)
+        run = self._run_of(anchor) if anchor else (found[0] if found else None)
         place = self._place(suite, run, module, plain, anchor)
         line = self.source.indentation(suite[0]) + text
         self._arrivals.append(_Arrival(place, sort_key(run, plain, module), line, reason))
