@@ -59,6 +59,8 @@ def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> 
         return "yes"
     if isinstance(value, ast.Attribute) and backups.get(value.attr) == install.attribute:
         return "yes"
+    if isinstance(value, ast.Name) and _holds_original(value.id, install):
+        return "yes"
     if isinstance(value, ast.Call) and (path_text(value.func) or "").rpartition(".")[2] not in {
         "getattr",
         "get",
@@ -68,6 +70,21 @@ def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> 
     if isinstance(value, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and _KEPT.search(ast.unparse(value)):
         return "maybe"
     return "no"
+
+
+def _holds_original(name: str, install: Install) -> bool:
+    """Whether a local was read from the very attribute that is assigned."""
+    scope: Scope | None = install.site.scope
+    while scope is not None and name not in scope.bindings:
+        scope = scope.parent
+    values = [binding.node for binding in scope.bindings[name]] if scope is not None else []
+    return bool(values) and all(
+        isinstance(value, ast.Attribute)
+        and value.attr == install.attribute
+        and install.base is not None
+        and ast.dump(value.value) == ast.dump(install.base)
+        for value in values
+    )
 
 
 def _attach_deletions(installs: list[Install], resolver: Resolver) -> None:

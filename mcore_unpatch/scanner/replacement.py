@@ -65,10 +65,11 @@ class Replacement:
         names = {arg.arg for arg in [*arguments.posonlyargs, *arguments.args]} - {"self"}
         if arguments.vararg:
             names.add(arguments.vararg.arg)
-        returns = [n.value for n in ast.walk(self.function) if isinstance(n, ast.Return)]
         if isinstance(self.function, ast.Lambda):
-            returns = [self.function.body]
-        return any(_first_value(value) in names for value in returns if value is not None)
+            return first_value(self.function.body) in names
+        names = handed_on(self.function, names)
+        returns = [node.value for node in ast.walk(self.function) if isinstance(node, ast.Return)]
+        return any(first_value(value) in names for value in returns if value is not None)
 
     @property
     def parameters(self) -> tuple[set[str], bool] | None:
@@ -88,12 +89,25 @@ class Replacement:
         )
 
 
-def _first_value(value: ast.expr) -> str | None:
+def first_value(value: ast.expr) -> str | None:
+    """The name behind `hidden.contiguous()`, `args[0]`, `gather(hidden).to(dtype)`, the first of a tuple."""
     if isinstance(value, ast.Tuple) and value.elts:
         value = value.elts[0]
-    while isinstance(value, ast.Call | ast.Attribute | ast.Subscript):  # hidden.contiguous(), args[0]
-        value = value.func if isinstance(value, ast.Call) else value.value
+    while isinstance(value, ast.Call | ast.Attribute | ast.Subscript):
+        if isinstance(value, ast.Call) and value.args and "gather" in (path_text(value.func) or ""):
+            value = value.args[0]
+        else:
+            value = value.func if isinstance(value, ast.Call) else value.value
     return value.id if isinstance(value, ast.Name) else None
+
+
+def handed_on(function: ast.AST, names: set[str]) -> set[str]:
+    """The names, and the locals that hold what they do, gathered or cast at most."""
+    assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
+    for _ in range(3):  # a local of a local of a local
+        holding = [node for node in assignments if first_value(node.value) in names]
+        names = names | {target.id for node in holding for target in node.targets if isinstance(target, ast.Name)}
+    return names
 
 
 def find(install: Install, resolver: Resolver) -> Replacement:

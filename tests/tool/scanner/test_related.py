@@ -38,6 +38,23 @@ class TestRelatedLines:
             related={"backup": [3], "restore": [8]},
         )
 
+    def test_restore_from_a_local_of_any_name(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def run(model: GPTModel, fast, *args):
+                mine = model.forward
+                model.forward = fast
+                try:
+                    return model(*args)
+                finally:
+                    model.forward = mine
+            """,
+            line=5,
+            related={"backup": [4], "restore": [9]},
+            temporary=True,
+        )
+
     def test_flag_on_the_class(self) -> None:
         check_found(
             """

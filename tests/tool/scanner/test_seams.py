@@ -50,6 +50,18 @@ class TestOutput:
             rule="MCU103",
         )
 
+    def test_lm_head_that_gathers_and_casts_on_the_way(self) -> None:
+        body = (
+            "def captured(input_, weight=None, runtime_gather_output=None):\n    hidden = input_\n"
+            "    hidden = gather_from_sequence_parallel_region(hidden)\n    hidden = hidden.to(weight.dtype)\n"
+            "    return hidden, None"
+        )
+        check_found(on_model(body, "model.output_layer.forward = captured"), seam="output", rule="MCU103")
+
+    def test_lm_head_that_still_projects(self) -> None:
+        body = "def projected(input_, weight=None):\n    logits = linear(input_, weight)\n    return logits, None"
+        check_found(on_model(body, "model.output_layer.forward = projected"), seam="none")
+
     def test_lm_head_swapped_for_the_identity(self) -> None:
         check_found(on_model("import torch", "model.output_layer = torch.nn.Identity()"), seam="output", rule="MCU103")
 
