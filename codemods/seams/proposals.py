@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
 from mcore_unpatch.codemods.changes import Change, Reason
 from mcore_unpatch.codemods.edits import Applicability, Edit, Options, Remark
 from mcore_unpatch.codemods.outcome import Outcome
-from mcore_unpatch.codemods.seams import detach, passthrough
+from mcore_unpatch.codemods.seams import detach
+from mcore_unpatch.codemods.seams.lm_head.rewrite import COMPAT, to_hook, unused_imports
+from mcore_unpatch.codemods.seams.lm_head.steps import steps
 from mcore_unpatch.codemods.seams.patch import Patch, find_patch
 from mcore_unpatch.codemods.seams.signature import close_gap
 from mcore_unpatch.codemods.source import Source
@@ -31,7 +34,7 @@ class _Proposer:
         self.taken: dict[str, list[tuple[int, int]]] = {}
         for edit in taken:
             self.taken.setdefault(edit.path, []).append((edit.start, edit.end))
-        self.sources: dict[str, Source] = {}
+        self.gone: dict[str, list[ast.AST]] = {}  # by path, what the proposals so far take away
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
         for finding in findings:
@@ -42,37 +45,38 @@ class _Proposer:
     def _one(self, finding: Finding) -> None:
         source = self._source(finding.path)
         patch = find_patch(finding, source) if source else None
-        if patch is not None and finding.path in self.editable:
-            if finding.rule == LM_HEAD:
-                if self._lm_head(patch):
-                    return
-            elif self._detach(patch):
-                return
-            else:
-                self._gap(patch)
+        editable = finding.path in self.editable
         if finding.rule == LM_HEAD:
-            self.found.remarks.append(Remark(finding.path, finding.line, LM_HEAD, "by-hand", passthrough.STEPS))
+            because = self._lm_head(patch) if patch is not None and editable else "it is no plain assignment"
+            if because:
+                remark = Remark(finding.path, finding.line, LM_HEAD, "by-hand", steps(finding, because))
+                self.found.remarks.append(remark)
+        elif patch is not None and editable and not self._detach(patch):
+            self._gap(patch)
 
     def _source(self, path: str) -> Source | None:
-        if path not in self.sources:
-            try:
-                self.sources[path] = Source(path, self.repository.data(path))
-            except (Unreadable, OSError):
-                return None
-        return self.sources[path]
+        try:
+            return self.repository.source(path)
+        except (Unreadable, OSError):
+            return None
 
-    def _lm_head(self, patch: Patch) -> bool:
-        changes = passthrough.to_hook(patch)
-        if not changes:
-            return False
-        title = "the passthrough runs in the hook"
-        made = self._edit(patch, changes, "unsafe", title, passthrough.NOTES)
-        if made:
-            reason = Reason(LM_HEAD, "unsafe", title, passthrough.NOTES, patch.finding.line)
-            self.repository.imports(patch.source.path).add(passthrough.COMPAT, ["attach"], reason)
-            if self.options.unsafe_fixes:
-                self.found.removes.append(patch.finding)
-        return made
+    def _lm_head(self, patch: Patch) -> str:
+        """Propose the hook, or say why not."""
+        rewrite = to_hook(patch, self.repository)
+        if isinstance(rewrite, str):
+            return rewrite
+        title = "the model returns hidden states through the hook"
+        if not self._edit(patch, rewrite.changes, "unsafe", title, rewrite.notes):
+            return "another edit changes the same lines"
+        reason = Reason(LM_HEAD, "unsafe", title, rewrite.notes, patch.finding.line)
+        imports = self.repository.imports(patch.source.path)
+        imports.add(COMPAT, rewrite.names, reason)
+        self.gone.setdefault(patch.source.path, []).extend(rewrite.gone)
+        for node, name in unused_imports(patch.source.tree, self.gone[patch.source.path]):
+            imports.drop(node, {name}, reason)
+        if self.options.unsafe_fixes:
+            self.found.removes.append(patch.finding)
+        return ""
 
     def _detach(self, patch: Patch) -> bool:
         change = detach.by_config(patch, self.options.target)

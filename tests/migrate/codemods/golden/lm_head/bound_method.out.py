@@ -1,19 +1,13 @@
 # golden: unsafe
-import types
-
-from mcore_unpatch.compat import attach
+from mcore_unpatch.compat import HeadInputs, attach
 from megatron.core.models.gpt.gpt_model import GPTModel
 
 HEAD = {}
 
 
 def skip_projection(model: GPTModel):
-    def passthrough(*, hidden_states, output_layer, output_weight, **_):
-        layer = output_layer
-        inputs = hidden_states
-        weight = output_weight
+    def keep_weight(weight):
         # the projection happens in chunks, later
-        HEAD["weight"] = weight if weight is not None else layer.weight
-        return inputs.transpose(0, 1).contiguous()
+        HEAD["weight"] = weight
 
-    attach(model, passthrough)
+    attach(model, HeadInputs(keep=keep_weight))

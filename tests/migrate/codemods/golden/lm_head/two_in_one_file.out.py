@@ -1,17 +1,11 @@
 # golden: unsafe
-from mcore_unpatch.compat import attach
+from mcore_unpatch.compat import HeadInputs, attach
 from megatron.core.models.gpt.gpt_model import GPTModel
 
 
 def actor(model: GPTModel):
-    def hidden(*, hidden_states, **_):
-        return hidden_states.transpose(0, 1).contiguous()
-
-    attach(model, hidden)
+    attach(model, HeadInputs())
 
 
 def critic(model: GPTModel):
-    def hidden_float(*, hidden_states, **_):
-        return hidden_states.transpose(0, 1).contiguous()
-
-    attach(model, hidden_float)
+    attach(model, HeadInputs())

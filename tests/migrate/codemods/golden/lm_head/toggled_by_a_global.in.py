@@ -1,5 +1,5 @@
 # golden: unsafe
-"""Toggled by a global: no known form, so steps are reported."""
+"""Toggled by a global."""
 
 import types
 

@@ -1,0 +1,107 @@
+"""The model whose output layer is patched: the hook is the model's, not the layer's."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from mcore_unpatch.codemods.changes import Change
+from mcore_unpatch.codemods.seams.lm_head.passthrough import names_in
+from mcore_unpatch.codemods.seams.patch import Function, Patch
+from mcore_unpatch.codemods.source import Span
+from mcore_unpatch.codemods.workbench import Workbench
+
+LAYER = "output_layer"
+_NEW_NAME = "model"
+_ANY_MODULE = {"Module", "Any"}
+
+
+@dataclass(frozen=True)
+class Model:
+    """How the patching function names the model, and what must change for it to know it."""
+
+    text: str
+    changes: tuple[Change, ...] = ()
+    layer: str = ""  # the parameter that was the layer,
+    layer_line: Change | None = None  # and the line that gives it to code which still asks for it
+
+
+def find_model(patch: Patch, files: Workbench) -> Model | str:
+    """The model, or why it cannot be told."""
+    assert patch.around is not None
+    found = _owner(patch.target.value, patch.around)
+    if isinstance(found, str):
+        return _from_callers(patch, found, files)
+    if found is None:
+        return f"`{patch.text(patch.target.value)}` is not seen to be a model's `{LAYER}`"
+    return Model(patch.text(found))
+
+
+def _owner(layer: ast.expr, around: Function) -> ast.expr | str | None:
+    """`m` of `m.output_layer`, through local names and attributes; the name of a parameter that is the layer."""
+    if isinstance(layer, ast.Attribute) and layer.attr == LAYER:
+        return layer.value
+    if isinstance(layer, ast.Call) and isinstance(layer.func, ast.Name) and layer.func.id == "getattr":
+        named = len(layer.args) > 1 and isinstance(layer.args[1], ast.Constant) and layer.args[1].value == LAYER
+        return layer.args[0] if named else None
+    values = [
+        node.value
+        for node in ast.walk(around)
+        if isinstance(node, ast.Assign) and any(ast.unparse(t) == ast.unparse(layer) for t in node.targets)
+    ]
+    if len(values) == 1:
+        return _owner(values[0], around)
+    if not values and isinstance(layer, ast.Name) and layer.id in {arg.arg for arg in around.args.args}:
+        return layer.id
+    return None
+
+
+def _from_callers(patch: Patch, parameter: str, files: Workbench) -> Model | str:
+    """The function gets the layer alone: let it have the model, if every caller can be seen to have it."""
+    around, source = patch.around, patch.source
+    assert around is not None
+    owner = next((node for node in source.tree.body if isinstance(node, ast.ClassDef) and around in node.body), None)
+    name = owner.name if owner else around.name
+    if owner is None and around not in source.tree.body:
+        return f"`{around.name}` is given the layer, not the model"
+    because = f"`{name}` is given the layer, not the model"
+    if (owner and around.name != "__init__") or around.decorator_list:
+        return because
+    position = [arg.arg for arg in around.args.args].index(parameter) - bool(owner)
+    calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call) and _is_name(node.func, name)]
+    uses = [node for node in ast.walk(source.tree) if _is_name(node, name)]
+    if not calls or len(calls) != len(uses) or _named_elsewhere(name, source.path, files):
+        return f"{because}, and not every caller is in this file"
+    arguments = [call.args[position] for call in calls if position < len(call.args) and not _starred(call)]
+    owners = [
+        argument.value for argument in arguments if isinstance(argument, ast.Attribute) and argument.attr == LAYER
+    ]
+    if len(owners) != len(calls):
+        return f"{because}, and not every caller hands over `model.{LAYER}`"
+    argument = next(arg for arg in around.args.args if arg.arg == parameter)
+    if not _may_be_a_model(argument.annotation) or _NEW_NAME in names_in(around):
+        return because
+    changes = [Change(source.span(one), patch.text(owner_)) for one, owner_ in zip(arguments, owners, strict=True)]
+    start = source.span(argument).start
+    changes.append(Change(Span(start, start + len(parameter)), _NEW_NAME))
+    first = around.body[1] if ast.get_docstring(around) is not None and len(around.body) > 1 else around.body[0]
+    line = source.line_span(source.first_with_comments(first), first.lineno).start
+    binding = Change(Span.at(line), f"{source.indentation(first)}{parameter} = {_NEW_NAME}.{LAYER}\n")
+    return Model(_NEW_NAME, tuple(changes), parameter, binding)
+
+
+def _named_elsewhere(name: str, path: str, files: Workbench) -> bool:
+    return any(name.encode() in files.data(other) for other in files.paths if other != path)
+
+
+def _starred(call: ast.Call) -> bool:
+    return any(isinstance(arg, ast.Starred) for arg in call.args)
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _may_be_a_model(annotation: ast.expr | None) -> bool:
+    leaf = annotation.attr if isinstance(annotation, ast.Attribute) else getattr(annotation, "id", "")
+    return annotation is None or leaf in _ANY_MODULE

@@ -1,0 +1,186 @@
+"""What a replacement of `output_layer.forward` does: hand its input through, perhaps at times, perhaps with a note."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mcore_unpatch.codemods.seams.patch import Function
+from mcore_unpatch.scanner.replacement import first_value, handed_on
+
+WEIGHT = "weight"  # Megatron passes it by this name
+
+
+@dataclass(frozen=True)
+class Passthrough:
+    """A function that returns `input, None`.
+
+    `plain` says that it does nothing else but keep the weight in `kept_in`: then our processor can stand in for it.
+    """
+
+    function: ast.FunctionDef
+    plain: bool
+    kept_in: tuple[ast.expr, ...] = ()  # attributes and items that the weight is written to
+    condition: ast.expr | None = None  # hands through only where this is true,
+    negated: bool = False  # or false
+    original: ast.expr | None = None  # what it calls otherwise
+
+
+def read_passthrough(function: Function, bound: bool) -> Passthrough | None:
+    """The replacement as a passthrough; None if it is none."""
+    if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+        return None
+    reader = _Reader(function, bound)
+    return reader.read() or (Passthrough(function, plain=False) if hands_through(function, bound) else None)
+
+
+def body_of(function: Function) -> list[ast.stmt]:
+    """The statements after the docstring."""
+    return function.body[1:] if ast.get_docstring(function) is not None else function.body
+
+
+def parameters(function: Function) -> list[str]:
+    """Every parameter's name, by position."""
+    spec = function.args
+    return [arg.arg for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The names an expression or statement mentions."""
+    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
+
+
+def returns(function: Function) -> Iterator[ast.Return]:
+    """The return statements of the function itself."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Return):
+            yield node
+        elif not isinstance(node, Function | ast.Lambda | ast.ClassDef):
+            waiting += ast.iter_child_nodes(node)
+
+
+def hands_through(function: Function, bound: bool) -> bool:
+    """Whether every `return` gives back the (perhaps changed) input and None, and only known parameters are used."""
+    given = known_parameters(function, bound)
+    found = list(returns(function))
+    if given is None or not found:
+        return False
+    names = handed_on(function, {given[1 if bound else 0]})
+    return all(_is_pair_with_none(node.value) and first_value(node.value) in names for node in found if node.value)
+
+
+def known_parameters(function: Function, bound: bool) -> list[str] | None:
+    """The parameters by position: the layer if bound, the input, the weight; None if the body uses any other."""
+    names, spec = parameters(function), function.args
+    rest = [arg.arg for arg in (spec.vararg, spec.kwarg) if arg is not None]
+    known = names[: 3 if bound else 2]
+    dropped = {*names[len(known) :], *rest}
+    used = set().union(*(names_in(node) for node in function.body))
+    return known if len(known) > bound and not used & dropped else None
+
+
+class _Reader:
+    """Reads bodies that our processor can replace."""
+
+    def __init__(self, function: ast.FunctionDef, bound: bool) -> None:
+        names, spec = parameters(function), function.args
+        self.function = function
+        self.input = names[bound] if len(names) > bound else ""
+        self.rest = spec.kwarg.arg if spec.kwarg else ""
+        self.weights = {WEIGHT} if WEIGHT in names else set()
+        self.own = {*names, *(arg.arg for arg in (spec.vararg, spec.kwarg) if arg is not None)}
+
+    def read(self) -> Passthrough | None:
+        body = body_of(self.function)
+        if not self.input or not body:
+            return None
+        kept = self._branch(body)
+        if kept is not None:
+            return Passthrough(self.function, True, kept)
+        if not isinstance(body[0], ast.If):
+            return None
+        test, then, otherwise = body[0].test, body[0].body, body[0].orelse or body[1:]
+        if (body[0].orelse and len(body) > 1) or self.own & names_in(test):
+            return None
+        for through, back, negated in ((then, otherwise, False), (otherwise, then, True)):
+            kept, original = self._branch(through), _called(back)
+            if kept is not None and original is not None:
+                return Passthrough(self.function, True, kept, test, negated, original)
+        return None
+
+    def _branch(self, body: Sequence[ast.stmt]) -> tuple[ast.expr, ...] | None:
+        """Where a body keeps the weight before it returns `input, None`; None if it does anything else."""
+        kept: list[ast.expr] = []
+        *before, last = body
+        for statement in before:
+            targets = self._keeps(statement)
+            if targets is None:
+                return None
+            kept += targets
+        if not isinstance(last, ast.Return) or not _is_pair_with_none(last.value):
+            return None
+        value = last.value.elts[0]  # type: ignore[union-attr]
+        return tuple(kept) if isinstance(value, ast.Name) and value.id == self.input else None
+
+    def _keeps(self, statement: ast.stmt) -> list[ast.expr] | None:
+        """The places one statement writes the weight to; none for what only tidies up; None for anything else."""
+        if isinstance(statement, ast.Delete):
+            return [] if names_in(statement) <= self.own else None
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and self._is_weight(statement.value):
+            target = statement.targets[0]
+            if isinstance(target, ast.Name):
+                self.weights.add(target.id)
+                self.own.add(target.id)
+                return []
+            return [target] if _is_place(target) and not self.own & names_in(target) else None
+        if isinstance(statement, ast.If) and self._asks_for_weight(statement.test):
+            found = [self._keeps(one) for one in (*statement.body, *statement.orelse)]
+            places = [place for targets in found if targets is not None for place in targets]
+            one_place = len({ast.dump(place) for place in places}) == 1
+            return places[:1] if None not in found and one_place else None
+        return None
+
+    def _is_weight(self, value: ast.expr) -> bool:
+        if isinstance(value, ast.IfExp):
+            return self._asks_for_weight(value.test) and self._is_weight(value.body) and self._is_weight(value.orelse)
+        if isinstance(value, ast.Name):
+            return value.id in self.weights
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "get":
+            first = value.args[0] if value.args else None
+            named = isinstance(first, ast.Constant) and first.value == WEIGHT
+            return named and isinstance(value.func.value, ast.Name) and value.func.value.id == self.rest != ""
+        return isinstance(value, ast.Attribute) and value.attr == WEIGHT  # the layer's own
+
+    def _asks_for_weight(self, test: ast.expr) -> bool:
+        """`weight is None`, `weight is not None`."""
+        return (
+            isinstance(test, ast.Compare)
+            and isinstance(test.left, ast.Name)
+            and test.left.id in self.weights
+            and isinstance(test.ops[0], ast.Is | ast.IsNot)
+            and isinstance(test.comparators[0], ast.Constant)
+            and test.comparators[0].value is None
+        )
+
+
+def _called(body: Sequence[ast.stmt]) -> ast.expr | None:
+    """The function of `return function(...)`, where that is all."""
+    if len(body) == 1 and isinstance(body[0], ast.Return) and isinstance(body[0].value, ast.Call):
+        return body[0].value.func
+    return None
+
+
+def _is_place(target: ast.expr) -> bool:
+    """`name.attribute` or `name["item"]`, which any code that sees the name can write to."""
+    if isinstance(target, ast.Attribute):
+        return isinstance(target.value, ast.Name)
+    constant = isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant)
+    return constant and isinstance(target.value, ast.Name)  # type: ignore[attr-defined]
+
+
+def _is_pair_with_none(value: ast.expr | None) -> bool:
+    pair = isinstance(value, ast.Tuple) and len(value.elts) == 2
+    return pair and isinstance(value.elts[1], ast.Constant) and value.elts[1].value is None  # type: ignore[union-attr]
