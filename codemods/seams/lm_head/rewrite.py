@@ -120,7 +120,7 @@ class _Writer:
     def _remove_unused_layer(self) -> None:
         """`layer = model.output_layer`, where nothing asks for the layer any more."""
         layer = self.patch.target.value
-        name = layer.id if isinstance(layer, ast.Name) else ""
+        name = layer.id if isinstance(layer, ast.Name) and not self.undoing.handle.startswith(f"{layer.id}.") else ""
         for node in ast.walk(self.around):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and _is(node.targets[0], name):
                 gone = [*self.gone, node]
