@@ -14,14 +14,13 @@ from mcore_unpatch.codemods.seams.lm_head.model import Model, find_model
 from mcore_unpatch.codemods.seams.lm_head.own_body import as_processor
 from mcore_unpatch.codemods.seams.lm_head.passthrough import (
     Passthrough,
-    body_of,
     names_in,
     parameters,
     read_passthrough,
 )
-from mcore_unpatch.codemods.seams.lm_head.undo import Undoing, plan_undoing
+from mcore_unpatch.codemods.seams.lm_head.undo import Undoing, plan_undoing, with_pragma
 from mcore_unpatch.codemods.seams.patch import Patch
-from mcore_unpatch.codemods.source import Source, Span, first_line, last_line, suites
+from mcore_unpatch.codemods.source import Source, first_line, last_line, suites
 from mcore_unpatch.codemods.workbench import Workbench
 
 COMPAT = "mcore_unpatch.compat"
@@ -106,11 +105,7 @@ class _Writer:
         call = f"attach({self.model.text}, {processor}{when})"
         self.lines.append(f"{self.undoing.handle} = {call}" if self.undoing.handle else call)
         indent = self.source.indentation(statement)
-        span = self.source.span(statement)
-        line = self.source.line_span(last_line(statement), last_line(statement))
-        behind = self.source.text_of(Span(span.end, line.end))
-        if behind.strip().startswith("# type:"):
-            span = Span(span.start, line.start + len(self.source.data[line.start : line.end].rstrip(b"\r\n")))
+        span = with_pragma(self.source, statement)
         self.changes.append(Change(span, f"\n{indent}".join(self.lines)))
         self._remove_unused_layer()
         self._tidy_start()
@@ -129,18 +124,19 @@ class _Writer:
                     self.gone = gone
 
     def _tidy_start(self) -> None:
-        """No blank line at the start of the function, where all that stood before it goes."""
+        """No blank line at the start of a block, where all that stood before it goes."""
         removed = [change.span for change in self.changes if not change.text]
-        body = body_of(self.around)
-        number, tidy = self.source.first_with_comments(body[0]), []
-        while number < last_line(self.around):
-            span = self.source.line_span(number, number)
-            if not any(one.start <= span.start and span.end <= one.end for one in removed):
-                if not self.source.is_blank(number):
-                    break
-                tidy.append(Change(span, ""))
-            number += 1
-        self.changes += tidy
+        for suite in suites(self.around):
+            if not any(suite[0] is one for one in self.gone):
+                continue
+            number = self.source.first_with_comments(suite[0])
+            while number <= last_line(suite[-1]):
+                span = self.source.line_span(number, number)
+                if not any(one.start <= span.start and span.end <= one.end for one in removed):
+                    if not self.source.is_blank(number):
+                        break
+                    self.changes.append(Change(span, ""))
+                number += 1
 
     def _remove_function(self) -> None:
         """The function's lines and the blank ones after it; what it had to say goes above the call."""

@@ -58,7 +58,7 @@ def _here(patch: Patch, kept: list[ast.stmt], restores: list[ast.stmt], taken: l
     ]
     changes = [Change(whole_lines(patch.source, statement), "") for statement in unused]
     undone = _whole_attempts(restores, patch.around)
-    changes += [Change(patch.source.span(statement), f"{HANDLE}.remove()") for statement in undone]
+    changes += [Change(with_pragma(patch.source, statement), f"{HANDLE}.remove()") for statement in undone]
     return Undoing(HANDLE if restores else "", tuple(changes), (*unused, *restores))
 
 
@@ -83,7 +83,7 @@ def _elsewhere(patch: Patch, kept: list[ast.stmt], restores: list[ast.stmt], tak
     changes += [Change(_name_span(node, old, source), new) for node in others]
     for statement, value in zip(restores, values, strict=True):
         assert isinstance(value, ast.Attribute)
-        changes.append(Change(source.span(statement), f"{patch.text(value.value)}.{new}.remove()"))
+        changes.append(Change(with_pragma(source, statement), f"{patch.text(value.value)}.{new}.remove()"))
     return Undoing(f"{patch.text(place.value)}.{new}", tuple(changes), (kept[0], *restores))
 
 
@@ -145,3 +145,10 @@ def _may_go(statement: ast.stmt, source: Source) -> bool:
 def whole_lines(source: Source, statement: ast.stmt) -> Span:
     """The lines of a statement and of the comment above it."""
     return source.line_span(source.first_with_comments(statement), last_line(statement))
+
+
+def with_pragma(source: Source, statement: ast.stmt) -> Span:
+    """A statement, and the comment behind it that lets a type checker overlook the assignment."""
+    span, last = source.span(statement), last_line(statement)
+    behind = source.data[span.end : source.line_span(last, last).end].rstrip(b"\r\n")
+    return Span(span.start, span.end + len(behind)) if behind.lstrip().startswith(b"# type:") else span

@@ -25,4 +25,4 @@ def capture(model: GPTModel, slot):
         try:
             del layer.forward
         except AttributeError:
-            layer.forward = own_forward
+            layer.forward = own_forward  # type: ignore[method-assign]
