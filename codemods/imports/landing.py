@@ -112,6 +112,9 @@ class Landing:
     def _new_block(self, run: Run, number: int) -> _Place:
         following = next((block for block in run.blocks if (block.kind or 0) >= OWN), None)
         if following is None:
+            if all(not self.editor.left(node) for node in run.nodes):  # it takes the place of all that stood here
+                self._occupied.add(run.blocks[-1])
+                return _Place(self._end(run.blocks[-1].nodes[-1]), number)
             return _Place(self._end(run.blocks[-1].nodes[-1]), number, before="\n")
         return _Place(self._start(following.nodes[0]), number, after="\n")
 

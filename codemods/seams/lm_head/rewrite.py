@@ -141,10 +141,12 @@ class _Writer:
     def _remove_function(self) -> None:
         """The function's lines and the blank ones after it; what it had to say goes above the call."""
         function = self.through.function
-        last = last_line(function)
+        first, last = self.source.first_with_comments(function), last_line(function)
         while last < len(self.source.lines) and self.source.is_blank(last + 1):
             last += 1
-        self.changes.append(Change(self.source.line_span(self.source.first_with_comments(function), last), ""))
+        while last == len(self.source.lines) and self.source.is_blank(first - 1):
+            first -= 1
+        self.changes.append(Change(self.source.line_span(first, last), ""))
         self.lines += _said(self.source, function)
 
     def _keep_in(self, places: tuple[ast.expr, ...]) -> None:

@@ -97,6 +97,25 @@ def test_what_is_rewritten_is_clean_and_keeps_its_comments(source: str, newline:
     assert bool(heads) == bool(by_hand) == (".forward = t" in new)
 
 
+@given(newline=st.sampled_from(["\n", "\r\n"]), end=st.booleans(), before=st.booleans(), blank=st.integers(0, 3))
+def test_a_function_of_the_module_leaves_no_hole(newline: str, end: bool, before: bool, blank: int) -> None:
+    function = "def through(self, hidden, *args, **kwargs):\n    return hidden, None"
+    caller = (
+        "def wrap(model: GPTModel):\n    model.output_layer.forward = types.MethodType(through, model.output_layer)"
+    )
+    parts = [function, caller] if before else [caller, function]
+    source = "import types\n\nfrom megatron.core.models.gpt.gpt_model import GPTModel\n\n\n" + "\n\n\n".join(parts)
+    text = (source + ("\n" * (blank + 1) if end else "")).replace("\n", newline).encode()
+    new = migrate({"pkg/wrap.py": text}, Options(unsafe_fixes=True)).files["pkg/wrap.py"].decode()
+    expected = (
+        "from mcore_unpatch.compat import HeadInputs, attach\n"
+        "from megatron.core.models.gpt.gpt_model import GPTModel\n\n\n"
+        "def wrap(model: GPTModel):\n    attach(model, HeadInputs())"
+    )
+    assert new.replace(newline, "\n").rstrip("\n") == expected
+    assert new.endswith(newline) == end
+
+
 @pytest.mark.parametrize("layer", sorted(LAYERS))
 @pytest.mark.parametrize("switch", SWITCHES)
 @pytest.mark.parametrize("undoing", ["", "finally", "del"])
