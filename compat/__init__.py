@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcore_unpatch.compat.hook.find import HookPath, find_language_model, foreign_methods
     from mcore_unpatch.compat.hook.groups import ProcessGroups, resolve_groups
     from mcore_unpatch.compat.hook.head import gather_hidden
+    from mcore_unpatch.compat.hook.head_inputs import HeadInputs
     from mcore_unpatch.compat.hook.legacy import LegacyPatchError
     from mcore_unpatch.compat.hook.plan import schedule_plan_with_processor
     from mcore_unpatch.compat.hook.processors import (
@@ -49,6 +50,7 @@ _HOME = {
     "Compose": "hook.processors",
     "Entropy": "hook.processors",
     "Handle": "hook.provide",
+    "HeadInputs": "hook.head_inputs",
     "HookCall": "hook.call",
     "HookContext": "hook.context",
     "HookError": "hook.errors",
@@ -106,6 +108,7 @@ __all__ = [
     "Compose",
     "Entropy",
     "Handle",
+    "HeadInputs",
     "HookCall",
     "HookContext",
     "HookError",

@@ -25,23 +25,31 @@ def attach(
     context: Any = None,
     *,
     legacy: Mapping[str, str] | None = None,
+    when: Callable[[], bool] | None = None,
 ) -> Handle:
     """Run `processor` at the output of every forward of `model` until the handle is removed.
 
     `model` may be wrapped (DDP, Float16Module, FSDP, a vision-language model) or be the list of chunks of a virtual
     pipeline. `legacy` translates keywords that callers of an old patch still pass into fields of the context, such as
     `{"temperature": "temperature"}`; a name that is no field of `HookContext` lands in its `extra`.
-    Calls for inference keep Megatron's own path. Attaching the same again changes nothing and gives the
-    same handle; attaching something else is an error. The handle is also a context manager, and the end of a block
-    leaves alone what was attached before it. Where a whole model is checkpointed, its forward runs again in the
-    backward: stay attached until then.
+    Calls for inference keep Megatron's own path, and so does every other forward at whose beginning `when` says no.
+    Attaching the same again changes nothing and gives the same handle; attaching something else, another `when`
+    included, is an error. The handle is also a context manager, and the end of a block leaves alone what was attached
+    before it.
+
+    Where a whole model is checkpointed, its forward runs again in the backward, and `when` is asked again there: stay
+    attached until then, and let `when` answer as it did the first time. PyTorch raises if the two runs save different
+    tensors, but with `use_reentrant=True` only if their outputs differ in shape: else the gradients are wrong. The
+    recompute of Megatron's own configuration is of layers inside the model and does not ask.
     """
     require_processor(processor)
+    if when is not None and not callable(when):
+        raise TypeError(f"when: expected a function that is asked at every forward, got {when!r}")
     names = dict(legacy or {})
 
     def select(keywords: dict[str, Any]) -> tuple[Processor, Any] | None:
         values = {names[name]: keywords.pop(name) for name in list(keywords) if name in names}
-        if _is_inference(keywords):
+        if _is_inference(keywords) or (when is not None and not when()):
             return None
         if keywords.get("output_processor") is not None:
             raise AttachmentError(
@@ -50,7 +58,7 @@ def attach(
             )
         return processor, _with_fields(context, values)
 
-    return attach_selector(model, select, same_as=(processor, context, names))
+    return attach_selector(model, select, same_as=(processor, context, names, when))
 
 
 def attach_selector(model: Module | Sequence[Module], select: Select, *, same_as: Any = None) -> Handle:
@@ -135,8 +143,8 @@ def _the_same(found: list[_Attachment | None], identity: Any) -> Handle:
     if len(handles) == 1 and _equal(first.identity, identity):
         return first.handle
     raise AttachmentError(
-        "another processor is attached to this model already: remove() its handle first, or combine the two with "
-        "Compose"
+        "another processor is attached to this model already, or the same with another context, legacy or when (no two "
+        "lambdas are the same): remove() its handle first, or combine the two with Compose"
     )
 
 

@@ -76,6 +76,10 @@ class HookCall:
             raise NotImplementedError("this model's scale_logits is not a plain factor; use the Logits processor")
         return float(one)
 
+    def finish(self, logits: Tensor) -> Tensor:
+        """What Megatron returns where there are no labels: `[s, b, ...]` scaled (MuP) and turned to `[b, s, ...]`."""
+        return self.scale_logits(logits).transpose(0, 1).contiguous()
+
 
 KEYWORDS = tuple(f.name for f in fields(HookCall) if f.name != "extras")
 

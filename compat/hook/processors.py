@@ -148,7 +148,7 @@ class Logits:
         logits, _ = call.output_layer(
             call.hidden_states, weight=call.output_weight, runtime_gather_output=call.runtime_gather_output
         )
-        return call.scale_logits(logits).transpose(0, 1).contiguous()
+        return call.finish(logits)
 
 
 class Compose:

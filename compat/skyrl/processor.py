@@ -29,7 +29,7 @@ def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
     if not gathered and groups.tp is not None and groups.tp.size() > 1:
         hidden = _SumGradient.apply(hidden, groups.tp)  # type: ignore[no-untyped-call]
     context["lm_head_weight"] = call.weight
-    return call.scale_logits(hidden).transpose(0, 1).contiguous()
+    return call.finish(hidden)
 
 
 def call_model_with_fused_lm_head(

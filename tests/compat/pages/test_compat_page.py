@@ -78,6 +78,19 @@ def _own_processor() -> None:
     _close(found, _picked(logits, inputs["labels"]) * reward[:, None])
 
 
+def _hidden_states() -> None:
+    model, inputs, logits = _model(Case())
+    unlabelled = {**inputs, "labels": None}
+    states = example("HiddenStates")(model)
+    assert torch.equal(model(**unlabelled), logits)
+    assert states.weight is None
+    states.on = True
+    _close(model(**unlabelled) @ states.weight.T, logits)
+    states.on = False
+    assert torch.equal(model(**unlabelled), logits)
+    states.handle.remove()
+
+
 def _hybrid() -> None:
     model, inputs, logits = _model(Case(hybrid=True, mtp=1))
     _close(example("hybrid_log_probs")(model, inputs), _picked(logits, inputs["labels"]))
@@ -98,7 +111,7 @@ def _planned() -> None:
     assert entropy.shape == log_probs.shape
 
 
-@pytest.mark.parametrize("one", [_policy, _attached, _own_processor, _hybrid, _planned])
+@pytest.mark.parametrize("one", [_policy, _attached, _own_processor, _hidden_states, _hybrid, _planned])
 def test_examples_of_one_rank(release: str, one: Any) -> None:
     run_on_ranks(release, 1, one)
 
@@ -132,7 +145,8 @@ def test_packed_log_probs(release: str, case: Case) -> None:
 
 def test_every_block_is_run_and_every_name_exists() -> None:
     names = [re.findall(r"^(?:def|class) (\w+)", block, re.MULTILINE)[0] for block in blocks_of(PAGE)]
-    run = {"log_probs_of", "policy_loss", "losses", "RewardedLogProbs", "packed_log_probs", "plan", "hybrid_log_probs"}
+    run = {"log_probs_of", "policy_loss", "losses", "HiddenStates", "RewardedLogProbs", "packed_log_probs", "plan"}
+    run |= {"hybrid_log_probs"}
     assert set(names) == run
     text = (DOCS / PAGE).read_text()
     for name in re.findall(r"`(\w+)(?:\([^`]*\))?`", text):

@@ -1,0 +1,143 @@
+"""`attach(..., when=...)`: asked at every forward, and Megatron's own path where it says no."""
+
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_model, start_world
+from harness.oracle import gradients_of
+from megatron.core.inference.utils import InferenceMode
+from torch.utils.checkpoint import checkpoint
+
+from mcore_unpatch.compat import AttachmentError, Entropy, HeadInputs, LogProbs, Processor, attach
+
+
+class Switch:
+    """The flag of a project, asked by a function, which counts."""
+
+    def __init__(self, *, on: bool) -> None:
+        self.on, self.asked = on, 0
+
+    def ask(self) -> bool:
+        self.asked += 1
+        return self.on
+
+
+def _start(case: Case) -> tuple[Any, dict[str, Any]]:
+    start_world(case)
+    return build_model(case), {**batch_of(case), "attention_mask": None}
+
+
+def _with_a_switch_in_its_head(model: Any, switch: Switch) -> Any:
+    """The patch that projects write: hidden states for logits while the flag is on."""
+    original = model.output_layer.forward
+
+    def forward(input_: Any, weight: Any = None, runtime_gather_output: Any = None) -> Any:
+        if switch.on:
+            return input_, None
+        return original(input_, weight=weight, runtime_gather_output=runtime_gather_output)
+
+    model.output_layer.forward = forward
+    return model
+
+
+def _step(model: Any, inputs: dict[str, Any]) -> tuple[Any, Any]:
+    model.zero_grad()
+    output = model(**inputs)
+    torch.autograd.backward(output.square().sum())
+    return output, gradients_of(model)
+
+
+def _toggled(case: Case) -> None:
+    model, inputs = _start(case)
+    switch = Switch(on=False)
+    other = _with_a_switch_in_its_head(build_model(case), switch)
+    unlabelled = {**inputs, "labels": None}
+    attach(model, HeadInputs(), when=switch.ask)
+    shapes = []
+    for on, call in ((False, inputs), (True, unlabelled), (False, unlabelled), (True, unlabelled), (False, inputs)):
+        switch.on = on
+        (ours, gradients), (theirs, expected) = _step(model, call), _step(other, call)
+        assert torch.equal(ours, theirs)
+        assert all(torch.equal(gradients[name], gradient) for name, gradient in expected.items())
+        shapes.append(tuple(ours.shape[2:]))
+    hidden, vocabulary = (case.hidden,), (case.vocab // case.tp,)
+    assert shapes == [(), hidden, vocabulary, hidden, ()]
+    assert switch.asked == 5
+
+
+@pytest.mark.parametrize("case", [Case(), Case(tp=2, tied=True), Case(hybrid=True)], ids=str)
+def test_switched_between_calls_it_gives_what_a_patch_with_a_switch_gave(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _toggled, case)
+
+
+def _other_paths() -> None:
+    model, inputs = _start(Case())
+    expected = model(**inputs)
+    switch = Switch(on=False)
+    with attach(model, LogProbs(), legacy={"temperature": "temperature"}, when=switch.ask):
+        assert torch.equal(model(**inputs, temperature=0.5), expected)  # a legacy keyword never reaches Megatron
+        assert model(**inputs, output_processor=lambda **_: "the caller's own") == "the caller's own"
+        switch.on = True
+        with pytest.raises(AttachmentError, match="brings its own output_processor"):
+            model(**inputs, output_processor=lambda **_: "the caller's own")
+        inference = {**inputs, "labels": None, "runtime_gather_output": True}
+        asked = switch.asked
+        with InferenceMode.active():
+            assert model(**inference).shape[-1] == Case().vocab
+        assert switch.asked == asked
+
+
+def test_what_else_a_call_may_bring(release: str) -> None:
+    run_on_ranks(release, 1, _other_paths)
+
+
+def _identity() -> None:
+    model, _ = _start(Case())
+    switch = Switch(on=True)
+    handle = attach(model, Entropy(), when=switch.ask)
+    assert attach(model, Entropy(), when=switch.ask) is handle
+    for when in (None, Switch(on=True).ask, lambda: True):
+        with pytest.raises(AttachmentError, match="the same with another context, legacy or when"):
+            attach(model, Entropy(), when=when)
+    handle.remove()
+    with pytest.raises(TypeError, match="when: expected a function that is asked at every forward, got True"):
+        attach(model, Entropy(), when=switch.on)  # type: ignore[arg-type]
+    assert not model._forward_pre_hooks
+
+
+def test_when_is_part_of_what_is_attached(release: str) -> None:
+    run_on_ranks(release, 1, _identity)
+
+
+def _checkpointed(case: Case) -> None:
+    """A whole model that runs again in the backward asks again there; recomputed layers of Megatron's do not ask."""
+    model, inputs = _start(case)
+    unlabelled = {**inputs, "labels": None}
+    switch = Switch(on=True)
+
+    def recomputed(processor: Processor, call: dict[str, Any], *, first: bool, then: bool) -> Any:
+        model.zero_grad()
+        switch.on = first
+        with attach(model, processor, when=switch.ask):
+            output = checkpoint(model, **call, use_reentrant=False)
+            switch.on = then
+            torch.autograd.backward(output.square().sum())
+        return gradients_of(model)
+
+    with attach(model, HeadInputs(), when=switch.ask):
+        _, expected = _step(model, unlabelled)
+    assert switch.asked == 1
+    gradients = recomputed(HeadInputs(), unlabelled, first=True, then=True)
+    assert switch.asked == 3
+    assert all(torch.equal(gradients[name], gradient) for name, gradient in expected.items())
+    with pytest.raises(RuntimeError, match="ecomputed"):
+        recomputed(LogProbs(), inputs, first=True, then=False)
+    with pytest.raises(RuntimeError, match="recomputation"):
+        recomputed(HeadInputs(), unlabelled, first=False, then=True)
+
+
+@pytest.mark.parametrize("case", [Case(), Case(recompute=True)], ids=str)
+def test_another_answer_while_a_whole_model_is_recomputed_is_no_secret(release: str, case: Case) -> None:
+    run_on_ranks(release, 1, _checkpointed, case)
