@@ -10,5 +10,3 @@ def capture_hidden_states(model):
         yield
     finally:
         handle.remove()
-
-
