@@ -96,7 +96,8 @@ class _Writer:
         else:
             self._keep_in(places)
             self._install(f"{PROCESSOR}(keep={KEEPER})")
-        return Rewrite(self.changes, [PROCESSOR, "attach"], NOTES, self.gone)
+        once = bool(places or self.through.condition) and not self.undoing.handle
+        return Rewrite(self.changes, [PROCESSOR, "attach"], (*NOTES, ONCE) if once else NOTES, self.gone)
 
     def _install(self, processor: str) -> None:
         """The call in the place of the assignment, with what comes before it."""
@@ -269,6 +270,7 @@ NOTES = (
     "the hook runs once, after MTP: the output layer keeps its own forward for the MTP depths",
     "calls for inference keep Megatron's own path",
 )
+ONCE = "run twice for one model, this raises: before, the second wrapper hid the first"
 OWN_NOTES = (
     *NOTES,
     "MuP: Megatron scaled what the passthrough returned; call `scale_logits` in the processor where that is wanted",
