@@ -5,7 +5,7 @@
     plan(project: Repository, findings: Sequence[Finding], options: Options) -> Plan
 
 - A plan is a pure function of the bytes of the project and of the options: run again over its own result, it has no
-  edit that applies. It writes nothing, and importing it is cheap: libcst is imported once a file is to be rewritten.
+  edit that applies. It writes nothing.
 - The edits of one file never overlap, whatever their applicability; those that apply make sense without the others.
 - Nothing outside an edit changes, so line endings, a byte order mark or an encoding cookie survive unless edited.
 """
