@@ -6,12 +6,12 @@ import ast
 from collections.abc import Sequence
 
 from mcore_unpatch.codemods.changes import Change, Reason
-from mcore_unpatch.codemods.edits import Applicability, Edit, Options, Remark
+from mcore_unpatch.codemods.edits import Applicability, Edit, Options, Remark, splice
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.seams import detach
 from mcore_unpatch.codemods.seams.lm_head.rewrite import COMPAT, to_hook, unused_imports
 from mcore_unpatch.codemods.seams.lm_head.steps import steps
-from mcore_unpatch.codemods.seams.patch import Patch, find_patch
+from mcore_unpatch.codemods.seams.patch import Function, Patch, find_patch
 from mcore_unpatch.codemods.seams.signature import close_gap
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.workbench import Workbench
@@ -34,9 +34,15 @@ class _Proposer:
         self.taken: dict[str, list[tuple[int, int]]] = {}
         for edit in taken:
             self.taken.setdefault(edit.path, []).append((edit.start, edit.end))
+        self.wrapping: dict[str, list[Function]] = {}  # by path, the functions that patch a head
         self.gone: dict[str, list[ast.AST]] = {}  # by path, what the proposals so far take away
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
+        for finding in findings:
+            source = self._source(finding.path) if finding.rule == LM_HEAD and finding.path.endswith(".py") else None
+            patch = find_patch(finding, source) if source else None
+            if patch is not None and patch.around is not None:
+                self.wrapping.setdefault(finding.path, []).append(patch.around)
         for finding in findings:
             if finding.seam in {"output", "mtp", "schedule"} and finding.path.endswith(".py"):
                 self._one(finding)
@@ -62,9 +68,11 @@ class _Proposer:
 
     def _lm_head(self, patch: Patch) -> str:
         """Propose the hook, or say why not."""
-        rewrite = to_hook(patch, self.repository)
+        rewrite = to_hook(patch, self.repository, self.wrapping.get(patch.source.path, []))
         if isinstance(rewrite, str):
             return rewrite
+        if not _is_sound(patch.source, rewrite.changes):
+            return "the result would not compile"
         title = "the model returns hidden states through the hook"
         if not self._edit(patch, rewrite.changes, "unsafe", title, rewrite.notes):
             return "another edit changes the same lines"
@@ -108,3 +116,13 @@ class _Proposer:
         reason = Reason(patch.finding.rule, level, title, notes, patch.finding.line)
         self.found.edits += [reason.edit(patch.source, change.span, change.text) for change in changes]
         return True
+
+
+def _is_sound(source: Source, changes: Sequence[Change]) -> bool:
+    """Whether the changes fit together and the result is Python."""
+    reason = Reason(LM_HEAD, "unsafe", "")
+    try:
+        ast.parse(splice(source.data, [reason.edit(source, change.span, change.text) for change in changes]))
+    except (ValueError, SyntaxError):
+        return False
+    return True

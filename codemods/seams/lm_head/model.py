@@ -6,10 +6,10 @@ import ast
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.changes import Change
-from mcore_unpatch.codemods.seams.lm_head.passthrough import names_in
+from mcore_unpatch.codemods.seams.lm_head.passthrough import names_in, parameters
+from mcore_unpatch.codemods.seams.lm_head.scope import Surroundings, identifiers
 from mcore_unpatch.codemods.seams.patch import Function, Patch
 from mcore_unpatch.codemods.source import Span
-from mcore_unpatch.codemods.workbench import Workbench
 
 LAYER = "output_layer"
 _NEW_NAME = "model"
@@ -24,20 +24,27 @@ class Model:
     changes: tuple[Change, ...] = ()
     layer: str = ""  # the parameter that was the layer,
     layer_line: Change | None = None  # and the line that gives it to code which still asks for it
+    made_by_a_call: bool = False  # to be made once only
 
 
-def find_model(patch: Patch, files: Workbench) -> Model | str:
+def find_model(patch: Patch, around: Surroundings) -> Model | str:
     """The model, or why it cannot be told."""
     assert patch.around is not None
-    found = _owner(patch.target.value, patch.around)
+    found = owner_of(patch.target.value, patch.around)
     if isinstance(found, str):
-        return _from_callers(patch, found, files)
+        return _from_callers(patch, found, around)
     if found is None:
         return f"`{patch.text(patch.target.value)}` is not seen to be a model's `{LAYER}`"
-    return Model(patch.text(found))
+    given = set(parameters(patch.around))
+    for name in sorted(names_in(found)):
+        stored = [node for node in ast.walk(patch.around) if _is_name(node, name) and isinstance(node.ctx, ast.Store)]  # type: ignore[attr-defined]
+        if len(stored) > (name not in given):
+            return f"`{name}` is assigned more than once"
+    calls = any(isinstance(node, ast.Call) for node in ast.walk(found))
+    return Model(patch.text(found), made_by_a_call=calls)
 
 
-def _owner(layer: ast.expr, around: Function) -> ast.expr | str | None:
+def owner_of(layer: ast.expr, around: Function) -> ast.expr | str | None:
     """`m` of `m.output_layer`, through local names and attributes; the name of a parameter that is the layer."""
     if isinstance(layer, ast.Attribute) and layer.attr == LAYER:
         return layer.value
@@ -47,16 +54,21 @@ def _owner(layer: ast.expr, around: Function) -> ast.expr | str | None:
     values = [
         node.value
         for node in ast.walk(around)
-        if isinstance(node, ast.Assign) and any(ast.unparse(t) == ast.unparse(layer) for t in node.targets)
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        and any(ast.unparse(target) == ast.unparse(layer) for target in _targets(node))
     ]
-    if len(values) == 1:
-        return _owner(values[0], around)
+    if len(values) == 1 and values[0] is not None:
+        return owner_of(values[0], around)
     if not values and isinstance(layer, ast.Name) and layer.id in {arg.arg for arg in around.args.args}:
         return layer.id
     return None
 
 
-def _from_callers(patch: Patch, parameter: str, files: Workbench) -> Model | str:
+def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def _from_callers(patch: Patch, parameter: str, surroundings: Surroundings) -> Model | str:
     """The function gets the layer alone: let it have the model, if every caller can be seen to have it."""
     around, source = patch.around, patch.source
     assert around is not None
@@ -70,7 +82,8 @@ def _from_callers(patch: Patch, parameter: str, files: Workbench) -> Model | str
     position = [arg.arg for arg in around.args.args].index(parameter) - bool(owner)
     calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call) and _is_name(node.func, name)]
     uses = [node for node in ast.walk(source.tree) if _is_name(node, name)]
-    if not calls or len(calls) != len(uses) or _named_elsewhere(name, source.path, files):
+    exported = any(isinstance(node, ast.Constant) and node.value == name for node in ast.walk(source.tree))
+    if not calls or len(calls) != len(uses) or exported or surroundings.named_elsewhere(name):
         return f"{because}, and not every caller is in this file"
     arguments = [call.args[position] for call in calls if position < len(call.args) and not _starred(call)]
     owners = [
@@ -79,7 +92,8 @@ def _from_callers(patch: Patch, parameter: str, files: Workbench) -> Model | str
     if len(owners) != len(calls):
         return f"{because}, and not every caller hands over `model.{LAYER}`"
     argument = next(arg for arg in around.args.args if arg.arg == parameter)
-    if not _may_be_a_model(argument.annotation) or _NEW_NAME in names_in(around):
+    documented = parameter in (ast.get_docstring(owner or around) or "") + (ast.get_docstring(around) or "")
+    if not _may_be_a_model(argument.annotation) or documented or _NEW_NAME in identifiers(around):
         return because
     changes = [Change(source.span(one), patch.text(owner_)) for one, owner_ in zip(arguments, owners, strict=True)]
     start = source.span(argument).start
@@ -88,10 +102,6 @@ def _from_callers(patch: Patch, parameter: str, files: Workbench) -> Model | str
     line = source.line_span(source.first_with_comments(first), first.lineno).start
     binding = Change(Span.at(line), f"{source.indentation(first)}{parameter} = {_NEW_NAME}.{LAYER}\n")
     return Model(_NEW_NAME, tuple(changes), parameter, binding)
-
-
-def _named_elsewhere(name: str, path: str, files: Workbench) -> bool:
-    return any(name.encode() in files.data(other) for other in files.paths if other != path)
 
 
 def _starred(call: ast.Call) -> bool:

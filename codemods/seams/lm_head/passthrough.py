@@ -27,11 +27,11 @@ class Passthrough:
     original: ast.expr | None = None  # what it calls otherwise
 
 
-def read_passthrough(function: Function, bound: bool) -> Passthrough | None:
-    """The replacement as a passthrough; None if it is none."""
+def read_passthrough(function: Function, bound: bool, layer: str) -> Passthrough | None:
+    """The replacement as a passthrough; None if it is none. `layer` is what the code around it calls the layer."""
     if not isinstance(function, ast.FunctionDef) or function.decorator_list:
         return None
-    reader = _Reader(function, bound)
+    reader = _Reader(function, bound, layer)
     return reader.read() or (Passthrough(function, plain=False) if hands_through(function, bound) else None)
 
 
@@ -68,26 +68,31 @@ def hands_through(function: Function, bound: bool) -> bool:
     found = list(returns(function))
     if given is None or not found:
         return False
-    names = handed_on(function, {given[1 if bound else 0]})
+    names = handed_on(function, {parameters(function)[bound]})
     return all(_is_pair_with_none(node.value) and first_value(node.value) in names for node in found if node.value)
 
 
-def known_parameters(function: Function, bound: bool) -> list[str] | None:
-    """The parameters by position: the layer if bound, the input, the weight; None if the body uses any other."""
+def known_parameters(function: Function, bound: bool) -> dict[str, str] | None:
+    """The parameters that the hook has a counterpart for, by its name; None if the body uses any other."""
     names, spec = parameters(function), function.args
-    rest = [arg.arg for arg in (spec.vararg, spec.kwarg) if arg is not None]
-    known = names[: 3 if bound else 2]
-    dropped = {*names[len(known) :], *rest}
+    if len(names) <= bound:
+        return None
+    known = {names[0]: "output_layer"} if bound else {}
+    known[names[bound]] = "hidden_states"
+    if WEIGHT in names[bound + 1 :]:
+        known[WEIGHT] = "output_weight"
+    rest = {*names, *(arg.arg for arg in (spec.vararg, spec.kwarg) if arg is not None)} - known.keys()
     used = set().union(*(names_in(node) for node in function.body))
-    return known if len(known) > bound and not used & dropped else None
+    return None if used & rest else known
 
 
 class _Reader:
     """Reads bodies that our processor can replace."""
 
-    def __init__(self, function: ast.FunctionDef, bound: bool) -> None:
+    def __init__(self, function: ast.FunctionDef, bound: bool, layer: str) -> None:
         names, spec = parameters(function), function.args
         self.function = function
+        self.layers = {layer, names[0]} if bound and names else {layer}
         self.input = names[bound] if len(names) > bound else ""
         self.rest = spec.kwarg.arg if spec.kwarg else ""
         self.weights = {WEIGHT} if WEIGHT in names else set()
@@ -103,10 +108,10 @@ class _Reader:
         if not isinstance(body[0], ast.If):
             return None
         test, then, otherwise = body[0].test, body[0].body, body[0].orelse or body[1:]
-        if (body[0].orelse and len(body) > 1) or self.own & names_in(test):
+        if (body[0].orelse and len(body) > 1) or self.own & names_in(test) or not _is_simple(test):
             return None
         for through, back, negated in ((then, otherwise, False), (otherwise, then, True)):
-            kept, original = self._branch(through), _called(back)
+            kept, original = self._branch(through), self._hands_over(back)
             if kept is not None and original is not None:
                 return Passthrough(self.function, True, kept, test, negated, original)
         return None
@@ -135,13 +140,23 @@ class _Reader:
                 self.weights.add(target.id)
                 self.own.add(target.id)
                 return []
-            return [target] if _is_place(target) and not self.own & names_in(target) else None
+            return [target] if _is_place(target) and not (self.own | {WEIGHT}) & names_in(target) else None
         if isinstance(statement, ast.If) and self._asks_for_weight(statement.test):
-            found = [self._keeps(one) for one in (*statement.body, *statement.orelse)]
-            places = [place for targets in found if targets is not None for place in targets]
-            one_place = len({ast.dump(place) for place in places}) == 1
-            return places[:1] if None not in found and one_place else None
+            return self._keeps_if_given(statement)
         return None
+
+    def _keeps_if_given(self, statement: ast.If) -> list[ast.expr] | None:
+        """`if weight is not None: kept = weight`, perhaps with the layer's own otherwise, or the other way round."""
+        given, missing = statement.body, statement.orelse
+        if isinstance(statement.test.ops[0], ast.Is):  # type: ignore[attr-defined]
+            given, missing = missing, given
+        places = [self._keeps(one) for one in (*given, *missing)]
+        if None in places or len(given) > 1 or len(missing) > 1:
+            return None
+        found = [place for targets in places if targets is not None for place in targets]
+        if not found:
+            return []  # `if weight is None: weight = layer.weight`
+        return found[:1] if given and len({ast.unparse(place) for place in found}) == 1 else None
 
     def _is_weight(self, value: ast.expr) -> bool:
         if isinstance(value, ast.IfExp):
@@ -152,7 +167,23 @@ class _Reader:
             first = value.args[0] if value.args else None
             named = isinstance(first, ast.Constant) and first.value == WEIGHT
             return named and isinstance(value.func.value, ast.Name) and value.func.value.id == self.rest != ""
-        return isinstance(value, ast.Attribute) and value.attr == WEIGHT  # the layer's own
+        own = isinstance(value, ast.Attribute) and value.attr == WEIGHT
+        return own and ast.unparse(value.value) in self.layers  # type: ignore[attr-defined]
+
+    def _hands_over(self, body: Sequence[ast.stmt]) -> ast.expr | None:
+        """The function of `return function(input, weight=weight, ...)`: all that it is given, as it is."""
+        statement = body[0] if len(body) == 1 else None
+        call = statement.value if isinstance(statement, ast.Return) else None
+        if not isinstance(call, ast.Call) or not call.args or ast.unparse(call.args[0]) != self.input:
+            return None
+        rest = [argument.value if isinstance(argument, ast.Starred) else argument for argument in call.args[1:]]
+        named = [keyword for keyword in call.keywords if keyword.arg is not None]
+        if not all(isinstance(value, ast.Name) and value.id in self.own for value in rest):
+            return None
+        if not all(ast.unparse(keyword.value) == keyword.arg for keyword in named):
+            return None
+        spread = [keyword.value for keyword in call.keywords if keyword.arg is None]
+        return call.func if all(isinstance(value, ast.Name) and value.id == self.rest for value in spread) else None
 
     def _asks_for_weight(self, test: ast.expr) -> bool:
         """`weight is None`, `weight is not None`."""
@@ -166,11 +197,10 @@ class _Reader:
         )
 
 
-def _called(body: Sequence[ast.stmt]) -> ast.expr | None:
-    """The function of `return function(...)`, where that is all."""
-    if len(body) == 1 and isinstance(body[0], ast.Return) and isinstance(body[0].value, ast.Call):
-        return body[0].value.func
-    return None
+def _is_simple(test: ast.expr) -> bool:
+    """Whether a condition can be asked again elsewhere, and be read on one line."""
+    one_line = test.lineno == test.end_lineno
+    return one_line and not any(isinstance(node, ast.NamedExpr | ast.Await) for node in ast.walk(test))
 
 
 def _is_place(target: ast.expr) -> bool:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import ast
-import io
-import textwrap
-import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.seams.lm_head.model import Model, find_model
 from mcore_unpatch.codemods.seams.lm_head.own_body import as_processor
-from mcore_unpatch.codemods.seams.lm_head.passthrough import (
-    Passthrough,
-    names_in,
-    parameters,
-    read_passthrough,
+from mcore_unpatch.codemods.seams.lm_head.passthrough import Passthrough, read_passthrough
+from mcore_unpatch.codemods.seams.lm_head.said import Said
+from mcore_unpatch.codemods.seams.lm_head.scope import (
+    Surroundings,
+    identifiers,
+    is_one_of,
+    names_outside,
+    shared_names,
+    walk_without,
 )
 from mcore_unpatch.codemods.seams.lm_head.undo import Undoing, plan_undoing, with_pragma
-from mcore_unpatch.codemods.seams.patch import Patch
-from mcore_unpatch.codemods.source import Source, first_line, last_line, suites
+from mcore_unpatch.codemods.seams.patch import Function, Patch
+from mcore_unpatch.codemods.source import Span, first_line, last_line, suites
 from mcore_unpatch.codemods.workbench import Workbench
 
 COMPAT = "mcore_unpatch.compat"
 PROCESSOR, INSTANCE, KEEPER = "HeadInputs", "head", "keep_weight"
-_PRAGMAS = ("# type:", "# noqa", "# pylint", "# pragma", "# fmt", "# pyright", "# mypy")
 
 
 @dataclass(frozen=True)
@@ -38,106 +38,127 @@ class Rewrite:
     gone: list[ast.AST] = field(default_factory=list)
 
 
-def to_hook(patch: Patch, files: Workbench) -> Rewrite | str:
-    """The rewrite, or why the form is not a known one."""
-    if patch.function is None or patch.around is None:
-        return "the replacement is not a function of this file, or the patch stands outside of a function"
-    if patch.target.attr != "forward":
-        return f"`{patch.target.attr}` is replaced, not `forward`"
-    through = read_passthrough(patch.function, patch.bound)
+def to_hook(patch: Patch, files: Workbench, wrapping: Sequence[Function]) -> Rewrite | str:
+    """The rewrite, or why the form is not a known one. `wrapping`: the functions that patch a head, one per patch."""
+    function, around = patch.function, Surroundings(patch.source, files)
+    if patch.around is None:
+        return "the patch stands outside of a function"
+    if function is None:
+        return f"`{patch.text(patch.statement.value)}` is not a plain function of this file"
+    if sum(one is patch.around for one in wrapping) > 1:
+        return f"`{patch.around.name}` patches more than one layer"
+    if not patch.source.owns_lines(patch.statement):
+        return f"line {patch.statement.lineno} holds more than one statement"
+    through = read_passthrough(function, patch.bound, patch.text(patch.target.value))
     if through is None:
-        return f"`{patch.function.name}` does more than to hand its input through"
-    uses = [
-        node for node in ast.walk(patch.source.tree) if isinstance(node, ast.Name) and node.id == patch.function.name
-    ]
-    if len(uses) != 1:
-        return f"`{patch.function.name}` is used elsewhere as well"
-    model = find_model(patch, files)
+        return f"`{function.name}` does more than hand its input through, in a way that is not understood"
+    scope = patch.around if is_one_of(function, ast.walk(patch.around)) else patch.source.tree
+    if sum(isinstance(node, ast.Name) and node.id == function.name for node in ast.walk(scope)) != 1:
+        return f"`{function.name}` is used elsewhere as well"
+    model = find_model(patch, around)
     if isinstance(model, str):
         return model
-    if through.original is not None and not _is_kept(through.original, patch):
+    if through.original is not None and not _is_kept(through, patch):
         return f"`{ast.unparse(through.original)}` is not seen to be the layer's own forward"
-    undoing = plan_undoing(patch, [through.function] if through.plain else [])
+    undoing = plan_undoing(patch, around, [function] if through.plain else [], wrapping)
     if isinstance(undoing, str):
         return undoing
-    return _Writer(patch, through, model, undoing).write()
+    for name in (PROCESSOR, "attach"):
+        if name in identifiers(patch.source.tree) and not _is_ours(name, patch.source.tree):
+            return f"the name `{name}` is taken"
+    writer = _Writer(patch, around, through, model, undoing)
+    rewrite = writer.write()
+    if isinstance(rewrite, Rewrite) and around.empties(writer.removed):
+        return "nothing would be left of a block"
+    return rewrite
 
 
 class _Writer:
-    def __init__(self, patch: Patch, through: Passthrough, model: Model, undoing: Undoing) -> None:
+    def __init__(
+        self, patch: Patch, surroundings: Surroundings, through: Passthrough, model: Model, undoing: Undoing
+    ) -> None:
         assert patch.around is not None
         self.patch, self.through, self.model, self.undoing = patch, through, model, undoing
-        self.source, self.around = patch.source, patch.around
+        self.source, self.around, self.surroundings = patch.source, patch.around, surroundings
         self.changes = [*model.changes, *undoing.changes]
-        self.gone: list[ast.AST] = [patch.statement, *undoing.gone]
+        self.gone: list[ast.AST] = [patch.statement, *undoing.replaced]
+        self.removed: list[ast.stmt] = []
+        self.said = Said(self.source)
         self.lines: list[str] = []  # what stands before the call of `attach`
+        for statement in undoing.removed:
+            self._remove(statement)
 
     def write(self) -> Rewrite | str:
         if not self.through.plain:
-            self.changes += as_processor(self.patch)
-            self._install(self.through.function.name)
-            return Rewrite(self.changes, ["attach"], OWN_NOTES, self.gone)
+            body = as_processor(self.patch)
+            if isinstance(body, str):
+                return body
+            self.changes += body
+            return self._install(self.through.function.name, ["attach"], OWN_NOTES)
         self.gone.append(self.through.function)
-        if not _removable(self.through.function, self.source):
-            return f"nothing but `{self.through.function.name}` stands in its block"
-        taken = names_in(self.around) | set(parameters(self.around))
-        places = self.through.kept_in
-        reads = self._reads_of_local(places) if INSTANCE not in taken else None
+        for node in self._asked_for():
+            return f"line {node.lineno} asks whether the passthrough was given a weight"
+        taken, places = identifiers(self.around), self.through.kept_in
+        local = None if INSTANCE in taken or not self.undoing.handle else self._local_dict(places)
+        if local is not None:
+            self._remove_function()
+            self._remove(local[0])
+            self.changes += local[1]
+            self.lines.append(f"{INSTANCE} = {PROCESSOR}()")
+            return self._install(INSTANCE, [PROCESSOR, "attach"], (*NOTES, WEIGHT_NOTE))
+        once = bool(places or self.through.condition) and not self.undoing.handle
+        notes = (*NOTES, *([WEIGHT_NOTE] if places else []), *([ONCE] if once else []))
         if not places:
             self._remove_function()
-            self._install(f"{PROCESSOR}()")
-        elif reads is not None:
-            self._remove_function()
-            self.changes += reads
-            self.lines.append(f"{INSTANCE} = {PROCESSOR}()")
-            self._install(INSTANCE)
-        elif KEEPER in taken:
+            return self._install(f"{PROCESSOR}()", [PROCESSOR, "attach"], notes)
+        if KEEPER in taken:
             return f"the name `{KEEPER}` is taken"
-        else:
-            self._keep_in(places)
-            self._install(f"{PROCESSOR}(keep={KEEPER})")
-        once = bool(places or self.through.condition) and not self.undoing.handle
-        return Rewrite(self.changes, [PROCESSOR, "attach"], (*NOTES, ONCE) if once else NOTES, self.gone)
+        self._keep_in(places)
+        return self._install(f"{PROCESSOR}(keep={KEEPER})", [PROCESSOR, "attach"], notes)
 
-    def _install(self, processor: str) -> None:
+    def _asked_for(self) -> Iterator[ast.expr]:
+        """Where code wants to know if a weight was kept, other than to take the layer's own instead."""
+        places = {ast.unparse(place) for place in self.through.kept_in}
+        for node in walk_without(self.source.tree, self.gone) if places else ():
+            if isinstance(node, ast.Compare) and ast.unparse(node.left) in places:
+                if not isinstance(self.surroundings.parents[node], ast.IfExp | ast.If):
+                    yield node
+
+    def _install(self, processor: str, names: list[str], notes: tuple[str, ...]) -> Rewrite | str:
         """The call in the place of the assignment, with what comes before it."""
-        statement, through = self.patch.statement, self.through
-        when = f", when=lambda: {_condition(self.patch, through)}" if through.condition is not None else ""
-        call = f"attach({self.model.text}, {processor}{when})"
-        self.lines.append(f"{self.undoing.handle} = {call}" if self.undoing.handle else call)
-        indent = self.source.indentation(statement)
-        span = with_pragma(self.source, statement)
-        self.changes.append(Change(span, f"\n{indent}".join(self.lines)))
+        statement = self.patch.statement
         self._remove_unused_layer()
-        self._tidy_start()
+        if self.model.made_by_a_call and not self._is_made_once():
+            return f"`{self.model.text}` would be made twice"
+        when = f", when=lambda: {_condition(self.patch, self.through)}" if self.through.condition is not None else ""
+        call = f"attach({self.model.text}, {processor}{when})"
+        self.said.inside(statement)
+        lines = [*self.said.lines(), *self.lines]
+        lines.append(f"{self.undoing.handle} = {call}" if self.undoing.handle else call)
+        lift = self.undoing.lift
+        if lift is None:
+            text = f"\n{self.source.indentation(statement)}".join(lines)
+            self.changes.append(Change(with_pragma(self.source, statement), text))
+        else:
+            indent = self.source.indentation(lift)
+            above = self.source.first_with_comments(lift)
+            at = self.source.line_span(above, above).start
+            self.changes.append(Change(Span.at(at), "".join(f"{indent}{line}\n" for line in lines)))
+            span = self.source.line_span(first_line(statement), last_line(statement))
+            self.changes.append(Change(span, ""))
+            self.removed.append(statement)
+        self._tidy_starts()
         if self.model.layer_line is not None and self.model.layer in names_outside(self.around, self.gone):
             self.changes.append(self.model.layer_line)
+        return Rewrite(self.changes, names, notes, self.gone)
 
-    def _remove_unused_layer(self) -> None:
-        """`layer = model.output_layer`, where nothing asks for the layer any more."""
-        layer = self.patch.target.value
-        name = layer.id if isinstance(layer, ast.Name) and not self.undoing.handle.startswith(f"{layer.id}.") else ""
-        for node in ast.walk(self.around):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and _is(node.targets[0], name):
-                gone = [*self.gone, node]
-                if name not in names_outside(self.around, gone) and _removable(node, self.source):
-                    self.changes.append(Change(self.source.line_span(first_line(node), last_line(node)), ""))
-                    self.gone = gone
-
-    def _tidy_start(self) -> None:
-        """No blank line at the start of a block, where all that stood before it goes."""
-        removed = [change.span for change in self.changes if not change.text]
-        for suite in suites(self.around):
-            if not any(suite[0] is one for one in self.gone):
-                continue
-            number = self.source.first_with_comments(suite[0])
-            while number <= last_line(suite[-1]):
-                span = self.source.line_span(number, number)
-                if not any(one.start <= span.start and span.end <= one.end for one in removed):
-                    if not self.source.is_blank(number):
-                        break
-                    self.changes.append(Change(span, ""))
-                number += 1
+    def _remove(self, statement: ast.stmt) -> None:
+        """A statement's lines and the comment above it, which moves to the call."""
+        self.removed.append(statement)
+        self.gone.append(statement)
+        first, last = self.source.first_with_comments(statement), last_line(statement)
+        self.changes.append(Change(self.source.line_span(first, last), ""))
+        self.said.between(first, last)
 
     def _remove_function(self) -> None:
         """The function's lines and the blank ones after it; what it had to say goes above the call."""
@@ -147,46 +168,79 @@ class _Writer:
             last += 1
         while last == len(self.source.lines) and self.source.is_blank(first - 1):
             first -= 1
+        self.removed.append(function)
         self.changes.append(Change(self.source.line_span(first, last), ""))
-        self.lines += _said(self.source, function)
+        self.said.by(function, above=True)
+
+    def _remove_unused_layer(self) -> None:
+        """`layer = model.output_layer`, where nothing asks for the layer any more."""
+        layer = self.patch.target.value
+        if not isinstance(layer, ast.Name) or self.undoing.handle.startswith(f"{layer.id}."):
+            return
+        for node in ast.walk(self.around):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and _is(node.targets[0], layer.id):
+                unused = layer.id not in names_outside(self.around, [*self.gone, node])
+                if unused and layer.id not in shared_names(self.around) and self.source.owns_lines(node):
+                    self._remove(node)
+
+    def _is_made_once(self) -> bool:
+        layer = self.patch.target.value
+        return not isinstance(layer, ast.Name) or layer.id not in names_outside(self.around, self.gone)
+
+    def _tidy_starts(self) -> None:
+        """No blank line at the start of a block, where all that stood before it goes."""
+        spans = [change.span for change in self.changes if not change.text]
+        for suite in suites(self.around):
+            if not is_one_of(suite[0], self.removed):
+                continue
+            number = self.source.first_with_comments(suite[0])
+            while number <= last_line(suite[-1]):
+                span = self.source.line_span(number, number)
+                if not any(one.start <= span.start and span.end <= one.end for one in spans):
+                    if not self.source.is_blank(number):
+                        break
+                    self.changes.append(Change(span, ""))
+                number += 1
 
     def _keep_in(self, places: tuple[ast.expr, ...]) -> None:
         """A function that keeps the weight where the passthrough kept it."""
         function = self.through.function
         indent = self.source.indentation(function)
+        first = function.body[0]
         inner = (
-            self.source.indentation(function.body[0]) if function.body[0].lineno > function.lineno else f"{indent}    "
+            self.source.indentation(first)
+            if first.lineno > function.lineno
+            else indent + ("\t" if indent.startswith("\t") else "    ")
         )
-        said = _said(self.source, function, above=False)
-        body = [*said, *(f"{self.patch.text(place)} = weight" for place in places)]
-        text = f"def {KEEPER}(weight):\n" + "\n".join(f"{inner}{line}" for line in body)
+        given = function.args.args[self.patch.bound].annotation
+        annotation = f": {self.patch.text(given)}" if given is not None else ""
+        returned = " -> None" if given is not None or function.returns is not None else ""
+        said = Said(self.source)
+        said.by(function, above=False)
+        body = [*said.lines(), *(f"{self.patch.text(place)} = weight" for place in places)]
+        text = f"def {KEEPER}(weight{annotation}){returned}:\n" + "\n".join(f"{inner}{line}" for line in body)
         self.changes.append(Change(self.source.span(function), text))
 
-    def _reads_of_local(self, places: tuple[ast.expr, ...]) -> list[Change] | None:
-        """Where the weight is kept in a local dict for this function alone: reads of the processor instead."""
+    def _local_dict(self, places: tuple[ast.expr, ...]) -> tuple[ast.Assign, list[Change]] | None:
+        """A local dict that holds nothing but the weight for this function: its making, and reads of the processor."""
         place = places[0] if len(places) == 1 else None
         if not isinstance(place, ast.Subscript) or not isinstance(place.value, ast.Name):
             return None
-        name, made, reads = place.value.id, None, []
-        inside = {id(node) for node in ast.walk(self.through.function)}
-        accounted = 0
-        for node in ast.walk(self.around):
-            if id(node) in inside:
-                continue
+        name, made = place.value.id, []
+        reads, mentioned = [], 0
+        for node in walk_without(self.around, [self.through.function]):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and _is(node.targets[0], name):
-                if made is not None or not isinstance(node.value, ast.Dict) or not _removable(node, self.source):
-                    return None
-                if any(value is None or not isinstance(value, ast.Constant) for value in node.value.values):
-                    return None
-                made, accounted = node, accounted + 1
-            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _same(node, place):
-                reads.append(Change(self.source.span(node), f"{INSTANCE}.weight"))
-                accounted += 1
-        mentioned = sum(_is(node, name) for node in ast.walk(self.around) if id(node) not in inside)
-        if made is None or mentioned != accounted:
+                made.append(node)
+            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+                asked = isinstance(self.surroundings.parents[node], ast.Compare)  # whether there is one
+                if ast.unparse(node) == ast.unparse(place) and not asked:
+                    reads.append(Change(self.source.span(node), f"{INSTANCE}.weight"))
+            mentioned += _is(node, name)
+        if len(made) != 1 or mentioned != 1 + len(reads) or not self.source.owns_lines(made[0]):
             return None
-        self.gone.append(made)
-        return [Change(self.source.line_span(first_line(made), last_line(made)), ""), *reads]
+        value = made[0].value
+        empty = isinstance(value, ast.Dict) and all(isinstance(one, ast.Constant) for one in value.values)
+        return (made[0], reads) if empty else None
 
 
 def _condition(patch: Patch, through: Passthrough) -> str:
@@ -201,75 +255,63 @@ def _condition(patch: Patch, through: Passthrough) -> str:
     return f"not {patch.text(condition)}" if simple else f"not ({patch.text(condition)})"
 
 
-def _is_kept(original: ast.expr, patch: Patch) -> bool:
+def _is_kept(through: Passthrough, patch: Patch) -> bool:
     """Whether what is called where the passthrough is off is what a backup keeps."""
+    assert through.original is not None
     lines = {related.line for related in patch.finding.related if related.role == "backup"}
     kept = (node for node in ast.walk(patch.source.tree) if isinstance(node, ast.Assign) and node.lineno in lines)
-    return _leaf(original) in {_leaf(target) for node in kept for target in node.targets}
-
-
-def _leaf(expression: ast.expr) -> str:
-    return expression.attr if isinstance(expression, ast.Attribute) else ast.unparse(expression)
+    places = {ast.unparse(target) for node in kept for target in node.targets}
+    called, layer = ast.unparse(through.original), patch.text(patch.target.value)
+    if patch.bound and isinstance(through.original, ast.Attribute):
+        first = through.function.args.args[0].arg  # the layer, by the function's own name for it
+        called = f"{layer}.{through.original.attr}" if _is(through.original.value, first) else called
+    return called in places
 
 
 def _is(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _same(node: ast.Subscript, place: ast.Subscript) -> bool:
-    return ast.unparse(node) == ast.unparse(place)
+def _is_ours(name: str, tree: ast.Module) -> bool:
+    """Whether a name is imported from the compat layer at the top of a file, and is nothing else."""
+    ours = any(
+        isinstance(node, ast.ImportFrom) and node.module == COMPAT and name in {alias.name for alias in node.names}
+        for node in tree.body
+    )
+    bound = (
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name for node in ast.walk(tree)
+    )
+    defined = (
+        getattr(node, "name", getattr(node, "arg", None)) == name for node in ast.walk(tree) if not _is_alias(node)
+    )
+    return ours and not any(bound) and not any(defined)
 
 
-def _removable(statement: ast.stmt, source: Source) -> bool:
-    return any(len(suite) > 1 and any(one is statement for one in suite) for suite in suites(source.tree))
-
-
-def _said(source: Source, function: ast.FunctionDef, above: bool = True) -> list[str]:
-    """The comments and docstring of a function as comments; those for tools, or on a `del`, say nothing to people."""
-    first = source.first_with_comments(function) if above else first_line(function)
-    text = textwrap.dedent(source.text_of(source.line_span(first, last_line(function))))
-    comments = {
-        first + token.start[0] - 1: token.string
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type == tokenize.COMMENT and not token.string.startswith(_PRAGMAS)
-    }
-    for node in ast.walk(function):
-        if isinstance(node, ast.Delete):
-            comments.pop(node.lineno, None)
-    documented = [f"# {line}".rstrip() for line in (ast.get_docstring(function) or "").splitlines()]
-    before = [comment for line, comment in sorted(comments.items()) if line < function.body[0].lineno]
-    return [*before, *documented, *(comment for line, comment in sorted(comments.items()) if comment not in before)]
+def _is_alias(node: ast.AST) -> bool:
+    return isinstance(node, ast.alias)
 
 
 def unused_imports(tree: ast.Module, gone: Sequence[ast.AST]) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
-    """Imports of what binds a method, which only code that goes made use of."""
+    """Imports of what binds a method, of which only code that goes made use."""
     left = names_outside(tree, gone)
+    used = {node.id for one in gone for node in ast.walk(one) if isinstance(node, ast.Name)}
+    texts = " ".join(
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
     for node in ast.walk(tree):
         if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.module == "types"):
             wanted = "types" if isinstance(node, ast.Import) else "MethodType"
             for alias in node.names:
-                if alias.name == wanted and (alias.asname or wanted) not in left:
+                name = alias.asname or wanted
+                if alias.name == wanted and name in used - left and name not in texts:
                     yield node, wanted
-
-
-def names_outside(tree: ast.AST, gone: Sequence[ast.AST]) -> set[str]:
-    """The names that code mentions which stays."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if any(node is one for one in gone):
-            continue
-        if isinstance(node, ast.Name):
-            found.add(node.id)
-        waiting += ast.iter_child_nodes(node)
-    return found
 
 
 NOTES = (
     "the hook runs once, after MTP: the output layer keeps its own forward for the MTP depths",
     "calls for inference keep Megatron's own path",
 )
+WEIGHT_NOTE = "the weight that is kept is always the one in use; the passthrough was given None for the layer's own"
 ONCE = "run twice for one model, this raises: before, the second wrapper hid the first"
 OWN_NOTES = (
     *NOTES,

@@ -1,4 +1,7 @@
-"""What keeps the layer's own `forward` and puts it back: with the hook, the handle is kept and removed instead."""
+"""What keeps the layer's own `forward` and puts it back: with the hook, the handle is kept and removed instead.
+
+Only where it is certain that the handle is set whenever it is removed, and that nobody else looks at the original.
+"""
 
 from __future__ import annotations
 
@@ -7,115 +10,229 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.changes import Change
-from mcore_unpatch.codemods.seams.lm_head.passthrough import names_in, parameters
-from mcore_unpatch.codemods.seams.patch import Patch
-from mcore_unpatch.codemods.source import Source, Span, last_line, suites
+from mcore_unpatch.codemods.seams.lm_head.model import owner_of
+from mcore_unpatch.codemods.seams.lm_head.scope import Surroundings, identifiers, is_one_of, shared_names, walk_without
+from mcore_unpatch.codemods.seams.patch import Function, Patch
+from mcore_unpatch.codemods.source import Source, Span, last_line
 
 HANDLE = "handle"
-_Place = ast.Name | ast.Attribute | ast.Subscript
+FORWARD = "forward"
+_Place = ast.Name | ast.Attribute
+_BY_NAME = {"hasattr", "getattr", "setattr", "delattr"}
 
 
 @dataclass(frozen=True)
 class Undoing:
-    """Where the handle goes (empty: nobody takes the patch back), the changes to the rest, and what they take away."""
+    """Where the handle goes (empty: nobody takes the patch back), and what becomes of the rest."""
 
-    handle: str
-    changes: tuple[Change, ...]
-    gone: tuple[ast.AST, ...]
-
-
-def plan_undoing(patch: Patch, gone: Sequence[ast.AST]) -> Undoing | str:
-    """The plan, or why there is none; `gone` is what else is taken away."""
-    assert patch.around is not None
-    statements = {
-        node.lineno: node for node in ast.walk(patch.source.tree) if isinstance(node, ast.Assign | ast.Delete)
-    }
-    kept: list[ast.stmt] = []
-    restores: list[ast.stmt] = []
-    for related in patch.finding.related:
-        if related.role not in {"backup", "restore"}:
-            continue
-        statement = statements.get(related.line)
-        if statement is None or (related.role == "backup" and _place(statement) is None):
-            return f"the {related.role} on line {related.line} is no plain assignment"
-        (kept if related.role == "backup" else restores).append(statement)
-    taken = [*gone, patch.statement, *kept, *restores]
-    inside = {id(node) for node in ast.walk(patch.around)}
-    if all(id(statement) in inside for statement in restores):
-        return _here(patch, kept, restores, taken)
-    return _elsewhere(patch, kept, restores, taken)
+    handle: str = ""
+    changes: tuple[Change, ...] = ()
+    removed: tuple[ast.stmt, ...] = ()  # statements that go
+    replaced: tuple[ast.stmt, ...] = ()  # statements that become something else
+    lift: ast.Try | None = None  # the patch is the first thing in this `try`: the hook comes before it
 
 
-def _here(patch: Patch, kept: list[ast.stmt], restores: list[ast.stmt], taken: list[ast.AST]) -> Undoing | str:
-    """Undone in the same function, or never."""
-    assert patch.around is not None
-    if restores and HANDLE in {*names_in(patch.around), *parameters(patch.around)}:
-        return f"the name `{HANDLE}` is taken"
-    unused = [
-        statement
-        for statement in kept
-        if not any(_mentions(_place(statement), _scope(statement, patch), taken)) and _may_go(statement, patch.source)
-    ]
-    changes = [Change(whole_lines(patch.source, statement), "") for statement in unused]
-    undone = _whole_attempts(restores, patch.around)
-    changes += [Change(with_pragma(patch.source, statement), f"{HANDLE}.remove()") for statement in undone]
-    return Undoing(HANDLE if restores else "", tuple(changes), (*unused, *restores))
+def plan_undoing(
+    patch: Patch, around: Surroundings, gone: Sequence[ast.AST], wrapping: Sequence[Function]
+) -> Undoing | str:
+    """The plan, or why there is none. `gone` is what else goes, `wrapping` are the functions that patch a head."""
+    planner = _Planner(patch, around, gone)
+    return planner.read(wrapping) or planner.look_around() or planner.plan()
 
 
-def _elsewhere(patch: Patch, kept: list[ast.stmt], restores: list[ast.stmt], taken: list[ast.AST]) -> Undoing | str:
-    """Undone in another function: the handle takes the place that both functions know the original by."""
-    line = restores[0].lineno
-    place = _place(kept[0]) if len(kept) == 1 else None
-    if not isinstance(place, ast.Attribute) or not _may_go(kept[0], patch.source):
-        return f"it is undone in another function, on line {line}"
-    old = place.attr
-    new = f"{'_' if old.startswith('_') else ''}hook_{HANDLE}"
-    others = list(_mentions(place, patch.source.tree, taken))
-    if any(isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) for node in others):
-        return f"`{old}`, by which it is undone on line {line}, is used for more"
-    values = [statement.value for statement in restores if isinstance(statement, ast.Assign)]
-    if len(values) != len(restores) or not all(isinstance(v, ast.Attribute) and v.attr == old for v in values):
-        return f"it is undone in another function, on line {line}"
-    if any(isinstance(node, ast.Attribute) and node.attr == new for node in ast.walk(patch.source.tree)):
-        return f"the name `{new}` is taken"
-    source = patch.source
-    changes = [Change(whole_lines(source, kept[0]), "")]
-    changes += [Change(_name_span(node, old, source), new) for node in others]
-    for statement, value in zip(restores, values, strict=True):
-        assert isinstance(value, ast.Attribute)
-        changes.append(Change(with_pragma(source, statement), f"{patch.text(value.value)}.{new}.remove()"))
-    return Undoing(f"{patch.text(place.value)}.{new}", tuple(changes), (kept[0], *restores))
+class _Planner:
+    def __init__(self, patch: Patch, around: Surroundings, gone: Sequence[ast.AST]) -> None:
+        assert patch.around is not None
+        self.patch, self.around, self.source = patch, around, patch.source
+        self.function: Function = patch.around
+        self.gone = [*gone, patch.statement]
+        self.patched = ast.unparse(patch.target)
+        self.kept: ast.Assign | None = None
+        self.here: list[ast.stmt] = []
+        self.elsewhere: list[ast.Assign] = []
+
+    def read(self, wrapping: Sequence[Function]) -> str:
+        """Find the statements that keep the original and put it back; why they are not understood."""
+        lines = {role: [one.line for one in self.patch.finding.related if one.role == role] for role in _ROLES}
+        for line in lines["backup"]:
+            backups = [one for one in self.around.at_line(line) if isinstance(one, ast.Assign) and self._keeps(one)]
+            if not backups or self.kept is not None:
+                return f"line {line} keeps the original in a way that is not understood"
+            self.kept = backups[0]
+        for line in lines["restore"]:
+            because = self._read_restore(line, wrapping)
+            if because:
+                return because
+        for statement in (*self.here, *self.elsewhere, *([self.kept] if self.kept else [])):
+            if not self.source.owns_lines(statement):
+                return f"line {statement.lineno} holds more than one statement"
+        return ""
+
+    def _read_restore(self, line: int, wrapping: Sequence[Function]) -> str:
+        for statement in self.around.at_line(line):
+            targets = statement.targets if isinstance(statement, ast.Assign | ast.Delete) else []
+            if not any(isinstance(target, ast.Attribute) and target.attr == FORWARD for target in targets):
+                continue
+            inside = self.around.function_of(statement)
+            mine = len(targets) == 1 and ast.unparse(targets[0]) == self.patched
+            if inside is self.function:
+                if mine:
+                    self.here.append(statement)
+                elif len(targets) > 1 or any(self._is_the_layers(target) for target in targets):
+                    return f"line {line} may undo it, but names the layer in another way"
+            elif self._is_restored_by_attribute(statement):
+                assert isinstance(statement, ast.Assign)
+                self.elsewhere.append(statement)
+            elif inside is None or not is_one_of(inside, wrapping):
+                return f"it is undone in another function, on line {line}"
+        return ""
+
+    def _is_the_layers(self, target: ast.expr) -> bool:
+        base = target.value if isinstance(target, ast.Attribute) else target
+        mine, other = (owner_of(layer, self.function) for layer in (self.patch.target.value, base))
+        return isinstance(other, ast.expr) and isinstance(mine, ast.expr) and ast.unparse(mine) == ast.unparse(other)
+
+    def _is_restored_by_attribute(self, statement: ast.stmt) -> bool:
+        place = self.kept.targets[0] if self.kept else None
+        value = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+        return isinstance(place, ast.Attribute) and isinstance(value, ast.Attribute) and value.attr == place.attr
+
+    def _keeps(self, statement: ast.Assign) -> bool:
+        known = len(statement.targets) == 1 and isinstance(statement.targets[0], _Place)
+        return known and ast.unparse(statement.value) == self.patched
+
+    def look_around(self) -> str:
+        """Whether somebody else looks at the layer's forward or at the original, and would see something else now."""
+        taken = [*self.gone, *self.here, *self.elsewhere, *([self.kept] if self.kept else [])]
+        function = self.patch.function
+        functions = {self.function, *(self.around.function_of(one) for one in self.elsewhere)}
+        for node in walk_without(self.around.tree, taken):
+            if isinstance(node, ast.Constant) and function is not None and node.value in {FORWARD, function.name}:
+                return f"line {node.lineno} asks for `{node.value}` by name"
+            if self.around.function_of(node) in functions:
+                if isinstance(node, ast.Attribute) and ast.unparse(node) == self.patched:
+                    return f"line {node.lineno} looks at `{self.patched}`"
+                inner = isinstance(node, ast.Attribute) and node.attr == "__dict__"
+                if inner or (isinstance(node, ast.Name) and node.id == "vars"):
+                    return f"line {node.lineno} looks into the layer"  # type: ignore[attr-defined]
+        for node in self._mentions():
+            used = self.around.parents[node]
+            if isinstance(node, ast.Constant) or (isinstance(used, ast.Call) and used.func is node):
+                continue
+            if not self.elsewhere:
+                return f"the original is handed on, on line {node.lineno}"
+        place = self.kept.targets[0] if self.kept else None
+        if isinstance(place, ast.Attribute) and place.attr != FORWARD and self.around.named_elsewhere(place.attr):
+            return f"`{place.attr}`, which keeps the original, is named in other files"
+        return ""
+
+    def _mentions(self) -> Iterator[ast.expr]:
+        """Where what keeps the original is mentioned by code that stays."""
+        place = self.kept.targets[0] if self.kept else None
+        taken = [*self.gone, *self.here, *self.elsewhere, *([self.kept] if self.kept else [])]
+        if isinstance(place, ast.Name):
+            scope = self.around.tree if place.id in shared_names(self.function) else self.function
+            for node in walk_without(scope, taken):
+                if isinstance(node, ast.Name) and node.id == place.id:
+                    yield node
+        elif isinstance(place, ast.Attribute):
+            for node in walk_without(self.around.tree, taken):
+                if (isinstance(node, ast.Attribute) and node.attr == place.attr) or (
+                    isinstance(node, ast.Constant) and node.value == place.attr and self._names_attribute(node)
+                ):
+                    yield node
+
+    def _names_attribute(self, node: ast.Constant) -> bool:
+        """`hasattr(x, "kept")` and the like, and `__slots__`."""
+        above = self.around.parents[node]
+        if isinstance(above, ast.Tuple | ast.List):
+            above = self.around.parents[above]
+        if isinstance(above, ast.Assign):
+            return ast.unparse(above.targets[0]) == "__slots__"
+        return isinstance(above, ast.Call) and isinstance(above.func, ast.Name) and above.func.id in _BY_NAME
+
+    def plan(self) -> Undoing | str:
+        """The changes."""
+        if self.elsewhere:
+            return "it is undone in two functions" if self.here else self._plan_elsewhere()
+        if self.here and HANDLE in identifiers(self.function):
+            return f"the name `{HANDLE}` is taken"
+        lift = self._lift()
+        for restore in self.here:
+            if not (lift or self._comes_after(restore)):
+                return f"line {restore.lineno} may undo it where it was not done"
+        removed = [] if self.kept is None or any(self._mentions()) else [self.kept]
+        undone = [*self._whole_attempts(), *(one for one in self.here if not self._in_attempt(one))]
+        changes = [Change(with_pragma(self.source, one), f"{HANDLE}.remove()") for one in undone]
+        return Undoing(HANDLE if self.here else "", tuple(changes), tuple(removed), tuple(self.here), lift)
+
+    def _comes_after(self, restore: ast.stmt) -> bool:
+        """Whether the hook is set whenever this is reached: a later neighbour, or within a `try` or `with` that is."""
+        home = self.around.home[self.patch.statement]
+        node: ast.stmt = restore
+        while self.around.home[node] is not home:
+            above = self.around.parents[node]
+            above = self.around.parents[above] if isinstance(above, ast.ExceptHandler) else above
+            if not isinstance(above, ast.Try | ast.With | ast.AsyncWith):
+                return False
+            node = above
+        return node.lineno > self.patch.statement.lineno
+
+    def _lift(self) -> ast.Try | None:
+        """The `try` that begins with the patch and undoes it at its end."""
+        above = self.around.parents[self.patch.statement]
+        if isinstance(above, ast.Try) and above.body[0] is self.patch.statement and len(above.body) > 1 and self.here:
+            return above if all(is_one_of(one, above.finalbody) for one in self.here) else None
+        return None
+
+    def _whole_attempts(self) -> list[ast.Try]:
+        """`try: del layer.forward` with another restore in its handlers counts as one."""
+        found = []
+        for node in ast.walk(self.function):
+            if isinstance(node, ast.Try) and not node.orelse and not node.finalbody:
+                inside = [*node.body, *(statement for handler in node.handlers for statement in handler.body)]
+                if len(inside) > 1 and all(is_one_of(one, self.here) for one in inside):
+                    found.append(node)
+        return found
+
+    def _in_attempt(self, statement: ast.stmt) -> bool:
+        return any(is_one_of(statement, ast.walk(attempt)) for attempt in self._whole_attempts())
+
+    def _plan_elsewhere(self) -> Undoing | str:
+        """Undone in another function: the handle takes the attribute that both functions know the original by."""
+        assert self.kept is not None
+        place = self.kept.targets[0]
+        assert isinstance(place, ast.Attribute)
+        old, line = place.attr, self.elsewhere[0].lineno
+        new = f"{'_' if old.startswith('_') else ''}hook_{HANDLE}"
+        bases = {ast.unparse(place.value)}
+        values = [one.value for one in self.elsewhere if isinstance(one.value, ast.Attribute)]
+        bases |= {ast.unparse(value.value) for value in values}
+        others = list(self._mentions())
+        for node in others:
+            if isinstance(node, ast.Attribute) and not (ast.unparse(node.value) in bases and self._fits_a_handle(node)):
+                return f"`{old}`, by which it is undone on line {line}, is used for more"
+        if any(isinstance(node, ast.Attribute) and node.attr == new for node in ast.walk(self.around.tree)):
+            return f"the name `{new}` is taken"
+        changes = [Change(_name_span(node, old, self.source), new) for node in others]
+        for statement, value in zip(self.elsewhere, values, strict=True):
+            undone = f"{self.patch.text(value.value)}.{new}.remove()"
+            changes.append(Change(with_pragma(self.source, statement), undone))
+        handle = f"{self.patch.text(place.value)}.{new}"
+        return Undoing(handle, tuple(changes), (self.kept,), tuple(self.elsewhere))
+
+    def _fits_a_handle(self, node: ast.Attribute) -> bool:
+        """`del x.kept`, `x.kept = None`, `x.kept is None`: as true of a handle as of the original."""
+        above = self.around.parents[node]
+        if isinstance(above, ast.Compare):
+            nothing = isinstance(above.comparators[0], ast.Constant) and above.comparators[0].value is None
+            return nothing and isinstance(above.ops[0], ast.Is | ast.IsNot)
+        if isinstance(above, ast.Assign | ast.AnnAssign):
+            return isinstance(above.value, ast.Constant) and above.value.value is None
+        return isinstance(above, ast.Delete)
 
 
-def _place(statement: ast.stmt) -> _Place | None:
-    """Where an assignment keeps the original."""
-    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-    return target if isinstance(target, _Place) else None
-
-
-def _mentions(place: _Place | None, tree: ast.AST, taken: Sequence[ast.AST]) -> Iterator[ast.expr]:
-    """Where a place is mentioned by code that stays; of an attribute, its name in any object or text counts."""
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if any(node is one for one in taken):
-            continue
-        waiting += ast.iter_child_nodes(node)
-        if isinstance(place, ast.Attribute):
-            attribute = isinstance(node, ast.Attribute) and node.attr == place.attr
-            if attribute or (isinstance(node, ast.Constant) and node.value == place.attr):
-                assert isinstance(node, ast.expr)
-                yield node
-        elif place is not None and isinstance(node, type(place)) and ast.unparse(node) == ast.unparse(place):
-            yield node
-
-
-def _scope(statement: ast.stmt, patch: Patch) -> ast.AST:
-    """Where what an assignment keeps can be asked for: a local name in its function alone."""
-    place, around = _place(statement), patch.around
-    assert around is not None
-    shared = {name for node in ast.walk(around) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    return around if isinstance(place, ast.Name) and place.id not in shared else patch.source.tree
+_ROLES = ("backup", "restore")
 
 
 def _name_span(node: ast.expr, name: str, source: Source) -> Span:
@@ -124,31 +241,10 @@ def _name_span(node: ast.expr, name: str, source: Source) -> Span:
     return Span(end - len(name), end)
 
 
-def _whole_attempts(restores: list[ast.stmt], around: ast.AST) -> list[ast.stmt]:
-    """The restores; `try: del layer.forward` with another restore in its handlers counts as one."""
-    found: list[ast.stmt] = list(restores)
-    for node in ast.walk(around):
-        if isinstance(node, ast.Try) and not node.orelse and not node.finalbody:
-            inside = [*node.body, *(statement for handler in node.handlers for statement in handler.body)]
-            if len(inside) > 1 and all(any(one is statement for statement in restores) for one in inside):
-                found = [one for one in found if one not in inside] + [node]
-    return found
-
-
-def _may_go(statement: ast.stmt, source: Source) -> bool:
-    """Whether something is left of the block when a statement goes."""
-    return source.owns_lines(statement) and any(
-        len(suite) > 1 and any(one is statement for one in suite) for suite in suites(source.tree)
-    )
-
-
-def whole_lines(source: Source, statement: ast.stmt) -> Span:
-    """The lines of a statement and of the comment above it."""
-    return source.line_span(source.first_with_comments(statement), last_line(statement))
-
-
 def with_pragma(source: Source, statement: ast.stmt) -> Span:
-    """A statement, and the comment behind it that lets a type checker overlook the assignment."""
+    """A statement, and the comments behind it that let a checker overlook the assignment."""
     span, last = source.span(statement), last_line(statement)
     behind = source.data[span.end : source.line_span(last, last).end].rstrip(b"\r\n")
-    return Span(span.start, span.end + len(behind)) if behind.lstrip().startswith(b"# type:") else span
+    said = [part.strip() for part in behind.split(b"#")[1:]]
+    for_tools = bool(said) and all(part.startswith((b"type:", b"noqa", b"pyright:")) for part in said)
+    return Span(span.start, span.end + len(behind)) if for_tools else span

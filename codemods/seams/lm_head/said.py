@@ -1,0 +1,49 @@
+"""What was said in comments and docstrings of code that goes: it moves to what comes instead."""
+
+from __future__ import annotations
+
+import ast
+import io
+import textwrap
+import tokenize
+
+from mcore_unpatch.codemods.source import Source, first_line, last_line
+
+_PRAGMAS = ("# type:", "# noqa", "# pylint", "# pragma", "# fmt", "# pyright", "# mypy")
+
+
+class Said:
+    """Comments by line, those for tools left out."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._comments: dict[int, list[str]] = {}
+
+    def lines(self) -> list[str]:
+        """The comments in order."""
+        return [comment for _, comments in sorted(self._comments.items()) for comment in comments]
+
+    def between(self, first: int, last: int) -> None:
+        """The comments on some lines."""
+        text = textwrap.dedent(self.source.text_of(self.source.line_span(first, last)))
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT and not token.string.startswith(_PRAGMAS):
+                self._comments.setdefault(first + token.start[0] - 1, []).append(token.string)
+
+    def inside(self, statement: ast.stmt) -> None:
+        """The comments within a statement of several lines; the one behind it stays where it is."""
+        if last_line(statement) > first_line(statement):
+            self.between(first_line(statement), last_line(statement))
+            self._comments.pop(last_line(statement), None)
+
+    def by(self, function: ast.FunctionDef, *, above: bool) -> None:
+        """Comments and docstring of a function; what stands at its parameters or a `del` goes with them."""
+        first = self.source.first_with_comments(function) if above else first_line(function)
+        body = function.body
+        self.between(first, last_line(function))
+        deleted = [node.lineno for node in ast.walk(function) if isinstance(node, ast.Delete)]
+        for line in (*deleted, *range(function.lineno, body[0].lineno)):
+            if line == function.lineno or not self.source.is_comment(line) or line in deleted:
+                self._comments.pop(line, None)
+        for line in (ast.get_docstring(function) or "").splitlines():
+            self._comments.setdefault(body[0].lineno, []).append(f"# {line}".rstrip())
