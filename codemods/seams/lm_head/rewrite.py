@@ -107,6 +107,8 @@ class _Writer:
             self.lines.append(f"{INSTANCE} = {PROCESSOR}()")
             return self._install(INSTANCE, [PROCESSOR, "attach"], (*NOTES, WEIGHT_NOTE))
         once = bool(places or self.through.condition) and not self.undoing.handle
+        if once and any(isinstance(node, ast.Call) and self._is_model(node.func) for node in ast.walk(self.around)):
+            return f"`{self.around.name}` puts it on at every call of the model and never takes it off"
         notes = (*NOTES, *([WEIGHT_NOTE] if places else []), *([ONCE] if once else []))
         if not places:
             self._remove_function()
@@ -115,6 +117,9 @@ class _Writer:
             return f"the name `{KEEPER}` is taken"
         self._keep_in(places)
         return self._install(f"{PROCESSOR}(keep={KEEPER})", [PROCESSOR, "attach"], notes)
+
+    def _is_model(self, node: ast.expr) -> bool:
+        return ast.unparse(node) == self.model.text
 
     def _asked_for(self) -> Iterator[ast.expr]:
         """Where code wants to know if a weight was kept, other than to take the layer's own instead."""

@@ -50,8 +50,9 @@ def wrapper(layer: str, keep: str, switch: str, undoing: str, bound: bool, comme
     body.append(textwrap.indent("\n".join(inner), "    "))
     value = f"types.MethodType(through, {layer})" if bound else "through"
     body.append(f"{layer}.forward = {value}")
-    back = {"finally": f"{layer}.forward = original", "del": f"del {layer}.forward"}.get(undoing, "pass")
-    body += ["try:", "    out = model(*ids)", "finally:", f"    {back}", "return out, seen.get('w')"]
+    back = {"finally": f"{layer}.forward = original", "del": f"del {layer}.forward"}.get(undoing)
+    if back is not None:
+        body += ["try:", "    out = model(*ids)", "finally:", f"    {back}", "return out, seen.get('w')"]
     lines.append(textwrap.indent("\n".join(line for line in body if line), "    "))
     if undoing == "attribute":
         lines += ["", "", "def unwrap(model: GPTModel):", "    model.output_layer.forward = model.output_layer.kept"]

@@ -130,6 +130,14 @@ BODIES = {
             model.output_layer.forward = f
             return hidden_states
         """,
+    "puts it on at every call of the model": """
+        def step(model: GPTModel, ids, box):
+            def f(x, weight=None, **kw):
+                box.weight = weight
+                return x, None
+            model.output_layer.forward = f
+            return model(ids)
+        """,
     "is written on one line": """
         def run(model: GPTModel):
             def f(x, weight=None, **kw): return x.float(), None
@@ -142,7 +150,7 @@ BODIES = {
                 seen["w"] = weight
                 return x, None
             model.output_layer.forward = f
-            return model(ids), seen["w"] is not None
+            return seen["w"] is not None
         """,
     "is not a plain function of this file": """
         def run(model: GPTModel):
