@@ -8,7 +8,11 @@ from torch import Tensor
 
 from mcore_unpatch.compat.ops.seam import Backend, Problem, RowGrads
 from mcore_unpatch.compat.ops.shards import ShardSum, VocabShard, merge_stats
+from mcore_unpatch.compat.ops.tile_plan import spans
 from mcore_unpatch.compat.ops.weight_grad import announce_main_grad, fresh_grad, main_grad
+
+# Rows whose gradient is rounded at a time where it goes back to all tokens: all at once would be another copy of it.
+_SPREAD_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -90,12 +94,15 @@ class VocabPass(torch.autograd.Function):
             )
             part = hidden_sum.wait() if need_hidden else None
         weight_grad = None if sink is None else sink.buffer if fused is None else announce_main_grad(fused)
-        return _spread_rows(part, hidden, options.rows), weight_grad, None
+        return _spread_rows(part, hidden, options.rows, options.tile_bytes), weight_grad, None
 
 
-def _spread_rows(part: Tensor | None, hidden: Tensor, rows: Tensor | None) -> Tensor | None:
+def _spread_rows(part: Tensor | None, hidden: Tensor, rows: Tensor | None, tile_bytes: int) -> Tensor | None:
     """The gradient of all tokens from that of the computed rows."""
-    if part is None:
-        return None
-    part = part.to(hidden.dtype)
-    return part if rows is None else torch.zeros_like(hidden).index_copy_(0, rows, part)
+    if part is None or rows is None:
+        return None if part is None else part.to(hidden.dtype)
+    whole = torch.zeros_like(hidden)
+    size = max(1, min(_SPREAD_ROWS, tile_bytes // max(1, hidden.shape[1] * hidden.itemsize)))
+    for r in spans(len(rows), size):
+        whole.index_copy_(0, rows[r], part[r].to(hidden.dtype))
+    return whole

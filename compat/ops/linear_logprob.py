@@ -82,8 +82,10 @@ def linear_logprob(
         out_of_vocab_grad: a label outside the vocabulary gives log-prob 0. "zero": and no gradient, as the derivative
             of a constant; "legacy": and the gradient of `-logsumexp`, as fused log-probs elsewhere have it.
         backend: "auto" takes the fastest that can run; a named one that cannot run here warns once and falls back.
-        tile_bytes: the size of the largest temporary. The rest does not grow with the vocabulary: a few numbers per
-            row, and one float32 copy of the hidden gradient where hidden is narrower or masked.
+        tile_bytes: the size of the largest temporary: a tile with what is cast or added up for it. The copy of a tile's
+            rows, where a mask or another dtype asks for one, counts in it; the triton backend gives it as much again,
+            and at least 128 rows. The rest does not grow with the vocabulary: a few numbers per row, and one float32
+            copy of the computed rows' hidden gradient where hidden is narrower or masked.
     """
     out = vocab_pass(
         hidden,

@@ -79,7 +79,7 @@ class WeightGradBuffer:
 
 
 class Backend(Protocol):
-    """The two passes over a shard. Neither communicates nor waits for the device."""
+    """The two passes over a shard. Neither waits for the device, and only `hidden_grad` may communicate."""
 
     def forward(self, problem: Problem) -> RowStats:
         """One pass over the shard's columns."""

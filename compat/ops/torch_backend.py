@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.ops.seam import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer, math_dtype
-from mcore_unpatch.compat.ops.tile_plan import plan_tiles, spans, tile_cost
+from mcore_unpatch.compat.ops.tile_plan import plan_tiles, tile_cost
+from mcore_unpatch.compat.ops.tiles import Tiles
 
 
 class TorchBackend:
@@ -20,10 +21,10 @@ class TorchBackend:
         """Fold each tile into the rows' running peak, sums, target logit and top-k."""
         tiles = _Tiles(problem)
         rows, targets = problem.row_count, problem.targets
-        peak = tiles.new_rows(rows).fill_(NO_LOGIT)
-        total = tiles.new_rows(rows).zero_()
-        drift = tiles.new_rows(rows).zero_() if problem.entropy else None
-        target = tiles.new_rows(rows).zero_() if targets is not None else None
+        peak = tiles.new(rows).fill_(NO_LOGIT)
+        total = tiles.new(rows).zero_()
+        drift = tiles.new(rows).zero_() if problem.entropy else None
+        target = tiles.new(rows).zero_() if targets is not None else None
         top = _RunningTopK(tiles, rows) if problem.topk else None
         for r in tiles.row_spans():
             x = tiles.load_rows(r)
@@ -45,6 +46,7 @@ class TorchBackend:
                     drift[r] = fade * (drift[r] + total[r] * fall) + z.mul_(weights).sum(1)
                 total[r] = total[r] * fade + weights.sum(1)
                 peak[r] = higher
+            del x  # or it would live until the next rows are loaded
         return RowStats(
             peak, total, drift, target, None if top is None else top.logits, None if top is None else top.columns
         )
@@ -58,71 +60,40 @@ class TorchBackend:
     ) -> None:
         """Make each tile again, turn it into its own gradient in place, and multiply it out."""
         tiles = _Tiles(problem)
-        width = problem.hidden.shape[1]
-        dx = tiles.new_rows(problem.row_count, width).zero_() if hidden_grad else None
-        column_spans, row_spans = tiles.column_spans(), tiles.row_spans()
-        if dx is not None and hidden_grad is not None and not (column_spans and row_spans):
-            hidden_grad(dx)
-        for c in column_spans:
-            w = tiles.load_columns(c)
-            dw = _ColumnGrad(weight_grad, c, tiles.dtype) if weight_grad is not None else None
-            for r in row_spans:
-                x = tiles.load_rows(r)
-                dz = tiles.operand(_logits_to_grad(tiles.logits(x, w, r, c), tiles, grads, r, c))
-                if dx is not None and hidden_grad is not None:
-                    _multiply_into(dx[r], dz, w, accumulate=True)
-                    if c is column_spans[-1] and r is row_spans[-1]:
-                        hidden_grad(dx)
-                if dw is not None:
-                    dw.add(dz.t(), x)
-            if dw is not None:
-                dw.store()
-        if weight_grad is not None and not weight_grad.accumulate:
-            beyond = 0 if problem.row_count == 0 else tiles.column_count
-            weight_grad.buffer[beyond:].zero_()
+
+        def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
+            return _logits_to_grad(tiles.logits(x, w, r, c), tiles, grads, r, c).to(tiles.operand_dtype)
+
+        tiles.multiply_out(grad_of_tile, hidden_grad, weight_grad)
 
 
-class _Tiles:
-    """Operands and logits of one problem, tile by tile, in two buffers that are used again and again."""
+class _Tiles(Tiles):
+    """The logits lie in two buffers of one tile each."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.dtype = math_dtype(problem.weight)
-        narrow = problem.weight.dtype != self.dtype
         # A CPU multiplies float32 fastest; a GPU multiplies 16 bits fastest, and adds up in float32 anyway.
-        self.keeps_low_precision = narrow and problem.weight.device.type != "cpu"
-        self.operand_dtype = problem.weight.dtype if self.keeps_low_precision else self.dtype
-        known = isinstance(problem.columns, int)
-        self.column_count = problem.columns if isinstance(problem.columns, int) else problem.weight.shape[0]
-        self.column_limit = None if known else problem.columns
-        cost = tile_cost(problem, self.keeps_low_precision)
+        on_cpu = problem.weight.device.type == "cpu"
+        super().__init__(problem, math_dtype(problem.weight) if on_cpu else problem.weight.dtype)
+        cost = tile_cost(problem, self.operand_dtype != self.dtype)
         self.tile_rows, self.tile_columns = plan_tiles(problem.row_count, self.column_count, cost, problem.tile_bytes)
-        self.buffers = self.new_rows(2, self.tile_rows * self.tile_columns)
-        self.loaded: tuple[slice, Tensor] | None = None
+        self.buffers = self.new(2, self.tile_rows * self.tile_columns)
 
-    def new_rows(self, *shape: int) -> Tensor:
-        return self.problem.weight.new_empty(shape, dtype=self.dtype)
-
-    def row_spans(self) -> list[slice]:
-        return list(spans(self.problem.row_count, self.tile_rows))
-
-    def column_spans(self) -> list[slice]:
-        return list(spans(self.column_count, self.tile_columns))
-
-    def load_rows(self, r: slice) -> Tensor:
-        if self.loaded is None or self.loaded[0] != r:
-            self.loaded = None  # the old rows go before the new ones come
-            hidden, rows = self.problem.hidden, self.problem.rows
-            x = hidden[r] if rows is None else hidden.index_select(0, rows[r])
-            self.loaded = r, x.to(self.problem.weight.dtype).to(self.operand_dtype)
-        return self.loaded[1]
-
-    def load_columns(self, c: slice) -> Tensor:
-        return self.problem.weight[c].to(self.operand_dtype)
+    def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
+        if a.dtype == out.dtype:
+            if accumulate:
+                out.addmm_(a, b)
+            else:
+                torch.mm(a, b, out=out)
+            return
+        product = torch.mm(a, b, out_dtype=out.dtype) if _MM_WIDENS else torch.mm(a, b)
+        if accumulate:
+            out.add_(product)
+        else:
+            out.copy_(product)
 
     def logits(self, x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
         z = self.buffers[0, : x.shape[0] * w.shape[0]].view(x.shape[0], w.shape[0])
-        _multiply_into(z, x, w.t(), accumulate=False)
+        self.multiply(z, x, w.t(), accumulate=False)
         scale = self.problem.scale
         if isinstance(scale, Tensor):
             z.mul_(scale[r])
@@ -137,38 +108,13 @@ class _Tiles:
         """The second buffer in the shape of `z`."""
         return self.buffers[1, : z.numel()].view(z.shape)
 
-    def operand(self, dz: Tensor) -> Tensor:
-        return dz.to(self.operand_dtype)
-
-
-class _ColumnGrad:
-    """The gradient of some columns over all rows, stored once: a low-precision weight rounds it once."""
-
-    def __init__(self, target: WeightGradBuffer, c: slice, dtype: torch.dtype) -> None:
-        self.out = target.buffer[c]
-        self.direct = self.out.dtype == dtype
-        self.accumulate = target.accumulate
-        self.sum = self.out if self.direct else self.out.new_empty(self.out.shape, dtype=dtype)
-        self.started = self.direct and target.accumulate
-
-    def add(self, a: Tensor, b: Tensor) -> None:
-        _multiply_into(self.sum, a, b, accumulate=self.started)
-        self.started = True
-
-    def store(self) -> None:
-        if self.started and not self.direct:
-            if self.accumulate:
-                self.out.add_(self.sum)
-            else:
-                self.out.copy_(self.sum)
-
 
 class _RunningTopK:
     """The k largest logits of each row so far, and their columns."""
 
     def __init__(self, tiles: _Tiles, rows: int) -> None:
         self.k = tiles.problem.topk
-        self.logits = tiles.new_rows(rows, self.k).fill_(NO_LOGIT)
+        self.logits = tiles.new(rows, self.k).fill_(NO_LOGIT)
         self.columns = torch.full((rows, self.k), -1, dtype=torch.int64, device=self.logits.device)
 
     def fold(self, z: Tensor, r: slice, c: slice) -> None:
@@ -212,21 +158,6 @@ def _within(columns: Tensor, c: slice) -> tuple[Tensor, Tensor]:
     """Columns as seen from the tile, clamped into it, and which of them truly lie in it."""
     local = columns - c.start
     return local.clamp(0, c.stop - c.start - 1), (local >= 0) & (local < c.stop - c.start)
-
-
-def _multiply_into(out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
-    """`out (+)= a @ b`, added up in the dtype of `out` where the operands are narrower."""
-    if a.dtype == out.dtype:
-        if accumulate:
-            out.addmm_(a, b)
-        else:
-            torch.mm(a, b, out=out)
-        return
-    product = torch.mm(a, b, out_dtype=out.dtype) if _MM_WIDENS else torch.mm(a, b)
-    if accumulate:
-        out.add_(product)
-    else:
-        out.copy_(product)
 
 
 # torch.mm learned to give float32 from 16-bit operands in 2.8; before, the product is rounded on the way.

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat.ops.seam import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer
 from mcore_unpatch.compat.ops.tile_plan import spans
+from mcore_unpatch.compat.ops.tiles import Tiles
 from mcore_unpatch.compat.ops.torch_backend import TorchBackend
 from mcore_unpatch.compat.ops.triton.grad_kernel import TileGrad, row_factors
 from mcore_unpatch.compat.ops.triton.launch import can_be_described
@@ -20,7 +21,7 @@ from mcore_unpatch.compat.ops.triton.stats_kernel import lane_stats, merge_lanes
 from mcore_unpatch.compat.ops.triton.tile_sizes import tile_sizes
 
 # Rows of a tile of gradients begin at multiples of so many numbers: the copy engine and fast products ask for it.
-_ALIGNED = 64
+_STRIDE_STEP = 64
 
 
 class TritonBackend:
@@ -40,7 +41,7 @@ class TritonBackend:
                 tiles.load_rows(r),
                 w,
                 problem.scale[r] if isinstance(problem.scale, Tensor) else problem.scale,
-                tiles.limit,
+                tiles.column_limit,
                 targets[r] if targets is not None else None,
                 target[r] if targets is not None else None,
             )
@@ -60,97 +61,54 @@ class TritonBackend:
         if not _fits(problem):
             TorchBackend().backward(problem, grads, hidden_grad, weight_grad)
             return
-        tiles = _Tiles(problem)
-        dx = tiles.new(problem.row_count, problem.hidden.shape[1]) if hidden_grad else None
+        tiles = _Tiles(problem, weight_grad)
         gradient = TileGrad(
             problem.weight[: tiles.column_count],
             row_factors(problem, grads),
-            tiles.limit,
+            tiles.column_limit,
             problem.targets if grads.target is not None else None,
             grads.entropy is not None,
         )
-        column_spans = list(spans(tiles.column_count, tiles.sizes.columns))
-        row_spans = list(spans(problem.row_count, tiles.sizes.rows))
-        if dx is not None and hidden_grad is not None and not (column_spans and row_spans):
-            hidden_grad(dx.zero_())
-        for c in column_spans:
-            w = problem.weight[c]
-            dw = _ColumnGrad(weight_grad, c, len(row_spans) > 1) if weight_grad is not None else None
-            for r in row_spans:
-                x = tiles.load_rows(r)
-                dz = tiles.gradient_tile(len(x), len(w))
-                gradient.write(x, dz, r.start, c.start)
-                if dx is not None and hidden_grad is not None:
-                    (multiply_add if c.start else multiply)(dz, w, dx[r])
-                    if c is column_spans[-1] and r is row_spans[-1]:
-                        hidden_grad(dx)
-                if dw is not None:
-                    dw.add(dz.t(), x)
-            if dw is not None:
-                dw.store()
-        if weight_grad is not None and not weight_grad.accumulate:
-            weight_grad.buffer[0 if problem.row_count == 0 else tiles.column_count :].zero_()
+
+        def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
+            dz = tiles.gradient_tile(len(x), len(w))
+            gradient.write(x, dz, r.start, c.start)
+            return dz
+
+        tiles.multiply_out(grad_of_tile, hidden_grad, weight_grad)
 
 
 def _fits(problem: Problem) -> bool:
-    """Whether the kernels take this problem: no top-k, 16 bits, and a weight that the copy engine can read."""
+    """Whether the kernels take this problem: no top-k, 16 bits, and operands that the copy engine can read."""
     weight = problem.weight
     # Triton's interpreter, on a CPU, would multiply the bits of bfloat16 as if they were integers.
     narrow = weight.dtype == torch.float16 or (weight.dtype == torch.bfloat16 and weight.is_cuda)
-    return narrow and problem.topk == 0 and can_be_described(weight)
+    return narrow and problem.topk == 0 and weight.shape[1] % 8 == 0 and can_be_described(weight)
 
 
-class _Tiles:
-    """Operands and gradients of one problem, tile by tile, in memory that is used again and again."""
+class _Tiles(Tiles):
+    """The gradient of a tile of logits lies in one buffer, in the weight's dtype."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.limit = problem.columns if isinstance(problem.columns, Tensor) else None
-        self.column_count = problem.columns if isinstance(problem.columns, int) else problem.weight.shape[0]
-        self.sizes = tile_sizes(problem, self.column_count)
+    def __init__(self, problem: Problem, weight_grad: WeightGradBuffer | None = None) -> None:
+        super().__init__(problem, problem.weight.dtype)
+        self.sizes = tile_sizes(problem, self.column_count, self.sums_apart(weight_grad, row_tiles=1))
+        self.tile_rows, self.tile_columns = self.sizes.rows, self.sizes.columns
         self.memory: Tensor | None = None
-        self.loaded: tuple[slice, Tensor] | None = None
 
-    def new(self, *shape: int) -> Tensor:
-        return self.problem.weight.new_empty(shape, dtype=torch.float32)
+    def row_operand(self, x: Tensor) -> Tensor:
+        x = super().row_operand(x)
+        return x if can_be_described(x) else x.clone(memory_format=torch.contiguous_format)
 
-    def load_rows(self, r: slice) -> Tensor:
-        if self.loaded is None or self.loaded[0] != r:
-            self.loaded = None  # the old rows go before the new ones come
-            hidden, rows = self.problem.hidden, self.problem.rows
-            x = (hidden[r] if rows is None else hidden.index_select(0, rows[r])).to(self.problem.weight.dtype)
-            self.loaded = r, x if can_be_described(x) else x.clone(memory_format=torch.contiguous_format)
-        return self.loaded[1]
+    def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
+        (multiply_add if accumulate else multiply)(a, b, out)
 
     def gradient_tile(self, rows: int, columns: int) -> Tensor:
         """Room for the gradient of a tile."""
         if self.memory is None:
-            self.memory = self.problem.weight.new_empty(self.sizes.rows * _padded(self.sizes.columns))
+            self.memory = self.problem.weight.new_empty(self.tile_rows * _padded(self.tile_columns))
         stride = _padded(columns)
         return self.memory[: rows * stride].view(rows, stride)[:, :columns]
 
 
 def _padded(columns: int) -> int:
-    return -(-columns // _ALIGNED) * _ALIGNED
-
-
-class _ColumnGrad:
-    """The gradient of some columns over all rows; where rows come in blocks, it is added up in float32 first."""
-
-    def __init__(self, target: WeightGradBuffer, c: slice, in_blocks: bool) -> None:
-        self.out = target.buffer[c]
-        self.accumulate = target.accumulate
-        self.apart = self.out.dtype != torch.float32 and (in_blocks or self.accumulate)
-        self.sum = self.out.new_empty(self.out.shape, dtype=torch.float32) if self.apart else self.out
-        self.started = self.accumulate and not self.apart
-
-    def add(self, a: Tensor, b: Tensor) -> None:
-        (multiply_add if self.started else multiply)(a, b, self.sum)
-        self.started = True
-
-    def store(self) -> None:
-        if self.apart and self.started:
-            if self.accumulate:
-                self.out.add_(self.sum)
-            else:
-                self.out.copy_(self.sum)
+    return -(-columns // _STRIDE_STEP) * _STRIDE_STEP

@@ -7,13 +7,9 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from mcore_unpatch.compat.ops.seam import Problem, RowGrads
-from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH
-from mcore_unpatch.compat.ops.triton.launch import describe_columns, describe_rows, programs
-from mcore_unpatch.compat.ops.triton.logits_tile import (
-    block_column_of,
-    block_position,
-    block_product,
-)
+from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROWS
+from mcore_unpatch.compat.ops.triton.launch import KERNEL_OPTIONS, describe_columns, describe_rows, programs
+from mcore_unpatch.compat.ops.triton.logits_tile import block_column_of, block_position, block_product
 
 
 def row_factors(problem: Problem, grads: RowGrads) -> Tensor:
@@ -40,7 +36,7 @@ def row_factors(problem: Problem, grads: RowGrads) -> Tensor:
 
 
 class TileGrad:
-    """Writes the gradient of the raw product, tile by tile; what the tiles share is described once."""
+    """Writes the gradient of the raw product, tile by tile; the weight is described once."""
 
     def __init__(
         self,
@@ -51,16 +47,13 @@ class TileGrad:
         entropy: bool,
     ) -> None:
         self.columns = describe_columns(weight) if len(weight) else None
-        self.rows: TensorDescriptor | None = None
         self.factors, self.limit, self.targets, self.entropy = factors, limit, targets, entropy
 
     def write(self, x: Tensor, out: Tensor, first_row: int, first_column: int) -> None:
         """Fill `out [rows, columns]`, the tile of the rows `x` that starts at `first_row` and `first_column`."""
-        if self.rows is None or self.rows.base is not x:
-            self.rows = describe_rows(x)
         rows, columns = out.shape
         _tile_grad[(programs(rows, columns, out.device),)](
-            self.rows,
+            describe_rows(x),
             self.columns,
             TensorDescriptor.from_tensor(out, [BLOCK_ROWS, BLOCK_COLUMNS // 2]),
             rows,
@@ -73,11 +66,7 @@ class TileGrad:
             self.limit,
             self.targets,
             entropy=self.entropy,
-            block_rows=BLOCK_ROWS,
-            block_columns=BLOCK_COLUMNS,
-            block_width=BLOCK_WIDTH,
-            num_warps=8,
-            num_stages=4,
+            **KERNEL_OPTIONS,
         )
 
 

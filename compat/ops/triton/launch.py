@@ -10,15 +10,26 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH
 
 _TALLEST = 16  # blocks of rows at a time in the forward: they stay in the cache while the columns pass
-_ALIGNED = 16  # bytes: what the copy engine asks of every address and row
+_ENGINE_BYTES = 16  # what the copy engine asks of every address and row
+
+# Of both kernels, for both must make the same logits. With `enable_fp_fusion` the compiler makes one instruction of
+# `z * scale - peak` in one kernel and two in the other, which round differently.
+KERNEL_OPTIONS = {
+    "block_rows": BLOCK_ROWS,
+    "block_columns": BLOCK_COLUMNS,
+    "block_width": BLOCK_WIDTH,
+    "num_warps": 8,
+    "num_stages": 4,
+    "enable_fp_fusion": False,
+}
 
 
 def can_be_described(matrix: Tensor) -> bool:
     """Whether the copy engine can read this matrix as it lies."""
     return (
         matrix.stride(1) == 1
-        and matrix.data_ptr() % _ALIGNED == 0
-        and matrix.stride(0) * matrix.itemsize % _ALIGNED == 0
+        and matrix.data_ptr() % _ENGINE_BYTES == 0
+        and matrix.stride(0) * matrix.itemsize % _ENGINE_BYTES == 0
     )
 
 

@@ -6,16 +6,13 @@ import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.ops.seam import NO_LOGIT
-from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH
-from mcore_unpatch.compat.ops.triton.launch import describe_columns, describe_rows, lanes_for
-from mcore_unpatch.compat.ops.triton.logits_tile import (
-    block_column_of,
-    block_product,
-)
+from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_COLUMNS
+from mcore_unpatch.compat.ops.triton.launch import KERNEL_OPTIONS, describe_columns, describe_rows, lanes_for
+from mcore_unpatch.compat.ops.triton.logits_tile import block_column_of, block_product
 
 _NO_LOGIT = tl.constexpr(NO_LOGIT)
 # Peak, total and drift of a row in one lane of columns.
-NUMBERS_PER_LANE = 3
+_NUMBERS_PER_LANE = 3
 
 
 def lane_stats(
@@ -30,7 +27,7 @@ def lane_stats(
     (rows, width), columns = x.shape, len(w)
     row_scale = isinstance(scale, Tensor)
     height, lanes = lanes_for(rows, columns, x.device)
-    parts = w.new_empty((NUMBERS_PER_LANE, lanes, rows), dtype=torch.float32)
+    parts = w.new_empty((_NUMBERS_PER_LANE, lanes, rows), dtype=torch.float32)
     _lane_stats[(height * lanes,)](
         describe_rows(x),
         describe_columns(w),
@@ -47,11 +44,7 @@ def lane_stats(
         parts.stride(0),
         target,
         ragged=columns % BLOCK_COLUMNS != 0,
-        block_rows=BLOCK_ROWS,
-        block_columns=BLOCK_COLUMNS,
-        block_width=BLOCK_WIDTH,
-        num_warps=8,
-        num_stages=4,
+        **KERNEL_OPTIONS,
     )
     return parts
 

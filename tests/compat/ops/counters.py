@@ -1,17 +1,19 @@
 """What a call really costs: multiplications in matrix products, bytes allocated, messages sent."""
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class _Watcher(TorchDispatchMode):
-    """Sees every operation of torch by its name and arguments."""
+    """Sees every operation of torch by its name, arguments and result."""
 
-    def see(self, name: str, args: Sequence[Any]) -> None:
+    def see(self, name: str, args: Sequence[Any], result: Any) -> None:
         raise NotImplementedError
 
     def __torch_dispatch__(
@@ -21,8 +23,9 @@ class _Watcher(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        self.see(str(func), args)
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self.see(str(func), args, result)
+        return result
 
 
 class ProductCounter(_Watcher):
@@ -30,7 +33,7 @@ class ProductCounter(_Watcher):
 
     multiplications = 0
 
-    def see(self, name: str, args: Sequence[Any]) -> None:
+    def see(self, name: str, args: Sequence[Any], result: Any) -> None:
         if name.startswith(("aten.mm.", "aten.addmm")):
             left, right = args[:2] if name.startswith("aten.mm.") else args[1:3]
             self.multiplications += left.shape[0] * left.shape[1] * right.shape[1]
@@ -43,7 +46,7 @@ class CollectiveCounter(_Watcher):
         super().__init__()
         self.names: list[str] = []
 
-    def see(self, name: str, args: Sequence[Any]) -> None:
+    def see(self, name: str, args: Sequence[Any], result: Any) -> None:
         if name.startswith("c10d"):
             self.names.append(name.split(".")[1])
 
@@ -55,11 +58,26 @@ class OrderOfWork(_Watcher):
         super().__init__()
         self.names: list[str] = []
 
-    def see(self, name: str, args: Sequence[Any]) -> None:
+    def see(self, name: str, args: Sequence[Any], result: Any) -> None:
         if name.startswith(("aten.mm.", "aten.addmm")):
             self.names.append("product")
         elif name.startswith("c10d"):
             self.names.append(name.split(".")[1])
+
+
+class GatheredRows(_Watcher):
+    """Every copy of gathered rows, and the most of them that lived at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies: list[StorageWeakRef] = []
+        self.most_at_once = 0
+
+    def see(self, name: str, args: Sequence[Any], result: Any) -> None:
+        if name.startswith("aten.index_select") and result.dim() == 2:
+            gc.collect()  # Triton's interpreter leaves its arguments in cycles
+            self.copies.append(StorageWeakRef(result.untyped_storage()))
+            self.most_at_once = max(self.most_at_once, sum(not copy.expired() for copy in self.copies))
 
 
 class PeakMemory:

@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 import torch
+from ops.backend_checks import check_the_hidden_gradient_comes_early
 from ops.counters import ProductCounter
 from ops.oracle import Inputs, Results, assert_close, grad_of, make_inputs, materialised, results
 from torch import Tensor
@@ -225,3 +226,9 @@ def test_top_k_without_labels(k: int) -> None:
     torch.testing.assert_close(logits, full.topk(k).values)
     assert torch.equal(full.gather(-1, ids).argsort(-1, descending=True), torch.arange(k).expand(3, 4, k))
     assert vocab_pass(inputs.hidden, inputs.weight).logprobs is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tile_bytes", [60_000, 1_000_000], ids=["tiles of rows and columns", "tiles of columns"])
+def test_the_hidden_gradient_comes_early(dtype: torch.dtype, tile_bytes: int) -> None:
+    check_the_hidden_gradient_comes_early(TorchBackend(), dtype, tile_bytes)

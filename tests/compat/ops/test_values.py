@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from ops.oracle import assert_as_exact_as_materialised, error, make_inputs, materialised, results
-from ops.same_logits import check_same_logits
+from ops.same_logits import TEMPERATURES, check_same_logits
 
 from mcore_unpatch.compat import linear_logprob
 
@@ -126,5 +126,6 @@ def test_nan_in_hidden_stays_visible() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_forward_and_backward_see_the_same_logits(dtype: torch.dtype) -> None:
-    check_same_logits(dtype, "cpu")
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_forward_and_backward_see_the_same_logits(dtype: torch.dtype, temperature: float) -> None:
+    check_same_logits(dtype, "cpu", temperature)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import run_on_ranks
+from ops.backend_checks import check_rows_are_gathered_one_tile_at_a_time, check_the_hidden_gradient_comes_early
 from ops.oracle import (
     Inputs,
     Results,
@@ -21,16 +22,19 @@ from ops.oracle import (
     materialised,
     results,
 )
-from ops.same_logits import check_same_logits
+from ops.same_logits import TEMPERATURES, check_same_logits
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
 from mcore_unpatch.compat.ops.backends import choose_backend
 from mcore_unpatch.compat.ops.peer_arguments import chunk_tile_bytes
 from mcore_unpatch.compat.ops.torch_backend import TorchBackend
+from mcore_unpatch.compat.ops.triton import backend as triton_backend
+from mcore_unpatch.compat.ops.triton import launch, tile_sizes
 from mcore_unpatch.compat.ops.triton.backend import TritonBackend
 
 HALF = torch.float16
+CPU = torch.device("cpu")
 VALUES, GRADIENTS = 1e-6, 1e-3
 
 
@@ -53,7 +57,7 @@ def check(inputs: Inputs, ours: dict[str, Any] | None = None, **shared: Any) -> 
 
 
 def test_the_kernels_are_what_runs() -> None:
-    assert isinstance(choose_backend("auto", torch.device("cpu")), TritonBackend)
+    assert isinstance(choose_backend("auto", CPU), TritonBackend)
 
 
 @pytest.mark.parametrize(
@@ -74,19 +78,58 @@ def test_odd_shapes(tokens: int, width: int, vocab: int) -> None:
 
 
 def test_a_peak_that_comes_late() -> None:
-    """More blocks of columns than are merged at once, and the highest logit in the last of them."""
+    """More lanes of columns than are merged at once, and the highest logit in the last of them."""
     inputs = make_inputs(5, 8, 9001, HALF)
     inputs.hidden.abs_()
     inputs.weight[-1] = 2
-    check(inputs)
+    with mock.patch.object(launch, "_multiprocessors", return_value=132):
+        assert launch.lanes_for(5, 9001, CPU) == (1, 36)
+        check(inputs)
+
+
+@pytest.mark.parametrize("spoilt", [torch.nan, torch.inf, 60_000.0])
+def test_a_program_forgets_the_rows_before(spoilt: float) -> None:
+    """Broken or huge logits in the first blocks of rows do not reach the blocks that the same programs take next."""
+    height, _ = launch.lanes_for(1500, 600, CPU)
+    first = 128 * height
+    assert first < 1500
+    inputs = make_inputs(1500, 8, 600, HALF)
+    truth = results(materialised, inputs.in_float64())
+    inputs.hidden[:first] = spoilt
+    logprobs, entropy = linear_logprob(inputs.hidden, inputs.weight, inputs.labels, entropy=True)
+    assert entropy is not None
+    found = {"logprobs": logprobs[first:], "entropy": entropy[first:]}
+    compare(found, {name: truth[name][first:] for name in found})
 
 
 def test_tiles_of_rows_and_columns() -> None:
-    """Several launches forward, several tiles of rows and columns backward."""
+    """Several tiles of rows and columns backward."""
     for tile_bytes in (90_000, 400_000):
         check(make_inputs(300, 16, 1030, HALF), {"tile_bytes": tile_bytes})
     with pytest.raises(ValueError, match="tile_bytes: expected at least 81920 for these tensors and this backend"):
         check(make_inputs(300, 16, 1030, HALF), {"tile_bytes": 1000})
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_several_launches_forward(masked: bool) -> None:
+    inputs = make_inputs(420, 16, 300, HALF)
+    shared = {"temperature": torch.rand(420) + 0.5, "mask": torch.arange(420) % 3 if masked else None}
+    with (
+        mock.patch.object(tile_sizes, "_MOST_ROWS", 128),
+        mock.patch.object(triton_backend, "lane_stats", wraps=triton_backend.lane_stats) as launches,
+    ):
+        check(inputs, **shared)
+    assert launches.call_count == (3 if masked else 4)
+
+
+def test_one_copy_of_the_rows_at_a_time() -> None:
+    with mock.patch.object(tile_sizes, "_MOST_ROWS", 128):
+        check_rows_are_gathered_one_tile_at_a_time(make_inputs(300, 16, 700, HALF), 90_000)
+
+
+@pytest.mark.parametrize("tile_bytes", [90_000, 400_000], ids=["tiles of rows and columns", "tiles of columns"])
+def test_the_hidden_gradient_comes_early(tile_bytes: int) -> None:
+    check_the_hidden_gradient_comes_early(TritonBackend(), HALF, tile_bytes)
 
 
 def test_the_smallest_chunk_that_a_peer_may_ask_for() -> None:
@@ -106,8 +149,9 @@ def test_large_logits_keep_their_digits() -> None:
     assert_as_exact_as_materialised(inputs)
 
 
-def test_forward_and_backward_see_the_same_logits() -> None:
-    check_same_logits(HALF, "cpu")
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_forward_and_backward_see_the_same_logits(temperature: float) -> None:
+    check_same_logits(HALF, "cpu", temperature)
 
 
 @pytest.mark.parametrize("live", [0, 1, 133])
@@ -223,6 +267,7 @@ def test_what_the_kernels_cannot_take_goes_to_torch() -> None:
         lambda: linear_logprob(inputs.hidden.float(), inputs.weight.float(), inputs.labels),
         lambda: linear_logprob(inputs.hidden.bfloat16(), inputs.weight.bfloat16(), inputs.labels),
         lambda: linear_logprob(inputs.hidden[:, :9], inputs.weight[:, :9].contiguous(), inputs.labels),
+        lambda: linear_logprob(inputs.hidden[:, :9], inputs.weight[:, :9], inputs.labels),
     ):
         with pytest.raises(AssertionError, match="torch backend"):
             call()

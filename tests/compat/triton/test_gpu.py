@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from ops.oracle import Inputs, error, grad_of, make_inputs, materialised, results
-from ops.same_logits import check_same_logits
+from ops.same_logits import TEMPERATURES, check_same_logits
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob
@@ -82,8 +82,9 @@ def test_options() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_forward_and_backward_see_the_same_logits(dtype: torch.dtype) -> None:
-    check_same_logits(dtype, "cuda")
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_forward_and_backward_see_the_same_logits(dtype: torch.dtype, temperature: float) -> None:
+    check_same_logits(dtype, "cuda", temperature)
 
 
 @pytest.mark.parametrize("buffer", [torch.float32, torch.bfloat16])

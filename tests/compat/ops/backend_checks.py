@@ -1,0 +1,45 @@
+"""What every backend owes its caller besides numbers: early hidden gradients, and no more copies than counted."""
+
+import torch
+from ops.counters import GatheredRows
+from ops.oracle import Inputs, error, grad_of, make_inputs, materialised
+from torch import Tensor
+
+from mcore_unpatch.compat import linear_logprob
+from mcore_unpatch.compat.ops.seam import Backend, Problem, RowGrads, WeightGradBuffer
+
+
+def check_the_hidden_gradient_comes_early(backend: Backend, dtype: torch.dtype, tile_bytes: int) -> None:
+    """It is given once and whole while the last columns of the weight's gradient are still to be multiplied out."""
+    inputs = make_inputs(300, 16, 900, dtype)
+    problem = Problem(inputs.hidden, inputs.weight, None, inputs.labels, 1.0, 900, False, 0, tile_bytes)
+    stats, ones = backend.forward(problem), torch.ones(300)
+    grads = RowGrads(stats.peak, stats.total.log(), ones, ones, None, None, None, None)
+    buffer = torch.zeros_like(inputs.weight)
+    given: list[tuple[Tensor, Tensor, Tensor]] = []
+    backend.backward(
+        problem,
+        grads,
+        lambda part: given.append((part, part.clone(), buffer.clone())),
+        WeightGradBuffer(buffer, accumulate=False),
+    )
+    ((part, part_then, buffer_then),) = given
+    unfinished = (buffer_then != buffer).any(1)
+    assert unfinished[-1]
+    assert not unfinished[0]  # there are several tiles of columns
+    assert torch.equal(part, part_then)
+    exact = inputs.in_float64()
+    materialised(exact.hidden.requires_grad_(), exact.weight, inputs.labels)[0].sum().backward()
+    assert error(part, grad_of(exact.hidden)) < 1e-3
+
+
+def check_rows_are_gathered_one_tile_at_a_time(inputs: Inputs, tile_bytes: int) -> None:
+    """The rows of one tile are gone before those of the next are gathered, in the forward and in the backward."""
+    hidden, weight = inputs.hidden.requires_grad_(), inputs.weight.requires_grad_()
+    mask = torch.ones(inputs.labels.shape)
+    with GatheredRows() as rows:
+        logprobs, _ = linear_logprob(hidden, weight, inputs.labels, mask=mask, tile_bytes=tile_bytes)
+        forward = len(rows.copies)
+        logprobs.sum().backward()
+    assert len(rows.copies) > forward > 1
+    assert rows.most_at_once == 1

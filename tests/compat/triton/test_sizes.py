@@ -1,0 +1,84 @@
+"""How work is cut: lanes of a forward launch, and tiles within `tile_bytes`. No kernel runs."""
+
+import itertools
+import random
+from unittest import mock
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from mcore_unpatch.compat.ops.seam import Problem, WeightGradBuffer
+from mcore_unpatch.compat.ops.triton import launch
+from mcore_unpatch.compat.ops.triton.backend import _padded, _Tiles
+from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_ROWS, least_tile_bytes
+
+HALF = torch.bfloat16
+DEFAULT = 512 << 20
+
+
+def blocks_visited(row_blocks: int, column_blocks: int, height: int, lanes: int) -> list[tuple[int, int]]:
+    """Row and column of every block that the programs of a forward launch take, by the kernel's arithmetic."""
+    return [
+        (row, column)
+        for program in range(height * lanes)
+        for row in range(program % height, row_blocks, height)
+        for column in range(program // height, column_blocks, lanes)
+    ]
+
+
+@pytest.mark.parametrize("rows", [1, 128, 129, 1000, 1664, 4000])
+@pytest.mark.parametrize("columns", [1, 256, 257, 5000, 17_000])
+def test_lanes_cover_every_block_once_within_the_multiprocessors(rows: int, columns: int) -> None:
+    row_blocks, column_blocks = launch.blocks(rows, columns)
+    every_block = list(itertools.product(range(row_blocks), range(column_blocks)))
+    for available in range(1, 161):
+        with mock.patch.object(launch, "_multiprocessors", return_value=available):
+            height, lanes = launch.lanes_for(rows, columns, torch.device("cpu"))
+        assert 1 <= height * lanes <= available
+        assert sorted(blocks_visited(row_blocks, column_blocks, height, lanes)) == every_block
+
+
+def problem(rows: int, width: int, tile_bytes: int, masked: bool, hidden_dtype: torch.dtype, shift: int) -> Problem:
+    hidden = torch.empty(rows, width + shift, dtype=hidden_dtype, device="meta")[:, shift:]
+    weight = torch.empty(300_000, width, dtype=HALF, device="meta")
+    kept = torch.empty(rows, dtype=torch.int64, device="meta") if masked else None
+    return Problem(hidden, weight, kept, None, 1.0, len(weight), False, 0, tile_bytes)
+
+
+def test_tiles_and_copies_keep_within_tile_bytes() -> None:
+    draw = random.Random(0)
+    for _ in range(3000):
+        width = draw.choice([8, 64, 512, 4096, 7168])
+        rows = draw.choice([1, 127, 129, draw.randint(1, 300), draw.randint(1, 40_000), 262_144])
+        least = least_tile_bytes(torch.empty(0, width, dtype=HALF))
+        budget = draw.choice([least, least + 1, int(least * draw.uniform(1, 40)), DEFAULT])
+        masked, hidden_dtype, shift = draw.random() < 0.5, draw.choice([HALF, torch.float32]), draw.choice([0, 1])
+        case = problem(rows, width, budget, masked, hidden_dtype, shift)
+        for buffer, accumulate in itertools.product((HALF, torch.float16, torch.float32), (False, True)):
+            target = WeightGradBuffer(torch.empty(300_000, width, dtype=buffer, device="meta"), accumulate)
+            tiles = _Tiles(case, target)
+            used = tiles.tile_rows * _padded(tiles.tile_columns) * HALF.itemsize
+            if tiles.sums_apart(target, len(tiles.row_spans())):
+                used += tiles.tile_columns * width * 4
+            assert used <= budget
+            copied = sum(
+                (
+                    hidden_dtype.itemsize if masked else 0,
+                    HALF.itemsize if hidden_dtype != HALF else 0,
+                    HALF.itemsize if shift and not masked and hidden_dtype == HALF else 0,
+                )
+            )
+            for height in (tiles.tile_rows, tiles.sizes.forward_rows):
+                assert height * width * copied <= budget or height <= BLOCK_ROWS
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "width", "columns"), [(16_384, 4096, 8448), (32_768, 2048, 8192), (8192, 7168, 8448), (512, 4096, 8448)]
+)
+def test_the_default_tiles_stay_wide(rows: int, width: int, columns: int, masked: bool) -> None:
+    """As they were measured: a mask makes them no smaller."""
+    tiles = _Tiles(problem(rows, width, DEFAULT, masked, HALF, 0))
+    assert (tiles.sizes.forward_rows, tiles.tile_rows, tiles.tile_columns) == (rows, rows, columns)
