@@ -24,9 +24,8 @@ def draw_all(report: dict[str, Any], folder: Path) -> None:
     lines = {}
     for row in report["masks"]:
         if row["count_known"] and "failed" not in row:
-            tokens, width, vocab = row["shape"]
-            whole = next(r["ms"] for r in report["masks"] if r["shape"] == row["shape"] and r["masked"] == 0)
-            lines.setdefault(f"{tokens} x {width} x {vocab}", []).append((row["masked"], row["ms"] / whole))
+            lines.setdefault(" x ".join(map(str, row["shape"])), []).append((row["masked"], row["ms"]))
+    lines = {name: [(part, ms / line[0][1]) for part, ms in line] for name, line in lines.items() if line[0][0] == 0}
     title = "Time relative to no row masked"
     (folder / "time-masked.svg").write_text(plot(title, "masked part of the rows", lines, logarithmic=False))
 
