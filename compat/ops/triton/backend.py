@@ -64,6 +64,7 @@ class TritonBackend:
         tiles = _Tiles(problem, weight_grad)
         gradient = TileGrad(
             problem.weight[: tiles.column_count],
+            problem.scale,
             row_factors(problem, grads),
             tiles.column_limit,
             problem.targets if grads.target is not None else None,

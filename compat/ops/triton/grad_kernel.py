@@ -8,7 +8,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from mcore_unpatch.compat.ops.seam import Problem, RowGrads
 from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROWS
-from mcore_unpatch.compat.ops.triton.launch import KERNEL_OPTIONS, describe_columns, describe_rows, programs
+from mcore_unpatch.compat.ops.triton.launch import describe_columns, describe_rows, kernel_options, programs
 from mcore_unpatch.compat.ops.triton.logits_tile import block_column_of, block_position, block_product
 
 
@@ -41,11 +41,13 @@ class TileGrad:
     def __init__(
         self,
         weight: Tensor,  # [columns, h]
+        scale: float | Tensor,
         factors: Tensor,  # [6, rows]
         limit: Tensor | None,
         targets: Tensor | None,  # [rows]
         entropy: bool,
     ) -> None:
+        self.options = kernel_options(scale)
         self.columns = describe_columns(weight) if len(weight) else None
         self.factors, self.limit, self.targets, self.entropy = factors, limit, targets, entropy
 
@@ -66,7 +68,7 @@ class TileGrad:
             self.limit,
             self.targets,
             entropy=self.entropy,
-            **KERNEL_OPTIONS,
+            **self.options,
         )
 
 

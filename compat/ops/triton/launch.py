@@ -1,7 +1,7 @@
 """How the fused kernels are launched: one program per multiprocessor, operands read by the copy engine."""
 
 from functools import cache
-from math import prod
+from math import frexp, prod
 
 import torch
 from torch import Tensor
@@ -12,16 +12,23 @@ from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROW
 _TALLEST = 16  # blocks of rows at a time in the forward: they stay in the cache while the columns pass
 _ENGINE_BYTES = 16  # what the copy engine asks of every address and row
 
-# Of both kernels, for both must make the same logits. With `enable_fp_fusion` the compiler makes one instruction of
-# `z * scale - peak` in one kernel and two in the other, which round differently.
-KERNEL_OPTIONS = {
-    "block_rows": BLOCK_ROWS,
-    "block_columns": BLOCK_COLUMNS,
-    "block_width": BLOCK_WIDTH,
-    "num_warps": 8,
-    "num_stages": 4,
-    "enable_fp_fusion": False,
-}
+
+def kernel_options(scale: float | Tensor) -> dict[str, int]:
+    """How both kernels are compiled: by the same options, for both must make the same logits.
+
+    With fused multiply-add the compiler makes one instruction of `z * scale - peak` in one kernel and two in the other,
+    which round differently, unless the scale is a power of two and rounds nothing. Without, the kernels are a little
+    slower.
+    """
+    exact = not isinstance(scale, Tensor) and abs(frexp(scale)[0]) == 0.5
+    return {
+        "block_rows": BLOCK_ROWS,
+        "block_columns": BLOCK_COLUMNS,
+        "block_width": BLOCK_WIDTH,
+        "num_warps": 8,
+        "num_stages": 4,
+        "enable_fp_fusion": exact,
+    }
 
 
 def can_be_described(matrix: Tensor) -> bool:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat.ops.seam import NO_LOGIT
 from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_COLUMNS
-from mcore_unpatch.compat.ops.triton.launch import KERNEL_OPTIONS, describe_columns, describe_rows, lanes_for
+from mcore_unpatch.compat.ops.triton.launch import describe_columns, describe_rows, kernel_options, lanes_for
 from mcore_unpatch.compat.ops.triton.logits_tile import block_column_of, block_product
 
 _NO_LOGIT = tl.constexpr(NO_LOGIT)
@@ -44,7 +44,7 @@ def lane_stats(
         parts.stride(0),
         target,
         ragged=columns % BLOCK_COLUMNS != 0,
-        **KERNEL_OPTIONS,
+        **kernel_options(scale),
     )
     return parts
 

@@ -7,6 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
+import torch
 
 triton = pytest.importorskip("triton")
 
@@ -14,11 +15,10 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
 from mcore_unpatch.compat.ops.triton import grad_kernel, stats_kernel  # noqa: E402
-from mcore_unpatch.compat.ops.triton.launch import KERNEL_OPTIONS  # noqa: E402
+from mcore_unpatch.compat.ops.triton.launch import kernel_options  # noqa: E402
 
 SHARED_MEMORY = 227 * 1024
-BLOCKS = {name: value for name, value in KERNEL_OPTIONS.items() if name.startswith("block_")}
-OPTIONS = {name: value for name, value in KERNEL_OPTIONS.items() if name not in BLOCKS}
+BLOCKS = {name: value for name, value in kernel_options(1.0).items() if name.startswith("block_")}
 SIZES = ("rows", "columns", "width", "first_row", "first_column", "factors_stride", "parts_stride", "height", "lanes")
 ONES = dict.fromkeys(SIZES, 1)  # Triton turns a size of one into a constant, which is another program
 
@@ -34,13 +34,21 @@ def compiled(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], o
 
 
 def check(kernel: Any, pointers: dict[str, str], constants: dict[str, Any]) -> None:
-    """A kernel that makes logits."""
-    found = compiled(kernel, pointers, BLOCKS | constants, OPTIONS)
-    assert "wgmma" in found.asm["ptx"]
-    assert found.metadata.shared <= SHARED_MEMORY
+    """A kernel that makes logits, with a scale that rounds nothing and with one that does."""
+    for scale in (1.0, 0.7):
+        options = {name: value for name, value in kernel_options(scale).items() if name not in BLOCKS}
+        found = compiled(kernel, pointers, BLOCKS | constants, options)
+        assert "wgmma" in found.asm["ptx"]
+        assert found.metadata.shared <= SHARED_MEMORY
     # Both kernels must round `z * scale`: neither compiler, the one to PTX nor the one from PTX, may fuse it.
     assert "fma.rn" not in found.asm["ptx"]
     assert found.metadata.enable_fp_fusion is False
+
+
+def test_only_a_scale_that_rounds_nothing_may_be_fused() -> None:
+    fused = {scale: kernel_options(scale)["enable_fp_fusion"] for scale in (1.0, -1.0, 2.0, 0.25, 0.7, 1 / 1.3, 3.0)}
+    assert [scale for scale, yes in fused.items() if yes] == [1.0, -1.0, 2.0, 0.25]
+    assert not kernel_options(torch.ones(3, 1))["enable_fp_fusion"]
 
 
 def operands(dtype: str) -> dict[str, str]:
