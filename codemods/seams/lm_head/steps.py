@@ -20,7 +20,7 @@ def steps(finding: Finding, because: str) -> str:
         for role in ("backup", "restore", "flag", "toggle")
     }
     said = {
-        "backup": "what keeps the original (line {})",
+        "backup": "what keeps the original (line {}) unless something else calls it",
         "restore": "what puts it back (line {})",
         "flag": "its flag (line {})",
         "toggle": "its toggle (line {})",
