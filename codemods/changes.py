@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -12,11 +11,10 @@ from mcore_unpatch.codemods.source import Source, Span
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Bytes to be replaced, and the statement it is about."""
+    """Bytes to be replaced."""
 
     span: Span
     text: str
-    node: ast.stmt | None = None
 
 
 @dataclass(frozen=True, slots=True)

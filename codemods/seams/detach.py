@@ -22,7 +22,7 @@ def by_config(patch: Patch, version: Version) -> Change | None:
     if patch.function is None or not _detaches(patch.function):
         return None
     layer = patch.text(patch.target.value)
-    return Change(patch.source.span(patch.statement), f"{layer}.config.mtp_detach_heads = True", patch.statement)
+    return Change(patch.source.span(patch.statement), f"{layer}.config.mtp_detach_heads = True")
 
 
 def _detaches(function: ast.AST) -> bool:

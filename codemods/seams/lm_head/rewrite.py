@@ -19,7 +19,7 @@ from mcore_unpatch.codemods.seams.lm_head.scope import (
     shared_names,
     walk_without,
 )
-from mcore_unpatch.codemods.seams.lm_head.undo import Undoing, plan_undoing, with_pragma
+from mcore_unpatch.codemods.seams.lm_head.undo import FORWARD, Undoing, plan_undoing, with_pragma
 from mcore_unpatch.codemods.seams.patch import Function, Patch
 from mcore_unpatch.codemods.source import Span, first_line, last_line, suites
 from mcore_unpatch.codemods.workbench import Workbench
@@ -43,6 +43,8 @@ def to_hook(patch: Patch, files: Workbench, wrapping: Sequence[Function]) -> Rew
     function, around = patch.function, Surroundings(patch.source, files)
     if patch.around is None:
         return "the patch stands outside of a function"
+    if patch.target.attr != FORWARD:
+        return f"`{patch.target.attr}` is replaced, not `{FORWARD}`"
     if function is None:
         return f"`{patch.text(patch.statement.value)}` is not a plain function of this file"
     if sum(one is patch.around for one in wrapping) > 1:

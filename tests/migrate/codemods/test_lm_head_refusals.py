@@ -103,6 +103,11 @@ REFUSED = {
             finally:
                 layer.forward = original
         """,
+    "`output_layer` is replaced, not `forward`": """
+        import torch
+        def run(model: GPTModel):
+            model.output_layer = torch.nn.Identity()
+        """,
     "undone in another function": """
         def on(model: GPTModel):
             model.output_layer.forward = p
