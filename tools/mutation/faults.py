@@ -1,0 +1,144 @@
+"""Small faults in a Python file: what a slip of the hand would leave behind, one at a time."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+_ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.BitOr: ast.BitAnd,
+    ast.BitAnd: ast.BitOr,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: the span of the file that it replaces, in bytes, and the text that stands there instead."""
+
+    path: str
+    line: int
+    last_line: int
+    start: int
+    end: int
+    text: str
+    kind: str
+
+    def applied_to(self, source: bytes) -> bytes:
+        """The file with the fault in it."""
+        return source[: self.start] + self.text.encode() + source[self.end :]
+
+    def compiles(self, source: bytes) -> bool:
+        """Whether the file is still Python with the fault in it."""
+        try:
+            compile(self.applied_to(source), self.path, "exec", dont_inherit=True)
+        except SyntaxError:
+            return False
+        return True
+
+
+def faults_in(path: str, source: bytes) -> list[Fault]:
+    """Every fault that is known for a file, in the order of the file; a few may not compile."""
+    tree = ast.parse(source)
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    found = []
+    for node in _executed(tree):
+        for kind, text in _replacements(node):
+            start = starts[node.lineno - 1] + node.col_offset
+            end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+            found.append(Fault(path, node.lineno, node.end_lineno or node.lineno, start, end, text, kind))
+    return sorted(found, key=lambda fault: (fault.start, fault.end, fault.text))
+
+
+def _executed(tree: ast.AST) -> Iterator[ast.expr | ast.stmt]:
+    """What decides something when it runs: no annotation, docstring, message of an error, or kernel."""
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns", "decorator_list", "type_params", "keywords") and not isinstance(
+            tree, ast.Call
+        ):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.JoinedStr) or not isinstance(child, ast.AST) or _is_silent(child):
+                continue
+            if isinstance(child, ast.expr | ast.stmt) and not (isinstance(tree, ast.Subscript) and name == "slice"):
+                yield child
+            if not isinstance(child, ast.Raise):
+                yield from _executed(child)
+
+
+def _is_silent(node: ast.AST) -> bool:
+    match node:
+        case ast.Expr(ast.Constant()) | ast.Import() | ast.ImportFrom() | ast.Assert():
+            return True
+        case ast.If(ast.Name("TYPE_CHECKING")) | ast.Assign([ast.Name("__all__")]):
+            return True
+        case ast.FunctionDef(decorator_list=decorators):
+            return any("triton" in ast.unparse(decorator) for decorator in decorators)
+    return False
+
+
+def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:
+    """The faults of one node: what is done, and the text that takes its place."""
+    match node:
+        case ast.Compare(left, [operator], [right]):
+            other = _COMPARISONS[type(operator)]()
+            yield "comparison", _text(ast.Compare(left, [other], [right]))
+        case ast.BoolOp(operator, values):
+            swapped = ast.Or() if isinstance(operator, ast.And) else ast.And()
+            yield "and/or", _text(ast.BoolOp(swapped, values))
+            for index in range(len(values)):
+                rest = values[:index] + values[index + 1 :]
+                yield "condition dropped", _text(rest[0] if len(rest) == 1 else ast.BoolOp(operator, rest))
+        case ast.UnaryOp(ast.Not(), operand):
+            yield "not dropped", _text(operand)
+        case ast.BinOp(left, operator, right) if type(operator) in _ARITHMETIC:
+            yield "arithmetic", _text(ast.BinOp(left, _ARITHMETIC[type(operator)](), right))
+        case ast.Constant(bool() as value):
+            yield "constant", repr(not value)
+        case ast.Constant(int() as value):
+            yield "constant", repr(value + 1)
+        case ast.IfExp(_, body, orelse):
+            yield "choice", _text(body)
+            yield "choice", _text(orelse)
+        case ast.Call(function, arguments, keywords) if keywords and not isinstance(function, ast.Name | ast.Constant):
+            for keyword in keywords:
+                rest_of = [other for other in keywords if other is not keyword]
+                yield "argument dropped", _text(ast.Call(function, arguments, rest_of))
+        case ast.Set(elements) | ast.Tuple(elements, ast.Load()) | ast.List(elements, ast.Load()) if len(elements) > 1:
+            if all(isinstance(element, ast.Constant | ast.Attribute | ast.Name) for element in elements):
+                for element in elements:
+                    rest = [other for other in elements if other is not element]
+                    made = ast.Set(rest) if isinstance(node, ast.Set) else type(node)(rest, ast.Load())  # type: ignore[call-arg]
+                    yield "member dropped", _text(made)
+        case ast.Return(ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+            yield "nothing returned", "return None"
+        case ast.Expr(ast.Call()) | ast.AugAssign() | ast.Raise():
+            yield "statement dropped", "pass"
+        case ast.Continue():
+            yield "continue/break", "break"
+        case ast.Break():
+            yield "continue/break", "continue"
+
+
+def _text(node: ast.expr) -> str:
+    return f"({ast.unparse(ast.fix_missing_locations(node))})"

@@ -1,0 +1,71 @@
+"""What a mutation run found, as lines, as data and as a table for the docs."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from tools.mutation.sample import AREAS, REPOSITORY, sources
+from tools.mutation.trial import Result
+
+EXPLAINED = Path(__file__).parent / "explained.toml"
+
+
+def line(result: Result) -> str:
+    """One fault in one line."""
+    fault = result.fault
+    what = f"{fault.path}:{fault.line} {fault.kind}: {_shortened(_before(result))} -> {_shortened(fault.text)}"
+    if result.noticed_by:
+        return f"noticed   {what}  ({result.noticed_by})"
+    return f"{'NOT RUN ' if not result.tried else 'SURVIVED'}  {what}"
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """One fault as data."""
+    fault = result.fault
+    return {
+        "path": fault.path,
+        "line": fault.line,
+        "kind": fault.kind,
+        "before": _before(result),
+        "after": fault.text,
+        "noticed_by": result.noticed_by,
+        "tried": len(result.tried),
+    }
+
+
+def table(results: list[Result]) -> str:
+    """Noticed and tried by area, as Markdown; a survivor that changes nothing a user could see is explained by hand."""
+    explained = _explained()
+    rows = ["| area | faults | noticed | no fault at all | not noticed |", "|---|---|---|---|---|"]
+    for area in AREAS:
+        own = set(sources(area))
+        mine = [result for result in results if result.fault.path in own]
+        if not mine:
+            continue
+        noticed = sum(result.noticed_by is not None for result in mine)
+        harmless = sum(result.noticed_by is None and _key(result) in explained for result in mine)
+        rows.append(f"| {area} | {len(mine)} | {noticed} | {harmless} | {len(mine) - noticed - harmless} |")
+    return "\n".join(rows)
+
+
+def _explained() -> set[tuple[str, str, str]]:
+    if not EXPLAINED.exists():
+        return set()
+    entries = tomllib.loads(EXPLAINED.read_text())["fault"]
+    return {(entry["path"], entry["before"], entry["after"]) for entry in entries}
+
+
+def _key(result: Result) -> tuple[str, str, str]:
+    return result.fault.path, _before(result), result.fault.text
+
+
+def _before(result: Result) -> str:
+    source = (REPOSITORY / result.fault.path).read_bytes()
+    return source[result.fault.start : result.fault.end].decode()
+
+
+def _shortened(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= 60 else f"{flat[:57]}..."

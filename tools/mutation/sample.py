@@ -1,0 +1,54 @@
+"""Which faults are tried: a seeded sample, the same number from every area of the product."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+from tools.mutation.faults import Fault, faults_in
+
+REPOSITORY = Path(__file__).parents[2]
+
+# Kernels are left out: they run on a GPU, or in an interpreter that takes minutes for each.
+AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    # area: source folders, test folders
+    "scanner": (("mcore_unpatch/scanner", "mcore_unpatch/megatron"), ("tests/tool", "tests/migrate")),
+    "gate and reports": (("mcore_unpatch/*.py", "mcore_unpatch/commands", "mcore_unpatch/report"), ("tests/tool",)),
+    "migrate": (("mcore_unpatch/migrate",), ("tests/migrate", "tests/tool")),
+    "codemods": (("codemods",), ("tests/migrate",)),
+    "operator": (("compat/ops",), ("tests/compat/ops", "tests/compat/triton")),
+    "hook and packing": (("compat/hook", "compat/packing"), ("tests/compat/hook", "tests/compat/packing")),
+    "shims": (
+        ("compat/verl", "compat/nemo_rl", "compat/skyrl"),
+        ("tests/compat/verl", "tests/compat/nemo_rl", "tests/compat/skyrl"),
+    ),
+}
+
+
+def sources(area: str) -> list[str]:
+    """The Python files of an area, relative to the repository."""
+    found: set[Path] = set()
+    for pattern in AREAS[area][0]:
+        found.update(REPOSITORY.glob(pattern if pattern.endswith(".py") else f"{pattern}/**/*.py"))
+    return sorted(path.relative_to(REPOSITORY).as_posix() for path in found)
+
+
+def test_files(area: str) -> list[str]:
+    """The test files of an area, relative to the repository."""
+    folders = AREAS[area][1]
+    found = (path for folder in folders for path in (REPOSITORY / folder).glob("**/test_*.py"))
+    return sorted({path.relative_to(REPOSITORY).as_posix() for path in found})
+
+
+def sample(areas: list[str], size: int, seed: int) -> list[Fault]:
+    """The faults to try, the same for the same seed and the same source."""
+    chosen: list[Fault] = []
+    for number, area in enumerate(areas):
+        share = size // len(areas) + (number < size % len(areas))
+        texts = {path: (REPOSITORY / path).read_bytes() for path in sources(area)}
+        known = [fault for path, text in texts.items() for fault in faults_in(path, text)]
+        random.Random(f"{seed} {area}").shuffle(known)
+        sound = (fault for fault in known if fault.compiles(texts[fault.path]))
+        chosen += itertools.islice(sound, share)
+    return chosen
