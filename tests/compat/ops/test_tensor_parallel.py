@@ -89,6 +89,23 @@ def test_low_precision(dtype: torch.dtype) -> None:
     run_on_ranks(RELEASE, 2, run_comparison, [300, 200], 40, 32, dtype, {}, {"tile_bytes": 60_000})
 
 
+# Shards whose peaks lie farther apart than the exponent of a float32 reaches (e**88). A logit of 2**8 is exact to
+# 2**-16, which is the relative error of a probability.
+@pytest.mark.parametrize("offsets", [(0, 256), (256, 0), (-256, 256)], ids=str)
+def test_shards_whose_peaks_lie_far_apart(offsets: tuple[int, int]) -> None:
+    run_on_ranks(RELEASE, 2, far_apart, offsets)
+
+
+def far_apart(offsets: tuple[int, int]) -> None:
+    sizes = [20, 10]
+    inputs = make_inputs(9, 8, sum(sizes))
+    inputs.hidden[:, 0] = 1
+    inputs.weight[:, 0] = torch.tensor(offsets).repeat_interleave(torch.tensor(sizes))
+    truth = dict(results(materialised, inputs.in_float64()))
+    truth["weight.grad"] = my_part(truth["weight.grad"], sizes)
+    assert_close(sharded_results(inputs, sizes), truth, 2**-15)
+
+
 @pytest.mark.parametrize("live", [0, 1, 6])
 @pytest.mark.parametrize("device_only", [False, True])
 def test_masks_down_to_no_row_at_all(live: int, device_only: bool) -> None:

@@ -68,6 +68,23 @@ def test_losses_per_packed_sequence_run_over_all_ranks(release: str, ranks: int)
     run_on_ranks(release, ranks, _per_sequence)
 
 
+def _different_losses_of_means() -> None:
+    """Each rank weighs the means in its own way; the gradient of a token is that of all ranks' losses together."""
+    group = torch.distributed.group.WORLD
+    assert group is not None
+    real = torch.arange(9) < torch.tensor([5, 0, 9, 2])[:, None]
+    packer = pack_padded(real, cp_size=group.size(), cp_rank=group.rank())
+    row = packer.pack(torch.ones(4, 9)).requires_grad_()
+    means = mean_per_sequence(row, packer.layout, cp_group=group, gradient="summed")
+    torch.autograd.backward((means * torch.arange(4.0) * 10 ** group.rank()).sum())
+    everyone = torch.arange(4.0)[:, None] * 11 / real.sum(1, keepdim=True).clamp(min=1)
+    torch.testing.assert_close(row.grad, packer.pack(everyone * real))
+
+
+def test_different_losses_of_the_means_add_their_gradients(release: str) -> None:
+    run_on_ranks(release, 2, _different_losses_of_means)
+
+
 def test_no_group_stands_for_a_group_of_one() -> None:
     share = torch.randn(2, 4)
     assert torch.equal(gather_shares(share, None), share[None])
