@@ -8,21 +8,21 @@ from pathlib import Path
 from mcore_unpatch import git, suppress
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.pins import Pins
 from mcore_unpatch.scanner import patch_files
 from mcore_unpatch.scanner.engine import Task, analyse
 
 Key = tuple[str, str, str, str]
 
 
-def findings_at(top: Path, revision: str, version: Version, mocks: bool) -> list[Finding]:
+def findings_at(top: Path, revision: str, pins: Pins, mocks: bool) -> list[Finding]:
     """The findings of a commit, read from git without a checkout."""
     blobs = _blobs(top, revision)
     reader = _Reader(top, blobs)
     python = [path for path in blobs if path.endswith(".py")]
     folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
     names = folders.union(blobs)
-    part = analyse(python, Task(reader.read, names.__contains__, version, mocks))
+    part = analyse(python, Task(reader.read, names.__contains__, pins.versions, mocks))
     findings = suppress.settle(part.findings, part.marked, reader.read)
     for path in blobs:
         if path.endswith((".patch", ".diff")) and (found := patch_files.finding_in(path, reader.read(path))):

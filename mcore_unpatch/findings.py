@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from mcore_unpatch.pins import Judged
+
 SHAPES = (
     "class-attr",
     "module-attr",
@@ -96,6 +98,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    judged: list[Judged] = field(default_factory=list)
     only_new: bool = False  # known findings were left out: those of a base or of a baseline
 
     def to_json(self) -> dict[str, Any]:
@@ -104,6 +107,7 @@ class Report:
             "version": 1,
             "root": self.root,
             "files_scanned": self.files_scanned,
+            "judged": [one.to_json() for one in self.judged],
             "findings": [finding.to_json() for finding in self.findings],
             "errors": [{"path": error.path, "message": error.message} for error in self.errors],
         }

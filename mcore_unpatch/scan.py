@@ -10,12 +10,13 @@ from pathlib import Path
 from mcore_unpatch import suppress
 from mcore_unpatch.discover import Discovery, discover
 from mcore_unpatch.findings import FileError, Finding, Report
-from mcore_unpatch.megatron.versions import NEWEST, Version, show
+from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.migrate import traces
-from mcore_unpatch.pins import pinned_version
+from mcore_unpatch.pins import Pins
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scanner import patch_files
 from mcore_unpatch.scanner.engine import Part, Task, WorkTree, analyse_parallel
+from mcore_unpatch.scanner.project import Reader
 
 Progress = Callable[[int, int], None]
 
@@ -37,28 +38,24 @@ class Options:
 def scan(paths: list[Path], options: Options, progress: Progress | None = None) -> Report:
     """Scan files and folders; raises `UsageError` for what the user has to change."""
     found = discover(paths or [Path()], options.exclude, options.exclude_base)
-    version, origin = _version(found, options)
+    pins = Pins(found.top, options.target)
     report = Report(str(found.root), len(found.python) + len(found.patches), notes=list(found.notes))
     report.only_new = options.base is not None or options.baseline is not None
     if traces.may_exist(found.top):
         from mcore_unpatch.migrate.recovery import describe_interrupted
 
         report.notes += [line for line in [describe_interrupted(found.top)] if line]
-    if origin:
-        report.notes.append(f"judged for megatron-core {show(version)}, {origin}")
-    part = _analyse(found, version, options, progress)
-    kept = suppress.settle(part.findings, part.marked, WorkTree(found.top).read)
+    kept, errors = findings_of(found, pins, options, progress)
     if options.base is not None:
-        kept = _only_new(kept, found, version, options)
+        kept = _only_new(kept, found, pins, options)
     if options.fixes:
         from mcore_unpatch import fixes
 
         tree = WorkTree(found.top)
-        kept = fixes.mark(kept, tree.read, tree.exists, version)
-    report.errors = sorted(replace(error, path=found.shown(error.path)) for error in part.errors)
-    report.findings = sorted(
-        (replace(f, path=found.shown(f.path)) for f in kept if f.rule in options.selection), key=lambda f: f.sort_key
-    )
+        kept = fixes.mark(kept, tree.read, tree.exists, pins.target_for(finding.path for finding in kept))
+    report.errors = sorted(replace(error, path=found.shown(error.path)) for error in errors)
+    report.findings = sorted((replace(f, path=found.shown(f.path)) for f in kept), key=lambda f: f.sort_key)
+    report.judged = sorted({pins.of(finding.path) for finding in kept} or {pins.of("")})
     if options.baseline is not None:
         from mcore_unpatch import baseline
 
@@ -69,17 +66,17 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
     return report
 
 
-def _version(found: Discovery, options: Options) -> tuple[Version, str]:
-    if options.target is not None:
-        return options.target, ""
-    pin = pinned_version(found.top)
-    return (pin[0], f"as pinned in {pin[1]}") if pin else (NEWEST, "")
+def findings_of(
+    found: Discovery, pins: Pins, options: Options, progress: Progress | None = None, read: Reader | None = None
+) -> tuple[list[Finding], list[FileError]]:
+    """Everything of the selected rules, in Python and patch files; paths are relative to the top.
 
-
-def _analyse(found: Discovery, version: Version, options: Options, progress: Progress | None) -> Part:
+    `read` gives other bytes than those on disk, to ask what a scan would find in them.
+    """
     tree = WorkTree(found.top)
-    task = Task(tree.read, tree.exists, version, options.selection.wants_mocks)
-    own = [path for path in found.python if not _is_megatron_itself(found.top, path)]
+    read = read or tree.read
+    task = Task(read, tree.exists, pins.versions, options.selection.wants_mocks)
+    own = [path for path in found.python if not is_megatron_itself(found.top, path)]
     whole = Part()
     for part in analyse_parallel(own, tree, task, options.jobs or os.cpu_count() or 1):
         whole.files += part.files
@@ -90,16 +87,17 @@ def _analyse(found: Discovery, version: Version, options: Options, progress: Pro
             progress(whole.files, len(own))
     for path in found.patches:
         try:
-            if finding := patch_files.finding_in(path, tree.read(path)):
+            if finding := patch_files.finding_in(path, read(path)):
                 whole.findings.append(finding)
         except FileNotFoundError:
             continue  # listed by git, deleted on disk
         except OSError as error:
             whole.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
-    return whole
+    settled = suppress.settle(whole.findings, whole.marked, read)
+    return [finding for finding in settled if finding.rule in options.selection], whole.errors
 
 
-def _is_megatron_itself(top: Path, path: str) -> bool:
+def is_megatron_itself(top: Path, path: str) -> bool:
     """Megatron Core's own source, vendored or installed, is not a patch of itself."""
     full = f"{top.as_posix()}/{path}"
     return (
@@ -108,10 +106,10 @@ def _is_megatron_itself(top: Path, path: str) -> bool:
     )
 
 
-def _only_new(findings: list[Finding], found: Discovery, version: Version, options: Options) -> list[Finding]:
+def _only_new(findings: list[Finding], found: Discovery, pins: Pins, options: Options) -> list[Finding]:
     from mcore_unpatch import compare
 
     assert options.base is not None
     revision = compare.merge_base(found.top, options.base)
-    before = compare.findings_at(found.top, revision, version, options.selection.wants_mocks)
+    before = compare.findings_at(found.top, revision, pins, options.selection.wants_mocks)
     return compare.new_findings(findings, before, compare.renames(found.top, revision))

@@ -1,9 +1,13 @@
-"""Megatron Core versions: reading them, comparing them, and what a repository pins."""
+"""Megatron Core versions: reading them, comparing them, and which of them a requirement allows."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # loaded where a requirement is read: most scans read none
+    from packaging.specifiers import SpecifierSet
 
 Version = tuple[int, int]
 
@@ -11,18 +15,16 @@ Version = tuple[int, int]
 NEWEST: Version = (0, 19)
 OLDEST: Version = (0, 12)
 
-_REQUIREMENT = re.compile(
-    r"""\bmegatron[-_.]core(?![-_.\w/])\s*(?:\[[^\]]*\])?\s*((?:[=<>!~]=?=?\s*[\w.*+!]+\s*,?\s*)+)"""
-)
-_TAG = re.compile(r"megatron.{0,80}?@(?:core_)?[vr](\d+)\.(\d+)", re.IGNORECASE)
-_CLAUSE = re.compile(r"([=<>!~]=?=?)\s*(\d+)(?:\.(\d+))?(?:\.(\d+))?")
+_PATCH_RELEASES = 10  # more than any minor release had
+_RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.\w+)*")
+_TAG = re.compile(r"(?:^|[_/vr-])v?(\d+)\.(\d+)")
 
 
 def parse_version(text: str) -> Version:
     """`0.19`, `0.19.2` or `v0.19` as (0, 19); raises ValueError on anything else."""
-    match = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.\w+)*", text.strip())
+    match = _RELEASE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"not a megatron-core version: {text!r} (write it like 0.19 or 0.19.2)")
+        raise ValueError(f"{text!r} is not a megatron-core version; write it like 0.19 or 0.19.2")
     return int(match[1]), int(match[2])
 
 
@@ -31,36 +33,24 @@ def show(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-def pinned(text: str) -> Version | None:
-    """The newest release that the requirements in a text allow, if it pins megatron-core at all."""
-    if tag := _TAG.search(text):
-        return int(tag[1]), int(tag[2])
-    for match in _REQUIREMENT.finditer(text):
-        clauses = [
-            # `~=0.17.1` stays within 0.17, `~=0.17` within 0.
-            ("==" if op == "~=" and patch else op, (int(major), int(minor or 0)))
-            for op, major, minor, patch in _CLAUSE.findall(match[1])
-        ]
-        allowed = [v for v in _known() if all(_holds(op, v, bound) for op, bound in clauses)]
-        if clauses and allowed:
-            return allowed[-1]
-    return None
+def tagged(reference: str) -> Version | None:
+    """The release that a git tag or branch of Megatron-LM names, such as `core_v0.18.0` or `core_r0.18.0`."""
+    match = _TAG.search(reference)
+    return (int(match[1]), int(match[2])) if match else None
 
 
-def _known() -> Iterable[Version]:
-    return [(0, minor) for minor in range(OLDEST[1], NEWEST[1] + 1)]
+def allowed(specifiers: SpecifierSet) -> tuple[Version, ...]:
+    """The oldest and the newest release that fit, once where they are the same; without a lower bound the newest."""
+    from packaging.version import Version as Release
+
+    named = [Release(one.version.removesuffix(".*")) for one in specifiers if one.operator != "==="]
+    candidates = [*map(Release, _known()), *named]
+    fitting = sorted({(one.major, one.minor) for one in candidates if specifiers.contains(one, prereleases=True)})
+    if not fitting or any(one.operator in {"==", ">=", ">", "~="} for one in specifiers):
+        return tuple(dict.fromkeys((*fitting[:1], *fitting[-1:])))
+    return (fitting[-1],)
 
 
-def _holds(operator: str, version: Version, bound: Version) -> bool:
-    match operator:
-        case "==" | "===":
-            return version == bound
-        case ">=" | ">":
-            return version >= bound
-        case "<=":
-            return version <= bound
-        case "<":
-            return version < bound
-        case "~=":
-            return version >= bound and version[0] == bound[0]
-    return True
+def _known() -> Iterable[str]:
+    minors = range(OLDEST[1], NEWEST[1] + 1)
+    return (f"0.{minor}.{patch}" for minor in minors for patch in range(_PATCH_RELEASES))

@@ -85,6 +85,7 @@ class Outcome:
             "version": 1,
             "root": str(self.survey.found.root),
             "files_scanned": len(self.survey.found.python) + len(self.survey.found.patches),
+            "judged": [one.to_json() for one in self.survey.judged],
             "written": self.written,
             "files": [self._file(item) for item in self.rewrites],
             "edits": [self._edit(change) for change in self.changes],

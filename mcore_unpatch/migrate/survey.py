@@ -7,30 +7,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mcore_unpatch import suppress
 from mcore_unpatch.codemods.edits import Repository
 from mcore_unpatch.discover import Discovery, discover
 from mcore_unpatch.findings import FileError, Finding
-from mcore_unpatch.megatron.versions import NEWEST, Version
-from mcore_unpatch.pins import pinned_version
+from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.pins import Judged, Pins
 from mcore_unpatch.scan import Options as ScanOptions
-from mcore_unpatch.scan import scan
-from mcore_unpatch.scanner.engine import Task, WorkTree, analyse_parallel
+from mcore_unpatch.scan import findings_of, is_megatron_itself, scan
+from mcore_unpatch.scanner.engine import WorkTree
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Paths in findings and errors are relative to `found.top`."""
+    """Paths in findings and errors are relative to `found.top`; `version` is the release to migrate for."""
 
     found: Discovery
     options: ScanOptions
+    pins: Pins
     version: Version
     repository: Repository
     findings: tuple[Finding, ...]
     errors: tuple[FileError, ...]
     notes: tuple[str, ...]
+    judged: tuple[Judged, ...]
 
     def with_contents(self, contents: Mapping[str, bytes]) -> Repository:
         """The repository with other bytes in some files; nothing is read again."""
@@ -38,18 +39,8 @@ class Survey:
 
     def rescan(self, contents: Mapping[str, bytes]) -> tuple[list[Finding], list[FileError]]:
         """What the scanner would say if these were the contents."""
-        tree = WorkTree(self.found.top)
-        overlay = Overlay(tree.read, contents)
-        task = Task(overlay.read, tree.exists, self.version, self.options.selection.wants_mocks)
-        findings: list[Finding] = []
-        errors: list[FileError] = []
-        jobs = self.options.jobs or os.cpu_count() or 1
-        for part in analyse_parallel(list(self.repository.paths), tree, task, jobs):
-            findings += part.findings
-            errors += part.errors
-        ignores = {path: suppress.comments(overlay.read(path)) for path in {finding.path for finding in findings}}
-        kept = suppress.apply(findings, ignores)
-        return [finding for finding in kept if finding.rule in self.options.selection], errors
+        overlay = Overlay(WorkTree(self.found.top).read, contents)
+        return findings_of(self.found, self.pins, self.options, read=overlay.read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +59,24 @@ def survey(paths: list[Path], options: ScanOptions, progress: Progress | None = 
     """Look at a repository; raises `UsageError` as `scan` does."""
     options = replace(options, base=None, baseline=None)
     found = discover(paths or [Path()], options.exclude, options.exclude_base)
-    pin = pinned_version(found.top)
-    version = options.target or (pin[0] if pin else NEWEST)
-    report = scan(paths, replace(options, target=version), progress)
+    report = scan(paths, options, progress)
     tree = WorkTree(found.top)
     # Megatron Core's own source, where a repository carries it along, is not ours to change.
-    own = [path for path in found.python if "/megatron/core/" not in f"/{path}"]
+    own = [path for path in found.python if not is_megatron_itself(found.top, path)]
 
     def from_top(path: str) -> str:
         return Path(os.path.relpath(found.root / path, found.top)).as_posix()
 
+    pins = Pins(found.top, options.target)
+    findings = tuple(replace(finding, path=from_top(finding.path)) for finding in report.findings)
     return Survey(
         found,
         options,
-        version,
+        pins,
+        pins.target_for(finding.path for finding in findings),
         Repository(own, tree.exists, tree.read),
-        tuple(replace(finding, path=from_top(finding.path)) for finding in report.findings),
+        findings,
         tuple(replace(error, path=from_top(error.path)) for error in report.errors),
         tuple(report.notes),
+        tuple(report.judged),
     )

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from mcore_unpatch.codemods.edits import Edit, Remark
 from mcore_unpatch.migrate.outcome import Outcome
-from mcore_unpatch.pins import pinned_version
 from mcore_unpatch.rules import rules
 
 _SECTIONS = {
@@ -33,6 +32,10 @@ def write(outcome: Outcome, console: Console) -> None:
         chosen = sorted((remark for remark in remarks if remark.kind == kind), key=lambda one: (one.path, one.line))
         _remarks(title, chosen, outcome, console)
     _needs(outcome, console)
+    if outcome.survey.findings:
+        console.print()
+        for judged in outcome.survey.judged:
+            console.print(Text(str(judged), style="dim"))
 
 
 def _head(outcome: Outcome, applied: list[Edit], console: Console) -> None:
@@ -128,9 +131,7 @@ def _needs(outcome: Outcome, console: Console) -> None:
         return
     rows = []
     if outcome.plan.requirement and outcome.rewrites:
-        pin = pinned_version(outcome.survey.found.top)
-        stated = f"{pin[1]} pins {pin[0][0]}.{pin[0][1]}" if pin else "the repository pins none"
-        rows.append(("megatron-core", f"{outcome.plan.requirement} is now required ({stated})"))
+        rows.append(("megatron-core", f"{outcome.plan.requirement} is now required"))
     if needed := outcome.dependency:
         file = needed.file and outcome.shown(needed.file)
         what = "the extra " if needed.lacks_extra else ""

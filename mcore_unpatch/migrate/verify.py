@@ -51,6 +51,8 @@ def _compare(before: Iterable[Finding], after: Iterable[Finding], plan: Plan) ->
     """A finding is known by what it patches and how, since lines move."""
     old, new = Counter(map(_patch, before)), Counter(map(_patch, after))
     for path, target, shape in new - old:
+        if not target:  # an ignore comment whose patch is gone
+            continue
         raise UsageError(f"the migration would add a patch of {target} ({shape}) to {path}. {_REPORT}")
     promised = Counter(map(_rule, plan.removes))
     allowed = Counter(map(_rule, before)) - promised

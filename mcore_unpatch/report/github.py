@@ -14,6 +14,7 @@ def lines(report: Report, level: str = "error") -> list[str]:
         place = f"file={_property(finding.path)},line={finding.line},endLine={finding.end_line},col={finding.column}"
         found.append(f"::{level} {place},title={_property(title)}::{_data(text)}")
     found += [f"::error file={_property(error.path)}::{_data(error.message)}" for error in report.errors]
+    found += [f"::notice ::{_data(str(judged))}" for judged in report.judged if report.findings]
     found += [f"::warning ::{_data(note)}" for note in report.notes if note.startswith("the baseline")]
     return found
 

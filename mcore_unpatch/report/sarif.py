@@ -49,12 +49,15 @@ def as_data(report: Report) -> dict[str, Any]:
                     {
                         "executionSuccessful": not report.errors,
                         "toolExecutionNotifications": [
-                            {
-                                "level": "error",
-                                "message": {"text": error.message},
-                                "locations": [{"physicalLocation": {"artifactLocation": _artifact(error.path)}}],
-                            }
-                            for error in report.errors
+                            *({"level": "note", "message": {"text": str(judged)}} for judged in report.judged),
+                            *(
+                                {
+                                    "level": "error",
+                                    "message": {"text": error.message},
+                                    "locations": [{"physicalLocation": {"artifactLocation": _artifact(error.path)}}],
+                                }
+                                for error in report.errors
+                            ),
                         ],
                     }
                 ],

@@ -46,6 +46,8 @@ def lines(report: Report, statistics: bool) -> Iterator[Line]:
     if statistics and report.findings:
         yield from _statistics(report)
         yield []
+    for judged in report.judged if report.findings else ():
+        yield [(str(judged), "dim")]
     yield _summary(report)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron.versions import Version
@@ -33,11 +34,12 @@ _HOW = {
 }
 
 
-def findings_in(resolver: Resolver, version: Version) -> list[Finding]:
-    """The findings of one file, in order of their lines."""
+def findings_in(resolver: Resolver, releases: Callable[[str], tuple[Version, ...]]) -> list[Finding]:
+    """The findings of one file, in order of their lines; `releases` tells by path what they are judged for."""
     installs = relate.split_restores(collect(resolver), resolver)
     around = Surroundings(installs, resolver)
-    found = (_finding(install, resolver, version, around) for install in installs)
+    versions = releases(resolver.model.path) if installs else ()
+    found = (_finding(install, resolver, versions, around) for install in installs)
     return sorted(found, key=lambda finding: finding.sort_key)
 
 
@@ -83,9 +85,11 @@ def _rewritten(found: list[Install], resolver: Resolver) -> list[Install]:
     return rewrites
 
 
-def _finding(install: Install, resolver: Resolver, version: Version, around: Surroundings) -> Finding:
+def _finding(install: Install, resolver: Resolver, versions: tuple[Version, ...], around: Surroundings) -> Finding:
     new = replacement.find(install, resolver)
     verdict = judge.judge(install, new, resolver)
+    # What breaks on several releases is said once.
+    breaks = dict.fromkeys(text for version in versions for text in breakage.describe(install, new, version))
     node = install.node
     assert isinstance(node, ast.stmt | ast.expr)
     end_line = node.end_lineno or node.lineno
@@ -102,7 +106,7 @@ def _finding(install: Install, resolver: Resolver, version: Version, around: Sur
         confidence="certain" if install.sure else "likely",
         temporary=relate.is_temporary(install),
         fix=None,
-        message=_message(install, breakage.describe(install, new, version)),
+        message=_message(install, list(breaks)),
         replacement=verdict.replacement,
         related=around.related_lines(install),
         source="\n".join(lines),

@@ -34,7 +34,7 @@ class Task:
 
     read: Reader
     exists: Callable[[str], bool]
-    version: Version
+    versions: Callable[[str], tuple[Version, ...]]  # the releases a file is judged for
     mocks: bool
     thorough: bool = False  # also tell of broken files that have nothing to do with Megatron
 
@@ -83,7 +83,7 @@ def analyse(paths: list[str], task: Task) -> Part:
             if task.thorough:
                 check(project.data(path))
             if may_patch(project, path, task.mocks):
-                part.findings += detect.findings_in(project.resolver(path), task.version)
+                part.findings += detect.findings_in(project.resolver(path), task.versions)
         except FileNotFoundError:
             continue  # listed by git, deleted on disk
         except Unreadable as error:

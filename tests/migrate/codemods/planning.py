@@ -38,7 +38,7 @@ def planned(files: Files, options: Options) -> tuple[Plan, list[Finding]]:
     """The plan for some files, and their findings."""
     present = {*files, *(folder.as_posix() for path in files for folder in PurePosixPath(path).parents)}
     exists, read = present.__contains__, files.__getitem__
-    findings = analyse(sorted(files), Task(read, exists, options.target, False)).findings
+    findings = analyse(sorted(files), Task(read, exists, lambda _: (options.target,), False)).findings
     return plan(Repository(sorted(files), exists, read), findings, options), findings
 
 

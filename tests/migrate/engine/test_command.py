@@ -49,8 +49,10 @@ def test_the_table(sample: Sample) -> None:
         "      +[b]",
         "",
         "Now needed",
-        "  megatron-core  megatron-core>=0.18 is now required (the repository pins none)",
+        "  megatron-core  megatron-core>=0.18 is now required",
         "  dependency     mcore-unpatch[compat] (added to pyproject.toml)",
+        "",
+        "Judged for megatron-core 0.19: the newest known, no project file names a release.",
     ]
 
 

@@ -159,7 +159,7 @@ class TestConfiguration:
             ("jobs = true", "jobs in [tool.mcore-unpatch] must be a positive number"),
             ('select = ["XYZ"]', "unknown rule or family 'XYZ'"),
             ('output-format = "xml"', "unknown output-format 'xml'"),
-            ('target-mcore = "new"', "not a megatron-core version: 'new'"),
+            ('target-mcore = "new"', "'new' is not a megatron-core version"),
             ("= broken", "is not valid TOML"),
         ],
     )

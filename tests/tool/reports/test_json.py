@@ -27,11 +27,23 @@ SHAPES = [
 SCHEMA = {
     "type": "object",
     "additionalProperties": False,
-    "required": ["version", "root", "files_scanned", "findings", "errors"],
+    "required": ["version", "root", "files_scanned", "judged", "findings", "errors"],
     "properties": {
         "version": {"const": 1},
         "root": {"type": "string"},
         "files_scanned": {"type": "integer"},
+        "judged": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["releases", "why"],
+                "properties": {
+                    "releases": {"type": "array", "items": {"type": "string", "pattern": r"^\d+\.\d+$"}},
+                    "why": {"type": "string"},
+                },
+            },
+        },
         "findings": {"type": "array", "items": {"$ref": "#/$defs/finding"}},
         "errors": {
             "type": "array",

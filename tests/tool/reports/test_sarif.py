@@ -60,7 +60,8 @@ def test_related_lines(tmp_path: Path) -> None:
 def test_errors_are_notifications(tmp_path: Path) -> None:
     (invocation,) = sarif(tmp_path)["runs"][0]["invocations"]
     assert invocation["executionSuccessful"] is False
-    (notification,) = invocation["toolExecutionNotifications"]
+    judged, notification = invocation["toolExecutionNotifications"]
+    assert judged["message"]["text"].startswith("Judged for megatron-core 0.19")
     assert "syntax error" in notification["message"]["text"]
 
 

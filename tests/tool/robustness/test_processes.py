@@ -21,7 +21,7 @@ def large_tree(folder: Path) -> list[str]:
 
 def test_one_process_and_two_find_the_same(tmp_path: Path) -> None:
     paths, tree = large_tree(tmp_path), WorkTree(tmp_path)
-    task = Task(tree.read, tree.exists, (0, 19), mocks=False)
+    task = Task(tree.read, tree.exists, lambda _: ((0, 19),), mocks=False)
     found = []
     for jobs in (1, 2):
         parts = list(analyse_parallel(paths, tree, task, jobs))
@@ -38,7 +38,7 @@ def test_one_job_stays_in_this_process(tmp_path: Path) -> None:
         readers.add(os.getpid())
         return tree.read(path)
 
-    list(analyse_parallel(paths, tree, Task(read, tree.exists, (0, 19), mocks=False), 1))
+    list(analyse_parallel(paths, tree, Task(read, tree.exists, lambda _: ((0, 19),), mocks=False), 1))
     assert readers == {os.getpid()}
 
 
@@ -51,4 +51,4 @@ def test_a_worker_that_dies_is_an_error(tmp_path: Path) -> None:
         return tree.read(path)
 
     with pytest.raises(UsageError, match="a worker process died"):
-        list(analyse_parallel(paths, tree, Task(read, tree.exists, (0, 19), mocks=False), 2))
+        list(analyse_parallel(paths, tree, Task(read, tree.exists, lambda _: ((0, 19),), mocks=False), 2))

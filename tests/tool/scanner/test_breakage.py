@@ -1,7 +1,7 @@
 """A finding says what breaks on the release it is judged for: the one asked for, or the one the repository pins."""
 
 import pytest
-from checking import Source, check_found, scan_source
+from checking import Source, check_found
 
 from mcore_unpatch.megatron.versions import parse_version
 
@@ -141,44 +141,3 @@ MTPLossLoggingHelper.save_loss_to_tracker = print
         said = message(source, "0.19")
         assert "gone after megatron-core 0.18" in said
         assert "save_metrics_to_tracker" in said
-
-
-class TestPins:
-    @pytest.mark.parametrize(
-        ("file", "text", "release"),
-        [
-            ("pyproject.toml", '[project]\ndependencies = ["megatron-core==0.16.1"]\n', "0.16"),
-            ("pyproject.toml", '[project.optional-dependencies]\nmcore = ["megatron_core~=0.17.0"]\n', "0.17"),
-            ("pyproject.toml", '[project]\ndependencies = ["megatron-core>=0.13,<0.17"]\n', "0.16"),
-            ("requirements.txt", "torch\nmegatron-core==0.16.0\n", "0.16"),
-            ("requirements.txt", "megatron-core[dev]==0.17.1  # pinned\n", "0.17"),
-            ("requirements-mcore.txt", "megatron-core<=0.16\n", "0.16"),
-            ("requirements/gpu.txt", "megatron-core==0.17.1\n", "0.17"),
-            ("setup.py", 'from setuptools import setup\nsetup(install_requires=["megatron-core==0.16.1"])\n', "0.16"),
-            ("setup.cfg", "[options]\ninstall_requires =\n    megatron-core==0.16.1\n", "0.16"),
-            ("requirements.txt", "git+https://github.com/NVIDIA/Megatron-LM.git@core_v0.16.0\n", "0.16"),
-        ],
-    )
-    def test_read_from(self, file: str, text: str, release: str) -> None:
-        report = scan_source({file: text, "patches.py": OLD_POSTPROCESS})
-        assert any(
-            f"judged for megatron-core {release}" in note and file.rpartition("/")[2] in note for note in report.notes
-        )
-        (finding,) = report.findings
-        assert ("is_spec_decode" in finding.message) == (release == "0.17")
-        assert "padding_mask" not in finding.message
-
-    @pytest.mark.parametrize(
-        "text",
-        ["torch\n", "megatron-core\n", "# megatron-core==0.1 was bad\nmegatron-core\n", "megatron-core-extras==0.12\n"],
-    )
-    def test_nothing_pinned_means_the_newest(self, text: str) -> None:
-        report = scan_source({"requirements.txt": text, "patches.py": OLD_POSTPROCESS})
-        assert "padding_mask" in report.findings[0].message
-
-    def test_the_option_wins(self) -> None:
-        report = scan_source(
-            {"requirements.txt": "megatron-core==0.16\n", "patches.py": OLD_POSTPROCESS}, target=(0, 19)
-        )
-        assert "padding_mask" in report.findings[0].message
-        assert report.notes == []
