@@ -35,6 +35,8 @@ class HeadOptions:
     out_of_vocab_grad: Literal["zero", "legacy"] = "zero"
     backend: Literal["auto", "torch", "triton"] = "auto"
     tile_bytes: int | None = None
+    keep_bytes: int | Literal["auto"] | None = None
+    batch_invariant: bool = False
 
     def __post_init__(self) -> None:
         if self.shift not in ("aligned", "next_token"):
@@ -80,6 +82,8 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
         out_of_vocab_grad=options.out_of_vocab_grad,
         backend=options.backend,
         tile_bytes=options.tile_bytes,
+        keep_bytes=options.keep_bytes,
+        batch_invariant=options.batch_invariant,
     )
     return VocabOutput(**{name: _batch_first(value) for name, value in vars(out).items()})  # type: ignore[arg-type]
 

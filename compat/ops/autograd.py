@@ -1,6 +1,6 @@
 """The one autograd function: statistics of the vocabulary per row, and their gradients."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,25 +23,42 @@ class PassOptions:
     shard: VocabShard
     rows: Tensor | None
     targets: Tensor | None
+    points: Tensor | None
     scale: float | Tensor
     columns: int | Tensor
     entropy: bool
+    squares: bool
     topk: int
     tile_bytes: int
+    keep_bytes: int
+    batch_invariant: bool
     reduce_hidden_grad: bool
     main_grad_of: Tensor | None  # the parameter itself: only it carries `main_grad`
 
     def problem(self, hidden: Tensor, weight: Tensor) -> Problem:
         """The part of the call a backend sees."""
         return Problem(
-            hidden, weight, self.rows, self.targets, self.scale, self.columns, self.entropy, self.topk, self.tile_bytes
+            hidden,
+            weight,
+            self.rows,
+            self.targets,
+            self.points,
+            self.scale,
+            self.columns,
+            self.entropy,
+            self.squares,
+            self.topk,
+            self.tile_bytes,
+            self.keep_bytes,
+            self.batch_invariant,
         )
 
 
 class VocabPass(torch.autograd.Function):
-    """`(hidden [tokens, h], weight) -> logprob, entropy, logsumexp [rows], top-k logits and ids [rows, k]`.
+    """`(hidden [tokens, h], weight)` to the statistics of the rows.
 
-    Autocast is off inside: the product's dtype is the weight's, in the forward and in the backward.
+    logprob, entropy, logsumexp, sum of squared probabilities `[rows]`, log-probs of the points, top-k logits and ids
+    `[rows, k]`. Autocast is off inside: the product's dtype is the weight's, in the forward and in the backward.
     """
 
     @staticmethod
@@ -53,38 +70,43 @@ class VocabPass(torch.autograd.Function):
             logsumexp = stats.peak + log_total
             # From the peak, not from logsumexp: the difference of near numbers is exact.
             logprob = stats.target - stats.peak - log_total if stats.target is not None else None
+            points = stats.points - stats.peak[:, None] - log_total[:, None] if stats.points is not None else None
             entropy = log_total - stats.drift / stats.total if stats.drift is not None else None
+            squares = stats.squares / stats.total**2 if stats.squares is not None else None
         ctx.options = options
-        ctx.save_for_backward(hidden, weight, stats.peak, log_total, entropy, stats.topk_columns)
+        ctx.used_up = False
+        # What was kept is saved like any tensor: a checkpoint drops it in its first forward and makes it again.
+        ctx.save_for_backward(
+            hidden,
+            weight,
+            stats.peak,
+            log_total,
+            logprob,
+            entropy,
+            squares,
+            points,
+            stats.topk_logits,
+            stats.topk_columns,
+            *stats.kept,
+        )
         ctx.set_materialize_grads(False)
         if stats.topk_columns is not None:
             ctx.mark_non_differentiable(stats.topk_columns)
-        return logprob, entropy, logsumexp, stats.topk_logits, stats.topk_columns
+        return logprob, entropy, logsumexp, squares, points, stats.topk_logits, stats.topk_columns
 
     @staticmethod
     def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
         """Run the backend's backward for the gradients asked for, and reduce the one of hidden."""
         if torch.is_grad_enabled():
             raise RuntimeError("linear_logprob has no second derivative: call backward without create_graph=True")
-        hidden, weight, peak, log_total, entropy, topk_ids = ctx.saved_tensors
+        if all(grad is None for grad in output_grads):
+            return None, None, None
+        hidden, weight, *saved = ctx.saved_tensors
         options: PassOptions = ctx.options
         need_hidden, need_weight, _ = ctx.needs_input_grad
-        logprob_grad, entropy_grad, logsumexp_grad, topk_grad, _ = output_grads
-        if all(grad is None for grad in (logprob_grad, entropy_grad, logsumexp_grad, topk_grad)):
-            return None, None, None
-        softmax = torch.zeros_like(peak)
-        softmax = softmax if logprob_grad is None else softmax + logprob_grad
-        softmax = softmax if logsumexp_grad is None else softmax - logsumexp_grad
-        grads = RowGrads(
-            peak=peak,
-            log_total=log_total,
-            softmax=softmax,
-            target=logprob_grad,
-            entropy=entropy_grad,
-            level=entropy,
-            topk=topk_grad,
-            topk_columns=topk_ids - options.shard.start if topk_grad is not None else None,
-        )
+        kept = () if ctx.used_up else tuple(saved[8:])
+        grads = replace(_row_grads(options, output_grads, *saved[:8]), kept=kept)
+        ctx.used_up = True  # the backend works in place on what was kept; another backward makes it again
         fused = options.main_grad_of
         with torch.autocast(hidden.device.type, enabled=False):
             sink = None if not need_weight else fresh_grad(weight) if fused is None else main_grad(fused)
@@ -95,6 +117,47 @@ class VocabPass(torch.autograd.Function):
             part = hidden_sum.wait() if need_hidden else None
         weight_grad = None if sink is None else sink.buffer if fused is None else announce_main_grad(fused)
         return _spread_rows(part, hidden, options.rows, options.tile_bytes), weight_grad, None
+
+
+def _row_grads(
+    options: PassOptions,
+    output_grads: tuple[Tensor | None, ...],
+    peak: Tensor,
+    log_total: Tensor,
+    logprob: Tensor | None,
+    entropy: Tensor | None,
+    squares: Tensor | None,
+    points: Tensor | None,
+    topk_logits: Tensor | None,
+    topk_ids: Tensor | None,
+) -> RowGrads:
+    """The gradients of the outputs as coefficients of each row, and of chosen columns of it."""
+    logprob_grad, entropy_grad, logsumexp_grad, squares_grad, points_grad, topk_grad, _ = output_grads
+    softmax = torch.zeros_like(peak) if logsumexp_grad is None else logsumexp_grad.clone()
+    chosen: list[tuple[Tensor, Tensor, Tensor]] = []  # gradient, column and log-prob, each [rows, k]
+    if logprob_grad is not None and logprob is not None and options.targets is not None:
+        softmax -= logprob_grad
+        chosen.append((logprob_grad[:, None], options.targets[:, None], logprob[:, None]))
+    if points_grad is not None and points is not None and options.points is not None:
+        softmax -= points_grad.sum(1)
+        chosen.append((points_grad, options.points, points))
+    if topk_grad is not None and topk_logits is not None and topk_ids is not None:
+        chosen.append((topk_grad, topk_ids - options.shard.start, topk_logits - peak[:, None] - log_total[:, None]))
+    if entropy_grad is not None and entropy is not None:
+        softmax -= entropy_grad * entropy
+    if squares_grad is not None and squares is not None:
+        softmax -= 2 * squares_grad * squares
+    own, columns, logprobs = (torch.cat(parts, 1) for parts in zip(*chosen, strict=True)) if chosen else [None] * 3
+    return RowGrads(
+        peak=peak,
+        log_total=log_total,
+        softmax=softmax,
+        entropy=None if entropy_grad is None else -entropy_grad,
+        squares=None if squares_grad is None else 2 * squares_grad,
+        points=own,
+        point_columns=columns,
+        point_logprobs=logprobs,
+    )
 
 
 def _spread_rows(part: Tensor | None, hidden: Tensor, rows: Tensor | None, tile_bytes: int) -> Tensor | None:

@@ -20,7 +20,7 @@ def waiting_is_free(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def check_tensors(hidden: Any, weight: Any, labels: Any, mask: Any, temperature: Any) -> None:
+def check_tensors(hidden: Any, weight: Any, labels: Any, mask: Any, temperature: Any, token_ids: Any = None) -> None:
     """Shapes, dtypes and devices of the tensors."""
     for name, tensor in (("hidden", hidden), ("weight", weight)):
         if not isinstance(tensor, Tensor):
@@ -39,10 +39,21 @@ def check_tensors(hidden: Any, weight: Any, labels: Any, mask: Any, temperature:
             raise _wrong(TypeError, name, "a tensor", type(tensor).__name__)
         if tensor.shape != shape:
             raise _wrong(ValueError, name, f"shape {list(shape)} as hidden's without h", list(tensor.shape))
-    if labels is not None and (labels.dtype.is_floating_point or labels.dtype in (torch.bool, torch.complex64)):
-        raise _wrong(TypeError, "labels", "an integer dtype (token ids)", labels.dtype)
+    if token_ids is not None and not isinstance(token_ids, Tensor):
+        raise _wrong(TypeError, "token_ids", "a tensor", type(token_ids).__name__)
+    if token_ids is not None and (token_ids.dim() != hidden.dim() or token_ids.shape[:-1] != shape):
+        raise _wrong(ValueError, "token_ids", f"shape {list(shape)} + [k]", list(token_ids.shape))
+    for name, ids in (("labels", labels), ("token_ids", token_ids)):
+        if ids is not None and (ids.dtype.is_floating_point or ids.dtype in (torch.bool, torch.complex64)):
+            raise _wrong(TypeError, name, "an integer dtype (token ids)", ids.dtype)
     _check_temperature(temperature, shape)
-    others = (("weight", weight), ("labels", labels), ("mask", mask), ("temperature", temperature))
+    others = (
+        ("weight", weight),
+        ("labels", labels),
+        ("token_ids", token_ids),
+        ("mask", mask),
+        ("temperature", temperature),
+    )
     for name, tensor in others:
         if isinstance(tensor, Tensor) and tensor.device != hidden.device:
             raise _wrong(ValueError, name, f"device {hidden.device} as hidden's", tensor.device)

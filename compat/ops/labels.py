@@ -1,4 +1,4 @@
-"""Which labels name a token, and what a row without one gives."""
+"""Which labels and token ids name a token, and what a row without one gives."""
 
 from dataclasses import dataclass
 

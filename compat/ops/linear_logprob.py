@@ -1,4 +1,4 @@
-"""Log-probs, entropy and top-k logits from hidden states and the LM-head weight: the public functions."""
+"""Log-probs, entropy and more of the vocabulary from hidden states and the LM-head weight: the public functions."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,6 +19,7 @@ from mcore_unpatch.compat.ops.checks import (
     check_vocabulary,
     waiting_is_free,
 )
+from mcore_unpatch.compat.ops.keep import bytes_to_keep
 from mcore_unpatch.compat.ops.labels import sort_labels
 from mcore_unpatch.compat.ops.rows import Rows, select_rows
 from mcore_unpatch.compat.ops.seam import math_dtype
@@ -35,6 +36,8 @@ class VocabOutput:
     logsumexp: Tensor  # [...] of the scaled logits: `topk_logits - logsumexp[..., None]` are log-probs
     topk_logits: Tensor | None  # [..., k] scaled logits, descending
     topk_ids: Tensor | None  # [..., k] global token ids
+    token_logprobs: Tensor | None = None  # [..., k] of `token_ids`
+    sum_pi_squared: Tensor | None = None  # [...] sum of the squared probabilities
 
 
 def linear_logprob(
@@ -55,6 +58,8 @@ def linear_logprob(
     out_of_vocab_grad: Literal["zero", "legacy"] = "zero",
     backend: Literal["auto", "torch", "triton"] = "auto",
     tile_bytes: int | None = None,
+    keep_bytes: int | Literal["auto"] | None = None,
+    batch_invariant: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probs of `labels`, and the entropy, under `softmax(hidden @ weight.T * logit_scale / temperature)`.
 
@@ -86,6 +91,13 @@ def linear_logprob(
             rows, where a mask or another dtype asks for one, counts in it; the triton backend gives it as much again,
             and at least 128 rows. The rest does not grow with the vocabulary: a few numbers per row, and one float32
             copy of the computed rows' hidden gradient where hidden is narrower or masked.
+        keep_bytes: what the forward may hold until the backward, so that the backward need not multiply those logits
+            out again: two bytes per logit, for as many columns as fit. "auto": what is free on the card beyond a
+            margin; then the last bits of the gradients depend on what is free. None: what the environment variable
+            MCORE_UNPATCH_KEEP_BYTES says, else 0. The first backward uses it up, a second one computes everything
+            again. The torch backend keeps nothing.
+        batch_invariant: a row's log-prob and entropy have the same bits whatever rows stand beside it. Gradients do
+            not: they come from products of all rows.
     """
     out = vocab_pass(
         hidden,
@@ -104,6 +116,8 @@ def linear_logprob(
         out_of_vocab_grad=out_of_vocab_grad,
         backend=backend,
         tile_bytes=tile_bytes,
+        keep_bytes=keep_bytes,
+        batch_invariant=batch_invariant,
     )
     if out.logprobs is None:
         raise TypeError("labels: expected a tensor, got None (vocab_pass works without)")
@@ -121,6 +135,8 @@ def vocab_pass(
     mask_count: int | None = None,
     entropy: bool = False,
     topk: int = 0,
+    token_ids: Tensor | None = None,
+    sum_pi_squared: bool = False,
     vocab_size: int | None = None,
     tp_group: ProcessGroup | None = None,
     reduce_hidden_grad: bool = True,
@@ -129,9 +145,18 @@ def vocab_pass(
     out_of_vocab_grad: Literal["zero", "legacy"] = "zero",
     backend: Literal["auto", "torch", "triton"] = "auto",
     tile_bytes: int | None = None,
+    keep_bytes: int | Literal["auto"] | None = None,
+    batch_invariant: bool = False,
 ) -> VocabOutput:
-    """Everything one pass over the vocabulary can give; the arguments are those of `linear_logprob`, and `topk`."""
-    check_tensors(hidden, weight, labels, mask, temperature)
+    """Everything one pass over the vocabulary can give; the arguments are those of `linear_logprob`, and three more.
+
+    Args:
+        topk: also give the so many largest logits of each row, and their ids.
+        token_ids: `[..., k]` global token ids; also give their log-probs. An id outside the vocabulary gives 0 without
+            gradient; one may stand in a row several times.
+        sum_pi_squared: also give the sum of the squared probabilities of each row.
+    """
+    check_tensors(hidden, weight, labels, mask, temperature, token_ids)
     check_options(weight, backend, out_of_vocab_grad, ignore_index, tp_group, fuse_main_grad)
     check_number("logit_scale", logit_scale, positive=False)
     shape = hidden.shape[:-1]
@@ -153,28 +178,41 @@ def vocab_pass(
     sorted_labels = None
     if labels is not None:
         sorted_labels = sort_labels(rows.take(labels), shard, vocab_size, ignore_index)
+    points = None
+    if token_ids is not None and token_ids.shape[-1]:
+        points = sort_labels(rows.take(token_ids), shard, vocab_size, ignore_index=None)
+    will_have_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     options = PassOptions(
         backend=choose_backend(backend, hidden.device),
         shard=shard,
         rows=rows.index,
         targets=sorted_labels.targets if sorted_labels is not None else None,
+        points=points.targets if points is not None else None,
         scale=_row_scale(rows, temperature, logit_scale, math_dtype(weight)),
         columns=shard.columns_below(vocab_size, len(weight)),
         entropy=entropy,
+        squares=sum_pi_squared,
         topk=topk,
         tile_bytes=tile_bytes or default_tile_bytes(hidden.device.type),
+        keep_bytes=bytes_to_keep(keep_bytes, hidden, weight) if will_have_grad else 0,
+        batch_invariant=batch_invariant,
         reduce_hidden_grad=reduce_hidden_grad,
         main_grad_of=weight if fuse_main_grad else None,
     )
-    logprob, level, logsumexp, topk_logits, topk_ids = VocabPass.apply(tokens, weight, options)  # type: ignore[no-untyped-call]
+    found = VocabPass.apply(tokens, weight, options)  # type: ignore[no-untyped-call]
+    logprob, level, logsumexp, squares, at_points, topk_logits, topk_ids = found
     if sorted_labels is not None:
         logprob = sorted_labels.settle(logprob, logsumexp, out_of_vocab_grad)
+    if token_ids is not None:
+        at_points = logsumexp.new_zeros(rows.count, 0) if points is None else at_points.where(points.known, 0)
     return VocabOutput(
         logprobs=None if logprob is None else rows.spread(logprob),
         entropy=None if level is None else rows.spread(level),
         logsumexp=rows.spread(logsumexp),
         topk_logits=None if topk_logits is None else rows.spread(topk_logits),
         topk_ids=None if topk_ids is None else rows.spread(topk_ids),
+        token_logprobs=None if at_points is None else rows.spread(at_points),
+        sum_pi_squared=None if squares is None else rows.spread(squares),
     )
 
 

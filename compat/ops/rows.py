@@ -21,8 +21,8 @@ class Rows:
         return self.shape.numel() if self.index is None else self.index.shape[0]
 
     def take(self, per_token: Tensor) -> Tensor:
-        """The computed rows of a tensor shaped like the labels."""
-        flat = per_token.reshape(-1)
+        """The computed rows of a tensor shaped like the labels, or with more dimensions behind."""
+        flat = per_token.reshape(self.shape.numel(), *per_token.shape[len(self.shape) :])
         return flat if self.index is None else flat[self.index]
 
     def spread(self, values: Tensor) -> Tensor:

@@ -28,11 +28,15 @@ class Problem:
     weight: Tensor  # [shard, h]
     rows: Tensor | None  # [rows] the tokens to compute, all when None
     targets: Tensor | None  # [rows] column of the label; outside `0 <= column < columns` it is not this shard's
+    points: Tensor | None  # [rows, k] columns of further tokens, likewise
     scale: float | Tensor  # a tensor is [rows, 1]
     columns: int | Tensor  # the first so many columns are vocabulary; a 0-dim tensor where only the device knows
     entropy: bool
+    squares: bool
     topk: int
     tile_bytes: int
+    keep_bytes: int  # what the forward may hold for the backward; 0 where no backward follows
+    batch_invariant: bool
 
     @property
     def row_count(self) -> int:
@@ -47,14 +51,17 @@ class RowStats:
     peak: Tensor  # [rows] max z
     total: Tensor  # [rows] sum exp(z - peak)
     drift: Tensor | None  # [rows] sum exp(z - peak) * (z - peak), for the entropy
+    squares: Tensor | None  # [rows] sum exp(z - peak)^2
     target: Tensor | None  # [rows] z of the target column, 0 where it is not this shard's
+    points: Tensor | None  # [rows, k] z of the points, 0 where they are not this shard's
     topk_logits: Tensor | None  # [rows, k] descending, NO_LOGIT beyond the shard's columns
     topk_columns: Tensor | None  # [rows, k]
+    kept: tuple[Tensor, ...] = ()  # what this backend's backward uses up instead of making it again
 
 
 @dataclass(frozen=True)
 class RowGrads:
-    """The gradient of a logit: `[j is target] * target - p * (softmax + entropy * (log p + level))`, plus top-k.
+    """The gradient of a logit: `p * (softmax + entropy * log p + squares * p)`, and `points` more at chosen columns.
 
     `log p = z - peak - log_total`. The log-sum-exp `peak + log_total` would do in exact arithmetic; where logits are
     large it has lost the digits that `z - peak` keeps.
@@ -63,11 +70,12 @@ class RowGrads:
     peak: Tensor  # [rows] over the whole vocabulary
     log_total: Tensor  # [rows] over the whole vocabulary
     softmax: Tensor  # [rows]
-    target: Tensor | None  # [rows]
     entropy: Tensor | None  # [rows]
-    level: Tensor | None  # [rows] the entropy itself
-    topk: Tensor | None  # [rows, k]
-    topk_columns: Tensor | None  # [rows, k] as `Problem.targets`: those outside are not this shard's
+    squares: Tensor | None  # [rows]
+    points: Tensor | None  # [rows, k] one column may stand there several times: all are added up
+    point_columns: Tensor | None  # [rows, k] as `Problem.targets`: those outside are not this shard's
+    point_logprobs: Tensor | None  # [rows, k] `log p` there, as the forward gave it
+    kept: tuple[Tensor, ...] = ()  # `RowStats.kept`, the first time
 
 
 @dataclass(frozen=True)

@@ -58,16 +58,21 @@ def merge_stats(stats: RowStats, shard: VocabShard) -> RowStats:
         stats = _merge_topk(stats, stats.topk_logits, stats.topk_columns, shard)
     if shard.group is None or stats.peak.numel() == 0:
         return stats
-    parts = [stats.peak, stats.total, stats.drift, stats.target]
-    packed = torch.stack([part for part in parts if part is not None])
-    columns = iter(gather(packed, shard.group).unbind(1))  # each [ranks, rows]
+    numbers = [stats.peak, stats.total, stats.drift, stats.squares, stats.target]
+    packed = torch.stack([number for number in numbers if number is not None])
+    points = None if stats.points is None else stats.points.t()
+    everyone = gather(packed if points is None else torch.cat([packed, points]), shard.group)
+    columns = iter(everyone[:, : len(packed)].unbind(1))  # each [ranks, rows]
     peaks, totals = next(columns), next(columns)
     peak = peaks.amax(0)
     fall = peaks - peak
     fade = fall.exp()
     drift = (fade * (next(columns) + totals * fall)).sum(0) if stats.drift is not None else None
+    squares = (fade * fade * next(columns)).sum(0) if stats.squares is not None else None
     target = next(columns).sum(0) if stats.target is not None else None
-    return replace(stats, peak=peak, total=(totals * fade).sum(0), drift=drift, target=target)
+    points = None if points is None else everyone[:, len(packed) :].sum(0).t()
+    total = (totals * fade).sum(0)
+    return replace(stats, peak=peak, total=total, drift=drift, squares=squares, target=target, points=points)
 
 
 def _merge_topk(stats: RowStats, logits: Tensor, columns: Tensor, shard: VocabShard) -> RowStats:

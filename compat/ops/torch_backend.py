@@ -18,21 +18,29 @@ class TorchBackend:
     """Vocabulary tiles in plain PyTorch."""
 
     def forward(self, problem: Problem) -> RowStats:
-        """Fold each tile into the rows' running peak, sums, target logit and top-k."""
+        """Fold each tile into the rows' running peak, sums, chosen logits and top-k."""
+        if problem.batch_invariant:
+            raise ValueError(
+                "batch_invariant=True: the torch backend cannot promise it, as its products depend on the number of "
+                "rows; backend='triton' can, for 16-bit weights on a GPU"
+            )
         tiles = _Tiles(problem)
-        rows, targets = problem.row_count, problem.targets
+        rows, targets, points = problem.row_count, problem.targets, problem.points
         peak = tiles.new(rows).fill_(NO_LOGIT)
         total = tiles.new(rows).zero_()
         drift = tiles.new(rows).zero_() if problem.entropy else None
-        target = tiles.new(rows).zero_() if targets is not None else None
+        squares = tiles.new(rows).zero_() if problem.squares else None
+        target = tiles.new(rows, 1).zero_() if targets is not None else None
+        point = tiles.new(*points.shape).zero_() if points is not None else None
         top = _RunningTopK(tiles, rows) if problem.topk else None
         for r in tiles.row_spans():
             x = tiles.load_rows(r)
             for c in tiles.column_spans():
                 z = tiles.logits(x, tiles.load_columns(c), r, c)
                 if targets is not None and target is not None:
-                    column, inside = _within(targets[r], c)
-                    target[r] = torch.where(inside, z.gather(1, column[:, None]).squeeze(1), target[r])
+                    _pick(z, targets[r, None], c, target[r])
+                if points is not None and point is not None:
+                    _pick(z, points[r], c, point[r])
                 if top is not None:
                     top.fold(z, r, c)
                 higher = torch.maximum(peak[r], z.amax(1))
@@ -45,10 +53,19 @@ class TorchBackend:
                     weights = torch.exp(z, out=tiles.second(z))
                     drift[r] = fade * (drift[r] + total[r] * fall) + z.mul_(weights).sum(1)
                 total[r] = total[r] * fade + weights.sum(1)
+                if squares is not None:
+                    squares[r] = squares[r] * fade * fade + weights.square_().sum(1)
                 peak[r] = higher
             del x  # or it would live until the next rows are loaded
         return RowStats(
-            peak, total, drift, target, None if top is None else top.logits, None if top is None else top.columns
+            peak,
+            total,
+            drift,
+            squares,
+            None if target is None else target.squeeze(1),
+            point,
+            None if top is None else top.logits,
+            None if top is None else top.columns,
         )
 
     def backward(
@@ -131,21 +148,29 @@ def _logits_to_grad(z: Tensor, tiles: _Tiles, grads: RowGrads, r: slice, c: slic
     scale = scale[r].squeeze(1) if isinstance(scale, Tensor) else scale
     z.sub_(grads.peak[r, None])
     # p = exp(z) / total: the division is folded into the rows' factors, so that a tile is passed over less often.
-    share = -scale * (-grads.log_total[r]).exp()
-    pull = share * grads.softmax[r]
-    if grads.entropy is None or grads.level is None:
-        dz = z.exp_().mul_(pull[:, None])
+    over_total = (-grads.log_total[r]).exp()
+    share = scale * over_total
+    base = share * grads.softmax[r]
+    if grads.entropy is None and grads.squares is None:
+        dz = z.exp_().mul_(base[:, None])
     else:
         weights = torch.exp(z, out=tiles.second(z))
-        slope = share * grads.entropy[r]
-        base = pull + slope * (grads.level[r] - grads.log_total[r])
-        dz = torch.addcmul(base[:, None], z, slope[:, None], out=z).mul_(weights)
-    if grads.target is not None and tiles.problem.targets is not None:
-        _add_at(dz, tiles.problem.targets[r, None], c, (scale * grads.target[r])[:, None])
-    if grads.topk is not None and grads.topk_columns is not None:
+        entropy = torch.zeros_like(base) if grads.entropy is None else share * grads.entropy[r]
+        base = base - entropy * grads.log_total[r]
+        dz = torch.addcmul(base[:, None], z, entropy[:, None], out=z)
+        if grads.squares is not None:
+            dz.addcmul_(weights, (share * over_total * grads.squares[r])[:, None])
+        dz.mul_(weights)
+    if grads.points is not None and grads.point_columns is not None:
         factor = scale[:, None] if isinstance(scale, Tensor) else scale
-        _add_at(dz, grads.topk_columns[r], c, factor * grads.topk[r])
+        _add_at(dz, grads.point_columns[r], c, factor * grads.points[r])
     return dz
+
+
+def _pick(z: Tensor, columns: Tensor, c: slice, out: Tensor) -> None:
+    """Write the logits at `columns` to `out`, where these lie in the tile."""
+    column, inside = _within(columns, c)
+    out.copy_(torch.where(inside, z.gather(1, column), out))
 
 
 def _add_at(dz: Tensor, columns: Tensor, c: slice, values: Tensor) -> None:

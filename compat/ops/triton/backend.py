@@ -47,7 +47,14 @@ class TritonBackend:
             )
             merge_lanes(parts, peak[r], total[r], drift[r])
         return RowStats(
-            peak, total, drift if problem.entropy else None, target if targets is not None else None, None, None
+            peak,
+            total,
+            drift if problem.entropy else None,
+            None,
+            target if targets is not None else None,
+            None,
+            None,
+            None,
         )
 
     def backward(
@@ -67,7 +74,7 @@ class TritonBackend:
             problem.scale,
             row_factors(problem, grads),
             tiles.column_limit,
-            problem.targets if grads.target is not None else None,
+            problem.targets if grads.points is not None else None,
             grads.entropy is not None,
         )
 
@@ -84,7 +91,8 @@ def _fits(problem: Problem) -> bool:
     weight = problem.weight
     # Triton's interpreter, on a CPU, would multiply the bits of bfloat16 as if they were integers.
     narrow = weight.dtype == torch.float16 or (weight.dtype == torch.bfloat16 and weight.is_cuda)
-    return narrow and problem.topk == 0 and weight.shape[1] % 8 == 0 and can_be_described(weight)
+    plain = problem.topk == 0 and problem.points is None and not problem.squares and not problem.batch_invariant
+    return narrow and plain and weight.shape[1] % 8 == 0 and can_be_described(weight)
 
 
 class _Tiles(Tiles):

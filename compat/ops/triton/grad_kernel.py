@@ -25,13 +25,11 @@ def row_factors(problem: Problem, grads: RowGrads) -> Tensor:
         scale.fill_(problem.scale)
     peak.copy_(grads.peak)
     log_total.copy_(grads.log_total)
-    pull.copy_(grads.softmax)
-    if grads.entropy is not None and grads.level is not None:
-        pull.addcmul_(grads.entropy, grads.level)
-        torch.mul(grads.entropy, scale, out=slope).neg_()
-    pull.mul_(scale).neg_()
-    if grads.target is not None:
-        torch.mul(grads.target, scale, out=own)
+    torch.mul(grads.softmax, scale, out=pull)
+    if grads.entropy is not None:
+        torch.mul(grads.entropy, scale, out=slope)
+    if grads.points is not None:
+        torch.mul(grads.points.squeeze(1), scale, out=own)
     return factors
 
 

@@ -12,9 +12,34 @@ from mcore_unpatch.compat.ops.seam import Backend, Problem, RowGrads, WeightGrad
 def check_the_hidden_gradient_comes_early(backend: Backend, dtype: torch.dtype, tile_bytes: int) -> None:
     """It is given once and whole while the last columns of the weight's gradient are still to be multiplied out."""
     inputs = make_inputs(300, 16, 900, dtype)
-    problem = Problem(inputs.hidden, inputs.weight, None, inputs.labels, 1.0, 900, False, 0, tile_bytes)
+    problem = Problem(
+        hidden=inputs.hidden,
+        weight=inputs.weight,
+        rows=None,
+        targets=inputs.labels,
+        points=None,
+        scale=1.0,
+        columns=900,
+        entropy=False,
+        squares=False,
+        topk=0,
+        tile_bytes=tile_bytes,
+        keep_bytes=0,
+        batch_invariant=False,
+    )
     stats, ones = backend.forward(problem), torch.ones(300)
-    grads = RowGrads(stats.peak, stats.total.log(), ones, ones, None, None, None, None)
+    assert stats.target is not None
+    logprobs = stats.target - stats.peak - stats.total.log()
+    grads = RowGrads(
+        peak=stats.peak,
+        log_total=stats.total.log(),
+        softmax=-ones,
+        entropy=None,
+        squares=None,
+        points=ones[:, None],
+        point_columns=inputs.labels[:, None],
+        point_logprobs=logprobs[:, None],
+    )
     buffer = torch.zeros_like(inputs.weight)
     given: list[tuple[Tensor, Tensor, Tensor]] = []
     backend.backward(

@@ -30,7 +30,8 @@ def summed(out: VocabOutput) -> tuple[Tensor, ...]:
     assert out.logprobs is not None
     assert out.entropy is not None
     assert out.topk_logits is not None
-    return out.logprobs, out.entropy, out.logsumexp, out.topk_logits
+    extra = (out.token_logprobs, out.sum_pi_squared)
+    return out.logprobs, out.entropy, out.logsumexp, out.topk_logits, *(x for x in extra if x is not None)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -41,6 +42,7 @@ def test_gradcheck_of_everything(masked: bool, tile_bytes: int | None, out_of_vo
     labels = inputs.labels.clone()
     if out_of_vocab:
         labels[0, 1], labels[1, 2] = -100, 9
+    token_ids = torch.tensor([[[0, 8], [3, 3], [1, 2]], [[-1, 4], [9, 5], [10**9, 8]]])  # twice, none, padding
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]]) if masked else None
     temperature = torch.rand(2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) + 0.5
 
@@ -53,6 +55,8 @@ def test_gradcheck_of_everything(masked: bool, tile_bytes: int | None, out_of_vo
                 mask=mask,
                 entropy=True,
                 topk=3,
+                token_ids=token_ids,
+                sum_pi_squared=True,
                 temperature=temperature,
                 logit_scale=0.7,
                 vocab_size=9,
@@ -71,9 +75,8 @@ def test_what_is_not_used_asks_the_backend_for_nothing() -> None:
     with mock.patch.object(TorchBackend, "backward", side_effect=give_zeros) as backward:
         out.logprobs.sum().backward()
     grads = backward.call_args.args[1]
-    assert grads.target is not None
+    assert grads.points.shape == (4, 1)  # the label's, not those of top-k
     assert grads.entropy is None
-    assert grads.topk is None
 
 
 @pytest.mark.parametrize("output", [0, 1])

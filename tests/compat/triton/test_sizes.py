@@ -44,7 +44,9 @@ def problem(rows: int, width: int, tile_bytes: int, masked: bool, hidden_dtype: 
     hidden = torch.empty(rows, width + shift, dtype=hidden_dtype, device="meta")[:, shift:]
     weight = torch.empty(300_000, width, dtype=HALF, device="meta")
     kept = torch.empty(rows, dtype=torch.int64, device="meta") if masked else None
-    return Problem(hidden, weight, kept, None, 1.0, len(weight), False, 0, tile_bytes)
+    return Problem(
+        hidden, weight, kept, None, None, 1.0, len(weight), False, False, 0, tile_bytes, 0, batch_invariant=False
+    )
 
 
 def test_tiles_and_copies_keep_within_tile_bytes() -> None:
