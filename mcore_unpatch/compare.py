@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -32,15 +33,18 @@ def findings_at(top: Path, revision: str, pins: Pins, mocks: bool) -> list[Findi
 
 def merge_base(top: Path, reference: str) -> str:
     """The commit where HEAD and the reference part; raises `UsageError` for one git does not know."""
+    git.work_tree(top)
+    shallow = git.run(top, "rev-parse", "--is-shallow-repository").strip() == b"true"
     try:
-        git.run(top, "rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
+        commit = git.run(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
     except git.GitError:
-        hint = "fetch it first, or name another" if git.toplevel(top) else "this is no git work tree"
-        raise UsageError(f"git does not know the base {reference!r}: {hint}") from None
+        way = "this clone is shallow, run `git fetch --unshallow`" if shallow else "fetch it first, or name another"
+        raise UsageError(f"git does not know the base {reference!r}: {way}") from None
     try:
-        return git.run(top, "merge-base", reference, "HEAD").decode().strip()
+        return git.run(top, "merge-base", commit.decode().strip(), "HEAD").decode().strip()
     except git.GitError:
-        raise UsageError(f"{reference!r} and HEAD have no commit in common: fetch more history") from None
+        way = " in this shallow clone: run `git fetch --unshallow` to fetch more history" if shallow else ""
+        raise UsageError(f"{reference!r} and HEAD have no commit in common{way}") from None
 
 
 def new_findings(now: list[Finding], before: list[Finding], renamed: dict[str, str]) -> list[Finding]:
@@ -70,9 +74,9 @@ def new_findings(now: list[Finding], before: list[Finding], renamed: dict[str, s
 
 
 def renames(top: Path, revision: str) -> dict[str, str]:
-    """New path -> old path of files renamed since a commit, in the work tree as it is."""
-    output = git.run(top, "diff", "-M", "--diff-filter=R", "--name-status", "-z", revision, "--")
-    fields = output.decode(errors="surrogateescape").split("\0")
+    """New path -> old path of files renamed between a commit and HEAD: two trees, so that no filter has to run."""
+    output = git.run(top, "diff-tree", "-r", "-M", "--diff-filter=R", "--name-status", "-z", revision, "HEAD")
+    fields = os.fsdecode(output).split("\0")
     return {fields[i + 2]: fields[i + 1] for i in range(0, len(fields) - 2, 3)}
 
 
@@ -81,14 +85,12 @@ def _key(finding: Finding, path: str) -> Key:
 
 
 def _blobs(top: Path, revision: str) -> dict[str, str]:
-    output = git.run(top, "ls-tree", "-r", "-z", revision).decode(errors="surrogateescape")
     blobs = {}
-    for entry in output.split("\0"):
-        if entry:
-            facts, path = entry.split("\t", 1)
-            mode, kind, name = facts.split()
-            if kind == "blob" and mode != "120000" and path.endswith((".py", ".patch", ".diff")):
-                blobs[path] = name
+    for entry in git.names(git.run(top, "ls-tree", "-r", "-z", revision)):
+        facts, path = entry.split("\t", 1)
+        mode, kind, name = facts.split()
+        if kind == "blob" and mode != "120000" and path.endswith((".py", ".patch", ".diff")):
+            blobs[path] = name
     return blobs
 
 
@@ -111,7 +113,9 @@ class _Reader:
                 size = int(facts[1])
                 contents[name] = output[position : position + size]
                 position += size + 1
-        self._data = {path: contents.get(name, b"") for path, name in blobs.items()}
+        if not contents.keys() >= set(names):
+            raise UsageError(git.PARTIAL_CLONE)
+        self._data = {path: contents[name] for path, name in blobs.items()}
 
     def read(self, path: str) -> bytes:
         return self._data[path]

@@ -137,10 +137,11 @@ def _is_plain_file(path: str) -> bool:
 
 
 def _listed_by_git(folder: Path, found: Discovery) -> list[str] | None:
-    if git.toplevel(folder) is None or git.is_ignored(folder):
+    top = git.toplevel(folder)
+    if top is None or git.is_ignored(folder, top):
         return None
     try:
-        names = git.listed_files(folder)
+        names = git.listed_files(folder, top)
     except git.GitError as error:
         found.notes.append(f"git could not list the files ({error}); ignore rules are not applied")
         return None
@@ -169,7 +170,7 @@ def _walked(folder: Path) -> list[str]:
 def _without_ignored(folder: Path, names: list[str], found: Discovery) -> list[str]:
     try:
         with tempfile.TemporaryDirectory() as temporary:
-            kept = set(git.listed_files(folder, git.make_empty(Path(temporary))))
+            kept = set(git.listed_files(folder, folder, git.make_empty(Path(temporary))))
     except git.GitError as error:
         found.notes.append(f"{error}: .gitignore is not applied")
         return names

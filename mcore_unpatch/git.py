@@ -1,57 +1,185 @@
-"""The few questions put to git."""
+"""Every question put to git, in a way that leaves the repository no say: nothing it configures is run or fetched.
+
+A repository that came from elsewhere brings its own `.git/config`. What of it could start a program under the commands
+used here is switched off on the command line; work tree files are hashed with all filters off; no transport is allowed.
+The configuration and the environment of the user stay in force.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+from mcore_unpatch.errors import UsageError
 
-class GitError(Exception):
-    """Git is missing or said no; the message is its own."""
+_SETTINGS = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.untrackedCache": "false",  # a forged one could hide files
+    "safe.bareRepository": "explicit",
+}
+_ENVIRONMENT = {
+    "GIT_ALLOW_PROTOCOL": "none",  # whatever wants to fetch (a promisor remote does) finds no way to
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",  # messages as `_in_words` knows them
+}
+PARTIAL_CLONE = "files of the base are missing in this partial clone: run `git fetch --refetch --no-filter` first"
+_PATIENCE = 5.0  # seconds until we look for what git may be waiting for
 
 
-def run(folder: Path, *arguments: str, stdin: bytes | None = None) -> bytes:
+class GitError(UsageError):
+    """Git is missing or said no."""
+
+
+def run(folder: Path, *arguments: str, stdin: bytes | None = None, settings: dict[str, str] | None = None) -> bytes:
     """The standard output of `git -C folder ...`; raises `GitError`."""
-    command = ["git", "-C", str(folder), "-c", "core.quotepath=off", *arguments]
-    try:
-        done = subprocess.run(command, input=stdin, capture_output=True, check=False)
-    except FileNotFoundError:
-        raise GitError("git is not installed") from None
-    if done.returncode:
-        raise GitError(done.stderr.decode(errors="replace").strip() or f"git {arguments[0]} failed")
-    return done.stdout
+    options = [option for key, value in _SETTINGS.items() for option in ("-c", f"{key}={value}")]
+    command = [_executable(), *options, "-C", str(folder), *arguments]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **_ENVIRONMENT, **_as_environment(settings or {})},
+    ) as process:
+        try:
+            output, errors = process.communicate(stdin, timeout=_PATIENCE)
+        except subprocess.TimeoutExpired:
+            if (culprit := next(_endless_files(folder), None)) is not None:
+                process.kill()
+                raise GitError(f"{culprit} is not a regular file, and git would wait for it for ever") from None
+            output, errors = process.communicate()
+    if process.returncode:
+        raise GitError(_in_words(errors.decode(errors="replace").strip(), folder) or f"git {arguments[0]} failed")
+    return output
 
 
 def toplevel(folder: Path) -> Path | None:
-    """The root of the work tree around a folder; None outside of one, or without git."""
-    if "GIT_DIR" not in os.environ and not any((above / ".git").exists() for above in (folder, *folder.parents)):
-        return None  # told without starting git
+    """The root of the work tree around a folder; None outside of one, without git, or where git refuses."""
     try:
-        return Path(run(folder, "rev-parse", "--show-toplevel").decode().strip())
+        return work_tree(folder)
     except GitError:
         return None
 
 
-def is_ignored(path: Path) -> bool:
-    """Whether git ignores a path."""
+def work_tree(folder: Path) -> Path:
+    """The same; raises `GitError` that says why there is none."""
+    holder = next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
+    if holder is None and "GIT_DIR" not in os.environ:  # told without starting git
+        if (folder / "HEAD").exists() and (folder / "objects").exists():
+            raise GitError(f"{folder} is a bare repository: run this in a work tree of it")
+        raise GitError(f"{folder} is not in a git work tree")
+    # Asked where `.git` lies: a folder on the way may be shaped like a bare repository.
+    output = run(holder if holder and "GIT_DIR" not in os.environ else folder, "rev-parse", "--show-toplevel")
+    top = Path(os.fsdecode(output).removesuffix("\n"))
+    if holder and "GIT_DIR" not in os.environ and top != holder.resolve():
+        raise GitError(f"the git configuration in {holder} claims another work tree, {top}")
+    return top
+
+
+def git_folder(top: Path) -> Path:
+    """The git directory of a work tree; raises `GitError`."""
+    return Path(os.fsdecode(run(top, "rev-parse", "--absolute-git-dir")).removesuffix("\n"))
+
+
+def is_ignored(path: Path, top: Path) -> bool:
+    """Whether git ignores a path of a work tree."""
     try:
-        run(path.parent, "check-ignore", "-q", str(path))
+        run(top, "check-ignore", "-q", "--", f"./{os.path.relpath(path, top)}")
     except GitError:
         return False
     return True
 
 
-def listed_files(folder: Path, git_dir: Path | None = None) -> list[str]:
-    """Tracked and untracked files below a folder that no ignore rule hides, relative to it."""
-    where = ["--git-dir", str(git_dir), "--work-tree", str(folder)] if git_dir else []
+def listed_files(folder: Path, top: Path, git_dir: Path | None = None) -> list[str]:
+    """Tracked and untracked files below a folder of a work tree that no ignore rule hides, relative to the folder."""
+    where = ["--git-dir", str(git_dir), "--work-tree", str(top)] if git_dir else []
+    kinds = ["--cached", "--others", "--exclude-standard", "--deduplicate"]
+    inside = os.path.relpath(folder, top)
+    listed = names(run(top, *where, "--literal-pathspecs", "ls-files", "-z", *kinds, "--", inside))
+    return listed if inside == "." else [name[len(inside) + 1 :] for name in listed]
+
+
+def changed_files(folder: Path, top: Path) -> list[str]:
+    """Tracked files below a folder with uncommitted changes, relative to the top; submodules are not looked into."""
+    kinds = ["--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=all"]
     output = run(
-        folder, *where, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", "--", "."
+        top, "--literal-pathspecs", "status", *kinds, "--", os.path.relpath(folder, top), settings=_without_filters(top)
     )
-    return [name for name in output.decode(errors="surrogateescape").split("\0") if name]
+    return [entry[3:] for entry in names(output)]
 
 
 def make_empty(folder: Path) -> Path:
     """A repository that knows no file: it applies the ignore rules of a folder that is under no version control."""
     run(folder, "init", "--quiet", "--bare", "empty.git")
     return folder / "empty.git"
+
+
+def names(output: bytes) -> list[str]:
+    """What `-z` separates."""
+    return [name for name in os.fsdecode(output).split("\0") if name]
+
+
+def _executable() -> str:
+    """An absolute path: a relative entry of PATH would let the current folder choose."""
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    found = shutil.which("git", path=os.pathsep.join(entry for entry in entries if Path(entry).is_absolute()))
+    if found is None or not Path(found).is_absolute():
+        raise GitError("git is not installed")
+    return found
+
+
+def _without_filters(top: Path) -> dict[str, str]:
+    """Settings that switch off every filter there is: which one a file goes through is said in the tree itself."""
+    try:
+        keys = names(run(top, "config", "-z", "--name-only", "--get-regexp", r"^filter\."))
+    except GitError:  # there are none
+        return {}
+    return {key: "false" if key.endswith(".required") else "" for key in keys}
+
+
+def _as_environment(settings: dict[str, str]) -> dict[str, str]:
+    """Settings as variables, after those of the user: a `-c` could not carry a name with an equals sign."""
+    if not settings:
+        return {}
+    known = os.environ.get("GIT_CONFIG_COUNT", "0")
+    start = int(known) if known.isdecimal() else 0
+    variables = {"GIT_CONFIG_COUNT": str(start + len(settings))}
+    for number, (key, value) in enumerate(settings.items(), start):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables
+
+
+def _endless_files(folder: Path) -> Iterator[Path]:
+    """Pipes, sockets and devices where git expects files of its own."""
+    for current, folders, files in os.walk(folder):
+        inside = ".git" in Path(current).relative_to(folder).parts
+        if inside and "objects" in folders:
+            folders.remove("objects")
+        for name in files:
+            path = Path(current, name)
+            if inside or name.startswith(".git"):
+                try:
+                    mode = path.stat().st_mode
+                except OSError:
+                    continue
+                if not stat.S_ISREG(mode):
+                    yield path
+
+
+def _in_words(message: str, folder: Path) -> str:
+    if "dubious ownership" in message:
+        return (
+            f"git does not trust {folder}, which belongs to another user: "
+            f"if you do, run `git config --global --add safe.directory {folder}`"
+        )
+    if "promisor remote" in message:
+        return PARTIAL_CLONE
+    return message.removeprefix("fatal: ")

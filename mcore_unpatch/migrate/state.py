@@ -114,6 +114,6 @@ def interrupted(top: Path) -> list[State]:
 
 def _git_folder(top: Path) -> Path | None:
     try:
-        return Path(os.fsdecode(git.run(top, "rev-parse", "--absolute-git-dir")).rstrip("\n"))
+        return git.git_folder(git.work_tree(top))
     except git.GitError:
         return None

@@ -17,16 +17,15 @@ def refuse_unsafe(root: Path, top: Path, paths: Iterable[str], allow_dirty: bool
     `paths` are the files to be written, relative to `top`; one that git does not track counts as uncommitted.
     """
     try:
-        git.run(top, "rev-parse", "--is-inside-work-tree")
+        git.work_tree(top)
     except git.GitError as error:
         if not allow_no_vcs:
             raise UsageError(_no_vcs(top, str(error))) from None
         return
     if allow_dirty:
         return
-    tracked = set(_names(git.run(top, "ls-files", "-z", "--full-name")))
-    status = _names(git.run(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=no", "--", "."))
-    dirty = {entry[3:]: "changed" for entry in status}
+    tracked = set(git.names(git.run(top, "ls-files", "-z")))
+    dirty = dict.fromkeys(git.changed_files(root, top), "changed")
     dirty |= {path: "not tracked" for path in paths if path not in tracked}
     if dirty:
         lines = [f"  {path} ({why})" for path, why in sorted(dirty.items())]
@@ -46,7 +45,3 @@ def _no_vcs(top: Path, reason: str) -> str:
         f"{top} is not under git, so that you could not see and take back what is written; "
         "nothing was. Use --allow-no-vcs to write anyway (`unpatch undo` takes it back)"
     )
-
-
-def _names(output: bytes) -> list[str]:
-    return [name for name in output.decode(errors="surrogateescape").split("\0") if name]

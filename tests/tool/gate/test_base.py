@@ -147,7 +147,7 @@ def test_a_base_git_does_not_know(name: str, repository: Repository) -> None:
 def test_outside_of_git(tmp_path: Path) -> None:
     result = unpatch("check", "--base", "main", cwd=tmp_path)
     assert result.code == ERROR
-    assert "no git work tree" in result.err
+    assert "is not in a git work tree" in result.err
 
 
 def test_unrelated_histories(repository: Repository) -> None:
