@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mcore_unpatch import git
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.paths import relative
 
 PYTHON = (".py",)
 PATCHES = (".patch", ".diff")
@@ -46,8 +47,8 @@ class Discovery:
     notes: list[str] = field(default_factory=list)
 
     def shown(self, path: str) -> str:
-        """A path as reports show it: relative to the root of the scan."""
-        return Path(os.path.relpath(self.top / path, self.root)).as_posix()
+        """A path as machines are told it: relative to the root of the scan."""
+        return relative(self.top / path, self.root)
 
 
 def discover(paths: list[Path], exclude: tuple[str, ...] = (), base: Path | None = None) -> Discovery:
@@ -64,14 +65,14 @@ def discover(paths: list[Path], exclude: tuple[str, ...] = (), base: Path | None
         folder = path.parent if path.is_file() else path
         for name in names:
             full = folder / name
-            relative = Path(os.path.relpath(full, found.top)).as_posix()
-            if relative in seen or _is_excluded(full, base or root, exclude):
+            from_top = relative(full, found.top)
+            if from_top in seen or _is_excluded(full, base or root, exclude):
                 continue
-            seen.add(relative)
+            seen.add(from_top)
             if name.endswith(PATCHES):
-                found.patches.append(relative)
+                found.patches.append(from_top)
             elif name.endswith(PYTHON) or path.is_file():
-                found.python.append(relative)
+                found.python.append(from_top)
     found.python.sort()
     found.patches.sort()
     return found
@@ -105,8 +106,8 @@ def _common_folder(paths: list[Path]) -> Path:
 def _is_excluded(path: Path, base: Path, patterns: tuple[str, ...]) -> bool:
     if not patterns:
         return False
-    relative = Path(os.path.relpath(path, base)).as_posix()
-    return any(fnmatch(relative, p) or fnmatch(relative, f"{p.rstrip('/')}/*") for p in patterns)
+    name = relative(path, base)
+    return any(fnmatch(name, p) or fnmatch(name, f"{p.rstrip('/')}/*") for p in patterns)
 
 
 def _below(folder: Path, found: Discovery) -> list[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from mcore_unpatch.paths import from_here, relative
 from mcore_unpatch.pins import Judged
 
 SHAPES = (
@@ -33,7 +35,7 @@ class Related:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One patch of Megatron Core. The fields up to `related` are the JSON interface, version 1."""
+    """One patch of Megatron Core. The fields up to `in_test` are the JSON interface, version 1."""
 
     rule: str
     path: str
@@ -49,6 +51,7 @@ class Finding:
     message: str
     replacement: str | None
     related: tuple[Related, ...] = ()
+    in_test: bool = False
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
 
@@ -75,6 +78,7 @@ JSON_FIELDS = (
     "seam",
     "confidence",
     "temporary",
+    "in_test",
     "fix",
     "message",
     "replacement",
@@ -91,7 +95,7 @@ class FileError:
 
 @dataclass(slots=True)
 class Report:
-    """The result of one scan."""
+    """The result of one scan; paths are relative to `root`, and `top` is the root of the repository around it."""
 
     root: str
     files_scanned: int = 0
@@ -99,7 +103,16 @@ class Report:
     errors: list[FileError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     judged: list[Judged] = field(default_factory=list)
+    top: str = ""
     only_new: bool = False  # known findings were left out: those of a base or of a baseline
+
+    def from_here(self, path: str) -> str:
+        """A path for people: relative to where they stand."""
+        return from_here(Path(self.root, path))
+
+    def from_top(self, path: str) -> str:
+        """A path for services that know the repository: relative to its root."""
+        return relative(Path(self.root, path), Path(self.top or self.root))
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, version 1."""

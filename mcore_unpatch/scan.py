@@ -40,6 +40,7 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
     found = discover(paths or [Path()], options.exclude, options.exclude_base)
     pins = Pins(found.top, options.target)
     report = Report(str(found.root), len(found.python) + len(found.patches), notes=list(found.notes))
+    report.top = str(found.top)
     report.only_new = options.base is not None or options.baseline is not None
     if traces.may_exist(found.top):
         from mcore_unpatch.migrate.recovery import describe_interrupted

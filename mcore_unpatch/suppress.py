@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from mcore_unpatch.findings import Finding
+from mcore_unpatch.paths import is_test
 from mcore_unpatch.rules import UNUSED_IGNORE
 from mcore_unpatch.scanner.engine import IGNORE_MARK
 from mcore_unpatch.scanner.source import Unreadable, decode
@@ -110,5 +111,6 @@ def _unused(path: str, comment: Ignore, message: str) -> Finding:
         fix=None,
         message=message,
         replacement=None,
+        in_test=is_test(path),
         source=comment.text,
     )

@@ -109,6 +109,8 @@ def _write(outcome: Outcome, style: Style, diff: bool) -> None:
 
         if diff:
             _print_diff(outcome.diff())
+            if outcome.diff_base != Path.cwd():
+                note(f"the paths of this diff are relative to {outcome.diff_base}; apply it there")
         # soft_wrap: a pipe gets whole lines, whatever the width of the terminal is thought to be.
         table.write(outcome, Console(stderr=diff, highlight=False, markup=False, emoji=False, soft_wrap=True))
     for error in outcome.errors:

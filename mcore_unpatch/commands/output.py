@@ -26,7 +26,7 @@ def write(report: Report, style: OutputFormat, statistics: bool) -> None:
 
         print(json.dumps(_data(report, style, statistics), indent=2))
     for error in report.errors:
-        complain(f"{error.path}: {error.message}")
+        complain(f"{report.from_here(error.path)}: {error.message}")
     for line in report.notes:
         note(line)
 

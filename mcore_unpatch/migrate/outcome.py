@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import defaultdict
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, splice
@@ -13,6 +13,7 @@ from mcore_unpatch.migrate import diff
 from mcore_unpatch.migrate.changes import Change, changes_of, moved_line
 from mcore_unpatch.migrate.journal import Rewrite
 from mcore_unpatch.migrate.survey import Survey
+from mcore_unpatch.paths import from_here, relative
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Dependency:
 
 @dataclass(slots=True)
 class Outcome:
-    """Paths are relative to the top of the work tree; `shown` makes them relative to the root of the scan."""
+    """Paths are relative to the top of the work tree; people see them from where they stand, JSON from the root."""
 
     survey: Survey
     plan: Plan
@@ -37,10 +38,16 @@ class Outcome:
     dependency: Dependency | None = None
     written: bool = False
 
+    def shown(self, path: str) -> str:
+        """A path for people: relative to where they stand."""
+        return from_here(self.survey.found.top / path)
+
     @property
-    def shown(self) -> Callable[[str], str]:
-        """A path as reports show it."""
-        return self.survey.found.shown
+    def diff_base(self) -> Path:
+        """Where the diff can be applied: here, or the top where it also speaks of files that are not below."""
+        here = Path.cwd()
+        top = self.survey.found.top
+        return here if all((top / item.path).is_relative_to(here) for item in self.rewrites) else top
 
     @property
     def errors(self) -> list[FileError]:
@@ -59,14 +66,11 @@ class Outcome:
 
     @property
     def left(self) -> list[Finding]:
-        """The findings from before that the migration does not take away."""
-        counts = Counter(map(_identity, self.remaining))
-        found = []
-        for finding in self.survey.findings:
-            if counts[_identity(finding)]:
-                counts[_identity(finding)] -= 1
-                found.append(finding)
-        return found
+        """The remaining findings, each as it was before the migration, where its line is another."""
+        before = defaultdict(list)
+        for finding in sorted(self.survey.findings, key=lambda one: (one in self.plan.removes, one.sort_key)):
+            before[_identity(finding)].append(finding)
+        return [before[key].pop(0) if before[key := _identity(one)] else one for one in self.remaining]
 
     def line(self, path: str, line: int) -> int:
         """Where a line of the old file stands now: elsewhere once the migration is written."""
@@ -77,7 +81,9 @@ class Outcome:
 
     def diff(self) -> bytes:
         """The unified diff of all files."""
-        return b"".join(diff.unified(self.shown(item.path), item.before, item.after) for item in self.rewrites)
+        top, base = self.survey.found.top, self.diff_base
+        files = ((relative(top / item.path, base), item) for item in self.rewrites)
+        return b"".join(diff.unified(path, item.before, item.after) for path, item in files)
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data, version 1."""
@@ -89,22 +95,25 @@ class Outcome:
             "written": self.written,
             "files": [self._file(item) for item in self.rewrites],
             "edits": [self._edit(change) for change in self.changes],
-            "remarks": [{**asdict(remark), "path": self.shown(remark.path)} for remark in self.remarks],
-            "remaining": [{**finding.to_json(), "path": self.shown(finding.path)} for finding in self.remaining],
+            "remarks": [{**asdict(remark), "path": self._from_root(remark.path)} for remark in self.remarks],
+            "remaining": [{**finding.to_json(), "path": self._from_root(finding.path)} for finding in self.remaining],
             "requirement": self.plan.requirement,
             "dependency": self._dependency(),
-            "errors": [{"path": self.shown(error.path), "message": error.message} for error in self.errors],
+            "errors": [{"path": self._from_root(error.path), "message": error.message} for error in self.errors],
         }
+
+    def _from_root(self, path: str) -> str:
+        return self.survey.found.shown(path)
 
     def _file(self, item: Rewrite) -> dict[str, Any]:
         rules = {edit.rule for edit in self.plan.edits if edit.path == item.path and self.options.applies(edit)}
-        path = self.shown(item.path)
+        path = self._from_root(item.path)
         return {"path": path, "rules": sorted(rules), "diff": _text(diff.unified(path, item.before, item.after))}
 
     def _edit(self, change: Change) -> dict[str, Any]:
         edit = change.edit
         data = self.survey.repository.data(edit.path)
-        path = self.shown(edit.path)
+        path = self._from_root(edit.path)
         return {
             "path": path,
             "rule": edit.rule,
@@ -121,7 +130,7 @@ class Outcome:
         if self.dependency is None:
             return None
         file = self.dependency.file
-        return {**asdict(self.dependency), "file": file and self.shown(file)}
+        return {**asdict(self.dependency), "file": file and self._from_root(file)}
 
 
 def _identity(finding: Finding) -> tuple[str, str, str, str]:

@@ -114,16 +114,12 @@ def _unsafe(outcome: Outcome) -> Iterator[Remark]:
 
 def _unsaid(outcome: Outcome) -> Iterator[Remark]:
     """Patches that stay and that no remark speaks of."""
-    told = {(remark.path, remark.rule) for remark in outcome.plan.remarks}
-    told |= {(edit.path, edit.rule) for edit in outcome.plan.edits if not outcome.options.applies(edit)}
-    silent = defaultdict(list)
+    told = {(remark.path, remark.line) for remark in outcome.plan.remarks}
+    told |= {(edit.path, line) for edit, line, _ in _proposals(outcome, applied=False)}
     for finding in outcome.left:
-        if (finding.path, finding.rule) not in told and not finding.rule.startswith("MCU0"):
-            silent[finding.path, finding.rule, finding.target].append(finding)
-    for (path, rule, target), findings in silent.items():
-        first = findings[0]
-        why = "no official replacement yet" if first.seam == "none" else f"by hand: {first.replacement}"
-        yield Remark(path, first.line, rule, "left", f"{target}: {why}")
+        if (finding.path, finding.line) not in told and finding.target:
+            why = "no official replacement yet" if finding.seam == "none" else f"by hand: {finding.replacement}"
+            yield Remark(finding.path, finding.line, finding.rule, "left", f"{finding.target}: {why}")
 
 
 def _needs(outcome: Outcome, console: Console) -> None:

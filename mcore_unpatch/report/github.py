@@ -11,9 +11,12 @@ def lines(report: Report, level: str = "error") -> list[str]:
     for finding in report.findings:
         text = finding.message + (f"\n-> {finding.replacement}" if finding.replacement else "")
         title = f"{finding.rule} {finding.target}".strip()
-        place = f"file={_property(finding.path)},line={finding.line},endLine={finding.end_line},col={finding.column}"
+        file = _property(report.from_top(finding.path))
+        place = f"file={file},line={finding.line},endLine={finding.end_line},col={finding.column}"
         found.append(f"::{level} {place},title={_property(title)}::{_data(text)}")
-    found += [f"::error file={_property(error.path)}::{_data(error.message)}" for error in report.errors]
+    found += [
+        f"::error file={_property(report.from_top(error.path))}::{_data(error.message)}" for error in report.errors
+    ]
     found += [f"::notice ::{_data(str(judged))}" for judged in report.judged if report.findings]
     found += [f"::warning ::{_data(note)}" for note in report.notes if note.startswith("the baseline")]
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sa
 
 
 def as_data(report: Report) -> dict[str, Any]:
-    """The report as a SARIF log with one run."""
+    """The report as a SARIF log with one run; code scanning services take its paths as relative to the repository."""
+    findings = [replace(finding, path=report.from_top(finding.path)) for finding in report.findings]
     table = list(rules().values())
     index = {rule.code: position for position, rule in enumerate(table)}
     return {
@@ -42,28 +44,26 @@ def as_data(report: Report) -> dict[str, Any]:
                         ],
                     }
                 },
-                "originalUriBaseIds": {"ROOT": {"uri": Path(report.root).as_uri() + "/"}},
+                "originalUriBaseIds": {"ROOT": {"uri": Path(report.top or report.root).as_uri() + "/"}},
                 "columnKind": "unicodeCodePoints",
-                "results": [_result(finding, index) for finding in report.findings],
+                "results": [_result(finding, index) for finding in findings],
                 "invocations": [
                     {
                         "executionSuccessful": not report.errors,
                         "toolExecutionNotifications": [
                             *({"level": "note", "message": {"text": str(judged)}} for judged in report.judged),
-                            *(
-                                {
-                                    "level": "error",
-                                    "message": {"text": error.message},
-                                    "locations": [{"physicalLocation": {"artifactLocation": _artifact(error.path)}}],
-                                }
-                                for error in report.errors
-                            ),
+                            *(_notification(error.message, report.from_top(error.path)) for error in report.errors),
                         ],
                     }
                 ],
             }
         ],
     }
+
+
+def _notification(text: str, path: str) -> dict[str, Any]:
+    place = {"physicalLocation": {"artifactLocation": _artifact(path)}}
+    return {"level": "error", "message": {"text": text}, "locations": [place]}
 
 
 def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:

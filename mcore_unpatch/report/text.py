@@ -39,7 +39,7 @@ def show(output: Iterator[Line]) -> None:
 def lines(report: Report, statistics: bool) -> Iterator[Line]:
     """The report, line by line."""
     for path, group in groupby(report.findings, key=lambda finding: finding.path):
-        yield [(path, "bold")]
+        yield [(report.from_here(path), "bold")]
         for finding in group:
             yield from _finding(finding)
         yield []

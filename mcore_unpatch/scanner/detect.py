@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner import (
     breakage,
     calls,
@@ -109,6 +110,7 @@ def _finding(install: Install, resolver: Resolver, versions: tuple[Version, ...]
         message=_message(install, list(breaks)),
         replacement=verdict.replacement,
         related=around.related_lines(install),
+        in_test=is_test(resolver.model.path),
         source="\n".join(lines),
     )
 

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from mcore_unpatch.megatron import api, facts, layout
 from mcore_unpatch.megatron.versions import show
+from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.installs import Install
 from mcore_unpatch.scanner.replacement import Replacement
 from mcore_unpatch.scanner.resolve import Resolver
 from mcore_unpatch.scanner.scopes import path_text
+from mcore_unpatch.scanner.stubs import is_stubbed
 
 _MTP_MODULE = "megatron.core.transformer.multi_token_prediction"
 _SCHEDULE_OWNERS = {layout.POSTPROCESS_NODE, layout.PREPROCESS_NODE, layout.SCHEDULE_PLAN}
@@ -57,7 +59,7 @@ def judge(install: Install, replacement: Replacement, resolver: Resolver) -> Ver
     """Classify one patch."""
     if install.mock:
         return Verdict("none", "MCU901", None)
-    if install.shape == "sys-modules" and not install.attribute and _is_test(resolver.model.path):
+    if _is_stub(install, resolver):
         return Verdict("none", "MCU902", None)
     owner, name = install.owner, install.attribute
     if owner in _SCHEDULE_OWNERS or owner.endswith(".PostProcessNode"):
@@ -71,12 +73,12 @@ def judge(install: Install, replacement: Replacement, resolver: Resolver) -> Ver
     return _config(install) or _nothing(install)
 
 
-def _is_test(path: str) -> bool:
-    """Whether a file is a test: there whole modules are stubbed, which is a mock by other means."""
-    *folders, name = path.split("/")
-    return (
-        name.startswith(("test_", "conftest")) or name.endswith("_test.py") or "tests" in folders or "test" in folders
-    )
+def _is_stub(install: Install, resolver: Resolver) -> bool:
+    """A test that puts a fake in place of a whole module, or furnishes one: a mock by other means."""
+    path = resolver.model.path
+    if install.shape == "sys-modules" and not install.attribute:
+        return is_test(path)
+    return is_stubbed(resolver.project, path, install.target)
 
 
 def _mtp(name: str) -> Verdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mcore_unpatch.findings import Finding, Related
+from mcore_unpatch.paths import is_test
 
 _HEADER = re.compile(rb"^(?:diff --git .*? b/(\S+)|\+\+\+ (?:b/)?([^\t\r\n]+)|--- (?:a/)?([^\t\r\n]+))", re.MULTILINE)
 _CORE_FILE = re.compile(r"(?:^|/)(megatron/core/[\w./-]+)$")
@@ -42,6 +43,7 @@ def finding_in(path: str, data: bytes) -> Finding | None:
         message=f"patch file changes `{first}`{more}{listed}",
         replacement=None,
         related=tuple(Related(number, "touches") for _, number in others),
+        in_test=is_test(path),
         source=source,
     )
 

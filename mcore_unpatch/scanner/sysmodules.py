@@ -22,6 +22,8 @@ def from_loops(resolver: Resolver) -> list[Install]:
         subject, names, value = _written(site, resolver)
         if subject is None or not _is_loop_variable(subject, loop, resolver, site):
             continue
+        if isinstance(value, ast.Constant) and api.attribute_names().isdisjoint(names):
+            continue  # a mark on the module
         for target, sure, why in _targets(names, value, loop, site, resolver):
             owner, _, attribute = target.rpartition(".")
             found.append(Install(site, site.node, target, "sys-modules", sure, why, value, owner, attribute, subject))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tomllib
 from pathlib import Path
@@ -232,7 +233,8 @@ def told(sample: Sample, **options: bool) -> str:
     """The row of the table, and the outcome is written if nothing else is asked for."""
     run = migrate if options else preview
     stream = io.StringIO()
-    table.write(run(sample.request(**options), planner), Console(file=stream, soft_wrap=True))
+    with contextlib.chdir(sample.root):
+        table.write(run(sample.request(**options), planner), Console(file=stream, soft_wrap=True))
     return next(line for line in stream.getvalue().splitlines() if line.lstrip().startswith("dependency "))
 
 

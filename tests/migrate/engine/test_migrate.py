@@ -59,7 +59,7 @@ def test_a_file_mode_and_a_symbolic_link_stay(sample: Sample) -> None:
 def test_a_subfolder_is_migrated_alone(sample: Sample) -> None:
     outcome = migrate(replace(sample.request(), paths=[sample.root / "rl/deep"]), planner)
     assert [item.path for item in outcome.rewrites] == ["rl/deep/trainer.py"]
-    assert b"--- a/trainer.py\n" in outcome.diff()
+    assert b"--- a/rl/deep/trainer.py\n" in outcome.diff()
 
 
 def test_unsafe_edits_wait_to_be_asked_for(sample: Sample) -> None:

@@ -70,6 +70,7 @@ SCHEMA = {
                 "seam": {"enum": ["output", "schedule", "mtp", "config", "value-head", "none"]},
                 "confidence": {"enum": ["certain", "likely"]},
                 "temporary": {"type": "boolean"},
+                "in_test": {"type": "boolean"},
                 "fix": {"enum": ["safe", "unsafe", None]},
                 "message": {"type": "string", "minLength": 1},
                 "replacement": {"type": ["string", "null"]},
@@ -127,6 +128,7 @@ def test_content(report: dict[str, Any], tmp_path: Path) -> None:
         "seam": "output",
         "confidence": "certain",
         "temporary": False,
+        "in_test": False,
         "related": [{"line": 2, "role": "backup"}, {"line": 7, "role": "flag"}, {"line": 10, "role": "restore"}],
     }
 

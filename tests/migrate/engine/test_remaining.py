@@ -1,0 +1,67 @@
+"""`remaining` and "Left as it is" are what a scan finds afterwards, no more and no less."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_repository import ACTOR, Sample
+
+HERE = Path(__file__).parent
+FILES = {
+    "rl/actor.py": ACTOR,  # migrated by the codemod of the sample
+    "docker/megatron.patch": b"--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n@@ -1 +1 @@\n-a\n+b\n",
+    "ext/megatron/core/own.py": b"import megatron.core.utils as u\nu.get_model_config = print\n",
+    "rl/twice.py": b"import megatron.core.utils as u\n"
+    b"def a():\n    u.get_model_config = print\ndef b():\n    u.get_model_config = print\n",
+    "rl/idle.py": b"x = 1  # unpatch: ignore[MCU101]\n",
+    "rl/known.py": b"import megatron.core.utils as u\nu.get_model_config = print  # unpatch: ignore\n",
+}
+EXPECTED = [
+    ("docker/megatron.patch", 1, "MCU608"),
+    ("ext/megatron/core/own.py", 2, "MCU602"),
+    ("rl/idle.py", 1, "MCU001"),
+    ("rl/twice.py", 3, "MCU602"),
+    ("rl/twice.py", 5, "MCU602"),
+]
+
+
+@pytest.fixture
+def folder(sample: Sample) -> Path:
+    (sample.root / "rl/deep/trainer.py").unlink()
+    for name, data in FILES.items():
+        (sample.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (sample.root / name).write_bytes(data)
+    sample.commit()
+    return sample.root
+
+
+def unpatch(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, str(HERE / "sample_command.py"), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def places(findings: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
+    return sorted((finding["path"], finding["line"], finding["rule"]) for finding in findings)
+
+
+def test_what_a_scan_finds_afterwards(folder: Path) -> None:
+    done = json.loads(unpatch(folder, "migrate", "--output-format", "json"))
+    scan = json.loads(unpatch(folder, "scan", "--output-format", "json"))
+    assert [one["path"] for one in done["files"]] == ["rl/actor.py"]
+    assert places(done["remaining"]) == places(scan["findings"]) == EXPECTED
+
+
+def test_nothing_rewritten(folder: Path) -> None:
+    (folder / "rl/actor.py").unlink()
+    done = json.loads(unpatch(folder, "migrate", "--output-format", "json"))
+    assert places(done["remaining"]) == EXPECTED
+
+
+def test_the_table_names_each(folder: Path) -> None:
+    table = unpatch(folder, "migrate").partition("Left as it is\n")[2].partition("\n\n")[0]
+    for path, line, rule in EXPECTED:
+        if rule != "MCU001":
+            assert f"  {path}:{line}  {rule}" in table
