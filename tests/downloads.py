@@ -16,6 +16,7 @@ import pytest
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 _ATTEMPTS = 3
+_LIMIT = 80  # seconds for each
 
 
 def unpacked(name: str, version: str) -> Path:
@@ -56,7 +57,10 @@ def _download(name: str, version: str) -> Path:
         if found := sorted(wheels.glob(pattern)):
             return found[0]
         time.sleep(2 * attempt)
-        said = subprocess.run(command, capture_output=True, text=True, check=False).stderr.strip()
+        try:
+            said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT).stderr.strip()
+        except subprocess.TimeoutExpired:
+            said = f"not done after {_LIMIT} s"
     if found := sorted(wheels.glob(pattern)):
         return found[0]
     reason = f"{name} {version} cannot be downloaded: {said[-300:]}"

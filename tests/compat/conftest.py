@@ -1,5 +1,6 @@
 """Makes `harness`, and `downloads` one folder up, importable, and ends the worker processes with the session."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
+
+# Before the first import of torch: tests run side by side, and threads that wait by spinning would only be in the way.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from harness.pool import RELEASES, shut_down
 

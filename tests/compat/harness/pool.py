@@ -1,80 +1,197 @@
-"""Worker processes, one set per megatron-core release, that stay alive between tests.
+"""Worker processes, one set per megatron-core release, that stay alive between jobs.
 
-Importing torch and megatron-core takes seconds, so each release is imported once, in a parent that forks the ranks.
-A job names a function by its file and its name; every rank runs it inside its own fresh gloo world.
+Importing torch and megatron-core takes seconds, so each release is imported once, in a nursery that forks the ranks.
+A job names a function by its file and its name; every rank runs it inside its own fresh gloo world. A job ends on all
+ranks with the first failure, the first death, or its limit. The ranks are then killed, and the next job gets new ones.
 """
 
 import inspect
 import itertools
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
-import traceback
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import Any
 
 RELEASES = ("0.18.2", "0.19.2")
 INSTALLED = "0.19.2"
-MOST_RANKS = 4
+# The slowest jobs take a few seconds on an idle machine; a loaded one may be ten times slower.
+LIMIT = 60.0
+_START_LIMIT = 300.0  # importing torch and megatron-core from a cold disk
+_GRACE = 1.0  # how long the others may still answer once a rank has failed
 _HERE = Path(__file__).parent
 
 
 class RankError(AssertionError):
-    """A job failed on a rank; the message holds that rank's traceback."""
+    """A job failed; the message holds the traceback of the rank that failed first."""
 
 
-def run_on_ranks(release: str, ranks: int, function: Callable[..., Any], *args: Any) -> list[Any]:
-    """Run `function(*args)` on `ranks` gloo ranks with megatron-core `release`; return one result per rank."""
-    return _pool(release).run(ranks, function, args)
+@dataclass(frozen=True)
+class Job:
+    """What every rank is told: the size of the world and where it meets, and the function to call in it."""
+
+    store: str
+    world: int
+    path: str
+    name: str
+    args: tuple[Any, ...]
+    limit: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A rank's answer in place of a result. `when` is the machine's clock, the same for all ranks."""
+
+    when: float
+    text: str
+
+
+def run_on_ranks(release: str, ranks: int, function: Callable[..., Any], *args: Any, limit: float = LIMIT) -> list[Any]:
+    """Run `function(*args)` on `ranks` gloo ranks with megatron-core `release`; return one result per rank.
+
+    `limit`: after how many seconds the job is given up.
+    """
+    if release not in _pools or _pools[release].process.poll() is not None:
+        _pools[release] = _Pool(release)
+    return _pools[release].run(ranks, function, args, limit)
+
+
+class _Rank:
+    """One worker process, seen from the test."""
+
+    def __init__(self, pid: int, connection: "Connection[Any, Any]", trace: Path) -> None:
+        self.pid, self.connection, self.trace = pid, connection, trace
+
+    def where(self) -> str:
+        """The stack it stands in now: `faulthandler` writes it, whatever the rank is waiting for."""
+        os.kill(self.pid, signal.SIGUSR1)
+        end = time.monotonic() + 2
+        while not (text := self.trace.read_text()) and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(0.05)
+        return self.trace.read_text() or text or "no answer to a signal"
 
 
 class _Pool:
     def __init__(self, release: str) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="ranks-")
-        self.jobs = itertools.count()
-        pipes = [Pipe() for _ in range(MOST_RANKS)]
-        self.connections = [ours for ours, _ in pipes]
-        ends = [theirs.fileno() for _, theirs in pipes]
+        self.numbers = itertools.count()
+        self.ranks: list[_Rank] = []
+        self.nursery, theirs = Pipe()
         self.process = subprocess.Popen(
-            [sys.executable, str(_HERE / "worker.py"), *map(str, ends)],
+            [sys.executable, str(_HERE / "worker.py"), str(theirs.fileno())],
             env=_environment(release),
             stdout=subprocess.DEVNULL,
-            pass_fds=ends,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # Ctrl-C is for the tests; the workers go when their pipes close
         )
-        for _, theirs in pipes:
-            theirs.close()
-        found = self.run(1, _installed_release, ())[0]
+        theirs.close()
+        found = self._hear(_START_LIMIT)
         assert found == release, f"the workers for megatron-core {release} imported {found}"
 
-    def run(self, ranks: int, function: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
-        store = str(Path(self.folder.name) / f"store-{next(self.jobs)}")
-        for connection in self.connections[:ranks]:
-            send(connection, (store, ranks, inspect.getsourcefile(function), function.__qualname__, args))
-        answers = [receive(connection) for connection in self.connections[:ranks]]
-        failures = [(rank, text) for rank, (succeeded, text) in enumerate(answers) if not succeeded]
+    def run(self, ranks: int, function: Callable[..., Any], args: tuple[Any, ...], limit: float) -> list[Any]:
+        store = str(Path(self.folder.name) / f"store-{next(self.numbers)}")
+        path = inspect.getsourcefile(function)
+        assert path is not None
+        job = Job(store, ranks, path, function.__qualname__, args, limit)
+        try:
+            while len(self.ranks) < ranks:
+                self._bear_a_rank()
+            for rank in self.ranks[:ranks]:
+                with suppress(OSError):  # a rank that died since its last job is found where its answer is awaited
+                    send(rank.connection, job)
+            return self._answers(job)
+        except BaseException:
+            self._end_the_ranks()
+            raise
+
+    def _answers(self, job: Job) -> list[Any]:
+        waiting = {rank.connection: number for number, rank in enumerate(self.ranks[: job.world])}
+        answers: dict[int, Any] = {}
+        failures: dict[int, Failure] = {}
+        end = time.monotonic() + job.limit
+        while waiting:
+            ready = wait(waiting, max(0.0, end - time.monotonic()))
+            if not ready and not failures:
+                raise RankError(self._late(job, sorted(waiting.values())))
+            if not ready:
+                break
+            for connection in ready:
+                number = waiting.pop(connection)  # type: ignore[arg-type]
+                try:
+                    answers[number] = receive(connection)  # type: ignore[arg-type]
+                except (EOFError, OSError):
+                    # Whatever the others say of the connection they lost, this came first.
+                    answers[number] = Failure(0.0, "")
+                if isinstance(answers[number], Failure):
+                    failures[number] = answers[number]
+                    end = min(end, time.monotonic() + _GRACE)
         if failures:
-            raise RankError("\n".join(f"rank {rank} of {ranks}:\n{text}" for rank, text in failures))
-        return [result for _, result in answers]
+            first = min(failures, key=lambda number: failures[number].when)
+            deaths = self._end_the_ranks()
+            text = failures[first].text or f"died without a traceback ({deaths.get(first, 'and its nursery with it')})"
+            raise RankError(f"rank {first} of {job.world}: {text}")
+        return [answers[number] for number in range(job.world)]
+
+    def _late(self, job: Job, waiting: list[int]) -> str:
+        places = "\n".join(
+            f"rank {number} of {job.world} stands here:\n{self.ranks[number].where()}" for number in waiting
+        )
+        return f"{job.name} did not end within {job.limit:g} s; say limit= where it needs more.\n{places}"
+
+    def _bear_a_rank(self) -> None:
+        trace = Path(self.folder.name) / f"trace-{next(self.numbers)}"
+        ours, theirs = Pipe()
+        pid = self._ask((len(self.ranks), str(trace)), theirs.fileno())
+        theirs.close()
+        self.ranks.append(_Rank(pid, ours, trace))
+
+    def _end_the_ranks(self) -> dict[int, str]:
+        """Kill them all; how each ended, which for one that was dead already is its own way."""
+        deaths = {}
+        with suppress(OSError, RankError):  # the nursery may be gone as well; `run_on_ranks` then makes a new one
+            while self.ranks:
+                rank = self.ranks.pop()
+                rank.connection.close()
+                os.kill(rank.pid, signal.SIGKILL)
+                deaths[len(self.ranks)] = self._ask(rank.pid)
+        return deaths
+
+    def _ask(self, message: Any, handle: int | None = None) -> Any:
+        try:
+            self.nursery.send(message)
+            if handle is not None:
+                send_handle(self.nursery, handle, self.process.pid)
+            return self._hear(LIMIT)
+        except (EOFError, OSError) as error:
+            self.process.kill()
+            self.process.wait()
+            raise RankError(f"the process that starts the ranks is gone: {error}") from error
+
+    def _hear(self, limit: float) -> Any:
+        if not self.nursery.poll(limit):
+            raise RankError(f"the process that starts the ranks has not answered for {limit:g} s")
+        return self.nursery.recv()
 
     def close(self) -> None:
-        for connection in self.connections:
-            connection.close()
+        for rank in self.ranks:
+            rank.connection.close()
+        self.nursery.close()
         self.process.wait(timeout=30)
         self.folder.cleanup()
 
 
 _pools: dict[str, _Pool] = {}
-
-
-def _pool(release: str) -> _Pool:
-    if release not in _pools:
-        _pools[release] = _Pool(release)
-    return _pools[release]
 
 
 def shut_down() -> None:
@@ -97,13 +214,6 @@ def _environment(release: str) -> dict[str, str]:
     }
 
 
-def _installed_release() -> str:
-    from megatron.core import __version__
-
-    # Inside a git checkout Megatron adds the commit of whatever repository it lies in: 0.18.2+1a2b3c4.
-    return str(__version__).partition("+")[0]
-
-
 def send(connection: "Connection[Any, Any]", message: Any) -> None:
     """Plain pickle: tensors travel by value, not as handles to shared memory."""
     connection.send_bytes(pickle.dumps(message))
@@ -112,8 +222,3 @@ def send(connection: "Connection[Any, Any]", message: Any) -> None:
 def receive(connection: "Connection[Any, Any]") -> Any:
     """The other end of `send`."""
     return pickle.loads(connection.recv_bytes())
-
-
-def describe_failure() -> str:
-    """The current exception as text, for the trip from a rank to the test."""
-    return traceback.format_exc()

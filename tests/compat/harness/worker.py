@@ -1,25 +1,33 @@
-"""One process per rank: waits for jobs, runs each in a fresh gloo world, answers with the result or the traceback."""
+"""The nursery of one megatron-core release and the ranks it forks: each runs jobs, every one in a fresh gloo world."""
 
+import faulthandler
 import importlib.util
 import logging
 import os
+import pickle
+import signal
 import sys
+import time
+import traceback
 from datetime import timedelta
 from functools import cache
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import megatron.core
 import megatron.core.distributed
 import megatron.core.models.gpt.gpt_model
 import megatron.core.models.hybrid.hybrid_model
-import megatron.core.pipeline_parallel  # noqa: F401
+import megatron.core.pipeline_parallel
 import torch
 from megatron.core import parallel_state
 from megatron.core.transformer.multi_token_prediction import MTPLossAutoScaler, MTPLossLoggingHelper
 
 from harness.cpu import on_the_cpu
-from harness.pool import describe_failure, receive, send
+from harness.pool import Failure, Job, send
 
 
 @cache
@@ -35,50 +43,72 @@ def load(path: str) -> ModuleType:
     return module
 
 
-def work(rank: int, job: tuple[str, int, str, str, tuple[Any, ...]]) -> tuple[bool, Any]:
+def work(rank: int, job: Job) -> Any:
     """Run one job as `rank`, and leave nothing of its world behind."""
-    store, world, path, name, args = job
     torch.manual_seed(1234)
-    try:
-        torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=timedelta(seconds=60)
-        )
-        with on_the_cpu():
-            return True, getattr(load(path), name)(*args)
-    except BaseException:
-        return False, describe_failure()
-    finally:
-        MTPLossLoggingHelper.tracker.clear()
-        MTPLossAutoScaler.set_loss_scale(torch.tensor(1.0))
-        if parallel_state.model_parallel_is_initialized():
-            parallel_state.destroy_model_parallel()
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
+    torch.distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{job.store}",
+        rank=rank,
+        world_size=job.world,
+        timeout=timedelta(seconds=job.limit + 60),  # the job's own limit comes first, and says more
+    )
+    with on_the_cpu():
+        result = getattr(load(job.path), job.name)(*job.args)
+    MTPLossLoggingHelper.tracker.clear()
+    MTPLossAutoScaler.set_loss_scale(torch.tensor(1.0))
+    if parallel_state.model_parallel_is_initialized():
+        parallel_state.destroy_model_parallel()
+    torch.distributed.destroy_process_group()
+    return result
 
 
-def serve(connection: "Connection[Any, Any]", rank: int) -> None:
-    """Answer jobs until the test process goes away."""
+def serve(connection: "Connection[Any, Any]", rank: int, trace: str) -> None:
+    """Answer jobs until the test process goes away. After a failure none comes: the pool ends this process."""
+    faulthandler.register(signal.SIGUSR1, Path(trace).open("w"))  # noqa: SIM115
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     while True:
         try:
-            job = receive(connection)
+            message = connection.recv_bytes()
         except EOFError:
             return
-        send(connection, work(rank, job))
+        try:
+            send(connection, work(rank, pickle.loads(message)))
+        except BaseException:
+            # The world stays as it is: closing it first would let the others fail, and answer, before this rank.
+            send(connection, Failure(time.monotonic(), traceback.format_exc()))
+
+
+def nurse(pool: "Connection[Any, Any]") -> None:
+    """Fork a rank for every place in the world that the pool names; tell how a rank ended for every pid."""
+    pool.send(megatron.core.__version__.partition("+")[0])  # in a git checkout Megatron adds a commit: 0.18.2+1a2b3c4
+    ranks: set[int] = set()
+    while True:
+        try:
+            message = pool.recv()
+        except EOFError:
+            break
+        if isinstance(message, int):
+            ranks.remove(message)
+            _, status = os.waitpid(message, 0)
+            code = os.waitstatus_to_exitcode(status)
+            pool.send(f"exit code {code}" if code >= 0 else signal.Signals(-code).name)
+            continue
+        # The end of a pipe is held by its rank alone: whoever waits at the other end learns when that rank is gone.
+        end = recv_handle(pool)
+        pid = os.fork()
+        if pid == 0:
+            pool.close()
+            serve(Connection(end), *message)
+            os._exit(0)
+        os.close(end)
+        ranks.add(pid)
+        pool.send(pid)
+    for pid in ranks:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":
-    connections: "list[Connection[Any, Any]]" = [Connection(int(end)) for end in sys.argv[1:]]
-    for number, mine in enumerate(connections):
-        if os.fork() == 0:
-            # A pipe held by one process alone: whoever waits at its other end learns when that process is gone.
-            for other in connections:
-                if other is not mine:
-                    other.close()
-            serve(mine, number)
-            os._exit(0)
-    for connection in connections:
-        connection.close()
-    for _ in connections:
-        os.wait()
+    nurse(Connection(int(sys.argv[1])))

@@ -17,6 +17,7 @@ def test_a_real_release_from_before_the_hook_is_named() -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout.splitlines()[-1])

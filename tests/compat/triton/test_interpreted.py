@@ -21,6 +21,7 @@ def test_the_kernels_by_the_interpreter() -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout

@@ -1,0 +1,147 @@
+"""The ranks themselves: a job that fails, dies or hangs ends soon, says why, and leaves fresh ranks behind."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from harness import run_on_ranks
+from harness.pool import RankError
+
+RELEASE = "0.19.2"
+SECONDS = 20.0  # "soon", on a machine that is busy with something else; a collective would wait for longer
+
+
+def _sum_of_ranks() -> float:
+    total = torch.tensor(float(dist.get_rank()))
+    dist.all_reduce(total)
+    return total.item()
+
+
+def _wait_for_the_others() -> None:
+    dist.all_reduce(torch.ones(1))
+
+
+def _one_fails(culprit: int) -> None:
+    if dist.get_rank() == culprit:
+        raise ArithmeticError("the one that failed")
+    _wait_for_the_others()
+
+
+def _one_exits(culprit: int) -> None:
+    if dist.get_rank() == culprit:
+        os._exit(3)
+    _wait_for_the_others()
+
+
+def _one_is_killed(culprit: int) -> None:
+    if dist.get_rank() == culprit:
+        os.kill(os.getpid(), signal.SIGKILL)
+    _wait_for_the_others()
+
+
+def _one_leaves(culprit: int) -> None:
+    if dist.get_rank() == culprit:
+        sys.exit("left early")
+    _wait_for_the_others()
+
+
+def _one_answers_what_cannot_travel(culprit: int) -> Any:
+    return (lambda: None) if dist.get_rank() == culprit else None
+
+
+def _one_fails_because_the_other_has_died(culprit: int) -> None:
+    if dist.get_rank() == culprit:
+        os._exit(4)
+    with pytest.raises(RuntimeError):  # its own failure is the later one, and only a consequence
+        _wait_for_the_others()
+    raise ConnectionError("lost the other")
+
+
+WAYS = [
+    (_one_fails, r"ArithmeticError: the one that failed"),
+    (_one_exits, r"died without a traceback \(exit code 3\)"),
+    (_one_is_killed, r"died without a traceback \(SIGKILL\)"),
+    (_one_leaves, r"SystemExit: left early"),
+    (_one_answers_what_cannot_travel, r"Can't (get|pickle) local object"),
+    (_one_fails_because_the_other_has_died, r"died without a traceback \(exit code 4\)"),
+]
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+@pytest.mark.parametrize(("way", "said"), WAYS, ids=lambda value: getattr(value, "__name__", ""))
+def test_the_job_ends_on_all_ranks_with_the_failure_of_the_first(way: Any, said: str, culprit: int) -> None:
+    before = time.monotonic()
+    with pytest.raises(RankError, match=rf"(?s)rank {culprit} of 2: .*{said}") as caught:
+        run_on_ranks(RELEASE, 2, way, culprit)
+    assert time.monotonic() - before < SECONDS
+    assert f"rank {1 - culprit} of 2" not in str(caught.value)
+    assert run_on_ranks(RELEASE, 2, _sum_of_ranks) == [1.0, 1.0]
+
+
+def _hangs(culprit: int) -> None:
+    if dist.get_rank() == culprit:
+        time.sleep(1000)
+    _wait_for_the_others()
+
+
+def test_no_job_outlives_its_limit_and_every_rank_says_where_it_stood() -> None:
+    before = time.monotonic()
+    with pytest.raises(RankError, match=r"_hangs did not end within 2 s") as caught:
+        run_on_ranks(RELEASE, 2, _hangs, 1, limit=2)
+    assert time.monotonic() - before < SECONDS
+    waiting, sleeping = str(caught.value).split("rank 1 of 2")
+    assert "in all_reduce" in waiting
+    assert "in _hangs" in sleeping
+    assert run_on_ranks(RELEASE, 2, _sum_of_ranks) == [1.0, 1.0]
+
+
+def _leave_a_mark() -> int:
+    torch.harness_mark = True  # type: ignore[attr-defined]
+    return os.getpid()
+
+
+def _mark() -> tuple[bool, int]:
+    return hasattr(torch, "harness_mark"), os.getpid()
+
+
+def test_ranks_stay_between_jobs_and_are_fresh_after_a_failure() -> None:
+    """What a failed job left in its processes is gone with them."""
+    marked = run_on_ranks(RELEASE, 2, _leave_a_mark)
+    assert run_on_ranks(RELEASE, 2, _mark) == [(True, pid) for pid in marked]
+    with pytest.raises(RankError):
+        run_on_ranks(RELEASE, 2, _one_fails, 0)
+    for found, pid in run_on_ranks(RELEASE, 2, _mark):
+        assert not found
+        assert pid not in marked
+    assert not any(Path(f"/proc/{pid}").exists() for pid in marked)
+
+
+def _die_after_the_answer() -> None:
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(5))
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+
+
+def test_a_rank_that_dies_between_two_jobs() -> None:
+    run_on_ranks(RELEASE, 1, _die_after_the_answer)
+    time.sleep(1)
+    with pytest.raises(RankError, match=r"rank 0 of 1: died without a traceback \(exit code 5\)"):
+        run_on_ranks(RELEASE, 1, _sum_of_ranks)
+    assert run_on_ranks(RELEASE, 1, _sum_of_ranks) == [0.0]
+
+
+def _nursery() -> int:
+    return os.getppid()
+
+
+def test_a_nursery_that_is_gone_is_replaced() -> None:
+    os.kill(run_on_ranks(RELEASE, 1, _nursery)[0], signal.SIGKILL)
+    with pytest.raises(RankError):
+        run_on_ranks(RELEASE, 2, _one_exits, 0)
+    assert run_on_ranks(RELEASE, 2, _sum_of_ranks) == [1.0, 1.0]

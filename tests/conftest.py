@@ -1,0 +1,19 @@
+"""What holds for every test, alone or among others."""
+
+import random
+
+import pytest
+from hypothesis import settings
+
+# A first example may import torch and Megatron, and a machine may be busy: no example has a deadline of its own.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--order-seed", type=int, help="run the tests in the random order of this seed")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (seed := config.getoption("--order-seed")) is not None:
+        random.Random(seed).shuffle(items)
