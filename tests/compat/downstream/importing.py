@@ -1,0 +1,45 @@
+"""What importing our modules says where something is missing or too old: in a Python of its own, as a user meets it.
+
+Importing torch takes seconds. One process per situation imports what is there, and forks for every module.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+_EACH_IN_A_FORK = """
+import importlib, json, os, sys
+said = {}
+for name in json.loads(sys.argv[1]):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        try:
+            importlib.import_module(name)
+            text = "nothing"
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(writer, text.encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as pipe:
+        said[name] = pipe.read()
+    os.wait()
+print(json.dumps(said))
+"""
+
+
+def said_by_imports(modules: Sequence[str], prelude: str = "", path: str = "") -> dict[str, str]:
+    """The error of importing each of `modules`, after `prelude` has run, with `path` before everything installed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", prelude + _EACH_IN_A_FORK, json.dumps(modules)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    said: dict[str, str] = json.loads(done.stdout)
+    return said
