@@ -7,11 +7,18 @@ WHEEL := .venv-wheel
 MCORE_OLDER := 0.18.2
 MCORE_NEWER := 0.19.2
 PIP_FLAGS := --quiet --disable-pip-version-check
+# How many tests run at a time: make test JOBS=8.
+JOBS ?= 2
+# Each test and each job of the ranks has a limit of its own; this one is for what they do not see. In seconds.
+LIMIT := $(shell command -v timeout >/dev/null && echo timeout --foreground --kill-after=10)
+PYTEST = $(if $(LIMIT),$(LIMIT) 1500) $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help demo test test-wheel lint format clean
+.PHONY: help demo check test test-alone test-wheel lint format clean
 help:
 	@echo "make demo        scan and migrate the sample project in examples/"
-	@echo "make test        run the whole test suite (Python 3.12+, torch, megatron-core)"
+	@echo "make check       lint, and the tests that start no ranks: two minutes"
+	@echo "make test        run the whole test suite (Python 3.12+, torch, megatron-core): ten minutes"
+	@echo "make test-alone  run every test file by itself, in random order"
 	@echo "make test-wheel  run the tests of the tool against the built wheel"
 	@echo "make lint        ruff and mypy"
 	@echo "make clean       remove the environments and build output"
@@ -41,14 +48,20 @@ demo: $(DEMO)/.installed
 $(TEST)/.installed: pyproject.toml
 	@python=$$(.ci/find-python) && echo "Creating $(TEST) with $$python ..." && "$$python" -m venv $(TEST)
 	@$(TEST)/bin/pip install $(PIP_FLAGS) --upgrade 'pip>=25.1'
+	@.ci/torch-note $(TEST)/bin/pip
 	@$(TEST)/bin/pip install $(PIP_FLAGS) --editable . --group test "megatron-core==$(MCORE_NEWER)"
 	@$(TEST)/bin/pip install $(PIP_FLAGS) --no-deps --upgrade --target $(TEST)/mcore-$(MCORE_OLDER) "megatron-core==$(MCORE_OLDER)"
 	@touch $@
 
-# The ranks of the compat tests fill the machine by themselves; the others share it.
 test: $(TEST)/.installed
-	$(TEST)/bin/pytest tests/compat
-	$(TEST)/bin/pytest --numprocesses 2 tests/tool tests/migrate
+	$(PYTEST) tests
+
+check: lint
+	$(PYTEST) tests/tool tests/migrate
+
+# FILES=tests/compat/packing/test_*.py narrows it, SEED=3 repeats an order.
+test-alone: $(TEST)/.installed
+	$(TEST)/bin/python tests/run_alone.py $(if $(SEED),--seed $(SEED)) --jobs $(JOBS) $(FILES)
 
 # The wheel, installed and tested from a folder that holds nothing else: what an editable install would hide shows here.
 test-wheel: $(TEST)/.installed
@@ -58,7 +71,7 @@ test-wheel: $(TEST)/.installed
 	@$(WHEEL)/bin/pip install $(PIP_FLAGS) --upgrade 'pip>=25.1'
 	@$(WHEEL)/bin/pip install $(PIP_FLAGS) build/dist/*.whl --group dev
 	@mkdir -p build/neutral && cp -r tests examples pyproject.toml build/neutral/
-	cd build/neutral && ../../$(WHEEL)/bin/pytest --numprocesses 2 tests/tool
+	cd build/neutral && $(if $(LIMIT),$(LIMIT) 600) ../../$(WHEEL)/bin/pytest --numprocesses $(JOBS) tests/tool
 
 lint: $(TEST)/.installed
 	$(TEST)/bin/ruff check .
