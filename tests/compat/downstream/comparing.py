@@ -6,8 +6,11 @@ from typing import Any
 
 import torch
 from harness.oracle import gradients_of
+from harness.rounding import assert_agree, distance, tolerance
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 from torch import Tensor
+
+ROUNDING = 2 * tolerance()  # what `moved` may say of two gradients that are the same on paper
 
 
 @dataclass
@@ -18,17 +21,6 @@ class Run:
     gradients: dict[str, Tensor]
     logged: dict[str, Tensor]
 
-    def __sub__(self, other: "Run") -> dict[str, float]:
-        """The relative difference of every value."""
-        assert self.results.keys() == other.results.keys()
-        assert self.logged.keys() == other.logged.keys()
-        pairs = {**{name: (value, other.results[name]) for name, value in self.results.items()}}
-        pairs |= {f"gradient of {name}": (value, other.gradients[name]) for name, value in self.gradients.items()}
-        pairs |= {f"logged {name}": (value, other.logged[name]) for name, value in self.logged.items()}
-        for name, (mine, theirs) in pairs.items():
-            assert mine.shape == theirs.shape, f"{name}: {list(mine.shape)} and {list(theirs.shape)}"
-        return {name: _difference(mine, theirs) for name, (mine, theirs) in pairs.items()}
-
     def over_ranks(self) -> "Run":
         """The same with the gradients of all ranks added up: how tokens are split over ranks then plays no part."""
         total = {name: value.clone() for name, value in self.gradients.items()}
@@ -38,16 +30,14 @@ class Run:
 
     def moved(self, other: "Run", name: str) -> float:
         """How far the gradient of the parameter `name` is from the other's, relative to it."""
-        return _difference(self.gradients[name], other.gradients[name])
+        return distance(self.gradients[name], other.gradients[name], floor=1e-3)
 
 
-def _difference(mine: Tensor, theirs: Tensor) -> float:
-    return float((mine.double() - theirs.double()).norm() / max(float(theirs.double().norm()), 1e-3))
-
-
-def assert_same(ours: Run, theirs: Run, slack: float = 2e-6) -> None:
-    wrong = {name: value for name, value in (ours - theirs).items() if not value <= slack}
-    assert not wrong, wrong
+def assert_same(ours: Run, theirs: Run) -> None:
+    """All results, gradients and logged values are the same but for rounding."""
+    assert_agree(ours.results, theirs.results)
+    assert_agree(ours.gradients, theirs.gradients)
+    assert_agree(ours.logged, theirs.logged)
 
 
 def run(model: Any, call: Callable[[], dict[str, Tensor]]) -> Run:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness.rounding import assert_agree, assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.inference.utils import InferenceMode
 from megatron.core.transformer.module import Float16Module
@@ -47,7 +48,7 @@ def _life_of_a_handle(case: Case) -> None:
     before = model(**inputs)
     names = list(model.state_dict())
     handle = attach(model, LogProbs())
-    assert torch.allclose(model(**inputs), -before, atol=1e-6)
+    assert_close(model(**inputs), -before)
     assert attach(model, LogProbs()) is handle
     with pytest.raises(AttachmentError, match="Compose"):
         attach(model, Entropy())
@@ -78,16 +79,16 @@ def _wrapped(case: Case) -> None:
     half = Float16Module(config, model)
     ddp = DistributedDataParallel(config, DistributedDataParallelConfig(), half)
     with attach(ddp, TokenLoss()):
-        assert torch.allclose(half(**inputs), loss, atol=3e-2)
+        assert_close(half(**inputs), loss, torch.bfloat16)
         out = ddp(**inputs)
         assert out.dtype == torch.float32
-        assert torch.allclose(out, loss, atol=3e-2)
+        assert_close(out, loss, torch.bfloat16)
     with attach(ddp, Compose(TokenLoss(), Entropy())):
-        assert torch.allclose(ddp(**inputs).loss, loss, atol=3e-2)
+        assert_close(ddp(**inputs).loss, loss, torch.bfloat16)
     vision = VisionModel(model)
     with attach(torch.nn.parallel.DistributedDataParallel(vision), Compose(TokenLoss(), Entropy())):
         out = vision(inputs["input_ids"], inputs["position_ids"], inputs["labels"])
-        assert torch.allclose(out.loss, loss, atol=3e-2)
+        assert_close(out.loss, loss, torch.bfloat16)
 
 
 @pytest.mark.parametrize("case", [Case(dtype=torch.bfloat16), Case(dtype=torch.bfloat16, hybrid=True)], ids=str)
@@ -100,9 +101,9 @@ def _compiled() -> None:
     loss = model(**inputs)
     compiled = torch.compile(model, backend="eager")
     with attach(compiled, LogProbs()):
-        assert torch.allclose(compiled(**inputs), -loss, atol=1e-6)
-    assert torch.allclose(compiled(**inputs), loss, atol=1e-6)
-    assert torch.allclose(call_with_processor(compiled, LogProbs(), **inputs), -loss, atol=1e-6)
+        assert_close(compiled(**inputs), -loss)
+    assert_close(compiled(**inputs), loss)
+    assert_close(call_with_processor(compiled, LogProbs(), **inputs), -loss)
 
 
 def test_through_torch_compile(release: str) -> None:
@@ -188,8 +189,7 @@ def _fully_sharded() -> None:
     whole = fully_shard(build_model(case))
     with attach(whole, TokenLoss()):
         torch.autograd.backward(whole(**inputs).sum())
-    for name, parameter in whole.named_parameters():
-        torch.testing.assert_close(parameter.grad.full_tensor(), expected[name], msg=name)
+    assert_agree({name: parameter.grad.full_tensor() for name, parameter in whole.named_parameters()}, expected)
     head_apart = build_model(case)
     fully_shard(head_apart.output_layer)
     refused = pytest.raises(UnsupportedHeadError, match="sharded between calls")

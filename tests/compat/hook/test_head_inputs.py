@@ -9,6 +9,7 @@ from harness import run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_config, build_model, start_world
 from harness.oracle import gradients_of, main_logits
+from harness.rounding import assert_agree, assert_close
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.inference.utils import InferenceMode
@@ -84,8 +85,7 @@ def _beside_the_patch(case: Case) -> None:
     assert hidden.dtype == expected.dtype
     assert torch.equal(hidden, expected)
     assert_equal(gradients_of(model), gradients_of(other))
-    slack = 2e-6 if case.dtype == torch.float32 else 5e-3
-    torch.testing.assert_close((hidden @ weight.T).detach(), logits.detach(), rtol=0, atol=slack)
+    assert_close(hidden @ weight.T, logits, case.dtype)
 
 
 CASES = [
@@ -161,8 +161,7 @@ def _multi_token_prediction(case: Case, release: str, labelled: bool) -> None:
     ours = _mtp_losses()
     assert ours.keys() == losses.keys()
     assert all(torch.equal(ours[name], value) for name, value in losses.items())
-    for name, gradient in gradients_of(model).items():
-        torch.testing.assert_close(gradient, gradients[name], rtol=1e-5, atol=1e-5, msg=name)
+    assert_agree(gradients_of(model), gradients)
 
     if losses:
         # The cross-entropy of hidden states in fp32 writes to them in place; MuP's product makes a copy before that.
@@ -213,7 +212,7 @@ def _refusals() -> None:
     context = HookContext(labels=labels)
     both = call_with_processor(model, Compose(processor, LogProbs()), context=context, **inputs)
     picked = (both.headinputs @ processor.weight.T).log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1)
-    torch.testing.assert_close(both.log_probs, picked, rtol=0, atol=2e-6)
+    assert_close(both.log_probs, picked)
     with pytest.raises(UnsupportedHeadError, match="its forward was replaced on the instance"):
         call_with_processor(patched(other, []), HeadInputs(), **inputs)
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
+from harness.rounding import assert_close
 from megatron.core.inference.utils import InferenceMode
 from megatron.core.models.hybrid.hybrid_model import HybridModel
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
@@ -46,7 +47,7 @@ def _same_call() -> None:
     spy = model.output_layer.register_forward_hook(lambda layer, args, output: rows.append(args[0].shape[0]))
     out = model(**inputs, output_processor=processor, output_processor_context={"topic": 3})
     spy.remove()
-    assert torch.allclose(out, -loss, atol=1e-6)
+    assert_close(out, -loss)
     assert sorted(seen) == sorted(KEYWORDS)
     assert seen["context"] == {"topic": 3}
     assert seen["decoder_input"].shape == seen["hidden_states"].shape == (16, 2, 16)
@@ -60,10 +61,10 @@ def _same_call() -> None:
     assert torch.equal(model(**inputs), loss)  # a call without the keywords is as it was
     positional = [inputs[name] for name in ("input_ids", "position_ids", "attention_mask")]
     out = model(*positional, None, inputs["labels"], output_processor=LogProbs())
-    assert torch.allclose(out, -loss, atol=1e-6)
+    assert_close(out, -loss)
     with attach(model, LogProbs()):
-        assert torch.allclose(model(**inputs), -loss, atol=1e-6)
-    assert torch.allclose(model(**inputs, output_processor=LogProbs()), -loss, atol=1e-6)
+        assert_close(model(**inputs), -loss)
+    assert_close(model(**inputs, output_processor=LogProbs()), -loss)
     handle.remove()
     for module in (model, model.decoder, model.mtp, model.output_layer):
         assert not module._forward_hooks
@@ -80,7 +81,7 @@ def _without_labels() -> None:
     logits = model(**unlabelled)
     out = call_with_processor(model, LogProbs(shift="next_token"), **unlabelled)
     picked = logits.log_softmax(-1)[:, :-1].gather(-1, inputs["input_ids"][:, 1:, None]).squeeze(-1)
-    assert torch.allclose(out[:, :-1], picked, atol=1e-6)
+    assert_close(out[:, :-1], picked)
     with torch.no_grad():
         assert torch.equal(call_with_processor(model, LogProbs(shift="next_token"), **unlabelled), out)
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
+from harness.rounding import assert_close
 from megatron.core.inference.contexts import StaticInferenceContext
 from megatron.core.inference.utils import InferenceMode
 
@@ -41,7 +42,7 @@ def _context_by(name: str) -> None:
     with attach(model, Entropy()), torch.no_grad():
         result = model(**inputs, **{name: context})
     assert result.shape[-1] == case.vocab  # logits, where the processor would give one entropy per token
-    torch.testing.assert_close(result, logits)
+    assert_close(result, logits)
 
 
 @pytest.mark.parametrize("name", ["inference_context", "inference_params"])

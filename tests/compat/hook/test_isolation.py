@@ -8,6 +8,7 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
+from harness.rounding import assert_agree, assert_close
 from torch.utils.checkpoint import checkpoint
 
 from mcore_unpatch.compat import (
@@ -42,8 +43,8 @@ def _two_models(case: Case) -> None:
     loss, other = first(**inputs), second(**inputs)
     with attach(first, LogProbs()), attach(second, LogProbs(temperature=2.0)):
         for _ in range(2):
-            assert torch.allclose(first(**inputs), -loss, atol=1e-6)
-            assert torch.allclose(second(**inputs), -loss, atol=1e-6)  # twice the logits at twice the temperature
+            assert_close(first(**inputs), -loss)
+            assert_close(second(**inputs), -loss)  # twice the logits at twice the temperature
         assert torch.equal(third(**inputs), loss)
     assert torch.equal(second(**inputs), other)
     assert all(map(_untouched, (first, second, third)))
@@ -62,9 +63,9 @@ def _blocks() -> None:
     for _ in range(2):  # a block leaves alone what was there before it
         with attach(model, LogProbs()) as inner:
             assert inner is kept
-        assert torch.allclose(model(**inputs), -loss, atol=1e-6)
+        assert_close(model(**inputs), -loss)
     with kept, kept:
-        assert torch.allclose(model(**inputs), -loss, atol=1e-6)
+        assert_close(model(**inputs), -loss)
     assert torch.equal(model(**inputs), loss)
     with pytest.raises(HookError, match="this handle was removed"), kept:
         pass
@@ -73,7 +74,7 @@ def _blocks() -> None:
     with attach(model, LogProbs()):
         with pytest.raises(AttachmentError, match="brings its own output_processor"):
             call_with_processor(model, Entropy(), **inputs)
-        assert torch.allclose(model(**inputs), -loss, atol=1e-6)
+        assert_close(model(**inputs), -loss)
     for wrong in (LogProbs, None):
         with pytest.raises(TypeError, match="processor: expected"):
             attach(model, wrong)  # type: ignore[arg-type]
@@ -123,7 +124,7 @@ def _failures(case: Case) -> None:
             broken.remove()
         gc.collect()
         assert all(hidden() is None for hidden in seen), "a failed call keeps its tensors"
-        assert torch.allclose(model(**inputs), -loss, atol=1e-6)
+        assert_close(model(**inputs), -loss)
     watch.remove()
     assert _untouched(model)
     assert torch.equal(model(**inputs), loss)
@@ -158,8 +159,7 @@ def _checkpointed() -> None:
     model.zero_grad()
     with attach(model, TokenLoss()):
         torch.autograd.backward(checkpoint(model, **inputs, use_reentrant=False).sum())
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter.grad, expected[name], msg=name)
+    assert_agree({name: parameter.grad for name, parameter in model.named_parameters()}, expected)
     with attach(model, TokenLoss()):
         out = checkpoint(model, **inputs, use_reentrant=False)
     with pytest.raises(RuntimeError, match="recomputed"):
@@ -177,7 +177,7 @@ def _positional() -> None:
     first = [inputs[name] for name in ("input_ids", "position_ids", "attention_mask")]
     with attach(model, LogProbs(), legacy={"temperature": "temperature"}):
         out = model(*first, None, inputs["labels"], temperature=1.0)
-        assert torch.allclose(out, -loss, atol=1e-6)
+        assert_close(out, -loss)
         seen: list[Any] = []
         # What comes sixth is the inference context: such a call keeps Megatron's own path.
         watch = model.register_forward_pre_hook(lambda m, args, kwargs: seen.append(dict(kwargs)), with_kwargs=True)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
+from harness.rounding import assert_close
 from megatron.core import parallel_state
 from torch import Tensor
 
@@ -46,7 +47,7 @@ def _model(case: Case) -> tuple[Any, dict[str, Any], Tensor]:
 
 def _close(mine: Tensor, true: Tensor) -> None:
     assert mine.shape == true.shape
-    torch.testing.assert_close(mine.detach().double(), true.double(), rtol=0, atol=3e-6)
+    assert_close(mine, true.double())
 
 
 def _the_library(case: Case) -> None:

@@ -8,6 +8,7 @@ import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import gradients_of
+from harness.rounding import assert_agree, assert_close
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
@@ -61,10 +62,10 @@ def _agrees(case: Case) -> None:
         ours = _run_schedule(case, model, from_hook)
         gradients = gradients_of(model)
         alone = _run_schedule(case, model, from_hook, forward_only=True)
-    torch.testing.assert_close(ours, theirs)
-    torch.testing.assert_close(alone, theirs)
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-7, msg=name)
+    for found in (ours, alone):
+        for mine, other in zip(found, theirs, strict=True):
+            assert_close(mine, other)
+    assert_agree(gradients, expected)
     assert any(gradient.abs().max() > 0 for gradient in expected.values())
     everywhere = broadcast_from_last_stage(ours, groups.pp, torch.device("cpu"))
     assert len(everywhere) == MICRO_BATCHES

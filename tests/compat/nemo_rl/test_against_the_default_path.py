@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from harness import run_on_ranks
-from harness.faithful import SLACK, in_float64, weighted
+from harness.faithful import in_float64, lowest_dtype, weighted, with_a_default_path
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import Result, assert_no_worse, default_path, gradients_of
 from megatron.core import parallel_state
@@ -75,11 +75,7 @@ def _agrees(case: Case, options: dict[str, Any]) -> None:
     ours, truth = hooked(model), default(in_float64(case, model))
     rows = (1, inputs["input_ids"].shape[1] * case.cp - 1) if case.packed else (case.batch, case.sequence - 1)
     assert ours.log_probs.shape == rows
-    slack = SLACK[case.dtype]
-    if case.head_dtype is None:
-        assert_no_worse(ours, default(model), truth, slack)
-    else:
-        assert_no_worse(ours, truth, truth, 2 * slack)  # Megatron's own layer cannot multiply two dtypes
+    assert_no_worse(ours, default(with_a_default_path(case, model)), truth, lowest_dtype(case))
 
 
 BF16 = torch.bfloat16

@@ -8,6 +8,7 @@ from downstream.checkouts import NEMO_RL, checkouts, nemo_rl_patch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
 from harness.oracle import gradients_of
+from harness.rounding import assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
@@ -57,7 +58,7 @@ def _mup(checkout: str) -> None:
     with nemo_rl_patch(checkout, CHUNK):
         theirs = model(**call, **FLAG)
     assert (theirs - expected).abs().max() > 0.01
-    torch.testing.assert_close(model(**call, **linear_ce_fusion_kwargs(model)), expected)
+    assert_close(model(**call, **linear_ce_fusion_kwargs(model)), expected)
 
 
 def test_mup_scales_the_logits(checkout: str) -> None:
@@ -100,7 +101,7 @@ def _packed(checkout: str) -> None:
     borders = [15, 26]
     inside = [i for i in range(32) if i not in borders]
     assert ours.shape == theirs.shape == (1, 32)
-    torch.testing.assert_close(ours[:, inside], theirs[:, inside])
+    assert_close(ours[:, inside], theirs[:, inside])
     assert (theirs[:, borders] < -1).all()
     assert (ours[:, borders] == 0).all()
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from downstream.checkouts import NEMO_RL, checkouts, loaded
 from harness import run_on_ranks
+from harness.rounding import assert_agree
 from megatron.core import parallel_state
 from ops.counters import peak_memory
 from torch import Tensor
@@ -46,7 +47,7 @@ def run(function: Any, hidden: Tensor, weight: Tensor) -> Run:
 
 def assert_same(ours: Run, theirs: Run) -> None:
     for name, mine, other in zip(("values", "hidden gradient", "weight gradient"), ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other, rtol=2e-5, atol=2e-6, msg=lambda text, name=name: f"{name}: {text}")
+        assert_agree({name: mine}, {name: other})
         assert other.abs().max() > 0
 
 

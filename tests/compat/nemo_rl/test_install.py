@@ -8,6 +8,7 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness.rounding import assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.inference.contexts import StaticInferenceContext
 from megatron.core.models.gpt.gpt_model import GPTModel
@@ -75,9 +76,9 @@ def _flag_and_default(case: Case) -> None:
     with patched():
         model = build_model(case)
     expected = expected_log_probs(model, case)
-    torch.testing.assert_close(model(**call_of(case), **FLAG), expected)
+    assert_close(model(**call_of(case), **FLAG), expected)
     positional = (*tokens_of(case).values(), None, call_of(case)["labels"])
-    torch.testing.assert_close(model(*positional, **FLAG), expected)
+    assert_close(model(*positional, **FLAG), expected)
     plain = build_model(case)
     for call in (tokens_of(case), call_of(case), {**call_of(case), "return_logprobs_for_linear_ce_fusion": False}):
         call_without = {name: value for name, value in call.items() if name not in FLAG}
@@ -97,8 +98,8 @@ def _wrapped(case: Case) -> None:
     with patched():
         wrapped = DistributedDataParallel(build_config(case), DistributedDataParallelConfig(), model)
     expected = expected_log_probs(model, case)
-    torch.testing.assert_close(wrapped(**call_of(case), **FLAG), expected)
-    torch.testing.assert_close(wrapped(**call_of(case), **linear_ce_fusion_kwargs(wrapped)), expected)
+    assert_close(wrapped(**call_of(case), **FLAG), expected)
+    assert_close(wrapped(**call_of(case), **linear_ce_fusion_kwargs(wrapped)), expected)
 
 
 @pytest.mark.parametrize("case", [Case(), Case(hybrid=True)], ids=str)
@@ -113,7 +114,7 @@ def _others(case: Case) -> None:
     plain, call = build_model(case), call_of(case)
     assert torch.equal(model(**call, output_processor=Logits()), plain(**tokens_of(case)))
     with attach(model, TokenLoss()):
-        torch.testing.assert_close(model(**call), plain(**call))
+        assert_close(model(**call), plain(**call))
         with pytest.raises(AttachmentError, match="attached"):
             model(**call, **linear_ce_fusion_kwargs(model))
     with pytest.raises(AttachmentError, match="another output_processor"):
@@ -166,7 +167,7 @@ def _graphs(case: Case) -> None:
     context = StaticInferenceContext(max_batch_size=case.batch, max_sequence_length=case.sequence)
     result = model(**call, **linear_ce_fusion_kwargs(model), inference_context=context)
     assert not result.requires_grad
-    torch.testing.assert_close(result, expected_log_probs(model, case))
+    assert_close(result, expected_log_probs(model, case))
 
 
 def test_calls_for_inference_keep_no_graph(release: str) -> None:

@@ -5,11 +5,12 @@ from unittest import mock
 
 import pytest
 import torch
+from harness.rounding import assert_close
 from ops.counters import ProductCounter
 from ops.oracle import (
     Inputs,
     assert_as_exact_as_materialised,
-    assert_close,
+    assert_exact,
     grad_of,
     make_inputs,
     materialised,
@@ -61,7 +62,7 @@ def test_legacy_keeps_the_softmax_part_of_the_gradient() -> None:
     p = (inputs.hidden.double() @ inputs.weight.double().t()).softmax(-1)
     expected = -(p @ inputs.weight.double()) * inputs.logprob_grad[:, None]
     grad = gradient_of_logprobs(inputs, out_of_vocab_grad="legacy")
-    assert_close({"grad": grad[1:]}, {"grad": expected[1:]}, 1e-6)
+    assert_close(grad[1:], expected[1:])
     assert torch.equal(grad[0], gradient_of_logprobs(inputs)[0])
     logprobs, _ = linear_logprob(inputs.hidden, inputs.weight, inputs.labels, out_of_vocab_grad="legacy")
     assert logprobs[1:].tolist() == [0, 0]
@@ -77,7 +78,7 @@ def test_mask_selects_and_does_not_weigh(dtype: torch.dtype, weight_dtype: torch
     honest = temperature.where(mask != 0, 1)
     truth = results(materialised, inputs.in_float64(), mask=mask, temperature=honest)
     found = results(linear_logprob, inputs, mask=mask, temperature=temperature, tile_bytes=9_000)
-    assert_close(found, truth, 1e-6 if weight_dtype == torch.float32 else 4e-3)
+    assert_exact(found, truth, inputs)
     for name in ("logprobs", "entropy", "hidden.grad"):
         assert not found[name][mask == 0].any()
 
@@ -106,7 +107,7 @@ def test_few_or_no_rows_left(live: int) -> None:
     inputs = make_inputs(9, 8, 30)
     mask = torch.arange(9) >= 9 - live
     truth = results(materialised, inputs.in_float64(), mask=mask)
-    assert_close(results(linear_logprob, inputs, mask=mask), truth, 1e-6)
+    assert_exact(results(linear_logprob, inputs, mask=mask), truth, inputs)
 
 
 @pytest.mark.parametrize("bound", [4, 6, 9])
@@ -115,9 +116,9 @@ def test_the_number_of_rows_from_the_caller(bound: int) -> None:
     inputs = make_inputs(9, 8, 30)
     mask = torch.tensor([1, 0, 0, 1, 0, 1, 0, 1, 0])
     truth = results(materialised, inputs.in_float64(), mask=mask)
-    assert_close(results(linear_logprob, inputs, mask=mask, mask_count=bound), truth, 1e-6)
+    assert_exact(results(linear_logprob, inputs, mask=mask, mask_count=bound), truth, inputs)
     with mock.patch("mcore_unpatch.compat.ops.linear_logprob.waiting_is_free", return_value=False):
-        assert_close(results(linear_logprob, inputs, mask=mask, mask_count=bound), truth, 1e-6)
+        assert_exact(results(linear_logprob, inputs, mask=mask, mask_count=bound), truth, inputs)
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, torch.nan, torch.inf])

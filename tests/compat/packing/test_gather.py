@@ -3,6 +3,7 @@
 import pytest
 import torch
 from harness import run_on_ranks
+from harness.rounding import assert_close
 
 from mcore_unpatch.compat import (
     gather_sequence,
@@ -55,12 +56,12 @@ def _per_sequence() -> None:
     row = packer.pack(values).requires_grad_()
     mask = packer.pack(keep)
     sums = sum_per_sequence(row, packer.layout, cp_group=group)
-    torch.testing.assert_close(sums, (values * real).sum(1))
+    assert_close(sums, (values * real).sum(1))
     means = mean_per_sequence(row, packer.layout, mask=mask, cp_group=group)
-    torch.testing.assert_close(means, (values * real * keep).sum(1) / (real & keep).sum(1).clamp(min=1))
+    assert_close(means, (values * real * keep).sum(1) / (real & keep).sum(1).clamp(min=1))
     torch.autograd.backward((sums * torch.arange(4)).sum())
     weights = torch.arange(4.0)[:, None].expand(4, 9) * real
-    torch.testing.assert_close(row.grad, packer.pack(weights))
+    assert_close(row.grad, packer.pack(weights))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -78,7 +79,7 @@ def _different_losses_of_means() -> None:
     means = mean_per_sequence(row, packer.layout, cp_group=group, gradient="summed")
     torch.autograd.backward((means * torch.arange(4.0) * 10 ** group.rank()).sum())
     everyone = torch.arange(4.0)[:, None] * 11 / real.sum(1, keepdim=True).clamp(min=1)
-    torch.testing.assert_close(row.grad, packer.pack(everyone * real))
+    assert_close(row.grad, packer.pack(everyone * real))
 
 
 def test_different_losses_of_the_means_add_their_gradients(release: str) -> None:

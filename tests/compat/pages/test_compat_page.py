@@ -10,6 +10,7 @@ from harness import run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
 from harness.oracle import gradients_of
 from harness.pages import DOCS, blocks_of, from_page
+from harness.rounding import assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.pipeline_parallel.utils import set_streams
 from megatron.core.transformer.module import Float16Module
@@ -38,7 +39,7 @@ def _picked(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found.detach().double(), expected.double(), rtol=0, atol=3e-6)
+    assert_close(found, expected.double())
 
 
 def test_log_probs_of() -> None:

@@ -9,6 +9,7 @@ from downstream.verl import stand_in
 from harness import run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
+from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
 from mcore_unpatch.compat import HookSwallowedError, UnsupportedHeadError
@@ -55,8 +56,8 @@ def _direct(case: Case) -> None:
         assert out.hidden_states.shape[-1] == case.hidden
         return {"entropy": out.entropy, "log_probs": out.log_probs}
 
-    assert_same(run(model, fused), expected, slack=1e-5)
-    assert torch.allclose(model(**inputs).log_probs, model(**inputs, temperature=1.0).log_probs)
+    assert_same(run(model, fused), expected)
+    assert_close(model(**inputs).log_probs, model(**inputs, temperature=1.0).log_probs)
     logits = model(**inputs | {"labels": None})
     assert logits.shape == (*inputs["labels"].shape, case.vocab)
     assert model(**inputs, output_processor=lambda **_: "another") == "another"
@@ -84,14 +85,11 @@ def test_the_same_on_several_ranks_as_on_one(release: str, case: Case) -> None:
     one = run_on_ranks(release, 1, _parallel, Case())[0]
     several = run_on_ranks(release, 2, _parallel, case)
     for results, gradients in several:
-        for name, value in one[0].items():
-            assert torch.allclose(results[name], value, atol=2e-5), name
+        assert_agree(results, one[0])
         if case == Case(tp=2):
-            for name, value in one[1].items():
-                assert torch.allclose(gradients[name], value, atol=1e-6), name
+            assert_agree(gradients, one[1])
     if case.cp == 2:  # each rank holds the gradient of its own tokens
-        for name, value in one[1].items():
-            assert torch.allclose(several[0][1][name] + several[1][1][name], value, atol=1e-6), name
+        assert_agree({name: several[0][1][name] + several[1][1][name] for name in one[1]}, one[1])
 
 
 def _with_mtp(data_format: str) -> None:
@@ -122,11 +120,13 @@ def _with_mtp(data_format: str) -> None:
     packed = {k: v for k, v in packed.items() if not k.startswith("output_processor")}
     with_logits = run(model, lambda: {"logits": model(**packed)})
     without = run(model, lambda: {"logits": model(**packed | {"labels": None})})
-    for name, value in with_logits.logged.items():
-        assert torch.allclose(value, both.logged[name]), name
-    for name, gradient in both.gradients.items():
-        added = with_logits.gradients[name] - without.gradients[name]
-        assert torch.allclose(gradient - alone.gradients[name], added, atol=2e-6), name
+    assert_agree(both.logged, with_logits.logged)
+    # What MTP adds to one is what it adds to the other; said without a difference, in which roundings would stand out.
+    assert_agree(_sum(both, without), _sum(with_logits, alone))
+
+
+def _sum(one: Run, other: Run) -> dict[str, Tensor]:
+    return {name: gradient + other.gradients[name] for name, gradient in one.gradients.items()}
 
 
 @pytest.mark.parametrize("data_format", ["thd", "bshd"])
@@ -153,7 +153,7 @@ def _nested_mtp() -> None:
     assert seen[0]["packed_seq_params"]._verl_mtp_loss_normalization_factor == 2.0
     for row, temperature in enumerate([0.5, 1.0, 2.0]):
         single = forward(model, nested, nested, {}, temperature, False, 0)["log_probs"].unbind()[row]
-        assert torch.allclose(out["log_probs"].unbind()[row], single, atol=1e-6)
+        assert_close(out["log_probs"].unbind()[row], single)
     logits = forward(model, nested, None, {}, 1.0, False, 0)
     assert [part.shape for part in logits.unbind()] == [(n, case.vocab) for n in LENGTHS]
 
@@ -186,14 +186,14 @@ def _vision() -> None:
     plain = fused_forward_model_gen()(model, ids, None, real, labels, real, 0.7, {})
     wrapper = Wrapper(model)
     out = fused_forward_model_gen(vision_model=True)(wrapper, ids, None, real, labels, real, 0.7, images)
-    assert torch.allclose(out["log_probs"], plain["log_probs"], atol=1e-6)
+    assert_close(out["log_probs"], plain["log_probs"])
     assert {"pixel_values", "image_grid_thw"} <= wrapper.seen.keys()
     assert "other" not in wrapper.seen
     nested = torch.nested.nested_tensor([row[keep] for row, keep in zip(ids, real, strict=True)], layout=torch.jagged)
     engine = fused_forward_model_engine(vision_model=True)
     text = fused_forward_model_engine()(model, nested, nested, {}, 0.7, True, 0)
     seen = engine(wrapper, nested, nested, images, 0.7, True, 0)
-    assert torch.allclose(seen["entropy"].values(), text["entropy"].values(), atol=1e-6)
+    assert_close(seen["entropy"].values(), text["entropy"].values())
     with pytest.raises(HookSwallowedError, match=r"Wrapper returned without calling GPTModel"):
         engine(Wrapper(model, by_forward=True), nested, nested, images, 0.7, True, 0)
     assert not model._forward_pre_hooks
@@ -221,7 +221,7 @@ def _stages() -> None:
     model.set_input_tensor(hidden)
     expected = _from_logits(forward(model, ids, None, real), labels, 0.7)
     for name, value in expected.items():
-        assert torch.allclose(out[name], value * real, atol=1e-5), name
+        assert_close(out[name], value * real)
 
 
 def test_pipeline_stages_without_output_pass_on_what_they_have(release: str) -> None:

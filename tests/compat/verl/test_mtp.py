@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from downstream.comparing import Run, assert_same, run
+from downstream.comparing import ROUNDING, Run, assert_same, run
 from downstream.verl import verl_files
 from harness import run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
+from harness.rounding import assert_close
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper, MultiTokenPredictionLayer
 
 from mcore_unpatch.compat import HookError
@@ -53,7 +54,7 @@ def _no_labels() -> None:
     assert not mine.logged
     assert torch.equal(mine.results["logits"], default.results["logits"])
     assert all(value.abs().max() == 0 for name, value in mine.gradients.items() if name.startswith("mtp."))
-    assert (mine.moved(default, DECODER) > 1e-6) is derived
+    assert (mine.moved(default, DECODER) > ROUNDING) is derived
     by_position = model(inputs["input_ids"], inputs["position_ids"], None, None, None)
     assert torch.equal(by_position, mine.results["logits"])
     assert model.mtp_process
@@ -78,9 +79,9 @@ def _switch(case: Case) -> None:
     patch_postprocess(model, mtp_updates_lm_head=False)
     without = _logits(model, inputs)
     assert with_head.moved(plain, head) > 1e-4
-    assert without.moved(plain, head) < 1e-6
-    assert without.moved(plain, DECODER) < 1e-6
-    assert without.moved(with_head, "mtp.layers.0.eh_proj.weight") < 1e-6
+    assert without.moved(plain, head) < ROUNDING
+    assert without.moved(plain, DECODER) < ROUNDING
+    assert without.moved(with_head, "mtp.layers.0.eh_proj.weight") < ROUNDING
     assert without.logged.keys() == with_head.logged.keys()
     unpatch_postprocess(model)
     assert not model.output_layer._forward_pre_hooks
@@ -224,10 +225,10 @@ def _hybrid() -> None:
     logits = model(**inputs | {"labels": None})
     patch_postprocess(model)
     MTPLossLoggingHelper.tracker.clear()
-    assert torch.allclose(model(**inputs), logits, atol=1e-6)
+    assert_close(model(**inputs), logits)
     assert MTPLossLoggingHelper.tracker
     MTPLossLoggingHelper.tracker.clear()
-    assert torch.allclose(model(**inputs | {"labels": None}), logits, atol=1e-6)
+    assert_close(model(**inputs | {"labels": None}), logits)
     assert not MTPLossLoggingHelper.tracker
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from downstream.comparing import Run, assert_same, run
+from downstream.comparing import ROUNDING, Run, assert_same, run
 from downstream.verl import verl_files
 from harness import run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
+from harness.rounding import assert_close
 from megatron.core.models.gpt.gpt_model import GPTModel
 
 from mcore_unpatch.compat.verl import mtp_patch as ours
@@ -66,7 +67,7 @@ def _same(folder: str, case: Case, detach: bool) -> None:
     assert not plain.logged
     assert_same(_shim(model, without, detach), plain)
     assert all(value.abs().max() == 0 for name, value in plain.gradients.items() if name.startswith("mtp."))
-    assert (theirs.moved(plain, DECODER) > 1e-6) is not detach
+    assert (theirs.moved(plain, DECODER) > ROUNDING) is not detach
 
 
 @pytest.mark.parametrize("case", WHOLE, ids=str)
@@ -92,7 +93,7 @@ def _every_depth(newest: str, older: str) -> None:
     for layer in model.mtp.layers:
         del layer._get_embeddings
     assert_same(mine, original)
-    assert mine.moved(theirs, DECODER) < 1e-6
+    assert mine.moved(theirs, DECODER) < ROUNDING
     assert mine.moved(theirs, FIRST_DEPTH) > 0.1
 
 
@@ -153,10 +154,10 @@ def _mup(folder: str) -> None:
     model, inputs = build_model(case), inputs_for(case)
     theirs, mine = _legacy(folder, model, inputs, False), _shim(model, inputs, False)
     default = model(**inputs | {"labels": None})
-    assert torch.allclose(mine.results["logits"], default, atol=1e-6)
+    assert_close(mine.results["logits"], default)
     scale = model._scale_logits(torch.ones(()))
     assert scale != 1
-    assert torch.allclose(theirs.results["logits"] * scale, default, atol=1e-6)
+    assert_close(theirs.results["logits"] * scale, default)
 
 
 def test_mup_scales_the_logits_here_and_is_forgotten_there(release: str, verl_091: str) -> None:

@@ -13,6 +13,7 @@ from downstream.verl import verl_files
 from harness import run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
+from harness.rounding import assert_close
 from megatron.core.tensor_parallel import gather_from_tensor_model_parallel_region
 from torch import Tensor
 
@@ -87,7 +88,7 @@ def _different(folder: str, case: Case, parameter: str) -> None:
     start_world(case)
     model, inputs = build_model(case), inputs_for(case)
     truth = default_path(model, inputs)
-    assert_same(shim(model, inputs), truth, slack=1e-5)
+    assert_same(shim(model, inputs), truth)
     assert legacy(folder, model, inputs).moved(truth, parameter) > 0.1
 
 
@@ -119,13 +120,13 @@ def _by_hand() -> None:
         FusedOutputProcessorContext(torch.full_like(inputs["labels"], TEMPERATURE, dtype=float)),
     ):
         out = fused_output_processor(**few | {"context": context})
-        assert torch.allclose(out.log_probs, expected["log_probs"], atol=1e-6)
-        assert torch.allclose(out["entropy"], expected["entropy"], atol=1e-6)
+        assert_close(out.log_probs, expected["log_probs"])
+        assert_close(out["entropy"], expected["entropy"])
         assert out.logits is None
     labels = inputs["labels"].roll(1)
     whole = HookContext(temperature=TEMPERATURE, labels=labels)
     out = call_with_processor(model, fused_output_processor, context=whole, **inputs)
-    assert torch.allclose(out.log_probs, shim(model, inputs | {"labels": labels}).results["log_probs"], atol=1e-6)
+    assert_close(out.log_probs, shim(model, inputs | {"labels": labels}).results["log_probs"])
     patch_fused_forward(model)
     assert_same(shim(model, inputs), processed(model, inputs, fused_output_processor, few["context"]))
 
@@ -156,7 +157,10 @@ def _logged(folder: str) -> None:
     theirs, ours = dumps
     assert list(ours) == list(theirs)
     for name, value in theirs.items():
-        assert value is ours[name] is None or torch.allclose(ours[name].flatten(), value.flatten(), atol=1e-6), name
+        if value is None:
+            assert ours[name] is None
+        else:
+            assert_close(ours[name].flatten(), value.flatten())
 
 
 def test_megatrons_config_logger_gets_the_same(release: str, verl_091: str) -> None:

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import pytest
 import torch
 from downstream.training import STEPS, TEMPERATURE, from_logits, train
 from downstream.verl import verl_files
 from harness import run_on_ranks
 from harness.models import Case, start_world
 from harness.oracle import main_logits
+from harness.rounding import assert_same_losses
 from torch import Tensor
 
 from mcore_unpatch.compat.verl.model_forward_fused import fused_forward_model_gen
@@ -66,8 +66,8 @@ def test_with_mtp_the_same_losses_step_by_step(release: str, verl_091: str) -> N
     default, patched, shim = run_on_ranks(release, 1, _three_ways, verl_091)[0]
     assert len(default) == STEPS
     assert default[0] - default[-1] > 0.01
-    assert patched == pytest.approx(default, abs=2e-5)
-    assert shim == pytest.approx(patched, abs=2e-5)
+    assert_same_losses(patched, default)
+    assert_same_losses(shim, patched)
 
 
 def _fused_ways(folder: str) -> list[list[float]]:
@@ -91,5 +91,5 @@ def _fused_ways(folder: str) -> list[list[float]]:
 def test_fused_the_same_losses_step_by_step(release: str, verl_091: str) -> None:
     default, patched, shim = run_on_ranks(release, 1, _fused_ways, verl_091)[0]
     assert default[0] - default[-1] > 0.01
-    assert patched == pytest.approx(default, abs=2e-5)
-    assert shim == pytest.approx(patched, abs=2e-5)
+    assert_same_losses(patched, default)
+    assert_same_losses(shim, patched)
