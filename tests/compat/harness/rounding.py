@@ -65,7 +65,7 @@ def assert_agree(
         if plain is not None:
             theirs = distance(plain[name], true, floor)
         else:
-            theirs = 0.0 if true.dtype == torch.float64 else own / 2
+            theirs = 0.0 if true.dtype == torch.float64 != dtype else own / 2
         allowed = 2 * theirs + own
         assert error <= allowed, (
             f"{name}: error {error:.2e}, allowed {allowed:.2e}, the plain path's {theirs:.2e}, "
