@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from io import TextIOWrapper
 from typing import Annotated
@@ -46,6 +47,9 @@ def _app(
 
 def main() -> None:
     """Entry point of the console script."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the caller: else the next file opened would take its place
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - open until the end
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names and source that the terminal cannot show
     app()

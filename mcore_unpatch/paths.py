@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from mcore_unpatch.printable import shown
+
 
 def relative(path: Path, start: Path) -> str:
     """A path as seen from a folder, with forward slashes."""
@@ -12,8 +14,8 @@ def relative(path: Path, start: Path) -> str:
 
 
 def from_here(path: Path) -> str:
-    """A path as people read it: relative to where they stand, or whole where that is shorter."""
-    return min(relative(path, Path.cwd()), path.as_posix(), key=len)
+    """A path as people read it: relative to where they stand, or whole where that is shorter; nothing in it acts."""
+    return shown(min(relative(path, Path.cwd()), path.as_posix(), key=len))
 
 
 def is_test(path: str) -> bool:

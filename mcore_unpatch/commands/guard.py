@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import ParamSpec
 
 import typer
 
+from mcore_unpatch import printable
 from mcore_unpatch.errors import UsageError
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -23,17 +25,12 @@ def guarded(command: Callable[P, int]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             code = command(*args, **kwargs)
-            sys.stdout.flush()
         except UsageError as error:
             complain(str(error))
             code = EXIT_ERROR
         except KeyboardInterrupt:
             complain("interrupted")
             code = EXIT_INTERRUPTED
-        except BrokenPipeError:
-            # The reader is gone (`| head`): nothing left to say, and nothing went wrong.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = EXIT_CLEAN
         except typer.Exit:
             raise
         except Exception as error:
@@ -47,11 +44,36 @@ def guarded(command: Callable[P, int]) -> Callable[P, None]:
     return run
 
 
+@contextmanager
+def reporting(done: str = "") -> Iterator[None]:
+    """Around everything that writes to stdout: a reader that leaves (`| head`) changes nothing in how a command ends.
+
+    Raises `UsageError` where nothing can be written (a full disk); `done` says what has happened all the same.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+    except OSError as error:
+        _discard_output()
+        raise UsageError(f"{done}the report could not be written: {error.strerror}") from None
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def complain(message: str) -> None:
-    """One line on stderr."""
-    print(f"error: {message}", file=sys.stderr)
+    """An error on stderr, names in it escaped."""
+    _tell(f"error: {message}")
 
 
 def note(message: str) -> None:
-    """One line on stderr that is no error."""
-    print(f"note: {message}", file=sys.stderr)
+    """The same for what is no error."""
+    _tell(f"note: {message}")
+
+
+def _tell(message: str) -> None:
+    with suppress(OSError):  # nobody listens: the exit code says it
+        print(printable.lines(message), file=sys.stderr, flush=True)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mcore_unpatch.commands import options as opt
-from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, complain, guarded, note
+from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, complain, guarded, note, reporting
 from mcore_unpatch.commands.output import Progress
+from mcore_unpatch.printable import shown
 
 if TYPE_CHECKING:
     from mcore_unpatch.migrate.outcome import Outcome
@@ -73,7 +74,14 @@ def migrate(
     run = engine.preview if diff or check else engine.migrate
     with Progress() as progress:
         outcome = run(request, progress=progress)
-    _write(outcome, output_format, diff)
+    count = len(outcome.rewrites)
+    done = f"{count} {'file was' if count == 1 else 'files were'} migrated, but " if outcome.written else ""
+    with reporting(done):
+        _write(outcome, output_format, diff)
+    for error in outcome.errors:
+        complain(f"{outcome.shown(error.path)}: {error.message}")
+    for line in outcome.survey.notes:
+        note(line)
     if outcome.errors:
         return EXIT_ERROR
     return EXIT_FINDINGS if check and outcome.rewrites else EXIT_CLEAN
@@ -90,9 +98,11 @@ def undo(
     if not path.exists():
         raise UsageError(f"no such file or folder: {path}")
     restored = take_back(path if path.is_dir() else path.parent)
-    print(f"{len(restored)} file{'' if len(restored) == 1 else 's'} taken back")
-    for name in restored:
-        print(f"  {name}")
+    count = f"{len(restored)} file{'' if len(restored) == 1 else 's'}"
+    with reporting(f"{count} taken back, but "):
+        print(f"{count} taken back")
+        for name in restored:
+            print(f"  {shown(name)}")
     return EXIT_CLEAN
 
 
@@ -101,22 +111,16 @@ def _write(outcome: Outcome, style: Style, diff: bool) -> None:
     if style is Style.json:
         import json
 
-        print(json.dumps(outcome.to_json(), indent=2, ensure_ascii=False))
+        print(json.dumps(outcome.to_json(), indent=2))
     else:
-        from rich.console import Console
-
         from mcore_unpatch.migrate import table
+        from mcore_unpatch.report.console import PlainConsole
 
         if diff:
             _print_diff(outcome.diff())
             if outcome.diff_base != Path.cwd():
                 note(f"the paths of this diff are relative to {outcome.diff_base}; apply it there")
-        # soft_wrap: a pipe gets whole lines, whatever the width of the terminal is thought to be.
-        table.write(outcome, Console(stderr=diff, highlight=False, markup=False, emoji=False, soft_wrap=True))
-    for error in outcome.errors:
-        complain(f"{outcome.shown(error.path)}: {error.message}")
-    for line in outcome.survey.notes:
-        note(line)
+        table.write(outcome, PlainConsole(stderr=diff))
 
 
 def _print_diff(data: bytes) -> None:
@@ -125,7 +129,7 @@ def _print_diff(data: bytes) -> None:
     from mcore_unpatch.migrate.diff import coloured
 
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-        data = coloured(data)
+        data = coloured(data)  # for a terminal; a pipe gets every byte, for `git apply`
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()

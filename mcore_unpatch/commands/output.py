@@ -6,13 +6,22 @@ import sys
 import time
 from types import TracebackType
 
-from mcore_unpatch.commands.guard import complain, note
+from mcore_unpatch.commands.guard import complain, note, reporting
 from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.findings import Report
 
 
 def write(report: Report, style: OutputFormat, statistics: bool) -> None:
     """The report on stdout; what could not be analysed on stderr as well."""
+    with reporting():
+        _write(report, style, statistics)
+    for error in report.errors:
+        complain(f"{report.from_here(error.path)}: {error.message}")
+    for line in report.notes:
+        note(line)
+
+
+def _write(report: Report, style: OutputFormat, statistics: bool) -> None:
     if style is OutputFormat.text:
         from mcore_unpatch.report import text
 
@@ -25,10 +34,6 @@ def write(report: Report, style: OutputFormat, statistics: bool) -> None:
         import json
 
         print(json.dumps(_data(report, style, statistics), indent=2))
-    for error in report.errors:
-        complain(f"{report.from_here(error.path)}: {error.message}")
-    for line in report.notes:
-        note(line)
 
 
 def _data(report: Report, style: OutputFormat, statistics: bool) -> dict[str, object]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded
+from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, reporting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,8 @@ def rules() -> int:
                     yield [(f"  {rule.code}", "cyan"), (f"  {rule.name}: {rule.summary}", "")]
             yield []
 
-    show(output())
+    with reporting():
+        show(output())
     return EXIT_CLEAN
 
 
@@ -53,7 +54,8 @@ def explain(
         found = find(rule)
         title, text = f"{found.code} {found.name}", as_markdown(found)
     body: list[Line] = [[(line, "")] for line in text.splitlines()]
-    show(iter([[(title, "bold")], *body]))
+    with reporting():
+        show(iter([[(title, "bold")], *body]))
     return EXIT_CLEAN
 
 

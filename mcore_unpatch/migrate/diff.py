@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 
+from mcore_unpatch import printable
+
 _STYLES = {b"@": b"36", b"-": b"31", b"+": b"32"}
 
 
@@ -24,12 +26,14 @@ def _terminated(line: bytes) -> bytes:
 
 def coloured(diff: bytes) -> bytes:
     """A diff for a terminal."""
-    return b"".join(_coloured(line) for line in diff.splitlines(keepends=True))
+    return b"\n".join(_coloured(_harmless(line)) for line in diff.split(b"\n"))
 
 
 def _coloured(line: bytes) -> bytes:
     style = b"1" if line.startswith((b"--- ", b"+++ ")) else _STYLES.get(line[:1])
-    if style is None:
-        return line
-    body = line.rstrip(b"\r\n")
-    return b"\x1b[%sm%s\x1b[0m%s" % (style, body, line[len(body) :])
+    return line if style is None else b"\x1b[%sm%s\x1b[0m" % (style, line)
+
+
+def _harmless(line: bytes) -> bytes:
+    """The line as text that does nothing; the end of a CRLF line is not shown."""
+    return printable.shown(line.removesuffix(b"\r").decode(errors="backslashreplace")).encode()

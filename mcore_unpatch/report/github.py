@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mcore_unpatch import printable
 from mcore_unpatch.findings import Report
 
 
@@ -23,7 +24,7 @@ def lines(report: Report, level: str = "error") -> list[str]:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable.lines(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

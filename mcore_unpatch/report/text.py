@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 
+from mcore_unpatch import printable
 from mcore_unpatch.findings import Finding, Report
 from mcore_unpatch.rules import rules
 
@@ -26,12 +27,13 @@ def show(output: Iterator[Line]) -> None:
     """Print lines; nothing in them is taken for markup, so brackets in code stay."""
     if not sys.stdout.isatty():
         for line in output:
-            print("".join(text for text, _ in line))
+            print(printable.line("".join(text for text, _ in line)))
         return
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    from mcore_unpatch.report.console import PlainConsole
+
+    console = PlainConsole()
     for line in output:
         console.print(Text.assemble(*line))
 
