@@ -104,6 +104,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     judged: list[Judged] = field(default_factory=list)
     top: str = ""
+    fixes_known: bool = False  # the codemods were asked what they would do
     only_new: bool = False  # known findings were left out: those of a base or of a baseline
 
     def from_here(self, path: str) -> str:

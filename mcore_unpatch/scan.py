@@ -49,11 +49,14 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
     kept, errors = findings_of(found, pins, options, progress)
     if options.base is not None:
         kept = _only_new(kept, found, pins, options)
+    report.fixes_known = options.fixes
     if options.fixes:
         from mcore_unpatch import fixes
 
         tree = WorkTree(found.top)
-        kept = fixes.mark(kept, tree.read, tree.exists, pins.target_for(finding.path for finding in kept))
+        version = pins.target_for(finding.path for finding in kept)
+        own = [path for path in found.python if not is_megatron_itself(found.top, path)]
+        kept = fixes.mark(kept, own, tree.read, tree.exists, version)
     report.errors = sorted(replace(error, path=found.shown(error.path)) for error in errors)
     report.findings = sorted((replace(f, path=found.shown(f.path)) for f in kept), key=lambda f: f.sort_key)
     report.judged = sorted({pins.of(finding.path) for finding in kept} or {pins.of("")})

@@ -42,8 +42,6 @@ def check(
 
     Exit code: 0 clean, 1 findings, 2 a usage error, an unreadable configuration or a file that could not be analysed.
     """
-    from dataclasses import replace
-
     from mcore_unpatch.commands.output import Progress, write
     from mcore_unpatch.scan import scan as run_scan
 
@@ -52,7 +50,7 @@ def check(
     if write_baseline:
         return _write_baseline(paths or [], options)
     with Progress() as progress:
-        report = run_scan(paths or [], replace(options, fixes=style.tells_fixes), progress)
+        report = run_scan(paths or [], options, progress)
     write(report, style, statistics)
     if report.errors:
         return EXIT_ERROR

@@ -114,13 +114,12 @@ def _write(outcome: Outcome, style: Style, diff: bool) -> None:
         print(json.dumps(outcome.to_json(), indent=2))
     else:
         from mcore_unpatch.migrate import table
-        from mcore_unpatch.report.console import PlainConsole
 
         if diff:
             _print_diff(outcome.diff())
             if outcome.diff_base != Path.cwd():
                 note(f"the paths of this diff are relative to {outcome.diff_base}; apply it there")
-        table.write(outcome, PlainConsole(stderr=diff))
+        table.write(outcome, stderr=diff)
 
 
 def _print_diff(data: bytes) -> None:

@@ -23,11 +23,6 @@ class OutputFormat(StrEnum):
     sarif = "sarif"
     github = "github"
 
-    @property
-    def tells_fixes(self) -> bool:
-        """Whether the format says of each finding what `migrate` would do; only then is it asked."""
-        return self in {OutputFormat.json, OutputFormat.sarif}
-
 
 Paths = Annotated[list[Path] | None, typer.Argument(help="Files and folders to scan. [default: .]", show_default=False)]
 Format = Annotated[

@@ -11,14 +11,14 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, reporting
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mcore_unpatch.report.text import Line
+    from mcore_unpatch.report.layout import Line
     from mcore_unpatch.rules import Rule
 
 
 @guarded
 def rules() -> int:
     """List the rules by family."""
-    from mcore_unpatch.report.text import show
+    from mcore_unpatch.report.layout import show
     from mcore_unpatch.rules import families
     from mcore_unpatch.rules import rules as all_rules
 
@@ -44,7 +44,7 @@ def explain(
     With the name of a downstream: what a migration changes there, and what to check by hand.
     """
     from mcore_unpatch.codemods.pages import pages
-    from mcore_unpatch.report.text import show
+    from mcore_unpatch.report.layout import show
     from mcore_unpatch.rules import find
 
     page = pages().get(rule.lower())

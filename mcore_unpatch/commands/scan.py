@@ -29,7 +29,7 @@ def scan(
     config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs)
     style = opt.output_format(output_format, config)
     # An inventory shows everything: what CI has accepted is the business of `check`.
-    options = replace(options, base=None, baseline=None, fixes=style.tells_fixes)
+    options = replace(options, base=None, baseline=None, fixes=style is not opt.OutputFormat.github)
     with Progress() as progress:
         report = run_scan(paths or [], options, progress)
     write(report, style, statistics)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, splice
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.migrate import diff
-from mcore_unpatch.migrate.changes import Change, changes_of, moved_line
+from mcore_unpatch.migrate.changes import Change, changes_of, moved_line, span
 from mcore_unpatch.migrate.journal import Rewrite
 from mcore_unpatch.migrate.survey import Survey
 from mcore_unpatch.paths import from_here, relative
@@ -71,6 +71,28 @@ class Outcome:
         for finding in sorted(self.survey.findings, key=lambda one: (one in self.plan.removes, one.sort_key)):
             before[_identity(finding)].append(finding)
         return [before[key].pop(0) if before[key := _identity(one)] else one for one in self.remaining]
+
+    @property
+    def fates(self) -> Counter[str]:
+        """How many patches were rewritten, deleted, can be with --unsafe-fixes, are to be done by hand, or are kept."""
+        unsafe = [] if self.options.unsafe_fixes else [e for e in self.plan.edits if e.applicability == "unsafe"]
+        proposed = {(edit.path, edit.finding_line) for edit in unsafe}
+        left = [finding for finding in self.left if finding.target]
+        gone = Counter(finding for finding in self.survey.findings if finding.target) - Counter(left)
+        fates = Counter(map(self._removal, gone.elements()))
+        for finding in left:
+            hand = "kept" if finding.seam == "none" else "by hand"
+            fates["with --unsafe-fixes" if (finding.path, finding.line) in proposed else hand] += 1
+        return fates
+
+    def _removal(self, finding: Finding) -> str:
+        """Whether something else stands where a patch was."""
+        for edit in self.plan.edits:
+            if edit.path == finding.path and self.options.applies(edit) and edit.replacement.strip():
+                place = span(self.survey.repository.data(edit.path), edit.start, edit.end)
+                if place.line <= finding.end_line and finding.line <= place.end_line:
+                    return "rewritten"
+        return "deleted"
 
     def line(self, path: str, line: int) -> int:
         """Where a line of the old file stands now: elsewhere once the migration is written."""

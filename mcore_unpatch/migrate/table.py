@@ -4,87 +4,110 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from rich.console import Console
-from rich.text import Text
-
-from mcore_unpatch.codemods.edits import Edit, Remark
+from mcore_unpatch.codemods.edits import Edit
+from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate.outcome import Outcome
+from mcore_unpatch.report.layout import Line, count, show, tally, wrapped
 from mcore_unpatch.rules import rules
 
 _SECTIONS = {
     "numerics": "Results may change",
     "differs": "Functions that differ from upstream",
-    "left": "Left as it is",
+    "finding": "Left as it is",
+    "left": "Not changed, and why",
     "by-hand": "To do by hand",
     "guard": "No longer needed",
 }
 
 
-def write(outcome: Outcome, console: Console) -> None:
-    """Print the table; markup is never interpreted, so brackets in code stay."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One place of a section; places with the same text are printed above it together."""
+
+    kind: str
+    path: str
+    line: int
+    rule: str
+    text: str
+    subject: str = ""
+    detail: str = ""
+
+
+def write(outcome: Outcome, stderr: bool = False) -> None:
+    """Print the table."""
+    show(lines(outcome), stderr)
+
+
+def lines(outcome: Outcome) -> Iterator[Line]:
+    """The table, line by line."""
     applied = [edit for edit in outcome.plan.edits if outcome.options.applies(edit)]
-    _head(outcome, applied, console)
-    _files(outcome, applied, console)
-    _rules(applied, console)
-    remarks = [*_notes(outcome), *outcome.remarks, *_unsafe(outcome), *_unsaid(outcome)]
+    yield from _head(outcome, applied)
+    yield from _files(outcome, applied)
+    yield from _rules(applied)
+    entries = [*_notes(outcome), *_told(outcome)]
     for kind, title in _SECTIONS.items():
-        chosen = sorted((remark for remark in remarks if remark.kind == kind), key=lambda one: (one.path, one.line))
-        _remarks(title, chosen, outcome, console)
-    _needs(outcome, console)
+        chosen = sorted((one for one in entries if one.kind == kind), key=lambda one: (one.path, one.line))
+        yield from _entries(title, chosen, outcome)
+    yield from _needs(outcome)
     if outcome.survey.findings:
-        console.print()
+        yield []
         for judged in outcome.survey.judged:
-            console.print(Text(str(judged), style="dim"))
+            yield from wrapped(str(judged), 0)
+        yield from wrapped(_summary(outcome), 0)
 
 
-def _head(outcome: Outcome, applied: list[Edit], console: Console) -> None:
+def _head(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
     if not outcome.rewrites:
-        console.print(Text("Nothing to migrate.", style="green"))
+        yield [("Nothing to migrate.", "green")]
         return
     done = "Migrated" if outcome.written else "Would migrate"
-    counts = f"{_many(len(outcome.rewrites), 'file')}, {_many(len(applied), 'edit')}"
-    console.print(Text(f"{done}: {counts}.", style="bold"))
+    yield [(f"{done}: {count(len(outcome.rewrites), 'file')}, {count(len(applied), 'edit')}.", "bold")]
     if outcome.written:
-        console.print(Text("`unpatch undo` takes it back.", style="dim"))
+        yield [("`unpatch undo` reverts it.", "dim")]
 
 
-def _files(outcome: Outcome, applied: list[Edit], console: Console) -> None:
-    if not outcome.rewrites:
-        return
+def _files(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
     rows = []
     for item in outcome.rewrites:
         edits = [edit for edit in applied if edit.path == item.path]
         what = ", ".join(sorted({edit.rule for edit in edits})) or "the dependency"
         rows.append((outcome.shown(item.path), what))
-    _section("Files changed", rows, console)
+    yield from _section("Files changed", rows)
 
 
-def _rules(applied: list[Edit], console: Console) -> None:
-    if applied:
-        counts = Counter(edit.rule for edit in applied)
-        rows = [(code, f"{_name(code)}: {_many(count, 'edit')}") for code, count in sorted(counts.items())]
-        _section("Rules applied", rows, console)
+def _rules(applied: list[Edit]) -> Iterator[Line]:
+    counts = Counter(edit.rule for edit in applied)
+    rows = [(code, f"{_name(code)}: {count(number, 'edit')}") for code, number in sorted(counts.items())]
+    yield from _section("Rules applied", rows)
 
 
-def _section(title: str, rows: list[tuple[str, str]], console: Console) -> None:
-    console.print()
-    console.print(Text(title, style="bold"))
-    width = max(len(first) for first, _ in rows)
-    for first, second in rows:
-        console.print(Text.assemble("  ", (first.ljust(width), "cyan"), f"  {second}"))
-
-
-def _remarks(title: str, remarks: list[Remark], outcome: Outcome, console: Console) -> None:
-    if not remarks:
+def _section(title: str, rows: list[tuple[str, str]]) -> Iterator[Line]:
+    if not rows:
         return
-    console.print()
-    console.print(Text(title, style="bold"))
-    for remark in remarks:
-        place = f"{outcome.shown(remark.path)}:{outcome.line(remark.path, remark.line)}"
-        console.print(Text.assemble("  ", (place, "cyan"), f"  {remark.rule}  {remark.text}"))
-        for line in remark.detail.splitlines():
-            console.print(Text(f"      {line}"))
+    yield []
+    yield [(title, "bold")]
+    columns = max(len(first) for first, _ in rows)
+    for first, second in rows:
+        yield from wrapped(second, 2, f"{first.ljust(columns)}  ", "cyan")
+
+
+def _entries(title: str, entries: list[_Entry], outcome: Outcome) -> Iterator[Line]:
+    if not entries:
+        return
+    yield []
+    yield [(title, "bold")]
+    said: dict[tuple[str, str], list[_Entry]] = defaultdict(list)
+    for entry in entries:
+        said[entry.text, entry.detail].append(entry)
+    for (text, detail), places in said.items():
+        for one in places:
+            place = f"{outcome.shown(one.path)}:{outcome.line(one.path, one.line)}  "
+            yield from wrapped(f"{one.rule}  {one.subject}".rstrip(), 2, place, "cyan", hang=10)
+        yield from wrapped(_sentence(text), 6)
+        for line in detail.splitlines():
+            yield [(f"      {line}", "")]
 
 
 def _proposals(outcome: Outcome, applied: bool) -> Iterator[tuple[Edit, int, int]]:
@@ -98,33 +121,58 @@ def _proposals(outcome: Outcome, applied: bool) -> Iterator[tuple[Edit, int, int
         yield edits[0], line, len(edits)
 
 
-def _notes(outcome: Outcome) -> Iterator[Remark]:
+def _notes(outcome: Outcome) -> Iterator[_Entry]:
     """What an edit itself has to say, at the place it is made."""
     for edit, line, _ in _proposals(outcome, applied=True):
         for text in edit.notes:
-            yield Remark(edit.path, line, edit.rule, "numerics", text)
+            yield _Entry("numerics", edit.path, line, edit.rule, text)
 
 
-def _unsafe(outcome: Outcome) -> Iterator[Remark]:
+def _told(outcome: Outcome) -> Iterator[_Entry]:
+    """The remarks of the plan and the edits it only proposes; then every patch that stays, with what they say of it."""
+    reasons: dict[tuple[str, int], str] = {}
+    left = {(finding.path, finding.line) for finding in outcome.left}
     for edit, line, number in _proposals(outcome, applied=False):
         how = "with --unsafe-fixes" if edit.applicability == "unsafe" else "by hand"
-        count = f", {number} edits" if number > 1 else ""
-        yield Remark(edit.path, line, edit.rule, "left", f"{edit.title} ({how}{count})")
-
-
-def _unsaid(outcome: Outcome) -> Iterator[Remark]:
-    """Patches that stay and that no remark speaks of."""
-    told = {(remark.path, remark.line) for remark in outcome.plan.remarks}
-    told |= {(edit.path, line) for edit, line, _ in _proposals(outcome, applied=False)}
+        text = f"{edit.title} ({how}{f', {number} edits' if number > 1 else ''})"
+        if (edit.path, line) in left:
+            reasons[edit.path, line] = text
+        else:
+            yield _Entry("left", edit.path, line, edit.rule, text)
+    for remark in outcome.remarks:
+        place = (remark.path, remark.line)
+        if remark.kind == "left" and place in left:
+            reasons[place] = remark.text
+        else:
+            yield _Entry(remark.kind, *place, remark.rule, remark.text, detail=remark.detail)
+            if remark.kind == "by-hand":
+                reasons.setdefault(place, "See the steps below")
     for finding in outcome.left:
-        if (finding.path, finding.line) not in told and finding.target:
-            why = "no official replacement yet" if finding.seam == "none" else f"by hand: {finding.replacement}"
-            yield Remark(finding.path, finding.line, finding.rule, "left", f"{finding.target}: {why}")
+        reason = reasons.get((finding.path, finding.line)) or finding.replacement or "No official replacement yet"
+        subject = _short(finding) + ("  in a test" if finding.in_test else "")
+        yield _Entry("finding", finding.path, finding.line, finding.rule, reason, subject)
 
 
-def _needs(outcome: Outcome, console: Console) -> None:
-    if not outcome.rewrites and outcome.dependency is None:
-        return
+def _summary(outcome: Outcome) -> str:
+    """The last line: what was found, and what became of it."""
+    fates = outcome.fates
+    found = count(fates.total(), "patch", "patches")
+    if in_tests := sum(finding.in_test for finding in outcome.survey.findings if finding.target):
+        found += f" ({in_tests} in tests)"
+    order = ("rewritten", "deleted", "with --unsafe-fixes", "by hand", "kept")
+    return tally(found, {fate: fates[fate] for fate in order})
+
+
+def _short(finding: Finding) -> str:
+    """The last two parts of a target: the class and its method, or the module and its name."""
+    return ".".join(finding.target.split(".")[-2:])
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _needs(outcome: Outcome) -> Iterator[Line]:
     rows = []
     if outcome.plan.requirement and outcome.rewrites:
         rows.append(("megatron-core", f"{outcome.plan.requirement} is now required"))
@@ -134,18 +182,13 @@ def _needs(outcome: Outcome, console: Console) -> None:
         if needed.added:
             how = f"{what}{'added to' if outcome.written else 'to be added to'} {file}"
         elif needed.lacks_extra:
-            how = f"listed in {file} without the extra: put that in, or run with --add-dependency"
+            how = f"listed in {file} without the extra: add it, or run with --add-dependency"
         else:
             how = f"listed in {file}" if file else "add it to the dependencies, or run with --add-dependency"
         rows.append(("dependency", f"{needed.line} ({how})"))
-    if rows:
-        _section("Now needed", rows, console)
+    yield from _section("Now needed", rows)
 
 
 def _name(code: str) -> str:
     known = rules().get(code)
     return known.name if known else code
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

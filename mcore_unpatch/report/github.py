@@ -11,7 +11,7 @@ def lines(report: Report, level: str = "error") -> list[str]:
     found = []
     for finding in report.findings:
         text = finding.message + (f"\n-> {finding.replacement}" if finding.replacement else "")
-        title = f"{finding.rule} {finding.target}".strip()
+        title = f"{finding.rule} {finding.target}".strip() + (" (in a test)" if finding.in_test else "")
         file = _property(report.from_top(finding.path))
         place = f"file={file},line={finding.line},endLine={finding.end_line},col={finding.column}"
         found.append(f"::{level} {place},title={_property(title)}::{_data(text)}")

@@ -78,7 +78,13 @@ def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
         "locations": [_location(finding.path, finding.line, finding.column, finding.end_line)],
         # The same patch on another line is the same alert.
         "partialFingerprints": {"patch/v1": _fingerprint(finding)},
-        "properties": {"target": finding.target, "shape": finding.shape, "seam": finding.seam, "fix": finding.fix},
+        "properties": {
+            "target": finding.target,
+            "shape": finding.shape,
+            "seam": finding.seam,
+            "fix": finding.fix,
+            "in_test": finding.in_test,
+        },
     }
     if finding.related:
         result["relatedLocations"] = [

@@ -1,41 +1,29 @@
-"""The report for people: grouped by file, the line itself quoted, what each patch can become."""
+"""The report for people: grouped by file, the line itself quoted, what each patch can become and what migrate does."""
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 
-from mcore_unpatch import printable
 from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.report.layout import Line, count, show, tally, width, wrapped
 from mcore_unpatch.rules import rules
-
-# A line of output: pieces of text with a style each, "" for none.
-Line = list[tuple[str, str]]
 
 _SEAM_STYLE = {"value-head": "yellow", "none": "red"}
 _QUOTED_LINES = 3
+# What `unpatch migrate` does about a finding: for the finding itself, and for the count in the last line.
+_FATES = {
+    "safe": ("rewrites it", "safe to migrate"),
+    "unsafe": ("rewrites it with --unsafe-fixes", "with --unsafe-fixes"),
+    "by-hand": ("leaves it to you", "by hand"),
+    "kept": ("leaves it, there is no official replacement yet", "kept"),
+}
 
 
 def write(report: Report, statistics: bool) -> None:
-    """Print a report: in colour on a terminal, as plain text in a pipe."""
+    """Print a report."""
     show(lines(report, statistics))
-
-
-def show(output: Iterator[Line]) -> None:
-    """Print lines; nothing in them is taken for markup, so brackets in code stay."""
-    if not sys.stdout.isatty():
-        for line in output:
-            print(printable.line("".join(text for text, _ in line)))
-        return
-    from rich.text import Text
-
-    from mcore_unpatch.report.console import PlainConsole
-
-    console = PlainConsole()
-    for line in output:
-        console.print(Text.assemble(*line))
 
 
 def lines(report: Report, statistics: bool) -> Iterator[Line]:
@@ -43,65 +31,71 @@ def lines(report: Report, statistics: bool) -> Iterator[Line]:
     for path, group in groupby(report.findings, key=lambda finding: finding.path):
         yield [(report.from_here(path), "bold")]
         for finding in group:
-            yield from _finding(finding)
+            yield from _finding(finding, report.fixes_known)
         yield []
     if statistics and report.findings:
         yield from _statistics(report)
         yield []
-    for judged in report.judged if report.findings else ():
-        yield [(str(judged), "dim")]
-    yield _summary(report)
+    scanned = count(report.files_scanned, "file")
+    if not report.findings:
+        yield [(f"No {'new ' if report.only_new else ''}patch of Megatron Core found; {scanned} scanned.", "green")]
+        return
+    yield [(f"Scanned {scanned}.", "dim")]
+    for judged in report.judged:
+        yield from wrapped(str(judged), 0)
+    yield from wrapped(_summary(report), 0)
 
 
-def _finding(finding: Finding) -> Iterator[Line]:
-    head: Line = [
-        (f"  {finding.line}:{finding.column}", "cyan"),
-        (f"  {finding.rule}", "bold red"),
-        (f"  {finding.target or rules()[finding.rule].name}", ""),
-        (f"  [{finding.seam}]", _SEAM_STYLE.get(finding.seam, "green")),
-    ]
-    head += [
-        (f"  {word}", "dim")
-        for word, on in (("temporary", finding.temporary), ("likely", finding.confidence == "likely"))
-        if on
-    ]
-    yield head
+def _finding(finding: Finding, fixes_known: bool) -> Iterator[Line]:
+    yield from _head(finding)
     quoted = finding.source.split("\n")
     for offset, text in enumerate(quoted[:_QUOTED_LINES]):
         yield [(f"  {finding.line + offset:>6} | ", "dim"), (text.expandtabs(4).rstrip(), "")]
     if len(quoted) > _QUOTED_LINES:
         yield [("         | ...", "dim")]
-    yield [(f"         = {finding.message}", "")]
+    yield from wrapped(finding.message, 9, "= ")
     if finding.replacement:
-        yield [("         -> ", "green"), (finding.replacement, "")]
+        yield from wrapped(finding.replacement, 9, "-> ", "green")
+    if fixes_known and finding.target:
+        yield from wrapped(_FATES[_fate(finding)][0], 9, "migrate: ", "green" if finding.fix else "yellow")
     if finding.related:
-        parts = ", ".join(f"{item.role} {item.line}" for item in finding.related)
-        yield [(f"         also {parts}", "dim")]
+        yield from wrapped(", ".join(f"{item.role} {item.line}" for item in finding.related), 9, "also ", "dim")
 
 
-def _summary(report: Report) -> Line:
-    """The last line: how many patches, and how many have an official replacement."""
-    patches = [finding for finding in report.findings if not finding.rule.startswith("MCU0")]
-    files = _count(report.files_scanned, "file") + " scanned"
+def _head(finding: Finding) -> Iterator[Line]:
+    """Place, rule, target and what to know of it; a long target has a line of its own."""
+    words = {"temporary": finding.temporary, "likely": finding.confidence == "likely", "in a test": finding.in_test}
+    place: Line = [(f"  {finding.line}:{finding.column}", "cyan"), (f"  {finding.rule}", "bold red")]
+    tags: Line = [(f"  [{finding.seam}]", _SEAM_STYLE.get(finding.seam, "green"))]
+    tags += [(f"  {word}", "dim") for word, on in words.items() if on]
+    target = finding.target or rules()[finding.rule].name
+    whole = [*place, (f"  {target}", ""), *tags]
+    if sum(len(text) for text, _ in whole) <= width():
+        yield whole
+    else:
+        yield [*place, *tags]
+        yield [(f"         {target}", "")]
+
+
+def _fate(finding: Finding) -> str:
+    return finding.fix or ("kept" if finding.seam == "none" else "by-hand")
+
+
+def _summary(report: Report) -> str:
+    """The last line: how many patches, how many of them in tests, and what becomes of them."""
+    patches = [finding for finding in report.findings if finding.target]
     new = "new " if report.only_new else ""
-    if not report.findings:
-        return [(f"No {new}patch of Megatron Core found; {files}.", "green")]
-    with_seam = sum(finding.seam != "none" for finding in patches)
-    line: Line = [
-        (_count(len(patches), f"{new}patch", f"{new}patches") + " of Megatron Core", "bold"),
-        (f", {with_seam} with an official replacement; {files}.", ""),
-    ]
-    if others := len(report.findings) - len(patches):
-        line.append((f" {_count(others, 'unused ignore comment')}.", ""))
-    return line
+    found = count(len(patches), f"{new}patch", f"{new}patches")
+    if in_tests := sum(finding.in_test for finding in patches):
+        found += f" ({in_tests} in tests)"
+    if comments := len(report.findings) - len(patches):
+        found += f" and {count(comments, 'unused ignore comment')}"
+    fates = Counter(map(_fate, patches)) if report.fixes_known else Counter()
+    return tally(found, {words: fates[fate] for fate, (_, words) in _FATES.items()})
 
 
 def _statistics(report: Report) -> Iterator[Line]:
     counts = Counter(finding.rule for finding in report.findings)
-    for code, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+    for code, number in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         rule = rules()[code]
-        yield [(f"{count:>5}  ", "bold"), (f"{code}  {rule.name}: {rule.summary}", "")]
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+        yield from wrapped(f"{rule.name}: {rule.summary}", 0, f"{number:>5}  {code}  ", "bold")

@@ -35,10 +35,10 @@ class Result(NamedTuple):
         return [finding["rule"] for finding in self.json["findings"]]
 
 
-def unpatch(*arguments: str | Path, cwd: Path) -> Result:
-    """Run the command in this process, from a folder."""
+def unpatch(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> Result:
+    """Run the command in this process, from a folder; `env` is added to the environment."""
     with contextlib.chdir(cwd):
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
     return checked(Result(result.exit_code, result.stdout, result.stderr))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from mcore_unpatch.findings import Finding
 
 _USE = (
-    "2. where the model is at hand, write `handle = attach(model, HeadInputs())`, both from `mcore_unpatch.compat`: "
-    "the model returns hidden states as before, the weight is the processor's `.weight`, a toggle becomes "
-    "`when=lambda: ...`, and `handle.remove()` takes it back; 3. better, give the call of the model `labels=` and "
-    "`output_processor=LogProbs()` or `LogProbsAndEntropy()` instead, temperature and the like in "
-    "`output_processor_context={...}`, use what it returns as log-probs [b, s], and delete the projection"
+    "2. Where the model is at hand, write `handle = attach(model, HeadInputs())`, both from `mcore_unpatch.compat`. "
+    "The model then returns hidden states as before; the weight is the processor's `.weight`, a toggle becomes "
+    "`when=lambda: ...`, and `handle.remove()` undoes it.\n"
+    "3. Better: call the model with `labels=` and `output_processor=LogProbs()` or `LogProbsAndEntropy()`, put the "
+    "temperature into `output_processor_context={...}`, use the result as log-probs [b, s], and delete the projection."
 )
 
 
@@ -20,11 +20,11 @@ def steps(finding: Finding, because: str) -> str:
         for role in ("backup", "restore", "flag", "toggle")
     }
     said = {
-        "backup": "what keeps the original (line {}) unless something else calls it",
-        "restore": "what puts it back (line {})",
+        "backup": "the backup of the original (line {}) unless something else calls it",
+        "restore": "the restore (line {})",
         "flag": "its flag (line {})",
         "toggle": "its toggle (line {})",
     }
     with_it = [said[role].format(where) for role, where in lines.items() if where]
     also = f", and with it {', '.join(with_it)}" if with_it else ""
-    return f"by hand, because {because}: 1. delete the assignment on line {finding.line}{also}; {_USE}"
+    return f"Not rewritten: {because}.\n1. Delete the assignment on line {finding.line}{also}.\n{_USE}"

@@ -33,7 +33,7 @@ def test_the_table(sample: Sample) -> None:
     lines = run(sample, "migrate", "--add-dependency").stdout.decode().splitlines()
     assert lines == [
         "Migrated: 3 files, 2 edits.",
-        "`unpatch undo` takes it back.",
+        "`unpatch undo` reverts it.",
         "",
         "Files changed",
         "  rl/actor.py         MCU101",
@@ -44,7 +44,8 @@ def test_the_table(sample: Sample) -> None:
         "  MCU101  gpt-forward: 2 edits",
         "",
         "To do by hand",
-        "  rl/actor.py:3  MCU101  look at list[int]",
+        "  rl/actor.py:3  MCU101",
+        "      Look at list[int].",
         "      -[a]",
         "      +[b]",
         "",
@@ -52,7 +53,9 @@ def test_the_table(sample: Sample) -> None:
         "  megatron-core  megatron-core>=0.18 is now required",
         "  dependency     mcore-unpatch[compat] (added to pyproject.toml)",
         "",
-        "Judged for megatron-core 0.19: the newest known, no project file names a release.",
+        "Judged for megatron-core 0.19: the newest known, no project file names a",
+        "release.",
+        "Found 2 patches: 2 rewritten.",
     ]
 
 

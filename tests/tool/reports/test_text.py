@@ -2,6 +2,7 @@
 
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -55,9 +56,54 @@ def test_grouped_by_file_with_the_line_quoted(project: Path) -> None:
 
 
 def test_summary(project: Path) -> None:
-    last = unpatch("scan", cwd=project).out.splitlines()[-1]
-    assert last.startswith("3 patches of Megatron Core, 1 with an official replacement; 4 files scanned.")
-    assert "1 unused ignore comment" in last
+    *_, scanned, judged, last = unpatch("scan", cwd=project, env={"COLUMNS": "100"}).out.splitlines()
+    assert scanned == "Scanned 4 files."
+    assert judged == "Judged for megatron-core 0.19: the newest known, no project file names a release."
+    assert last == "Found 3 patches and 1 unused ignore comment: 1 by hand, 2 kept."
+
+
+def test_findings_of_tests_are_counted_apart(tmp_path: Path) -> None:
+    text = "from megatron.core import utils\nutils.get_model_config = print\n"
+    write_files(tmp_path, {"rl/a.py": text, "tests/test_a.py": text})
+    output = unpatch("scan", cwd=tmp_path).out
+    assert output.splitlines()[-1] == "Found 2 patches (1 in tests): 2 kept."
+    assert output.count("[none]  in a test\n") == 1
+
+
+def test_what_migrate_would_do(tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parents[3] / "examples" / "tiny_rl", tmp_path / "rl")
+    write_files(tmp_path, {"other.py": "from megatron.core import utils\nutils.get_model_config = print\n"})
+    *output, last = unpatch("scan", cwd=tmp_path).out.splitlines()
+    assert [line.strip().removeprefix("migrate: ") for line in output if "migrate: " in line] == [
+        "leaves it, there is no official replacement yet",
+        "leaves it to you",
+        "leaves it to you",
+        "rewrites it with --unsafe-fixes",
+        "leaves it to you",
+        "rewrites it with --unsafe-fixes",
+    ]
+    assert last == "Found 6 patches: 2 with --unsafe-fixes, 3 by hand, 1 kept."
+
+
+def test_the_gate_asks_no_codemod(project: Path) -> None:
+    output = unpatch("check", cwd=project).out
+    assert "migrate: " not in output
+    assert output.splitlines()[-1] == "Found 3 patches and 1 unused ignore comment."
+
+
+def test_text_wraps_between_words_below_where_it_began(project: Path) -> None:
+    for options, columns in (([], 80), ([], 50), (["--statistics"], 60)):
+        output = unpatch("scan", *options, cwd=project, env={"COLUMNS": str(columns)}).out
+        texts = [line for line in output.splitlines() if " | " not in line and "megatron.core." not in line]
+        assert max(map(len, texts)) <= columns
+        marked = next(index for index, line in enumerate(texts) if line.startswith("         -> "))
+        assert texts[marked + 1].startswith(" " * 12)
+        assert texts[marked + 1][12] != " "
+
+
+def test_a_pipe_has_80_columns(project: Path) -> None:
+    output = unpatch_process("scan", cwd=project, env={"COLUMNS": ""}).out
+    assert 70 < max(len(line) for line in output.splitlines() if " | " not in line) <= 80
 
 
 def test_no_colour_in_a_pipe_and_brackets_stay(project: Path) -> None:
