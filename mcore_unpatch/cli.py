@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from mcore_unpatch.commands import check, migrate, rules, scan
+from mcore_unpatch.migrate.interrupts import until_committed
 
 app = typer.Typer(
     name="unpatch",
@@ -52,4 +53,5 @@ def main() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - open until the end
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names and source that the terminal cannot show
-    app()
+    with until_committed():
+        app()

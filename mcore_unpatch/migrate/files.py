@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
+import stat
 from pathlib import Path
+
+from mcore_unpatch import tree
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.printable import shown
 
 
 def digest(data: bytes) -> str:
@@ -15,11 +21,31 @@ def digest(data: bytes) -> str:
 
 
 def content_of(path: Path) -> bytes | None:
-    """The bytes of a file, None if there is none."""
+    """The bytes of a file that is no link, None if there is none."""
     try:
-        return path.read_bytes()
+        return tree.read_own(path)
     except FileNotFoundError:
         return None
+
+
+def own_folder(folder: Path) -> None:
+    """Make a folder for us alone; raises `UsageError` where something else stands in its place."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_own(folder)
+    except OSError as error:
+        raise UsageError(f"cannot use {shown(folder)}: {error.strerror}; nothing was changed") from None
+
+
+def check_own(path: Path) -> None:
+    """Raise `OSError` for a file or folder that is a link, another user's, or also somebody else's by a second name."""
+    facts = path.lstat()
+    if stat.S_ISLNK(facts.st_mode):
+        raise OSError(errno.EPERM, "it is a link", str(path))
+    if not stat.S_ISDIR(facts.st_mode) and (not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1):
+        raise OSError(errno.EPERM, "it is not a file of its own", str(path))
+    if hasattr(os, "geteuid") and facts.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, "it belongs to another user", str(path))
 
 
 def create(path: Path, data: bytes) -> None:

@@ -10,6 +10,32 @@ from types import FrameType
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
+_committed = False
+
+
+def commit() -> None:
+    """What was to be written is written: from here on Ctrl-C can stop nothing, and must not say that it did."""
+    global _committed
+    _committed = True
+
+
+@contextmanager
+def until_committed() -> Iterator[None]:
+    """Around a whole command: Ctrl-C ends it as ever, and after `commit` lets it tell what it has done."""
+    global _committed
+    _committed = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if not _committed:
+            signal.default_int_handler(number, frame)
+
+    previous = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        if not _committed:  # else the process is about to end, and has to end well
+            signal.signal(signal.SIGINT, previous)
+
 
 @contextmanager
 def deferred() -> Iterator[Callable[[], None]]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from mcore_unpatch import tree
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files
 from mcore_unpatch.migrate.state import Record, State
+from mcore_unpatch.printable import shown
+
+_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,14 @@ class Journal:
         return self.state.journal_folder(self.token)
 
     def target(self, index: int) -> Path:
-        """The file itself; a symbolic link stays one, and what it points to is rewritten."""
-        return Path(os.path.realpath(self.state.base / self.entries[index].path))
+        """The file itself; raises `UsageError` for a link, and for one on the way to it: what is behind is not ours."""
+        target = self.state.base / self.entries[index].path
+        for place in (target, *target.parents):
+            if place == self.state.base:
+                return target
+            if place.is_symlink():
+                break
+        raise UsageError(f"{shown(target)} is a link or lies behind one: nothing is written there")
 
     def staged(self, index: int) -> Path:
         """The new content, beside the file, until it takes its place."""
@@ -62,8 +72,15 @@ class Journal:
         return self.target(index).with_name(f".unpatch-{self.token}-{index}.back")
 
     def original(self, index: int) -> Path:
-        """The original bytes."""
+        """Where the original bytes are kept."""
         return self.folder / str(index)
+
+    def original_content(self, index: int) -> bytes:
+        """The original bytes; raises `OSError` if they are not what was saved."""
+        data = tree.read_own(self.original(index))
+        if files.digest(data) != self.entries[index].before:
+            raise OSError(errno.EIO, f"its saved original {shown(self.original(index))} is damaged")
+        return data
 
     # The two ways a migration can end, written beforehand: the last step is a rename, which a full disk cannot prevent.
     @property
@@ -81,10 +98,11 @@ def record(state: State, rewrites: Sequence[Rewrite], before: Record, remember: 
     """Write a journal; it counts once the record of the state names it."""
     entries = tuple(Entry(item.path, files.digest(item.before), files.digest(item.after)) for item in rewrites)
     journal = Journal(state, secrets.token_hex(6), entries)
-    journal.folder.mkdir(parents=True)
+    files.own_folder(state.folder)
+    files.own_folder(journal.folder)
     for index, item in enumerate(rewrites):
         files.create(journal.original(index), item.before)
-    text = json.dumps({"version": 1, "entries": [asdict(entry) for entry in entries]}, indent=1)
+    text = json.dumps({"version": _VERSION, "entries": [asdict(entry) for entry in entries]}, indent=1)
     files.create(journal.folder / "journal.json", text.encode())
     files.create(journal.done, Record(before.base, last=journal.token if remember else None).encoded())
     files.create(journal.undone, before.encoded())
@@ -97,7 +115,23 @@ def load(state: State, token: str) -> Journal:
     """Read a journal; raises `UsageError` if it is damaged."""
     folder = state.journal_folder(token)
     try:
-        data = json.loads((folder / "journal.json").read_bytes())
-        return Journal(state, token, tuple(Entry(**entry) for entry in data["entries"]))
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{folder} cannot be read ({error}); the numbered files in it are the originals") from None
+        files.check_own(folder)
+        data = json.loads(tree.read_own(folder / "journal.json"))
+        if data["version"] != _VERSION:
+            raise ValueError(f"it is of version {data['version']!r}, not {_VERSION}")
+        return Journal(state, token, tuple(_checked(Entry(**entry)) for entry in data["entries"]))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UsageError(
+            f"{shown(folder)} cannot be used ({error}): nothing was changed. The numbered files in it are the "
+            f"originals; delete {shown(state.folder)} when you do not need them"
+        ) from None
+
+
+def _checked(entry: Entry) -> Entry:
+    """Raise `ValueError` for a path that leads out of the work tree, or to git's own files."""
+    if not all(isinstance(text, str) for text in (entry.path, entry.before, entry.after)):
+        raise ValueError("it is damaged")
+    parts = entry.path.split("/")
+    if not all(parts) or {"..", "."} & set(parts) or ".git" in map(str.lower, parts) or "\0" in entry.path:
+        raise ValueError(f"it names {entry.path!r}, which no migration writes to")
+    return entry

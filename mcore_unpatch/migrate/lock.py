@@ -9,17 +9,25 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.migrate import files
+from mcore_unpatch.printable import shown
+
+_CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 @contextmanager
 def exclusive(file: Path) -> Iterator[None]:
     """Hold the lock; raises `UsageError` at once where another process holds it."""
+    files.own_folder(file.parent)
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o600)
     except OSError as error:
-        raise UsageError(f"cannot create the lock {file}: {error.strerror}") from None
+        raise UsageError(f"cannot create the lock {shown(file)}: {error.strerror}") from None
     try:
+        try:
+            files.check_own(file)
+        except OSError as error:
+            raise UsageError(f"cannot use the lock {shown(file)}: {error.strerror}; delete it") from None
         if not _acquire(handle):
             owner = os.read(handle, 32).decode(errors="replace").strip()
             raise UsageError(

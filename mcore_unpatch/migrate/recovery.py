@@ -8,6 +8,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files, journal
 from mcore_unpatch.migrate.journal import Journal
 from mcore_unpatch.migrate.state import State, interrupted
+from mcore_unpatch.printable import shown
 
 
 def recover(top: Path) -> list[str]:
@@ -51,9 +52,11 @@ def _restore(left: Journal) -> list[str]:
                 _put_back(left, index, target)
                 restored.append(entry.path)
             elif found != entry.before:
-                problems.append(f"{entry.path} was changed since; its original is {left.original(index)}")
+                problems.append(f"{shown(entry.path)} was changed since; its original is {shown(left.original(index))}")
         except OSError as error:
-            problems.append(f"{entry.path}: {error.strerror or error}; its original is {left.original(index)}")
+            problems.append(
+                f"{shown(entry.path)}: {error.strerror or error}; its original is {shown(left.original(index))}"
+            )
     if problems:
         listed = "".join(f"\n  {problem}" for problem in problems)
         raise UsageError(
@@ -66,12 +69,12 @@ def _restore(left: Journal) -> list[str]:
 
 def _put_back(left: Journal, index: int, target: Path) -> None:
     kept = left.kept(index)
-    if kept.exists():
+    if kept.is_file() and not kept.is_symlink():
         kept.replace(target)
     else:
         copy = left.copy(index)
         copy.unlink(missing_ok=True)
-        files.create_like(target, copy, left.original(index).read_bytes())
+        files.create_like(target, copy, left.original_content(index))
         copy.replace(target)
     files.sync_folder(target.parent)
 
@@ -84,8 +87,12 @@ def _sweep(left: Journal) -> None:
 
 
 def describe_interrupted(top: Path) -> str | None:
-    """What a command that only reads should say about a killed migration, if there is one."""
-    found: list[State] = interrupted(top)
-    if not found:
-        return None
-    return f"a migration of {found[0].base} was interrupted: `unpatch undo` gives every file its original back"
+    """What a command that only reads should say about a run that was killed, or about a state it must not believe."""
+    try:
+        found: list[State] = interrupted(top)
+        if not found:
+            return None
+        what = "an `unpatch undo`" if found[0].load().undoing else "a migration"
+    except UsageError as error:
+        return str(error)
+    return f"{what} of {shown(found[0].base)} was interrupted: `unpatch undo` gives every file its original back"

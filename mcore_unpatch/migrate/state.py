@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,16 +18,32 @@ from mcore_unpatch import git
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files
 from mcore_unpatch.migrate.traces import NAME, user_state
+from mcore_unpatch.printable import shown
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The content of `state.json`. `replacing` is set before the first file of the pending journal is replaced."""
+    """The content of `state.json`.
+
+    `replacing` is set before the first file of the pending journal is replaced; `undoing` if the journal undoes `last`.
+    """
 
     base: str
     pending: str | None = None
     replacing: bool = False
     last: str | None = None
+    undoing: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for what nobody here can have written."""
+        journals = [token for token in (self.pending, self.last) if token is not None]
+        flags = (self.replacing, self.undoing)
+        if (
+            not isinstance(self.base, str)
+            or not all(map(is_token, journals))
+            or not all(type(f) is bool for f in flags)
+        ):
+            raise ValueError
 
     def encoded(self) -> bytes:
         """As it stands in the file."""
@@ -60,7 +77,15 @@ class State:
 
     def load(self) -> Record:
         """What is pending and what was last; raises `UsageError` if the file is damaged."""
-        data = files.content_of(self.file)
+        try:
+            files.check_own(self.folder)
+            data = files.content_of(self.file)
+        except FileNotFoundError:
+            data = None
+        except OSError as error:
+            raise UsageError(
+                f"cannot use {shown(error.filename)}: {error.strerror}; nothing was changed. Delete it and run again"
+            ) from None
         if data is None:
             return Record(str(self.base))
         try:
@@ -68,9 +93,9 @@ class State:
             if known.pop("version") != 1:
                 raise ValueError
             return Record(**known)
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise UsageError(
-                f"{self.file} was written by another version or is damaged: "
+                f"{shown(self.file)} was written by another version or is damaged: "
                 f"if no migration was interrupted, delete the folder {self.folder}"
             ) from None
 
@@ -83,8 +108,13 @@ class State:
         with contextlib.suppress(OSError):
             record = self.load()
             for entry in self.folder.iterdir():
-                if entry.is_dir() and entry.name not in (record.pending, record.last):
+                if is_token(entry.name) and entry.name not in (record.pending, record.last) and not entry.is_symlink():
                     shutil.rmtree(entry, ignore_errors=True)
+
+
+def is_token(text: object) -> bool:
+    """Whether this can be the name of a journal."""
+    return isinstance(text, str) and re.fullmatch("[0-9a-f]{12}", text) is not None
 
 
 def locate(top: Path) -> State:
@@ -105,7 +135,10 @@ def interrupted(top: Path) -> list[State]:
     if own.lock_file.parent != own.folder:  # outside git: every folder has a state of its own
         for file in sorted(own.lock_file.parent.glob("*/state.json")):
             state = State(file.parent, Path(), own.lock_file)
-            record = state.load()
+            try:
+                record = state.load()
+            except UsageError:
+                continue  # damaged: whose it was is not to be known, and it must not stop the others
             base = Path(record.base)
             if state.folder != own.folder and record.pending and (base in own.base.parents or own.base in base.parents):
                 found.append(State(state.folder, base, own.lock_file))

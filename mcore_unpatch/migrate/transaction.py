@@ -18,11 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate import files, journal
+from mcore_unpatch.migrate import files, interrupts, journal
 from mcore_unpatch.migrate.interrupts import deferred
 from mcore_unpatch.migrate.journal import Journal, Rewrite
 from mcore_unpatch.migrate.recovery import take_back
 from mcore_unpatch.migrate.state import State
+from mcore_unpatch.printable import shown
 
 _NO_SECOND_NAMES = {errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
@@ -38,11 +39,13 @@ def write(state: State, rewrites: Sequence[Rewrite], remember: bool = True) -> N
             before = state.load()
             made = journal.record(state, rewrites, before, remember)
             check()
-            state.save(replace(before, pending=made.token))
+            pending = replace(before, pending=made.token, undoing=not remember)
+            state.save(pending)
             _stage_all(made, rewrites, check)
-            state.save(replace(before, pending=made.token, replacing=True))
+            state.save(replace(pending, replacing=True))
             _replace_all(made, rewrites, check)
             made.done.replace(state.file)
+            interrupts.commit()
         except BaseException as error:
             _take_back(state, error)
             raise
@@ -52,7 +55,7 @@ def write(state: State, rewrites: Sequence[Rewrite], remember: bool = True) -> N
 
 def _take_back(state: State, error: BaseException) -> None:
     """Undo what was done; raises in words what the user should know."""
-    cause = f"{error.filename or state.base}: {error.strerror}" if isinstance(error, OSError) else str(error)
+    cause = f"{shown(error.filename or state.base)}: {error.strerror}" if isinstance(error, OSError) else str(error)
     try:
         take_back(state)
     except UsageError as problem:
@@ -102,7 +105,7 @@ def _keep(target: Path, kept: Path) -> bool:
 
 
 def _changed(path: str) -> UsageError:
-    return UsageError(f"{path} changed while the migration was under way: nothing was written, run again")
+    return UsageError(f"{shown(path)} changed while the migration was under way: nothing was written, run again")
 
 
 def _refuse_unwritable(state: State, rewrites: Sequence[Rewrite]) -> None:
@@ -111,7 +114,7 @@ def _refuse_unwritable(state: State, rewrites: Sequence[Rewrite]) -> None:
         target = state.base / item.path
         with contextlib.suppress(FileNotFoundError):  # found out again, and told, when its turn comes
             if not target.stat().st_mode & 0o222 or not os.access(target, os.W_OK):
-                locked.append(item.path)
+                locked.append(shown(item.path))
     if locked:
-        shown = "".join(f"\n  {path}" for path in locked)
-        raise UsageError(f"read-only, make them writable or exclude them (nothing was written):{shown}")
+        listed = "".join(f"\n  {path}" for path in locked)
+        raise UsageError(f"read-only, make them writable or exclude them (nothing was written):{listed}")

@@ -10,7 +10,8 @@ from mcore_unpatch.migrate import files, journal, transaction
 from mcore_unpatch.migrate.journal import Journal, Rewrite
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.recovery import recover
-from mcore_unpatch.migrate.state import interrupted, locate
+from mcore_unpatch.migrate.state import State, interrupted, locate
+from mcore_unpatch.printable import shown
 
 
 def undo(folder: Path) -> list[str]:
@@ -22,14 +23,21 @@ def undo(folder: Path) -> list[str]:
     state = locate(top)
     state.refuse_inside_work_tree()
     with exclusive(state.lock_file):
-        if interrupted(top):
-            return recover(top)
-        token = state.load().last
-        if token is None:
-            raise UsageError(f"no migration of {top} is known that could be taken back")
-        last = journal.load(state, token)
-        rewrites = _reversed(last)
-        transaction.write(state, rewrites, remember=False)
+        half_done = interrupted(top)
+        half_undone = [one for one in half_done if one.load().undoing]
+        restored = recover(top)
+        if half_done and not half_undone:
+            return restored
+        # An undo that was killed began by what it left: all of its files migrated again.
+        return [path for one in half_undone or [state] for path in _undo(one)]
+
+
+def _undo(state: State) -> list[str]:
+    token = state.load().last
+    if token is None:
+        raise UsageError(f"no migration of {shown(state.base)} is known that could be taken back")
+    rewrites = _reversed(journal.load(state, token))
+    transaction.write(state, rewrites, remember=False)
     return [item.path for item in rewrites]
 
 
@@ -37,18 +45,18 @@ def _reversed(last: Journal) -> list[Rewrite]:
     rewrites: list[Rewrite] = []
     changed: list[str] = []
     for index, entry in enumerate(last.entries):
-        current = files.content_of(last.target(index))
-        original = last.original(index).read_bytes()
-        if current is None or files.digest(current) != entry.after:
-            changed.append(f"{entry.path} ({'deleted' if current is None else 'changed'})")
-        elif files.digest(original) != entry.before:
-            changed.append(f"{entry.path} (its copy {last.original(index)} is damaged)")
-        else:
-            rewrites.append(Rewrite(entry.path, current, original))
+        try:
+            current = files.content_of(last.target(index))
+            if current is None or files.digest(current) != entry.after:
+                changed.append(f"{shown(entry.path)} ({'deleted' if current is None else 'changed'})")
+            else:
+                rewrites.append(Rewrite(entry.path, current, last.original_content(index)))
+        except OSError as error:
+            changed.append(f"{shown(entry.path)} ({error.strerror})")
     if changed:
         listed = "".join(f"\n  {line}" for line in changed)
         raise UsageError(
             f"files are no longer what the migration made of them, and nothing was written:{listed}\n"
-            f"Bring them back to that state and run `unpatch undo` again; the originals lie in {last.folder}"
+            f"Bring them back to that state and run `unpatch undo` again; the originals lie in {shown(last.folder)}"
         )
     return rewrites

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mcore_unpatch import git
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.printable import shown
 
 _LISTED = 20
 
@@ -28,7 +29,7 @@ def refuse_unsafe(root: Path, top: Path, paths: Iterable[str], allow_dirty: bool
     dirty = dict.fromkeys(git.changed_files(root, top), "changed")
     dirty |= {path: "not tracked" for path in paths if path not in tracked}
     if dirty:
-        lines = [f"  {path} ({why})" for path, why in sorted(dirty.items())]
+        lines = [f"  {shown(path)} ({why})" for path, why in sorted(dirty.items())]
         if len(lines) > _LISTED:
             lines[_LISTED:] = [f"  ... and {len(lines) - _LISTED} more"]
         raise UsageError(

@@ -1,11 +1,12 @@
 """Hit a migration at every system call it makes, one child process per call, and look at what is left.
 
-    python fault_driver.py kill|kill-twice|kill-without-links|full|full-and-changed|interrupt FOLDER
+    python fault_driver.py kill|kill-twice|kill-without-links|kill-undo|full|full-and-changed|interrupt FOLDER
 
 Python announces file operations (open, rename, link, unlink, mkdir) to audit hooks before it makes them. The child
 counts them while it writes, and at the n-th is killed with SIGKILL, gets Ctrl-C, or finds the disk full from then on.
 With `kill-twice` the run that puts things right is killed as well, again and again, one operation later each time.
-`kill-without-links` is a file system that has no hard links; in `full-and-changed` somebody changed the second file.
+`kill-without-links` is a file system that has no hard links; in `full-and-changed` somebody changed the second file;
+`kill-undo` kills an undo, which the next one has to finish.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import transaction
 from mcore_unpatch.migrate.journal import Rewrite
 from mcore_unpatch.migrate.lock import exclusive
-from mcore_unpatch.migrate.recovery import recover
+from mcore_unpatch.migrate.recovery import describe_interrupted, recover
 from mcore_unpatch.migrate.state import interrupted, locate
 from mcore_unpatch.migrate.undo import undo
 
@@ -92,6 +93,31 @@ def write(sample: Sample, strike: Strike) -> int:
     return STRUCK if strike.happened else DONE
 
 
+def take_back(sample: Sample, strike: Strike) -> int:
+    """In the child: undo."""
+    sys.addaudithook(strike)
+    undo(sample.root)
+    return DONE
+
+
+def examine_undo(sample: Sample, status: int) -> str:
+    """Whatever a killed undo left, the next one has every file as it was before the migration."""
+    left = sample.contents()
+    pending = bool(interrupted(sample.root))
+    assert pending or left in (FILES, MIGRATED), "half done, and the next run would not know"
+    if pending:
+        assert "`unpatch undo`" in str(describe_interrupted(sample.root))
+    if pending or left == MIGRATED:
+        assert sorted(undo(sample.root)) == sorted(CHANGED)
+    assert sample.contents() == FILES
+    assert sample.status() == []
+    try:
+        undo(sample.root)
+    except UsageError:
+        return "old"
+    raise AssertionError("undone twice")
+
+
 def put_right(sample: Sample, strike: Strike) -> int:
     """In the child: what the next run does first."""
     with exclusive(locate(sample.root).lock_file):
@@ -147,8 +173,13 @@ def main() -> None:
     sample = Sample(folder).commit()
     results: list[str] = []
     for number in range(1, 500, 3 if how == "kill-twice" else 1):
-        status = child(write, sample, how, number)
-        results.append(examine(sample, how, status))
+        if how == "kill-undo":
+            child(write, sample, "", 0)
+            status = child(take_back, sample, "kill", number)
+            results.append(examine_undo(sample, status))
+        else:
+            status = child(write, sample, how, number)
+            results.append(examine(sample, how, status))
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) in (DONE, CHANGED_MEANWHILE):
             break
     else:

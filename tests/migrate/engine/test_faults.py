@@ -29,7 +29,9 @@ from mcore_unpatch.migrate.undo import undo
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("how", ["kill", "kill-twice", "kill-without-links", "full", "full-and-changed", "interrupt"])
+@pytest.mark.parametrize(
+    "how", ["kill", "kill-twice", "kill-without-links", "kill-undo", "full", "full-and-changed", "interrupt"]
+)
 def test_struck_at_every_operation(how: str, tmp_path: Path) -> None:
     command = [sys.executable, str(HERE / "fault_driver.py"), how, str(tmp_path / "repo")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -209,6 +211,89 @@ def test_a_damaged_state_says_what_to_do(sample: Sample) -> None:
     assert sample.status() == []
 
 
+def killed_undo(sample: Sample) -> None:
+    """As after a SIGKILL between the first file and the second, on the way back."""
+    migrate(sample.request(), planner)
+    state = locate(sample.root)
+    rewrites = [Rewrite(name, MIGRATED[name], FILES[name]) for name in CHANGED]
+    before = state.load()
+    made = journal.record(state, rewrites, before, remember=False)
+    state.save(replace(before, pending=made.token, replacing=True, undoing=True))
+    for index, item in enumerate(rewrites):
+        files.create_like(made.target(index), made.staged(index), item.after)
+    made.staged(0).replace(made.target(0))
+
+
+def test_a_killed_undo_is_finished_by_the_next(sample: Sample) -> None:
+    killed_undo(sample)
+    assert sample.contents() not in (FILES, MIGRATED)
+    assert "an `unpatch undo` of" in str(describe_interrupted(sample.root))
+    assert undo(sample.root) == list(CHANGED)
+    assert sample.contents() == FILES
+    with pytest.raises(UsageError, match="no migration"):
+        undo(sample.root)
+
+
+def test_a_killed_undo_before_a_migration(sample: Sample) -> None:
+    """Who asks for a migration gets it; the undo has never been."""
+    killed_undo(sample)
+    migrate(sample.request(), planner)
+    assert sample.contents() == MIGRATED
+    undo(sample.root)
+    assert sample.contents() == FILES
+
+
+def test_interrupted_after_the_last_step(sample: Sample) -> None:
+    """Ctrl-C, again and again, from the moment everything is written: the command ends as if nobody had."""
+    for command, says in ((["migrate"], "Migrated: 2 files"), (["undo"], "2 files taken back")):
+        done = subprocess.run(
+            [sys.executable, str(HERE / "interrupted_command.py"), *command],
+            cwd=sample.root,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr.count("interrupted")) == (0, 0), done.stderr
+        assert says in done.stdout
+    assert sample.contents() == FILES
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_written_while_it_was_replaced(moment: str, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who has the file open writes just before, or just after, the new content takes its place."""
+    state = locate(sample.root)
+    rewrites = [Rewrite(name, FILES[name], MIGRATED[name]) for name in CHANGED]
+    target = sample.root / CHANGED[1]
+    with target.open("ab") as editor:
+        struck = []
+
+        def strike(event: str, arguments: tuple[object, ...]) -> None:
+            if struck or not armed or event != "os.rename" or str(arguments[1]) != str(target):
+                return
+            struck.append(event)
+            if moment == "before":
+                editor.write(b"mine = 1\r\n")
+                editor.flush()
+
+        real = files.content_of
+
+        def content_of(path: Path) -> bytes | None:
+            if struck and moment == "after" and path.suffix == ".old":
+                editor.write(b"mine = 1\r\n")
+                editor.flush()
+            return real(path)
+
+        armed = True
+        sys.addaudithook(strike)
+        monkeypatch.setattr(transaction.files, "content_of", content_of)
+        with pytest.raises(UsageError, match=r"rl/deep/trainer.py changed while the migration was under way"):
+            transaction.write(state, rewrites)
+        armed = False
+    assert target.read_bytes() == FILES[CHANGED[1]] + b"mine = 1\r\n"
+    assert (sample.root / CHANGED[0]).read_bytes() == ACTOR
+    assert leftovers(target.parent) == []
+
+
 def test_two_runs_at_the_same_time(sample: Sample) -> None:
     """The other one is a real process that holds the lock until it is told to go on."""
     state = locate(sample.root)
@@ -234,7 +319,7 @@ def test_two_runs_at_the_same_time(sample: Sample) -> None:
 
 def test_a_lock_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot create the lock"), exclusive(tmp_path / "file" / "lock"):
+    with pytest.raises(UsageError, match=r"cannot use .*file: File exists"), exclusive(tmp_path / "file" / "lock"):
         pass
 
 

@@ -23,5 +23,5 @@ def test_scan_tells_of_an_interrupted_migration(
     assert not scan([repository], Options()).notes
     state = locate(repository)
     state.folder.mkdir(parents=True)
-    state.save(Record(str(repository), pending="token", replacing=True))
+    state.save(Record(str(repository), pending="0123456789ab", replacing=True))
     assert any("`unpatch undo`" in note for note in scan([repository], Options()).notes)
