@@ -57,10 +57,14 @@ class Pins:
         """What a file (posix, relative to the top) is judged for."""
         if self.target is not None:
             return Judged((self.target,), "named by --target-mcore")
+        return self.asked(path) or Judged((NEWEST,), "the newest known, no project file names a release")
+
+    def asked(self, path: str) -> Judged | None:
+        """What the project around a file asks for, if it names Megatron at all."""
         folder = posixpath.dirname(path)
         while (found := self._in(folder)) is None and folder:
             folder = posixpath.dirname(folder)
-        return found or Judged((NEWEST,), "the newest known, no project file names a release")
+        return found
 
     def versions(self, path: str) -> tuple[Version, ...]:
         """The releases alone."""

@@ -15,6 +15,11 @@ def write(report: Report, style: OutputFormat, statistics: bool) -> None:
     """The report on stdout; what could not be analysed on stderr as well."""
     with reporting():
         _write(report, style, statistics)
+    write_asides(report)
+
+
+def write_asides(report: Report) -> None:
+    """What could not be analysed, and the notes, on stderr."""
     for error in report.errors:
         complain(f"{report.from_here(error.path)}: {error.message}")
     for line in report.notes:

@@ -30,6 +30,7 @@ class Replacement:
     function: FunctionNode | ast.Lambda | None = None
     bound: bool = False  # the first parameter is the object itself
     words: frozenset[str] = frozenset()
+    home: Resolver | None = None  # of the file the function stands in
 
     @property
     def deals_with_output(self) -> bool:
@@ -112,10 +113,10 @@ def handed_on(function: ast.AST, names: set[str]) -> set[str]:
 
 def find(install: Install, resolver: Resolver) -> Replacement:
     """The function behind the value of a patch."""
-    function = _function(install.value, install, resolver, 0)
+    function, home = _function(install.value, install, resolver, 0)
     if function is None:
         return Replacement(words=_words(install.value) if install.value is not None else frozenset())
-    return Replacement(function, _takes_self(function), _words(function))
+    return Replacement(function, _takes_self(function), _words(function), home)
 
 
 def _takes_self(function: FunctionNode | ast.Lambda) -> bool:
@@ -125,9 +126,9 @@ def _takes_self(function: FunctionNode | ast.Lambda) -> bool:
 
 def _function(
     value: ast.expr | None, install: Install, resolver: Resolver, depth: int
-) -> FunctionNode | ast.Lambda | None:
+) -> tuple[FunctionNode | ast.Lambda | None, Resolver]:
     if value is None or depth > 4 or isinstance(value, ast.Lambda):
-        return value if isinstance(value, ast.Lambda) else None
+        return value if isinstance(value, ast.Lambda) else None, resolver
     if isinstance(value, ast.Call):
         if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
             return _function(value.func.value, install, resolver, depth + 1)
@@ -136,12 +137,12 @@ def _function(
             return _function(value.args[0], install, resolver, depth + 1)
         ref = resolver.expr(value.func, install.site.scope, install.site.block, install.site.node.lineno)
         if ref is not None and ref.kind == "local-function" and ref.home is not None:
-            return _returned_closure(ref.node, ref.home)  # make_forward(original)
-        return None
+            return _returned_closure(ref.node, ref.home), ref.home  # make_forward(original)
+        return None, resolver
     ref = resolver.expr(value, install.site.scope, install.site.block, install.site.node.lineno)
     if ref is not None and isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return ref.node
-    return None
+        return ref.node, ref.home or resolver
+    return None, resolver
 
 
 def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | ast.Lambda | None:

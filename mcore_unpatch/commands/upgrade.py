@@ -1,0 +1,93 @@
+"""`unpatch upgrade`: what another Megatron release does to every patch."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mcore_unpatch.commands import options as opt
+from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, guarded, reporting
+
+if TYPE_CHECKING:
+    from mcore_unpatch.upgrade.releases import Release
+
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from", help="The megatron-core release in use. [default: the repository's pin]", show_default=False
+    ),
+]
+To = Annotated[
+    str | None,
+    typer.Option("--to", help="The release to upgrade to. [default: the newest known]", show_default=False),
+]
+Mcore = Annotated[
+    Path | None,
+    typer.Option(
+        "--mcore",
+        help="Read the release to upgrade to from a checkout, a wheel or a folder: a newer release, or a fork.",
+        show_default=False,
+    ),
+]
+McoreFrom = Annotated[
+    Path | None,
+    typer.Option("--mcore-from", help="The same for the release in use.", show_default=False),
+]
+
+
+@guarded
+def upgrade(
+    paths: opt.Paths = None,
+    from_release: From = None,
+    to_release: To = None,
+    mcore: Mcore = None,
+    mcore_from: McoreFrom = None,
+    output_format: opt.Format = None,
+    exclude: opt.Exclude = None,
+    jobs: opt.Jobs = None,
+) -> int:
+    """Say what the step to another Megatron release does to every patch: breaks it, changes it, or leaves it alone.
+
+    Exit code: 0 when everything was analysed, 2 when something was not.
+    """
+    from mcore_unpatch.commands.output import Progress, write_asides
+    from mcore_unpatch.upgrade import report as written
+    from mcore_unpatch.upgrade.run import upgrade as run
+
+    config, options = opt.combine(paths, None, None, exclude, None, jobs)
+    style = opt.output_format(output_format, config)
+    with ExitStack() as keep, Progress() as progress:
+        new = _release("--to", to_release, mcore, keep)
+        old = _release("--from", from_release or _pinned(paths), mcore_from, keep)
+        outcome = run(paths or [], options, old, new, progress)
+        with reporting():
+            written.write(outcome, style)
+        write_asides(outcome.scanned)
+    return EXIT_ERROR if outcome.scanned.errors else EXIT_CLEAN
+
+
+def _release(option: str, name: str | None, source: Path | None, keep: ExitStack) -> Release:
+    from mcore_unpatch.errors import UsageError
+    from mcore_unpatch.megatron.history import releases
+    from mcore_unpatch.upgrade.releases import known_release, release_at
+
+    if source is not None:
+        return release_at(source, keep)
+    if name is None and option == "--from":
+        raise UsageError("No file of this repository pins megatron-core: name the release in use with --from.")
+    return known_release(name or releases()[-1])
+
+
+def _pinned(paths: list[Path] | None) -> str | None:
+    """The release that the repository asks for, where it asks for one."""
+    from mcore_unpatch.discover import project_root
+    from mcore_unpatch.megatron.versions import show
+    from mcore_unpatch.pins import Pins
+
+    folder = (paths or [Path()])[0].resolve()
+    top = project_root(folder if folder.is_dir() else folder.parent)
+    asked = Pins(top).asked(f"{folder.relative_to(top).as_posix()}/")
+    return show(asked.versions[0]) if asked else None

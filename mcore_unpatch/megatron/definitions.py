@@ -1,0 +1,154 @@
+"""What a release of Megatron Core defines, read from its source: each function, method, class and module name."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mcore_unpatch.codemods.fingerprints.normalise import fingerprint, parts
+
+ROOT = "megatron.core"
+DIGEST_BYTES = 6
+STATEMENT_BYTES = 2
+_PACKAGE = "megatron"
+_RANK = {"attribute": 0, "import": 1, "value": 1, "function": 2, "class": 2, "module": 3}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One name of one release.
+
+    kind: module, class, function (methods too), value (an assignment of a module or class body), attribute (what the
+    methods of a class set on `self`), or import.
+    signature: the parameter list of a function, the bases of a class as written, the dotted name of an import.
+    digest: of the normalised body, where comments, docstrings and annotations do not count.
+    statements: two bytes of digest per statement of a function, to tell how near a copy is.
+    """
+
+    kind: str
+    signature: str = ""
+    digest: bytes = b""
+    statements: bytes = b""
+
+
+Snapshot = dict[str, Definition]
+
+
+def read_release(folder: Path) -> Snapshot:
+    """Every definition below `folder/megatron/core`; raises `FileNotFoundError` where there is none."""
+    core = folder / "megatron" / "core"
+    if not core.is_dir():
+        raise FileNotFoundError(core)
+    found: Snapshot = {}
+    for path in sorted(core.rglob("*.py")):
+        names = path.relative_to(folder).with_suffix("").parts
+        module = ".".join(names[:-1] if names[-1] == "__init__" else names)
+        found |= read_module(path.read_bytes(), module, names[-1] == "__init__")
+    return found
+
+
+def read_module(source: bytes, module: str, is_package: bool = False) -> Snapshot:
+    """The definitions of one module by dotted name, the module itself among them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # of Megatron's own strings
+        tree = ast.parse(source)
+    found: Snapshot = {module: Definition("module")}
+    package = module if is_package else module.rpartition(".")[0]
+    for name, node in definitions(tree.body, module):
+        definition = _describe(node, package, name.rpartition(".")[2])
+        # `try: class X ... except ImportError: X = None`: the definition counts, not what stands in for it.
+        if name not in found or _RANK[definition.kind] > _RANK[found[name].kind]:
+            found[name] = definition
+    return found
+
+
+def definitions(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.stmt]]:
+    """Every name that a module body binds, and the names its classes bind, with the statement that does it."""
+    for node in body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield f"{prefix}.{name}", node
+            case ast.ClassDef(name=name):
+                yield f"{prefix}.{name}", node
+                yield from definitions(node.body, f"{prefix}.{name}")
+                yield from ((f"{prefix}.{name}.{attribute}", node) for attribute in _own_attributes(node))
+            case ast.Assign(targets=targets):
+                yield from ((f"{prefix}.{target.id}", node) for target in targets if isinstance(target, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield f"{prefix}.{name}", node
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from ((f"{prefix}.{alias.asname or alias.name.partition('.')[0]}", node) for alias in names)
+            case ast.If() | ast.With() | ast.Try():
+                for block in ("body", "handlers", "orelse", "finalbody"):
+                    for inner in getattr(node, block, []):
+                        held = inner.body if isinstance(inner, ast.ExceptHandler) else [inner]
+                        yield from definitions(held, prefix)
+
+
+def _own_attributes(node: ast.ClassDef) -> list[str]:
+    """The names that the methods of a class assign on `self`."""
+    targets = (inner for method in node.body if isinstance(method, Function) for inner in ast.walk(method))
+    return sorted(
+        {
+            target.attr
+            for target in targets
+            if isinstance(target, ast.Attribute) and isinstance(target.ctx, ast.Store)
+            if isinstance(target.value, ast.Name) and target.value.id == "self" and target.attr != node.name
+        }
+    )
+
+
+def parameters(function: Function | ast.Lambda) -> str:
+    """The parameter list as one line: names, `=` behind a defaulted one, `/`, `*`, `*name` and `**name` as written."""
+    spec = function.args
+    positional = [*spec.posonlyargs, *spec.args]
+    first_default = len(positional) - len(spec.defaults)
+    words = [arg.arg + ("=" if index >= first_default else "") for index, arg in enumerate(positional)]
+    if spec.posonlyargs:
+        words.insert(len(spec.posonlyargs), "/")
+    if spec.vararg:
+        words.append(f"*{spec.vararg.arg}")
+    elif spec.kwonlyargs:
+        words.append("*")
+    words += [a.arg + ("=" if d else "") for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)]
+    if spec.kwarg:
+        words.append(f"**{spec.kwarg.arg}")
+    return " ".join(words)
+
+
+def statement_digests(function: ast.stmt) -> bytes:
+    """The digests of the statements of a function, its head left out: a copy may have another name."""
+    return bytes.fromhex("".join(part.hash[: 2 * STATEMENT_BYTES] for part in parts(function, _PACKAGE)[1:]))
+
+
+def digest(node: ast.stmt) -> bytes:
+    """The digest of a whole definition."""
+    return bytes.fromhex(fingerprint(node, _PACKAGE))[:DIGEST_BYTES]
+
+
+def _describe(node: ast.stmt, package: str, name: str) -> Definition:
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return Definition("function", parameters(node), digest(node), statement_digests(node))
+        case ast.ClassDef() if node.name != name:
+            return Definition("attribute")
+        case ast.ClassDef():
+            return Definition("class", " ".join(ast.unparse(base) for base in node.bases), digest(node))
+        case ast.Import(names=names):
+            return Definition("import", next((a.name for a in names if a.asname == name), name))
+        case ast.ImportFrom(names=names):
+            original = next((alias.name for alias in names if (alias.asname or alias.name) == name), name)
+            return Definition("import", f"{_source(node, package)}.{original}")
+    return Definition("value", "", digest(node))
+
+
+def _source(node: ast.ImportFrom, package: str) -> str:
+    if not node.level:
+        return node.module or ""
+    above = package.split(".")
+    base = above[: len(above) - node.level + 1]
+    return ".".join([*base, *([node.module] if node.module else [])])

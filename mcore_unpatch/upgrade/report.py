@@ -1,0 +1,91 @@
+"""The upgrade report for people and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from mcore_unpatch.commands.options import OutputFormat
+from mcore_unpatch.findings import Report
+from mcore_unpatch.report.layout import Line, count, show, wrapped
+from mcore_unpatch.upgrade.judge import Fate
+from mcore_unpatch.upgrade.run import UpgradeReport
+
+_HEADS = {
+    "breaks": ("Breaks", "bold red"),
+    "different": ("Silently different", "bold yellow"),
+    "unnecessary": ("No longer needed", "bold green"),
+    "harmless": ("Harmless", "bold"),
+}
+_REMEDIES = {"safe": "`unpatch migrate` rewrites it", "unsafe": "`unpatch migrate --unsafe-fixes` rewrites it"}
+
+
+def write(report: UpgradeReport, style: OutputFormat) -> None:
+    """Print the report in the format asked for."""
+    if style is OutputFormat.text:
+        show(lines(report))
+    elif style is OutputFormat.github:
+        from mcore_unpatch.report import github
+
+        print("\n".join(github.lines(_as_findings(report), "warning")))
+    else:
+        import json
+
+        print(json.dumps(_data(report, style), indent=2))
+
+
+def lines(report: UpgradeReport) -> Iterator[Line]:
+    """The report, line by line, the most urgent first."""
+    yield [(f"From megatron-core {report.old.label} to {report.new.label}", "bold")]
+    for urgency, (head, style) in _HEADS.items():
+        if fates := report.of(urgency):
+            yield []
+            yield [(f"{head} ({len(fates)})", style)]
+            for fate in fates:
+                yield from _fate(fate, report.scanned.from_here(fate.finding.path))
+    yield []
+    yield from wrapped(summary(report), 0)
+
+
+def _fate(fate: Fate, path: str) -> Iterator[Line]:
+    finding = fate.finding
+    yield [(f"  {path}:{finding.line}", "cyan"), (f"  {'.'.join(finding.target.split('.')[-2:])}", "")]
+    for reason in fate.reasons:
+        yield from wrapped(reason, 6, "= ")
+    if finding.fix and fate.urgency != "harmless":
+        yield from wrapped(_REMEDIES[finding.fix], 6, "-> ", "green")
+
+
+def summary(report: UpgradeReport) -> str:
+    """The last line: how many patches need work, and how many of them a command does."""
+    if not report.fates:
+        return f"No patch of Megatron Core found; {count(report.scanned.files_scanned, 'file')} scanned."
+    urgent = [*report.of("breaks"), *report.of("different")]
+    total = count(len(report.fates), "patch", "patches")
+    if not urgent:
+        return f"None of {total} needs work before the upgrade to megatron-core {report.new.label}."
+    safe = sum(fate.finding.fix == "safe" for fate in urgent)
+    unsafe = sum(fate.finding.fix == "unsafe" for fate in urgent)
+    need = "needs" if len(urgent) == 1 else "need"
+    text = f"{len(urgent)} of {total} {need} work before you can upgrade to megatron-core {report.new.label}."
+    if safe:
+        text += f" `unpatch migrate` does {safe} of them."
+    if unsafe:
+        text += f" `unpatch migrate --unsafe-fixes` does {unsafe}{' more' if safe else ' of them'}."
+    return text
+
+
+def _as_findings(report: UpgradeReport) -> Report:
+    """The urgent patches as findings whose message says what happens to them."""
+    findings = [
+        replace(fate.finding, message="; ".join(fate.reasons)) for fate in report.fates if fate.urgency != "harmless"
+    ]
+    return replace(report.scanned, findings=findings)
+
+
+def _data(report: UpgradeReport, style: OutputFormat) -> dict[str, object]:
+    if style is OutputFormat.sarif:
+        from mcore_unpatch.report import sarif
+
+        return sarif.as_data(_as_findings(report))
+    return report.to_json()

@@ -1,0 +1,66 @@
+"""`unpatch upgrade` as a user calls it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from checking import write_files
+from command import CLEAN, ERROR, unpatch
+
+PATCH = """
+    from megatron.core.models.gpt.fine_grained_callables import PostProcessNode
+
+    def forward_impl(self):
+        return None
+
+    PostProcessNode.forward_impl = forward_impl
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    write_files(tmp_path, {"patches.py": PATCH, "requirements.txt": "megatron-core==0.18.2\n"})
+    return tmp_path
+
+
+def test_the_report_goes_from_the_pin_to_the_newest_and_counts_what_needs_work(repository: Path) -> None:
+    result = unpatch("upgrade", cwd=repository)
+    assert result.code == CLEAN
+    assert result.out.startswith("From megatron-core 0.18.2 to 0.19.2\n\nBreaks (1)\n  patches.py:7  ")
+    assert "\n1 of 1 patch needs work before you can upgrade to megatron-core 0.19.2." in result.out
+    assert max(map(len, result.out.splitlines())) <= 80
+
+
+def test_json_names_both_releases_and_every_reason(repository: Path) -> None:
+    data = unpatch("upgrade", "--from", "0.18", "--to", "0.19", "--output-format", "json", cwd=repository).json
+    assert (data["version"], data["from"], data["to"]) == (1, "0.18.2", "0.19.2")
+    assert data["counts"] == {"breaks": 1, "different": 0, "unnecessary": 0, "harmless": 0}
+    (patch,) = data["patches"]
+    assert (patch["path"], patch["line"], patch["urgency"]) == ("patches.py", 7, "breaks")
+    assert any("ImportError" in reason for reason in patch["reasons"])
+
+
+def test_github_and_sarif_carry_the_reasons(repository: Path) -> None:
+    assert "::warning file=patches.py,line=7" in unpatch("upgrade", "--output-format", "github", cwd=repository).out
+    sarif = json.loads(unpatch("upgrade", "--output-format", "sarif", cwd=repository).out)
+    assert "ImportError" in sarif["runs"][0]["results"][0]["message"]["text"]
+
+
+def test_a_release_without_a_pin_or_a_name_is_asked_for(tmp_path: Path) -> None:
+    write_files(tmp_path, {"patches.py": PATCH})
+    result = unpatch("upgrade", cwd=tmp_path)
+    assert result.code == ERROR
+    assert "--from" in result.err
+
+
+def test_a_release_that_is_not_known(repository: Path) -> None:
+    result = unpatch("upgrade", "--to", "0.99", cwd=repository)
+    assert result.code == ERROR
+    assert "--mcore PATH" in result.err
+
+
+def test_nothing_found(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.py": "x = 1\n"})
+    result = unpatch("upgrade", "--from", "0.18", cwd=tmp_path)
+    assert result.code == CLEAN
+    assert result.out.splitlines()[-1] == "No patch of Megatron Core found; 1 file scanned."
