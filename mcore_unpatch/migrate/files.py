@@ -11,8 +11,6 @@ import stat
 from pathlib import Path
 
 from mcore_unpatch import tree
-from mcore_unpatch.errors import UsageError
-from mcore_unpatch.printable import shown
 
 
 def digest(data: bytes) -> str:
@@ -29,12 +27,9 @@ def content_of(path: Path) -> bytes | None:
 
 
 def own_folder(folder: Path) -> None:
-    """Make a folder for us alone; raises `UsageError` where something else stands in its place."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        check_own(folder)
-    except OSError as error:
-        raise UsageError(f"cannot use {shown(folder)}: {error.strerror}; nothing was changed") from None
+    """Make a folder for us alone; raises `OSError` where something else stands in its place."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_own(folder)
 
 
 def check_own(path: Path) -> None:

@@ -18,7 +18,10 @@ _CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr
 @contextmanager
 def exclusive(file: Path) -> Iterator[None]:
     """Hold the lock; raises `UsageError` at once where another process holds it."""
-    files.own_folder(file.parent)
+    try:
+        files.own_folder(file.parent)
+    except OSError as error:
+        raise UsageError(f"cannot use {shown(file.parent)}: {error.strerror}; nothing was changed") from None
     try:
         handle = os.open(file, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o600)
     except OSError as error:
