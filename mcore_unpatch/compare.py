@@ -9,7 +9,7 @@ from pathlib import Path
 from mcore_unpatch import git, suppress
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.pins import Pins
+from mcore_unpatch.requirements import Pins
 from mcore_unpatch.scanner import patch_files
 from mcore_unpatch.scanner.engine import Task, analyse
 

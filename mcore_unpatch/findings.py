@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.paths import from_here, relative
-from mcore_unpatch.pins import Judged
+from mcore_unpatch.requirements import Judged
 
 SHAPES = (
     "class-attr",

@@ -12,7 +12,7 @@ from mcore_unpatch.discover import Discovery, discover
 from mcore_unpatch.findings import FileError, Finding, Report
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.migrate import traces
-from mcore_unpatch.pins import Pins
+from mcore_unpatch.requirements import Pins
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scanner import patch_files
 from mcore_unpatch.scanner.engine import Part, Task, WorkTree, analyse_parallel

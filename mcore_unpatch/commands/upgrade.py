@@ -85,7 +85,7 @@ def _pinned(paths: list[Path] | None) -> str | None:
     """The release that the repository asks for, where it asks for one."""
     from mcore_unpatch.discover import project_root
     from mcore_unpatch.megatron.versions import show
-    from mcore_unpatch.pins import Pins
+    from mcore_unpatch.requirements import Pins
 
     folder = (paths or [Path()])[0].resolve()
     top = project_root(folder if folder.is_dir() else folder.parent)

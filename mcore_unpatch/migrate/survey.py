@@ -11,7 +11,7 @@ from mcore_unpatch.codemods.edits import Repository
 from mcore_unpatch.discover import Discovery, discover
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.pins import Judged, Pins
+from mcore_unpatch.requirements import Judged, Pins
 from mcore_unpatch.scan import Options as ScanOptions
 from mcore_unpatch.scan import findings_of, is_megatron_itself, scan
 from mcore_unpatch.scanner.engine import WorkTree

@@ -102,11 +102,7 @@ def _use_breaks(use: Use, old: Release, new: Release) -> list[str]:
         case "gone" | "moved":
             kind = "AttributeError"
             if use.imported:
-                kind = (
-                    "ModuleNotFoundError"
-                    if happened.before and happened.before.definition.kind == "module"
-                    else "ImportError"
-                )
+                kind = "ImportError" if new.find(use.module) else "ModuleNotFoundError"
             hint = f"; it is `{happened.moved_to}` now" if happened.moved_to else ""
             when = "on import" if use.on_import else "when it runs"
             return [f"`{use.name}` (line {use.line}) is gone: {kind} {when}{hint}"]

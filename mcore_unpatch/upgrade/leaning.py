@@ -33,7 +33,12 @@ class Use:
     positions: int | None = None
     open_ended: bool = False  # `*args` or `**kwargs` are passed on
     on_import: bool = False  # runs when the file is imported
-    imported: bool = False
+    module: str = ""  # of an import: the module that is imported, or imported from
+
+    @property
+    def imported(self) -> bool:
+        """Whether this is an import."""
+        return bool(self.module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +93,11 @@ def _imports(resolver: Resolver) -> Iterator[Use]:
 def _imported(node: ast.AST, path: str, on_import: bool = False) -> Iterator[Use]:
     if isinstance(node, ast.ImportFrom) and not node.level and f"{node.module}.".startswith(f"{ROOT}."):
         for alias in node.names:
-            yield Use(f"{node.module}.{alias.name}", path, node.lineno, on_import=on_import, imported=True)
+            yield Use(f"{node.module}.{alias.name}", path, node.lineno, on_import=on_import, module=node.module or "")
     elif isinstance(node, ast.Import):
         for alias in node.names:
             if f"{alias.name}.".startswith(f"{ROOT}."):
-                yield Use(alias.name, path, node.lineno, on_import=on_import, imported=True)
+                yield Use(alias.name, path, node.lineno, on_import=on_import, module=alias.name)
 
 
 def _in_function(function: ast.AST, home: Resolver, install: Install, bound: bool) -> Iterator[Use]:
