@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from mcore_unpatch.commands import check, migrate, rules, scan, upgrade
+from mcore_unpatch.commands import check, migrate, pin, rules, scan, upgrade
 from mcore_unpatch.migrate.interrupts import until_committed
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command()(scan.scan)
 app.command()(check.check)
 app.command()(upgrade.upgrade)
+app.command()(pin.pin)
 app.command()(migrate.migrate)
 app.command()(migrate.undo)
 app.command("rules")(rules.rules)

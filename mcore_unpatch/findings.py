@@ -21,6 +21,7 @@ SHAPES = (
     "source-rewrite",
     "mock",
     "patch-file",
+    "pin",
 )
 SEAMS = ("output", "schedule", "mtp", "config", "value-head", "none")
 

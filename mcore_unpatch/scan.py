@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mcore_unpatch import suppress
 from mcore_unpatch.discover import Discovery, discover
@@ -18,7 +19,19 @@ from mcore_unpatch.scanner import patch_files
 from mcore_unpatch.scanner.engine import Part, Task, WorkTree, analyse_parallel
 from mcore_unpatch.scanner.project import Reader
 
+if TYPE_CHECKING:
+    from mcore_unpatch.upgrade.releases import Release
+
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedOn:
+    """A lock file, and the release it is held to."""
+
+    file: Path
+    release: Release
+    required: bool = False  # a patch without a pin is a finding of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +46,7 @@ class Options:
     base: str | None = None
     baseline: Path | None = None
     fixes: bool = False  # say of each finding whether `migrate` would take it away
+    lock: PinnedOn | None = None  # accept what is pinned, and hold the pins to a release
 
 
 def scan(paths: list[Path], options: Options, progress: Progress | None = None) -> Report:
@@ -47,6 +61,9 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
 
         report.notes += [line for line in [describe_interrupted(found.top)] if line]
     kept, errors = findings_of(found, pins, options, progress)
+    if options.lock is not None:
+        whole = any(path.resolve() == found.top for path in paths or [Path()])
+        kept = _without_pinned(kept, options.lock, whole)
     if options.base is not None:
         kept = _only_new(kept, found, pins, options)
     report.fixes_known = options.fixes
@@ -108,6 +125,14 @@ def is_megatron_itself(top: Path, path: str) -> bool:
         "/megatron/core/" in full
         and (Path(full[: full.index("/megatron/core/")]) / "megatron/core/package_info.py").exists()
     )
+
+
+def _without_pinned(findings: list[Finding], lock: PinnedOn, whole: bool) -> list[Finding]:
+    from mcore_unpatch import pinned, pins
+
+    text = lock.file.read_text(encoding="utf-8")
+    known = pins.load(lock.file)
+    return pinned.settle(findings, known, lock.file.name, text, lock.release, whole=whole, required=lock.required)
 
 
 def _only_new(findings: list[Finding], found: Discovery, pins: Pins, options: Options) -> list[Finding]:

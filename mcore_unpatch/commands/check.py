@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +14,7 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, 
 from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from mcore_unpatch.scan import Options
+    from mcore_unpatch.scan import Options, PinnedOn
 
 DEFAULT_BASELINE = ".mcore-unpatch-baseline.json"
 
@@ -23,6 +25,16 @@ WriteBaseline = Annotated[
     typer.Option("--write-baseline", help=f"Write the findings of now to the baseline. [default: {DEFAULT_BASELINE}]"),
 ]
 
+RequirePins = Annotated[
+    bool, typer.Option("--require-pins", help="Fail for every patch that unpatch.lock does not pin.")
+]
+Mcore = Annotated[
+    Path | None,
+    typer.Option(
+        "--mcore", help="Hold the pins to the release in a checkout, a wheel or a folder.", show_default=False
+    ),
+]
+
 
 @guarded
 def check(
@@ -30,6 +42,8 @@ def check(
     base: Base = None,
     baseline: Baseline = None,
     write_baseline: WriteBaseline = False,
+    require_pins: RequirePins = False,
+    mcore: Mcore = None,
     output_format: opt.Format = None,
     statistics: opt.Statistics = False,
     select: opt.Select = None,
@@ -49,17 +63,35 @@ def check(
     style = opt.output_format(output_format, config)
     if write_baseline:
         return _write_baseline(paths or [], options)
-    with Progress() as progress:
-        report = run_scan(paths or [], options, progress)
+    with ExitStack() as keep, Progress() as progress:
+        lock = _lock(paths, target_mcore, mcore, require_pins, keep)
+        report = run_scan(paths or [], replace(options, lock=lock), progress)
     write(report, style, statistics)
     if report.errors:
         return EXIT_ERROR
     return EXIT_FINDINGS if report.findings else EXIT_CLEAN
 
 
-def _write_baseline(paths: list[Path], options: Options) -> int:
-    from dataclasses import replace
+def _lock(
+    paths: list[Path] | None, target: str | None, source: Path | None, required: bool, keep: ExitStack
+) -> PinnedOn | None:
+    """The lock of the repository, held to the release in use."""
+    from mcore_unpatch import pinned, pins
+    from mcore_unpatch.commands.pin import release_in_use
+    from mcore_unpatch.discover import project_root
+    from mcore_unpatch.scan import PinnedOn
 
+    start = (paths or [Path()])[0].resolve()
+    top = project_root(start if start.is_dir() else start.parent)
+    file = pinned.lock_file(top)
+    if file is None:
+        if required:
+            raise UsageError(f"There is no {pins.LOCK} in {top}: write one with `unpatch pin`.")
+        return None
+    return PinnedOn(file, release_in_use(top, target, source, pins.load(file), keep), required)
+
+
+def _write_baseline(paths: list[Path], options: Options) -> int:
     from mcore_unpatch import baseline as baselines
     from mcore_unpatch.commands.output import Progress
     from mcore_unpatch.scan import scan as run_scan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,6 @@ ROOT = "megatron.core"
 DIGEST_BYTES = 6
 STATEMENT_BYTES = 2
 _PACKAGE = "megatron"
-_RANK = {"attribute": 0, "import": 1, "value": 1, "function": 2, "class": 2, "module": 3}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -35,35 +34,81 @@ class Definition:
     statements: bytes = b""
 
 
-Snapshot = dict[str, Definition]
+Snapshot = Mapping[str, Definition]
 
 
-def read_release(folder: Path) -> Snapshot:
+class SourceNames(Snapshot):
+    """The definitions below `folder/megatron/core`, read module by module as they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._nodes: dict[str, dict[str, ast.AST]] = {}
+        self._known: dict[str, Definition] = {}
+        if not (folder / "megatron" / "core").is_dir():
+            raise FileNotFoundError(folder / "megatron" / "core")
+
+    def __getitem__(self, name: str) -> Definition:
+        parts = name.split(".")
+        for length in range(len(parts), 1, -1):
+            module = ".".join(parts[:length])
+            if file := self._file(module):
+                if name not in self._known:
+                    node = self._read(module, file)[name]
+                    self._known[name] = _describe(name, node, module, file.name == "__init__.py")
+                return self._known[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        for file in sorted((self.folder / "megatron" / "core").rglob("*.py")):
+            names = file.relative_to(self.folder).with_suffix("").parts
+            yield from self._read(".".join(names[:-1] if names[-1] == "__init__" else names), file)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def source_file(self, name: str) -> Path | None:
+        """The file that defines a name, or should."""
+        parts = name.split(".")
+        modules = (".".join(parts[:length]) for length in range(len(parts), 1, -1))
+        return next(filter(None, map(self._file, modules)), None)
+
+    def _file(self, module: str) -> Path | None:
+        path = self.folder.joinpath(*module.split("."))
+        return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+    def _read(self, module: str, file: Path) -> dict[str, ast.AST]:
+        if module not in self._nodes:
+            self._nodes[module] = _nodes(file.read_bytes(), module)
+        return self._nodes[module]
+
+
+def read_release(folder: Path) -> dict[str, Definition]:
     """Every definition below `folder/megatron/core`; raises `FileNotFoundError` where there is none."""
-    core = folder / "megatron" / "core"
-    if not core.is_dir():
-        raise FileNotFoundError(core)
-    found: Snapshot = {}
-    for path in sorted(core.rglob("*.py")):
-        names = path.relative_to(folder).with_suffix("").parts
-        module = ".".join(names[:-1] if names[-1] == "__init__" else names)
-        found |= read_module(path.read_bytes(), module, names[-1] == "__init__")
-    return found
+    return dict(SourceNames(folder))
 
 
-def read_module(source: bytes, module: str, is_package: bool = False) -> Snapshot:
+def read_module(source: bytes, module: str, is_package: bool = False) -> dict[str, Definition]:
     """The definitions of one module by dotted name, the module itself among them."""
+    return {name: _describe(name, node, module, is_package) for name, node in _nodes(source, module).items()}
+
+
+def _nodes(source: bytes, module: str) -> dict[str, ast.AST]:
+    """The statement behind each name of a module; the module itself is the whole tree."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # of Megatron's own strings
         tree = ast.parse(source)
-    found: Snapshot = {module: Definition("module")}
-    package = module if is_package else module.rpartition(".")[0]
+    found: dict[str, ast.AST] = {module: tree}
     for name, node in definitions(tree.body, module):
-        definition = _describe(node, package, name.rpartition(".")[2])
         # `try: class X ... except ImportError: X = None`: the definition counts, not what stands in for it.
-        if name not in found or _RANK[definition.kind] > _RANK[found[name].kind]:
-            found[name] = definition
+        if name not in found or _rank(name, node) > _rank(name, found[name]):
+            found[name] = node
     return found
+
+
+def _rank(name: str, node: ast.AST) -> int:
+    if isinstance(node, ast.ClassDef) and node.name != name.rpartition(".")[2]:
+        return 0  # an attribute of its instances
+    return 2 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module) else 1
 
 
 def definitions(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.stmt]]:
@@ -130,19 +175,24 @@ def digest(node: ast.stmt) -> bytes:
     return bytes.fromhex(fingerprint(node, _PACKAGE))[:DIGEST_BYTES]
 
 
-def _describe(node: ast.stmt, package: str, name: str) -> Definition:
+def _describe(name: str, node: ast.AST, module: str, is_package: bool) -> Definition:
+    leaf = name.rpartition(".")[2]
     match node:
+        case ast.Module():
+            return Definition("module")
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             return Definition("function", parameters(node), digest(node), statement_digests(node))
-        case ast.ClassDef() if node.name != name:
+        case ast.ClassDef() if node.name != leaf:
             return Definition("attribute")
         case ast.ClassDef():
             return Definition("class", " ".join(ast.unparse(base) for base in node.bases), digest(node))
         case ast.Import(names=names):
-            return Definition("import", next((a.name for a in names if a.asname == name), name))
+            return Definition("import", next((alias.name for alias in names if alias.asname == leaf), leaf))
         case ast.ImportFrom(names=names):
-            original = next((alias.name for alias in names if (alias.asname or alias.name) == name), name)
+            original = next((alias.name for alias in names if (alias.asname or alias.name) == leaf), leaf)
+            package = module if is_package else module.rpartition(".")[0]
             return Definition("import", f"{_source(node, package)}.{original}")
+    assert isinstance(node, ast.stmt)
     return Definition("value", "", digest(node))
 
 

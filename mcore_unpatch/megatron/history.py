@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import lzma
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ _BODILESS = "aim"
 _LETTERS = {kind: letter for letter, kind in _KINDS.items()}
 
 
-def pack(snapshots: dict[str, Snapshot]) -> bytes:
+def pack(snapshots: Mapping[str, Snapshot]) -> bytes:
     """The file for snapshots by release, oldest first; the same bytes for the same releases."""
     names: dict[str, list[tuple[int, Definition | None]]] = {}
     for number, snapshot in enumerate(snapshots.values()):
@@ -60,7 +61,7 @@ def snapshot(release: str) -> Snapshot:
     """What a known release defines."""
     known = _known()
     number = known.releases.index(release)
-    found: Snapshot = {}
+    found: dict[str, Definition] = {}
     for name, entries in known.names.items():
         for since, definition in reversed(entries):
             if since <= number:

@@ -83,13 +83,16 @@ def _fate(finding: Finding) -> str:
 
 def _summary(report: Report) -> str:
     """The last line: how many patches, how many of them in tests, and what becomes of them."""
-    patches = [finding for finding in report.findings if finding.target]
+    patches = [finding for finding in report.findings if finding.target and finding.shape != "pin"]
+    pins = sum(finding.shape == "pin" for finding in report.findings)
     new = "new " if report.only_new else ""
     found = count(len(patches), f"{new}patch", f"{new}patches")
     if in_tests := sum(finding.in_test for finding in patches):
         found += f" ({in_tests} in tests)"
-    if comments := len(report.findings) - len(patches):
+    if comments := len(report.findings) - len(patches) - pins:
         found += f" and {count(comments, 'unused ignore comment')}"
+    if pins:
+        found += f" and {count(pins, 'pin')} that {'does' if pins == 1 else 'do'} not hold"
     fates = Counter(map(_fate, patches)) if report.fixes_known else Counter()
     return tally(found, {words: fates[fate] for fate, (_, words) in _FATES.items()})
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron import history
-from mcore_unpatch.megatron.definitions import ROOT, STATEMENT_BYTES, Definition, Snapshot, read_release
+from mcore_unpatch.megatron.definitions import ROOT, STATEMENT_BYTES, Definition, Snapshot, SourceNames
 from mcore_unpatch.megatron.versions import Version, parse_version
 
 _MOST_HOPS = 12
@@ -131,7 +131,7 @@ def release_at(path: Path, keep: ExitStack) -> Release:
     else:
         raise UsageError(f"{path} holds no megatron/core: name a checkout of Megatron-LM, a wheel, or an unpacked one.")
     version = _version_of(folder)
-    return Release(version, parse_version(version), read_release(folder), folder)
+    return Release(version, parse_version(version), SourceNames(folder), folder)
 
 
 def _unpacked(wheel: Path, keep: ExitStack) -> Path:

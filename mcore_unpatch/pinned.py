@@ -1,0 +1,80 @@
+"""The gate on `unpatch.lock`: pinned patches are accepted while what they replace is as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mcore_unpatch import pins
+from mcore_unpatch.findings import Finding
+from mcore_unpatch.pins import Lock, Pin
+from mcore_unpatch.upgrade.releases import Release
+
+CHANGED, PAST, UNPINNED, UNUSED = "MCU801", "MCU802", "MCU803", "MCU804"
+
+
+def settle(
+    findings: list[Finding], lock: Lock, file: str, text: str, release: Release, *, whole: bool, required: bool
+) -> list[Finding]:
+    """Findings without the pinned ones, and one for each pin that does not hold.
+
+    `whole`: the whole repository was scanned, so that a pin without a patch can be told. `required`: a patch without
+    a pin is a finding of its own, whatever a baseline says.
+    """
+    targets = {finding.target for finding in findings}
+    left = [finding for finding in findings if not (finding.target in lock.pins and lock.pins[finding.target].patched)]
+    if required:
+        left += [
+            _about(finding, UNPINNED, "is patched and not pinned; run `unpatch pin` with the reason it stays")
+            for finding in left
+            if finding.target
+        ]
+    for pin in lock.pins.values():
+        line = _line_of(pin, text)
+        if how := pins.difference(pin, release):
+            left.append(_finding(pin, file, line, CHANGED, f"{how} on megatron-core {release.label}"))
+        if pin.is_past(release):
+            owner = f"; ask {pin.owner}" if pin.owner else ""
+            left.append(
+                _finding(pin, file, line, PAST, f"was to stay until {pin.until} and this is {release.label}{owner}")
+            )
+        if whole and pin.patched and pin.name not in targets:
+            left.append(
+                _finding(pin, file, line, UNUSED, "is pinned as patched and no longer patched; run `unpatch pin`")
+            )
+    return left
+
+
+def lock_file(top: Path) -> Path | None:
+    """The lock of a repository, if it has one."""
+    file = top / pins.LOCK
+    return file if file.is_file() and not file.is_symlink() else None
+
+
+def _finding(pin: Pin, file: str, line: int, rule: str, said: str) -> Finding:
+    return Finding(
+        rule=rule,
+        path=file,
+        line=line,
+        column=1,
+        end_line=line,
+        target=pin.name,
+        shape="pin",
+        seam="none",
+        confidence="certain",
+        temporary=False,
+        fix=None,
+        message=f"`{'.'.join(pin.name.split('.')[-2:])}` {said}{f' ({pin.why})' if pin.why else ''}",
+        replacement=None,
+        source=f'name = "{pin.name}"',
+    )
+
+
+def _about(finding: Finding, rule: str, said: str) -> Finding:
+    from dataclasses import replace
+
+    return replace(finding, rule=rule, message=f"`{'.'.join(finding.target.split('.')[-2:])}` {said}", replacement=None)
+
+
+def _line_of(pin: Pin, text: str) -> int:
+    wanted = f'name = "{pin.name}"'
+    return next((number for number, line in enumerate(text.splitlines(), 1) if line.strip() == wanted), 1)

@@ -1,0 +1,151 @@
+"""`unpatch pin`, the lock it writes, the gate that reads it, and the same at run time."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checking import write_files
+from command import CLEAN, ERROR, FINDINGS, unpatch
+from downloads import unpacked
+
+from mcore_unpatch import pins
+from mcore_unpatch.errors import UsageError
+
+PREPROCESS = "megatron.core.models.gpt.gpt_model.GPTModel._preprocess"
+PATCH = """
+    from megatron.core.models.gpt.gpt_model import GPTModel
+
+    def preprocess(self, *args, **kwargs):
+        return 1
+
+    GPTModel._preprocess = preprocess
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    write_files(tmp_path, {"patches.py": PATCH, "requirements.txt": "megatron-core==0.18.2\n", "pyproject.toml": ""})
+    return tmp_path
+
+
+def pin(repository: Path, *arguments: str) -> str:
+    result = unpatch("pin", *arguments, cwd=repository)
+    assert result.code == CLEAN, result.err
+    return (repository / pins.LOCK).read_text()
+
+
+def rules(repository: Path, *arguments: str) -> list[str]:
+    return unpatch("check", "--output-format", "json", *arguments, cwd=repository).rules
+
+
+def test_a_pinned_patch_passes_the_gate_until_what_it_replaces_changes(repository: Path) -> None:
+    assert len(rules(repository)) == 1
+    text = pin(repository, "--why", "the hook is too late for this", "--owner", "ada")
+    assert f'name = "{PREPROCESS}"\nrelease = "0.18.2"\nkind = "function"\ndigest = "' in text
+    assert 'patched = true\nwhy = "the hook is too late for this"\nowner = "ada"\n' in text
+    assert unpatch("check", cwd=repository).code == CLEAN
+    result = unpatch("check", "--target-mcore", "0.19", cwd=repository)
+    assert result.code == FINDINGS
+    assert "MCU801" in result.out
+    assert "has another body" in result.out
+    assert "1 pin that does not hold" in result.out
+
+
+def test_moved_lines_and_renamed_files_do_not_matter(repository: Path) -> None:
+    pin(repository)
+    moved = "\n\n" + (repository / "patches.py").read_text()
+    (repository / "patches.py").unlink()
+    (repository / "renamed.py").write_text(moved)
+    assert rules(repository) == []
+
+
+def test_a_pin_past_its_release_and_one_whose_patch_is_gone(repository: Path) -> None:
+    pin(repository, "--until", "0.18")
+    assert rules(repository) == ["MCU802"]
+    pin(repository, "--until", "Megatron-LM#7008")
+    assert rules(repository) == []
+    (repository / "patches.py").write_text("x = 1\n")
+    assert rules(repository) == ["MCU804"]
+    assert rules(repository, "patches.py") == []  # a part of the repository cannot tell
+    assert "[[pin]]" not in pin(repository)
+
+
+def test_patches_without_a_pin_fail_on_request_even_in_a_baseline(repository: Path) -> None:
+    pin(repository)
+    write_files(repository, {"second.py": PATCH.replace("_preprocess", "_postprocess")})
+    unpatch("check", "--write-baseline", "--baseline", "known.json", cwd=repository)
+    assert rules(repository, "--baseline", "known.json") == []
+    assert "MCU803" in rules(repository, "--require-pins", "--baseline", "known.json")
+
+
+def test_requiring_pins_without_a_lock_is_a_usage_error(repository: Path) -> None:
+    result = unpatch("check", "--require-pins", cwd=repository)
+    assert (result.code, "unpatch pin" in result.err) == (ERROR, True)
+
+
+def test_any_name_can_be_pinned_and_what_was_said_before_is_kept(repository: Path) -> None:
+    pin(repository, "--why", "because")
+    text = pin(
+        repository, "megatron.core.utils.get_model_config", "megatron.core.parallel_state", "--why", "we lean on it"
+    )
+    assert text.count("[[pin]]") == 3
+    assert text.count('why = "because"') == 1
+    assert text.count('why = "we lean on it"') == 2
+    assert pin(repository) == text
+    assert rules(repository) == []
+    result = unpatch("pin", "megatron.core.no_such_name", cwd=repository)
+    assert (result.code, "has no megatron.core.no_such_name" in result.err) == (ERROR, True)
+    assert (repository / pins.LOCK).read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("version = 2\n", "not a lock of version 1"),
+        ("version = 1\n[[pin]]\nname = 1\n", "nothing else"),
+        ("version = 1\n[[pin]]\nwhy = 'x'\n", "nothing else"),
+        ("version = 1\npin = 3\n", "not a lock of version 1"),
+        ("= 1", "not valid TOML"),
+    ],
+)
+def test_a_damaged_lock_is_an_error_with_the_reason(repository: Path, text: str, said: str) -> None:
+    (repository / pins.LOCK).write_text(text)
+    with pytest.raises(UsageError, match=said):
+        pins.load(repository / pins.LOCK)
+    assert unpatch("check", cwd=repository).code == ERROR
+
+
+def test_a_linked_lock_is_not_written_through(repository: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    outside.write_text("mine")
+    (repository / pins.LOCK).symlink_to(outside)
+    assert unpatch("pin", cwd=repository).code == ERROR
+    assert outside.read_text() == "mine"
+
+
+def run_job(repository: Path, release: str) -> subprocess.CompletedProcess[str]:
+    """A training job in miniature: its first statement looks at the pins."""
+    job = """
+        from mcore_unpatch import pins
+
+        pins.verify()
+
+        import sys
+
+        print(sorted({"torch", "libcst", "megatron.core"} & set(sys.modules)))
+    """
+    write_files(repository, {"job.py": job})
+    path = str(unpacked("megatron-core", release))
+    code = f"import sys; sys.path.insert(0, {path!r}); import runpy; runpy.run_path('job.py')"
+    return subprocess.run([sys.executable, "-c", code], cwd=repository, capture_output=True, text=True, check=False)
+
+
+def test_at_run_time_the_installed_megatron_is_held_to_the_lock(repository: Path) -> None:
+    pin(repository, "--why", "the reason")
+    fine = run_job(repository, "0.18.2")
+    assert (fine.returncode, fine.stdout) == (0, "[]\n"), fine.stderr
+    broken = run_job(repository, "0.19.2")
+    assert broken.returncode == 1
+    assert f"`{PREPROCESS}` has another body (the reason)" in broken.stderr
+    assert "megatron-core 0.19.2 is not what" in broken.stderr
