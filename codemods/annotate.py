@@ -21,9 +21,8 @@ def annotate(bench: Workbench, findings: Sequence[Finding], options: Options, ta
     """A comment for each finding, if comments are asked for."""
     found = Outcome()
     done: set[tuple[str, int, str]] = set()
-    editable = frozenset(bench.paths)
     for finding in findings if options.annotate else ():
-        if finding.seam == "none" or finding.path not in editable or not finding.path.endswith(".py"):
+        if finding.seam == "none" or finding.path not in bench.editable or not finding.path.endswith(".py"):
             continue
         try:
             source = bench.source(finding.path)

@@ -30,11 +30,18 @@ RemarkKind = Literal["left", "by-hand", "guard", "numerics", "differs"]
 
 
 class Repository(Project):
-    """A project that can list its files: `paths` (posix, relative) may be edited, others exist and can be imported."""
+    """A project that can list its files: all `paths` (posix, relative) are read, those in `editable` may be edited."""
 
-    def __init__(self, paths: Sequence[str], exists: Callable[[str], bool], read: Reader) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str],
+        exists: Callable[[str], bool],
+        read: Reader,
+        editable: Iterable[str] | None = None,
+    ) -> None:
         super().__init__(exists, read)
         self.paths = tuple(paths)
+        self.editable = frozenset(paths if editable is None else editable)
 
     def data(self, path: str) -> bytes:
         """The bytes of a file as they are on disk, line endings included, read once: edits count in these."""

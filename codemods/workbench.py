@@ -12,7 +12,7 @@ class Workbench(Repository):
     """What codemods have in common. Whoever needs an import asks the file's editor, so that all of them land sorted."""
 
     def __init__(self, repository: Repository) -> None:
-        super().__init__(repository.paths, repository.exists, repository.data)
+        super().__init__(repository.paths, repository.exists, repository.data, repository.editable)
         self._sources: dict[str, Source] = {}
         self._editors: dict[str, ImportEditor] = {}
 

@@ -46,6 +46,11 @@ class Discovery:
     patches: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def own(self) -> list[str]:
+        """The Python files but for those of a Megatron Core that is carried along: these are no patches of it."""
+        return [path for path in self.python if not _is_megatron_itself(self.top, path)]
+
     def shown(self, path: str) -> str:
         """A path as machines are told it: relative to the root of the scan."""
         return relative(self.top / path, self.root)
@@ -76,6 +81,15 @@ def discover(paths: list[Path], exclude: tuple[str, ...] = (), base: Path | None
     found.python.sort()
     found.patches.sort()
     return found
+
+
+def whole_of(found: Discovery, paths: list[Path], exclude: tuple[str, ...]) -> Discovery:
+    """All files of the projects that the given paths are part of, those of `exclude` too."""
+    real = [_existing(path) for path in paths or [Path()]]
+    if real == [found.top] and not exclude:
+        return found
+    projects = dict.fromkeys(project_root(path.parent if path.is_file() else path) for path in real)
+    return discover([*projects, *real])
 
 
 def project_root(folder: Path) -> Path:
@@ -183,3 +197,12 @@ def _environments(folder: Path, names: list[str]) -> list[str]:
     folders = {name.rpartition("/")[0] for name in names}
     folders |= {"/".join(f.split("/")[:depth]) for f in folders for depth in range(1, f.count("/") + 1)}
     return [f"{name}/" for name in folders if name and (folder / name / "pyvenv.cfg").exists()]
+
+
+def _is_megatron_itself(top: Path, path: str) -> bool:
+    """Megatron Core's own source, vendored or installed, is not a patch of itself."""
+    full = f"{top.as_posix()}/{path}"
+    return (
+        "/megatron/core/" in full
+        and (Path(full[: full.index("/megatron/core/")]) / "megatron/core/package_info.py").exists()
+    )

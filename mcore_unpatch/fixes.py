@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from mcore_unpatch.discover import Discovery
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.scanner.project import Reader
+from mcore_unpatch.requirements import Pins
+from mcore_unpatch.scanner.engine import WorkTree
 
 _NEVER = {"none", "value-head"}
 
 
-def mark(
-    findings: list[Finding], paths: Sequence[str], read: Reader, exists: Callable[[str], bool], version: Version
-) -> list[Finding]:
-    """The findings with `fix` set: `safe`, `unsafe`, or None where a person has to do it. `paths` may be edited."""
+def mark(findings: list[Finding], found: Discovery, whole: Discovery, pins: Pins) -> list[Finding]:
+    """The findings with `fix` set: `safe`, `unsafe`, or None where a person has to do it.
+
+    `found` are the files that were scanned, `whole` those of the repository around them.
+    """
     if all(finding.seam in _NEVER for finding in findings):
         return findings
     from mcore_unpatch.codemods.edits import Options, Repository
     from mcore_unpatch.codemods.planner import plan
 
     fixes: dict[Finding, str] = {}
-    repository = Repository(paths, exists, read)
+    tree, version = WorkTree(found.top), pins.target_for(finding.path for finding in findings)
+    repository = Repository(whole.own, tree.exists, tree.read, found.own)
     for unsafe, name in ((True, "unsafe"), (False, "safe")):
         for finding in plan(repository, findings, Options(unsafe_fixes=unsafe, target=version)).removes:
             fixes[finding] = name

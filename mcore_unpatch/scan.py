@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcore_unpatch import suppress
-from mcore_unpatch.discover import Discovery, discover
+from mcore_unpatch.discover import Discovery, discover, whole_of
 from mcore_unpatch.findings import FileError, Finding, Report
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.migrate import traces
@@ -70,10 +70,7 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
     if options.fixes:
         from mcore_unpatch import fixes
 
-        tree = WorkTree(found.top)
-        version = pins.target_for(finding.path for finding in kept)
-        own = [path for path in found.python if not is_megatron_itself(found.top, path)]
-        kept = fixes.mark(kept, own, tree.read, tree.exists, version)
+        kept = fixes.mark(kept, found, whole_of(found, paths, options.exclude), pins)
     report.errors = sorted(replace(error, path=found.shown(error.path)) for error in errors)
     report.findings = sorted((replace(f, path=found.shown(f.path)) for f in kept), key=lambda f: f.sort_key)
     report.judged = sorted({pins.of(finding.path) for finding in kept} or {pins.of("")})
@@ -97,7 +94,7 @@ def findings_of(
     tree = WorkTree(found.top)
     read = read or tree.read
     task = Task(read, tree.exists, pins.versions, options.selection.wants_mocks)
-    own = [path for path in found.python if not is_megatron_itself(found.top, path)]
+    own = found.own
     whole = Part()
     for part in analyse_parallel(own, tree, task, options.jobs or os.cpu_count() or 1):
         whole.files += part.files
@@ -116,15 +113,6 @@ def findings_of(
             whole.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
     settled = suppress.settle(whole.findings, whole.marked, read)
     return [finding for finding in settled if finding.rule in options.selection], whole.errors
-
-
-def is_megatron_itself(top: Path, path: str) -> bool:
-    """Megatron Core's own source, vendored or installed, is not a patch of itself."""
-    full = f"{top.as_posix()}/{path}"
-    return (
-        "/megatron/core/" in full
-        and (Path(full[: full.index("/megatron/core/")]) / "megatron/core/package_info.py").exists()
-    )
 
 
 def _without_pinned(findings: list[Finding], lock: PinnedOn, whole: bool) -> list[Finding]:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.edits import Options, Remark
-from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, KWARGS, NEMO_RL, RULE
+from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, FLAG, KWARGS, NEMO_RL, RULE
 from mcore_unpatch.codemods.nemo_rl.flag import find_flags
 from mcore_unpatch.codemods.outcome import Outcome
+from mcore_unpatch.codemods.shims.holds import Hold, Holds
 from mcore_unpatch.codemods.shims.migrate import Migration
 from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.source import Source
@@ -33,13 +34,25 @@ class NemoRl(Migration):
 
     def _turn(self, source: Source) -> Use:
         use = super()._turn(source)
-        if self.options.wants(RULE) and (self.options.unsafe_fixes or not self.changed):
-            self._flags(use)
+        level = self.level((COMPAT, RULE), *((path, RULE) for path in self.exports.definitions))
+        if level and source.path in self.bench.editable:
+            self._flags(use, Reason(RULE, level, "the hook arguments instead of the flag"))
         return use
 
-    def _flags(self, use: Use) -> None:
+    def find_holds(self) -> Holds:
+        """The reasons to leave something: a file with the flag that may not be edited is one for all the others."""
+        holds = super().find_holds()
+        for path, source in self.exports.sources.items():
+            if path not in self.bench.editable and path not in self.exports.definitions:
+                flags = find_flags(source)
+                lines = [*flags.on, *(line for line, _ in flags.steps)]
+                if lines or flags.changes:
+                    place = f"{path}:{min(lines)}" if lines else path
+                    holds.everywhere(RULE, Hold(f"{place} uses `{FLAG}` and was not named", final=True))
+        return holds
+
+    def _flags(self, use: Use, reason: Reason) -> None:
         source = use.source
-        reason = Reason(RULE, "unsafe" if self.changed else "safe", "the hook arguments instead of the flag")
         found = find_flags(source)
         use.turned |= bool(found.changes)
         use.edits += [reason.edit(source, change.span, change.text) for change in found.changes]

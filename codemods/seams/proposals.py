@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from mcore_unpatch.codemods.changes import Change, Reason
 from mcore_unpatch.codemods.edits import Applicability, Edit, Options, Remark, splice
+from mcore_unpatch.codemods.hook import is_fallback
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.seams import detach
 from mcore_unpatch.codemods.seams.lm_head.rewrite import COMPAT, to_hook, unused_imports
@@ -14,11 +15,17 @@ from mcore_unpatch.codemods.seams.lm_head.steps import steps
 from mcore_unpatch.codemods.seams.patch import Function, Patch, find_patch
 from mcore_unpatch.codemods.seams.signature import close_gap
 from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.units import units
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.scanner.source import Unreadable
 
 LM_HEAD = "MCU103"
+FORWARD = "MCU101"
+_FALLBACK = (
+    "only models without `output_processor` come here, which megatron-core 0.18 and later have none of: once nothing "
+    "older is supported, delete this branch, what it installs, and the tests of it"
+)
 
 
 def propose(repository: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Edit]) -> Outcome:
@@ -29,7 +36,6 @@ def propose(repository: Workbench, findings: Sequence[Finding], options: Options
 class _Proposer:
     def __init__(self, repository: Workbench, options: Options, taken: Sequence[Edit]) -> None:
         self.repository, self.options = repository, options
-        self.editable = frozenset(repository.paths)
         self.found = Outcome()
         self.taken: dict[str, list[tuple[int, int]]] = {}
         for edit in taken:
@@ -51,7 +57,10 @@ class _Proposer:
     def _one(self, finding: Finding) -> None:
         source = self._source(finding.path)
         patch = find_patch(finding, source) if source else None
-        editable = finding.path in self.editable
+        editable = finding.path in self.repository.editable
+        if source is not None and finding.rule == FORWARD and is_fallback(finding.line, units(source.tree)):
+            self.found.remarks.append(Remark(finding.path, finding.line, FORWARD, "left", _FALLBACK))
+            return
         if finding.rule == LM_HEAD:
             because = self._lm_head(patch) if patch is not None and editable else "it is no plain assignment"
             if because:

@@ -15,6 +15,7 @@ class Shim:
     file: str  # below the downstream's package
     compat: str
     names: Mapping[str, str]
+    gain: str = ""  # what it is better at than code that stands on the hook already
 
     @property
     def module(self) -> str:

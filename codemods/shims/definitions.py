@@ -40,6 +40,11 @@ class Definition:
         self.units = units(self.source.tree)
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """Every name of the module."""
+        return frozenset().union(*(unit.binds for unit in self.units))
+
+    @cached_property
     def defined(self) -> dict[str, Unit]:
         """The shim's names that this file still defines itself."""
         own = [unit for unit in self.units if not unit.is_import]

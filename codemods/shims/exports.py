@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -23,6 +24,11 @@ class Origin:
     name: str = ""
     definition: Definition | None = None  # None where the downstream is installed and no part of the repository
 
+    @property
+    def where(self) -> str:
+        """The path of the file that defines it, or the shim's module where no file of the repository does."""
+        return self.definition.source.path if self.definition else self.shim.compat
+
 
 class Exports:
     """The files of a repository that have to do with one downstream."""
@@ -34,15 +40,21 @@ class Exports:
         self.definitions: dict[str, Definition] = {}
         self._passed_on: dict[str, dict[str, Origin]] = {}
         for path in repository.paths:
-            self._look_at(path)
+            self._look_at(path, contract.hint)
+        if self.definitions:  # what reaches into these files need not say a name of the shims
+            modules = {definition.shim.module for definition in self.definitions.values()}
+            hint = re.compile("|".join(sorted(map(re.escape, modules))).encode())
+            for path in repository.paths:
+                self._look_at(path, hint)
         for source in self.sources.values():
             self._meet_definitions(source)
         self._follow()
 
-    def _look_at(self, path: str) -> None:
+    def _look_at(self, path: str, hint: re.Pattern[bytes]) -> None:
+        if path in self.sources or not path.endswith(".py"):
+            return
         try:
-            data = self.repository.data(path)
-            if not path.endswith(".py") or not self.contract.hint.search(data):
+            if not hint.search(self.repository.data(path)):
                 return
             self.sources[path] = self.repository.source(path)
         except FileNotFoundError:

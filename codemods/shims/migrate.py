@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mcore_unpatch.codemods.changes import Reason
-from mcore_unpatch.codemods.edits import Options, Remark
+from mcore_unpatch.codemods.edits import Applicability, Options, Remark
 from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.outcome import Outcome
+from mcore_unpatch.codemods.shims import internals
 from mcore_unpatch.codemods.shims.contract import Contract
-from mcore_unpatch.codemods.shims.definitions import Changed, Definition
+from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
+from mcore_unpatch.codemods.shims.holds import Flow, Holds, flow_of
 from mcore_unpatch.codemods.shims.uses import Use, turn
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.workbench import Workbench
@@ -29,23 +31,34 @@ class Migration:
             for name in definition.defined
             if (found := definition.changed(name))
         }
+        # First a look at all files as if everything stayed, then what becomes of those that may be edited.
+        self.looks = {path: self._look(source) for path, source in self.exports.sources.items()}
+        self.holds = self.find_holds()
         self.uses: list[Use] = [self._turn(source) for source in self.exports.sources.values()]
 
+    def find_holds(self) -> Holds:
+        """The reasons to leave something."""
+        return Holds(self.exports, self.looks.values(), self.changed)
+
+    def _look(self, source: Source) -> Use:
+        return turn(source, self.exports, lambda _: None, ImportEditor(source, self.bench))
+
     def _turn(self, source: Source) -> Use:
+        if source.path not in self.bench.editable:
+            return self.looks[source.path]
         if source.path in self.exports.definitions:  # its imports go with its code: what it asks for is all that counts
             return turn(source, self.exports, self.why, ImportEditor(source, self.bench))
         return turn(source, self.exports, self.why, self.bench.imports(source.path))
 
-    def why(self, origin: Origin, name: str) -> Reason | None:
+    def why(self, origin: Origin) -> Reason | None:
         """Why a name is turned to its shim; None if it is not to be."""
-        rule = origin.shim.names[name]
-        changed = self._changed(origin.definition, name)
-        if not self.options.wants(rule) or (changed and not self.options.unsafe_fixes):
-            return None
-        return Reason(rule, "unsafe" if changed else "safe", "imports the shim")
+        level = self.level(flow_of(origin))
+        return Reason(origin.shim.names[origin.name], level, "imports the shim") if level else None
 
-    def _changed(self, definition: Definition | None, name: str) -> list[Changed]:
-        return self.changed.get((definition.source.path, name), []) if definition else []
+    def level(self, *flows: Flow) -> Applicability | None:
+        """How flows that go together are edited; None if they stay."""
+        wanted = all(self.options.wants(rule) for _, rule in flows)
+        return self.holds.level(flows, self.options.unsafe_fixes) if wanted else None
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
         """Edits of every file but those of imports, remarks on what differs or stays, and the findings that go."""
@@ -54,21 +67,22 @@ class Migration:
             if use.source.path not in self.exports.definitions:
                 found.edits += use.edits
         for path, definition in self.exports.definitions.items():
-            if path in self.exports.sources:
+            if path in self.bench.editable:
                 self._rewrite(definition, findings, found)
         found.remarks += [*self._differing(), *self._left()]
         return found
 
     def _rewrite(self, definition: Definition, findings: Sequence[Finding], found: Outcome) -> None:
         path = definition.source.path
-        names = [name for name in definition.defined if self.why(Origin(definition.shim, name, definition), name)]
-        needed = frozenset(name for use in self.uses for where, name in use.needs if where == path)
+        rules = definition.shim.names
+        names = {name: level for name in definition.defined if (level := self.level((path, rules[name])))}
+        needed = frozenset(need.name for use in self.uses for need in use.needs if need.where == path)
         if not names:
             return
         exported = names if self.contract.keeps_names else [name for name in names if name in needed]
         reason = Reason(
-            min(definition.shim.names.values()),
-            "unsafe" if any(self._changed(definition, name) for name in names) else "safe",
+            min(rules.values()),
+            "unsafe" if "unsafe" in names.values() else "safe",
             "has its names from the shim" if exported else "loses the patch",
         )
         rewrite = definition.without(names, exported, needed, reason, self.bench.imports(path))
@@ -78,12 +92,14 @@ class Migration:
             for finding in findings
             if finding.path == path and any(first <= finding.line <= last for first, last in rewrite.gone)
         ]
+        moved = list(dict.fromkeys(rules[name] for name in names))
+        found.remarks += internals.told(definition, moved, self.looks.values(), findings)
 
     def _differing(self) -> Iterator[Remark]:
         told: set[tuple[str, str]] = set()
         for (path, name), found in self.changed.items():
             rule = self.exports.definitions[path].shim.names[name]
-            for changed in found if self.options.wants(rule) else ():
+            for changed in found if self.options.wants(rule) and not self._stands((path, rule)) else ():
                 difference = changed.difference
                 if (changed.path, difference.name) in told:
                     continue
@@ -94,18 +110,49 @@ class Migration:
                 yield Remark(changed.path, difference.line, rule, "differs", text, difference.diff)
 
     def _left(self) -> Iterator[Remark]:
-        if self.options.unsafe_fixes:
-            return
-        for (path, name), found in self.changed.items():
-            definition = self.exports.definitions[path]
-            rule = definition.shim.names[name]
-            if self.options.wants(rule):
-                because = ", ".join(f"`{changed.difference.name}`" for changed in found)
-                text = f"`{name}` is left: {because} was changed here; `--unsafe-fixes` replaces it all the same"
-                yield Remark(path, definition.defined[name].node.lineno, rule, "left", text)
+        """Every flow that stays, where it is defined and where it is used."""
+        for path, definition in self.exports.definitions.items():
+            flows: dict[str, list[str]] = {}
+            for name in definition.defined:
+                flows.setdefault(definition.shim.names[name], []).append(name)
+            for rule, names in flows.items():
+                line = min(definition.defined[name].node.lineno for name in names)
+                if self._stands((path, rule)):
+                    yield Remark(path, line, rule, "left", _stands(definition.shim.gain))
+                elif because := self._why_left((path, rule)):
+                    yield Remark(path, line, rule, "left", f"{_listed(names)} left: {because}")
         for use in self.uses:
-            for line, name in use.left:
-                rule = next(shim.names[name] for shim in self.contract.shims if name in shim.names)
-                if self.options.wants(rule):
-                    text = f"`{name}` is still imported from the file that was changed"
-                    yield Remark(use.source.path, line, rule, "left", text)
+            for _, line, origin in use.asked:
+                flow = flow_of(origin)
+                because = self._why_left(flow)
+                if self._stands(flow) and origin.definition is None:
+                    yield Remark(use.source.path, line, flow[1], "left", _stands(origin.shim.gain))
+                elif because and not self._stands(flow):
+                    if origin.where in self.bench.editable:
+                        because = f"it still comes from {origin.where}"
+                    yield Remark(use.source.path, line, flow[1], "left", f"`{origin.name}` is left: {because}")
+
+    def _stands(self, flow: Flow) -> bool:
+        """Whether a flow stays because it stands on the hook, whatever else may be said of it."""
+        return bool(self._why_left(flow)) and any(reason.stands for reason in self.holds.reasons(flow))
+
+    def _why_left(self, flow: Flow) -> str:
+        """Why a flow stays; empty if it does not, or is not wanted to go."""
+        if not self.options.wants(flow[1]) or self.level(flow):
+            return ""
+        reasons = self.holds.reasons(flow)
+        text = "; ".join(dict.fromkeys(reason.because for reason in reasons))
+        if any(reason.final for reason in reasons):
+            return text
+        return f"{text}; `--unsafe-fixes` replaces it all the same"
+
+
+def _stands(gain: str) -> str:
+    better = f": {gain}" if gain else ""
+    return (
+        f"this passes `output_processor` already and is left alone; `--unsafe-fixes` puts the shim in its place{better}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) + (" is" if len(names) == 1 else " are")

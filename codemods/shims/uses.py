@@ -9,9 +9,21 @@ from dataclasses import dataclass, field
 from mcore_unpatch.codemods.changes import Reason, least_safe
 from mcore_unpatch.codemods.edits import Edit
 from mcore_unpatch.codemods.imports.editor import ImportEditor
+from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
+from mcore_unpatch.codemods.shims.reaches import Reach, Reaches, dotted
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.units import bound_by_import
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A name that a file asks of a downstream's file, which `where` says as `Origin` does."""
+
+    where: str
+    name: str
+    line: int
+    replaces: bool = False  # it puts something else there
 
 
 @dataclass
@@ -22,12 +34,12 @@ class Use:
     edits: list[Edit] = field(default_factory=list)  # those of its imports are with its import editor
     turned: bool = False
     origins: dict[str, Origin] = field(default_factory=dict)  # bound name -> what it stands for
-    left: list[tuple[int, str]] = field(default_factory=list)
-    needs: set[tuple[str, str]] = field(default_factory=set)  # (definition's path, name) that it still asks for
+    asked: list[tuple[str, int, Origin]] = field(default_factory=list)  # names with a shim: bound name, line, origin
+    needs: list[Need] = field(default_factory=list)
 
 
 # Why a name is turned to its shim; None if it is not to be.
-Why = Callable[[Origin, str], Reason | None]
+Why = Callable[[Origin], Reason | None]
 
 
 def turn(source: Source, exports: Exports, why: Why, editor: ImportEditor) -> Use:
@@ -39,6 +51,8 @@ class _Turner:
     def __init__(self, source: Source, exports: Exports, why: Why, editor: ImportEditor) -> None:
         self.source, self.exports, self.why, self.editor = source, exports, why, editor
         self.use = Use(source)
+        self.reaches = Reaches(source.tree)
+        self.modules: set[str] = set()  # what the file calls modules that it imports
 
     def turned(self) -> Use:
         for node in ast.walk(self.source.tree):
@@ -46,7 +60,30 @@ class _Turner:
                 self._from(node)
             elif isinstance(node, ast.Import):
                 self._plain(node)
+        for where, reach in self.reaches.by_text(self._definition_at):
+            self._need(where, reach.name, reach.line, reach.replaces)
+        for definition in self.exports.definitions.values():
+            self._from_package(definition)
         return self.use
+
+    def _from_package(self, definition: Definition) -> None:
+        """`package.module.name` where the package is imported and the module is not."""
+        attributes = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Attribute)]
+        modules = {dotted(node) for node in attributes if node.attr == definition.shim.module}
+        for module in sorted(modules - self.modules - {definition.shim.compat}):
+            for reach in self.reaches.through(module):
+                self._need(definition.source.path, reach.name, reach.line, reach.replaces)
+
+    def _definition_at(self, module: str) -> str | None:
+        path = self.exports.repository.locate(self.source.path, module, 0)
+        return path if path in self.exports.definitions else None
+
+    def _need(self, where: str, name: str, line: int, replaces: bool = False) -> None:
+        """Note a name; where only the module is to be seen, each one that the file says may be meant."""
+        names = {name}
+        if not name and where in self.exports.definitions:
+            names = self.reaches.words() & self.exports.definitions[where].names
+        self.use.needs += [Need(where, one, line, replaces) for one in sorted(names)]
 
     def _from(self, node: ast.ImportFrom) -> None:
         moving: dict[str, dict[str, Reason]] = {}
@@ -61,9 +98,11 @@ class _Turner:
             bound = bound_by_import(alias, node)
             if node.module == origin.shim.compat:
                 self.use.origins[bound] = origin
-            elif origin.name:
+            elif origin.name in origin.shim.names:
                 self._name(node, alias, origin, moving)
-            elif reasons := self._attributes(bound, origin, node.lineno, origin.shim.same_module_name):
+            elif origin.name:  # the file has it from the shim itself
+                self._need(origin.where, origin.name, node.lineno)
+            elif reasons := self._attributes(bound, origin, origin.shim.same_module_name):
                 package = origin.shim.compat.rpartition(".")[0]
                 moving.setdefault(package, {})[alias.name] = least_safe(reasons)
         for module, names in moving.items():
@@ -73,8 +112,10 @@ class _Turner:
     def _name(
         self, node: ast.ImportFrom, alias: ast.alias, origin: Origin, moving: dict[str, dict[str, Reason]]
     ) -> None:
-        reason = self._why(origin, origin.name, node.lineno)
+        reason = self.why(origin)
+        self.use.asked.append((bound_by_import(alias, node), node.lineno, origin))
         if reason is None:
+            self._need(origin.where, origin.name, node.lineno)
             return
         self.use.origins[bound_by_import(alias, node)] = origin
         if alias.name == origin.name:  # else the file in between passes it on under another name, and still does
@@ -83,12 +124,13 @@ class _Turner:
     def _asks_for_something_else(self, node: ast.ImportFrom, name: str) -> None:
         target = self.exports.repository.locate(self.source.path, node.module or "", node.level)
         if target in self.exports.definitions:
-            self.use.needs.add((target, name))
+            self._need(target, name, node.lineno)
 
     def _star(self, node: ast.ImportFrom) -> None:
         target = self.exports.repository.locate(self.source.path, node.module or "", node.level)
         if target in self.exports.definitions:
-            self.use.needs.update((target, name) for name in self.exports.definitions[target].shim.names)
+            for name in self.exports.definitions[target].shim.names:
+                self._need(target, name, node.lineno)
 
     def _plain(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -97,23 +139,21 @@ class _Turner:
                 continue
             if not alias.asname:
                 self._dotted(node, alias, origin)
-            elif reasons := self._attributes(alias.asname, origin, node.lineno):
+            elif reasons := self._attributes(alias.asname, origin):
                 self.use.turned = True
                 self.editor.rename(node, alias, origin.shim.compat, least_safe(reasons))
 
     def _dotted(self, node: ast.Import, alias: ast.alias, origin: Origin) -> None:
         """`import a.b.c` and every `a.b.c.name`."""
         top = alias.name.partition(".")[0]
-        attributes = (node for node in ast.walk(self.source.tree) if isinstance(node, ast.Attribute))
-        inner = [attribute for attribute in attributes if dotted(attribute.value) == alias.name]
-        reasons = self._all(origin, [use.attr for use in inner], node.lineno)
+        inner = self.reaches.through(alias.name)
+        reasons = self._attributes(alias.name, origin)
         if not reasons:
             return
         reason = least_safe(reasons)
         self.use.turned = True
         for use in inner:
-            self.use.origins[dotted(use)] = Origin(origin.shim, use.attr, origin.definition)
-            edit = reason.edit(self.source, self.source.span(use.value), origin.shim.compat)
+            edit = reason.edit(self.source, self.source.span(use.node), origin.shim.compat)
             if edit not in self.use.edits:  # another import of the same module has it already
                 self.use.edits.append(edit)
         others = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.Name) and n.id == top]
@@ -129,43 +169,24 @@ class _Turner:
         else:  # the name of the package is still used
             self.editor.add_beside(node, origin.shim.compat, reason)
 
-    def _attributes(self, bound: str, origin: Origin, line: int, nameable: bool = True) -> list[Reason]:
-        """The reasons to move, if every use of a module's name is `module.name` with a name that its shim has."""
-        names = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.Name) and n.id == bound]
-        uses = {id(n.value): n for n in ast.walk(self.source.tree) if isinstance(n, ast.Attribute)}
-        attributes = [uses[id(name)].attr if id(name) in uses else "" for name in names]
-        reasons = self._all(origin, attributes, line)
-        if not nameable or not reasons:
-            for attribute in attributes:
-                if origin.definition is not None and attribute:
-                    self.use.needs.add((origin.definition.source.path, attribute))
+    def _attributes(self, bound: str, origin: Origin, nameable: bool = True) -> list[Reason]:
+        """The reasons to move, if every name that is reached in a module is one that its shim has and that moves."""
+        self.modules.add(bound)
+        reaches = self.reaches.through(bound)
+        found = [self._why(origin, bound, reach) for reach in reaches]
+        reasons = [reason for reason in found if reason is not None]
+        if not nameable or len(reasons) < len(reaches):
+            for reach in reaches:
+                self._need(origin.where, reach.name, reach.line, reach.replaces)
             return []
-        for attribute in attributes:
-            self.use.origins[f"{bound}.{attribute}"] = Origin(origin.shim, attribute, origin.definition)
+        for reach in reaches:
+            name = f"{bound}.{reach.name}"
+            self.use.origins[name] = Origin(origin.shim, reach.name, origin.definition)
         return reasons
 
-    def _all(self, origin: Origin, names: list[str], line: int) -> list[Reason]:
-        """The reason of each name; none if one of them stays."""
-        found = [self._why(origin, name, line) for name in names]
-        reasons = [reason for reason in found if reason is not None]
-        return reasons if len(reasons) == len(found) else []
-
-    def _why(self, origin: Origin, name: str, line: int) -> Reason | None:
-        """Why a name is turned; one that stays although it has a shim is noted."""
-        if name not in origin.shim.names:
+    def _why(self, origin: Origin, bound: str, reach: Reach) -> Reason | None:
+        if reach.name not in origin.shim.names:
             return None
-        reason = self.why(origin, name)
-        if reason is None:
-            if origin.definition is not None:
-                self.use.needs.add((origin.definition.source.path, name))
-            self.use.left.append((line, name))
-        return reason
-
-
-def dotted(node: ast.AST) -> str:
-    """`a.b.c` as text; empty for any other expression."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and (inner := dotted(node.value)):
-        return f"{inner}.{node.attr}"
-    return ""
+        named = Origin(origin.shim, reach.name, origin.definition)
+        self.use.asked.append((f"{bound}.{reach.name}", reach.line, named))
+        return self.why(named)

@@ -18,6 +18,7 @@ FUSED = Shim(
         "patch_fused_forward": "MCU101",
         "unpatch_fused_forward": "MCU101",
     },
+    "fused kernels with MTP on and for padded batches too, and a faster training step (docs/gpu.md)",
 )
 MTP = Shim(
     "models/mcore/mtp_patch.py",

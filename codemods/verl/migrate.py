@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mcore_unpatch.codemods.edits import Options, Remark
 from mcore_unpatch.codemods.outcome import Outcome
+from mcore_unpatch.codemods.shims.contract import Shim
 from mcore_unpatch.codemods.shims.migrate import Migration
-from mcore_unpatch.codemods.shims.uses import dotted
+from mcore_unpatch.codemods.shims.reaches import dotted
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.verl.contract import FUSED, VERL
 from mcore_unpatch.codemods.workbench import Workbench
@@ -52,6 +53,11 @@ class Verl(Migration):
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
         """Edits and remarks, those for callers included."""
         found = super().outcome(findings)
+        told = {remark.path for remark in found.remarks if remark.kind == "by-hand"}
+        moved = {origin.shim.file: origin.shim for use in self.uses if use.turned for origin in use.origins.values()}
+        for path, definition in self.exports.definitions.items():
+            if any(self.level((path, definition.shim.names[name])) for name in definition.defined):
+                moved[definition.shim.file] = definition.shim
         for use in self.uses:
             path = use.source.path
             if use.origins and path not in self.exports.definitions:
@@ -59,7 +65,9 @@ class Verl(Migration):
                 found.remarks += _numerics(use.source, names, use.turned)
                 if any(origin.shim is FUSED for origin in use.origins.values()):
                     found.remarks += _guards(use.source)
-            found.remarks += _strings(use.source) if path not in self.exports.definitions else ()
+            # A test that replaces something there is told of it already.
+            if path not in self.exports.definitions and path not in told:
+                found.remarks += _strings(use.source, moved)
         return found
 
 
@@ -98,9 +106,9 @@ def _names(node: ast.expr) -> Iterator[str]:
             yield child.attr
 
 
-def _strings(source: Source) -> Iterator[Remark]:
-    """Dotted names of the three files in strings: mocks, lazy imports."""
-    modules = {shim.file.removesuffix(".py").replace("/", "."): shim for shim in VERL.shims}
+def _strings(source: Source, moved: Mapping[str, Shim]) -> Iterator[Remark]:
+    """Dotted names of the files that moved, in strings: mocks, lazy imports."""
+    modules = {file.removesuffix(".py").replace("/", "."): shim for file, shim in moved.items()}
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
             for module, shim in modules.items():

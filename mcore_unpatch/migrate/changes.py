@@ -35,10 +35,9 @@ class Change:
 
 def rewrites_of(plan: Plan, project: Repository, options: Options) -> list[Rewrite]:
     """The files that change; raises `UsageError` for a plan that cannot be carried out."""
-    editable = set(project.paths)
     found = []
     for path, edits in groupby(sorted(plan.edits, key=lambda edit: edit.path), key=lambda edit: edit.path):
-        if path not in editable:
+        if path not in project.editable:
             raise UsageError(f"internal error: an edit of {path}, which is not among the files to migrate")
         all_edits = list(edits)
         before = project.data(path)

@@ -73,7 +73,7 @@ def _codemods() -> Planner:
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
     known = survey(request.paths, request.scan, progress)
     options = Options(request.unsafe_fixes, request.annotate, request.scan.selection, known.version)
-    plan = planner(known.repository, known.findings, options)
+    plan = planner(known.repository, (*known.findings, *known.elsewhere), options)
     rewrites = rewrites_of(plan, known.repository, options)
     remaining = verify(known, plan, rewrites, options, planner) if rewrites else known.findings
     outcome = Outcome(known, plan, options, rewrites, remaining)

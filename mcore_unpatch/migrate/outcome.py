@@ -61,8 +61,10 @@ class Outcome:
 
     @property
     def remarks(self) -> list[Remark]:
-        """What people should know, by place."""
-        return sorted(self.plan.remarks, key=lambda remark: (remark.path, remark.line, remark.rule, remark.text))
+        """What people should know of the files that were named, by place."""
+        named = {*self.survey.found.python, *self.survey.found.patches}
+        remarks = [remark for remark in self.plan.remarks if remark.path in named]
+        return sorted(remarks, key=lambda remark: (remark.path, remark.line, remark.rule, remark.text))
 
     @property
     def left(self) -> list[Finding]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mcore_unpatch.codemods.edits import Repository
-from mcore_unpatch.discover import Discovery, discover
+from mcore_unpatch.discover import Discovery, discover, whole_of
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.requirements import Judged, Pins
 from mcore_unpatch.scan import Options as ScanOptions
-from mcore_unpatch.scan import findings_of, is_megatron_itself, scan
+from mcore_unpatch.scan import findings_of, scan
 from mcore_unpatch.scanner.engine import WorkTree
 
 Progress = Callable[[int, int], None]
@@ -21,7 +21,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Paths in findings and errors are relative to `found.top`; `version` is the release to migrate for."""
+    """Paths in findings and errors are relative to `found.top`; `version` is the release to migrate for.
+
+    The repository is read as a whole. `found` are the files that were named: these alone may be edited, and findings
+    and errors are theirs; `elsewhere` are the findings in other files.
+    """
 
     found: Discovery
     options: ScanOptions
@@ -29,13 +33,15 @@ class Survey:
     version: Version
     repository: Repository
     findings: tuple[Finding, ...]
+    elsewhere: tuple[Finding, ...]
     errors: tuple[FileError, ...]
     notes: tuple[str, ...]
     judged: tuple[Judged, ...]
 
     def with_contents(self, contents: Mapping[str, bytes]) -> Repository:
         """The repository with other bytes in some files; nothing is read again."""
-        return Repository(self.repository.paths, self.repository.exists, Overlay(self.repository.data, contents).read)
+        old = self.repository
+        return Repository(old.paths, old.exists, Overlay(old.data, contents).read, old.editable)
 
     def rescan(self, contents: Mapping[str, bytes]) -> tuple[list[Finding], list[FileError]]:
         """What the scanner would say if these were the contents."""
@@ -60,23 +66,29 @@ def survey(paths: list[Path], options: ScanOptions, progress: Progress | None = 
     options = replace(options, base=None, baseline=None)
     found = discover(paths or [Path()], options.exclude, options.exclude_base)
     report = scan(paths, options, progress)
-    tree = WorkTree(found.top)
-    # Megatron Core's own source, where a repository carries it along, is not ours to change.
-    own = [path for path in found.python if not is_megatron_itself(found.top, path)]
+    # What is excluded is not reported or edited, but it is part of the repository, as other files that were not named.
+    whole = whole_of(found, paths, options.exclude)
+    tree, pins = WorkTree(found.top), Pins(found.top, options.target)
 
     def from_top(path: str) -> str:
         return Path(os.path.relpath(found.root / path, found.top)).as_posix()
 
-    pins = Pins(found.top, options.target)
     findings = tuple(replace(finding, path=from_top(finding.path)) for finding in report.findings)
     return Survey(
         found,
         options,
         pins,
         pins.target_for(finding.path for finding in findings),
-        Repository(own, tree.exists, tree.read),
+        Repository(whole.own, tree.exists, tree.read, found.own),
         findings,
+        tuple(findings_of(_without(whole, found), pins, options)[0]),
         tuple(replace(error, path=from_top(error.path)) for error in report.errors),
         tuple(report.notes),
         tuple(report.judged),
     )
+
+
+def _without(whole: Discovery, named: Discovery) -> Discovery:
+    known = {*named.python, *named.patches}
+    python, patches = ([path for path in paths if path not in known] for paths in (whole.python, whole.patches))
+    return replace(whole, python=python, patches=patches)

@@ -30,7 +30,7 @@ def verify(
         if error.path not in known:
             raise UsageError(f"after the migration {error.path} could not be analysed: {error.message}. {_REPORT}")
     _compare(survey.findings, findings, plan)
-    again = planner(survey.with_contents(contents), findings, options)
+    again = planner(survey.with_contents(contents), (*findings, *survey.elsewhere), options)
     if unfinished := [edit for edit in again.edits if options.applies(edit)]:
         first = unfinished[0]
         raise UsageError(f"a second run would change {first.path} again ({first.rule}: {first.title}). {_REPORT}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -34,25 +34,26 @@ class Result:
         return [(remark.path, remark.line) for remark in self.plan.remarks if remark.kind == kind]
 
 
-def planned(files: Files, options: Options) -> tuple[Plan, list[Finding]]:
-    """The plan for some files, and their findings."""
+def planned(files: Files, options: Options, editable: Collection[str] | None = None) -> tuple[Plan, list[Finding]]:
+    """The plan for some files, and their findings; all may be edited unless some are named."""
     present = {*files, *(folder.as_posix() for path in files for folder in PurePosixPath(path).parents)}
     exists, read = present.__contains__, files.__getitem__
     findings = analyse(sorted(files), Task(read, exists, lambda _: (options.target,), False)).findings
-    return plan(Repository(sorted(files), exists, read), findings, options), findings
+    return plan(Repository(sorted(files), exists, read, editable), findings, options), findings
 
 
-def migrate(files: Files, options: Options | None = None) -> Result:
+def migrate(files: Files, options: Options | None = None, editable: Collection[str] | None = None) -> Result:
     """Migrate; every new file parses, what was promised to go is gone, and a second run has nothing to do."""
     options = options or Options()
-    first, before = planned(files, options)
+    first, before = planned(files, options, editable)
     new = dict(files)
     for path in {edit.path for edit in first.edits}:
+        assert editable is None or path in editable
         edits = [edit for edit in first.edits if edit.path == path]
         splice(files[path], edits)  # what does not apply must not overlap either
         new[path] = splice(files[path], filter(options.applies, edits))
         ast.parse(new[path])
-    second, after = planned(new, options)
+    second, after = planned(new, options, editable)
     again = [edit for edit in second.edits if options.applies(edit)]
     assert not again, f"a second run changes {again[0]}"
     left = [(finding.path, finding.rule, finding.target) for finding in after]

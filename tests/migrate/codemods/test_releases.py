@@ -14,6 +14,12 @@ from mcore_unpatch.codemods.edits import Options
 
 REVIEWED = json.loads((Path(__file__).parent / "reviewed.json").read_text(encoding="utf-8"))
 DEFINITIONS = {"model_forward_fused.py", "mtp_patch.py", "model_forward_1f1b_overlap.py"}
+FUSED = "verl/models/mcore/model_forward_fused.py"
+
+
+def moved(release: str) -> set[str]:
+    """The files whose patches go; the fused forward of 0.9 stands on the hook."""
+    return DEFINITIONS - ({"model_forward_fused.py"} if release == "0.9.1" else set())
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +48,8 @@ def test_verl_changes_as_reviewed(release: str, migrated: dict[str, Result]) -> 
 @pytest.mark.parametrize("release", releases.VERL)
 def test_nothing_is_left_in_verls_files(release: str, migrated: dict[str, Result]) -> None:
     result = of_verl(release, migrated)
-    assert [finding for finding in result.before if finding.path.rpartition("/")[2] in DEFINITIONS]
-    assert not [finding for finding in result.after if finding.path.rpartition("/")[2] in DEFINITIONS]
+    assert [finding for finding in result.before if finding.path.rpartition("/")[2] in moved(release)]
+    assert not [finding for finding in result.after if finding.path.rpartition("/")[2] in moved(release)]
     others = [f for f in result.before if f not in result.plan.removes]
     assert sorted((f.path, f.rule, f.target) for f in others) == sorted(
         (f.path, f.rule, f.target) for f in result.after
@@ -57,7 +63,7 @@ def test_nothing_is_left_in_verls_files(release: str, migrated: dict[str, Result
 def test_the_files_are_re_exports_of_every_public_name(release: str, migrated: dict[str, Result]) -> None:
     before, result = releases.verl(release), of_verl(release, migrated)
     for path in before:
-        if path.rpartition("/")[2] in DEFINITIONS:
+        if path.rpartition("/")[2] in moved(release):
             defined = {
                 node.name for node in ast.parse(before[path]).body if isinstance(node, ast.FunctionDef | ast.ClassDef)
             }
@@ -164,7 +170,8 @@ def test_a_changed_helper_is_a_change() -> None:
     assert ("verl/models/mcore/util.py", "differs") in {(r.path, r.kind) for r in result.plan.remarks}
     fused = result.files["verl/models/mcore/model_forward_fused.py"]
     assert b"def fused_forward_model_gen" in fused
-    assert b"def patch_fused_forward" not in fused
+    assert b"def patch_fused_forward" in fused  # what is called and what it relies on move together
+    assert b"from .model_forward_fused import" in result.files["verl/models/mcore/registry.py"]
 
 
 def test_a_fork_under_another_name_and_in_another_place() -> None:
@@ -186,6 +193,24 @@ def test_a_private_name_that_is_used_elsewhere_stays() -> None:
     assert "def _fused_GPTModel_forward" in text
     assert "import unwrap_model" in text
     assert "def patch_fused_forward" not in text
+
+
+def test_what_stands_on_the_hook_is_left_alone_and_an_offer_is_made(migrated: dict[str, Result]) -> None:
+    before, result = releases.verl("0.9.1"), of_verl("0.9.1", migrated)
+    assert result.files[FUSED] == before[FUSED]
+    assert result.files["verl/models/mcore/registry.py"] == before["verl/models/mcore/registry.py"]
+    engine = result.files["verl/workers/engine/megatron/transformer_impl.py"]
+    assert b"from verl.models.mcore.model_forward_fused import patch_fused_forward\n" in engine
+    [stays, fallback] = [remark for remark in result.plan.remarks if remark.path == FUSED]
+    assert stays.kind == fallback.kind == "left"
+    assert "`output_processor` already" in stays.text
+    assert "`--unsafe-fixes` puts the shim in its place: fused kernels with MTP on" in stays.text
+    lines = before[FUSED].decode().splitlines()
+    assert lines[fallback.line - 1].strip().startswith("model.forward = ")
+    assert "delete this branch" in fallback.text
+    asked = migrate(before, Options(unsafe_fixes=True))
+    assert b"def " not in asked.files[FUSED]
+    assert {edit.applicability for edit in asked.plan.edits if edit.path == FUSED} == {"unsafe"}
 
 
 def test_nemo_rl_changes_as_reviewed() -> None:

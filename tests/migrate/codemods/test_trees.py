@@ -1,11 +1,10 @@
-"""Several files at once: names passed on by others, packages in odd places, files that may not be edited."""
+"""Several files at once: names passed on by others, packages in odd places."""
 
 from __future__ import annotations
 
 from planning import migrate, planned
 
-from mcore_unpatch.codemods.edits import Options, Repository
-from mcore_unpatch.codemods.planner import plan
+from mcore_unpatch.codemods.edits import Options
 
 FORK = "vendor/fork"
 DEFINITION = b"""\
@@ -89,15 +88,6 @@ def test_without_unsafe_fixes_a_fork_of_its_own_stays() -> None:
     }
 
 
-def test_only_files_that_may_be_edited_are() -> None:
-    files = tree({"models/mcore/engine": b"def f():\n    from .mtp_patch import patch_postprocess\n"})
-    present = {*files, *(path.rpartition("/")[0] for path in files), "vendor"}
-    only = f"{FORK}/models/mcore/engine.py"
-    for options, expected in ((UNSAFE, {only}), (Options(), set())):
-        made = plan(Repository([only], present.__contains__, files.__getitem__), [], options)
-        assert {edit.path for edit in made.edits} == expected
-
-
 def test_a_string_that_names_the_file_is_told() -> None:
     files = tree({"workers/test": b"TARGET = 'fork.models.mcore.mtp_patch.patch_postprocess'\n"})
     assert (f"{FORK}/workers/test.py", 1) in migrate(files, UNSAFE).remarks("by-hand")
@@ -106,7 +96,7 @@ def test_a_string_that_names_the_file_is_told() -> None:
 def test_a_function_that_is_handed_on_is_told_like_one_that_is_called() -> None:
     head = b"from verl.models.mcore import model_forward_fused as f\n\n"
     call = head + b"model(\n    1,\n    output_processor=f.fused_output_processor,\n)\n"
-    assert migrate({"ours.py": call}).remarks("numerics") == [("ours.py", 5)]
+    assert migrate({"ours.py": call}, UNSAFE).remarks("numerics") == [("ours.py", 5)]
 
 
 def test_rules_that_are_not_wanted_change_nothing() -> None:

@@ -73,7 +73,7 @@ def planner(project: Repository, findings: Sequence[Finding], options: Options) 
     """Every patch becomes a call; a repository without one has nothing to do."""
     edits = [
         Edit(path, "MCU101", "safe", match.start(), match.end(), b"install(GPTModel, %s)" % match[1], "calls the hook")
-        for path in project.paths
+        for path in sorted(project.editable)
         for match in _PATCH.finditer(project.data(path))
     ]
     if not edits:

@@ -1,3 +1,4 @@
+# golden: unsafe
 from verl.models.mcore.model_forward_fused import FusedOutputProcessorContext, fused_output_processor
 
 

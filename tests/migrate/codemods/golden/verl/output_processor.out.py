@@ -1,3 +1,4 @@
+# golden: unsafe
 from mcore_unpatch.compat.verl.model_forward_fused import FusedOutputProcessorContext, fused_output_processor
 
 

@@ -1,0 +1,120 @@
+"""Why patches stay. A patch, its undoing and what relies on it are one flow: all of it moves, or nothing of it."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mcore_unpatch.codemods.edits import Applicability
+from mcore_unpatch.codemods.hook import processors
+from mcore_unpatch.codemods.shims.definitions import Changed, Definition
+from mcore_unpatch.codemods.shims.exports import Exports, Origin
+from mcore_unpatch.codemods.shims.reaches import dotted
+from mcore_unpatch.codemods.shims.uses import Need, Use
+from mcore_unpatch.codemods.units import Unit, reached
+from mcore_unpatch.paths import is_test
+
+Flow = tuple[str, str]  # where, as an origin says it, and the rule
+ANYWHERE = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One reason; `final` if no consent lifts it, `stands` if there is nothing left to migrate."""
+
+    because: str
+    final: bool = False
+    stands: bool = False
+
+
+def flow_of(origin: Origin) -> Flow:
+    """The flow of a name."""
+    return origin.where, origin.shim.names[origin.name]
+
+
+class Holds:
+    """The reasons of every flow."""
+
+    def __init__(
+        self, exports: Exports, looks: Iterable[Use], changed: Mapping[tuple[str, str], list[Changed]]
+    ) -> None:
+        self.exports, self.editable = exports, exports.repository.editable
+        self.of: defaultdict[Flow, list[Hold]] = defaultdict(list)
+        for (path, name), found in changed.items():
+            names = ", ".join(f"`{one.difference.name}`" for one in found)
+            self._add((path, exports.definitions[path].shim.names[name]), Hold(f"{names} was changed here"))
+        for path, definition in exports.definitions.items():
+            for rule in dict.fromkeys(definition.shim.names.values()):
+                if any(True for unit in closure(definition, rule) for _ in processors(unit.node)):
+                    self._add((path, rule), _STANDS)
+        for look in looks:
+            self._given_to_the_hook(look)
+            for need in look.needs:
+                self._replaced(look.source.path, need)
+            self._out_of_reach(look)
+
+    def _add(self, flow: Flow, hold: Hold) -> None:
+        if hold not in self.of[flow]:
+            self.of[flow].append(hold)
+
+    def everywhere(self, rule: str, hold: Hold) -> None:
+        """A reason that holds wherever the patch is defined."""
+        self._add((ANYWHERE, rule), hold)
+
+    def reasons(self, flow: Flow) -> list[Hold]:
+        """Every reason of a flow."""
+        return [*self.of.get(flow, ()), *self.of.get((ANYWHERE, flow[1]), ())]
+
+    def level(self, flows: Iterable[Flow], unsafe_fixes: bool) -> Applicability | None:
+        """How flows that go together are edited; None if they stay."""
+        reasons = [reason for flow in flows for reason in self.reasons(flow)]
+        if any(reason.final for reason in reasons) or (reasons and not unsafe_fixes):
+            return None
+        return "unsafe" if reasons else "safe"
+
+    def _given_to_the_hook(self, look: Use) -> None:
+        """Files that pass the downstream's own processor."""
+        given = {dotted(node) for value in processors(look.source.tree) for node in ast.walk(value)}
+        for bound, _, origin in look.asked:
+            if bound in given:
+                self._add(flow_of(origin), _STANDS)
+
+    def _replaced(self, path: str, need: Need) -> None:
+        """Names that a file replaces in the module: the shim reads its own. A test is told of it instead."""
+        if not need.replaces or (is_test(path) and path in self.editable):
+            return
+        for flow in self._flows_with(need):
+            self._add(flow, Hold(f"{path}:{need.line} replaces `{need.name}` here", final=path not in self.editable))
+
+    def _flows_with(self, need: Need) -> list[Flow]:
+        definition = self.exports.definitions.get(need.where)
+        if definition is None:
+            shims = [shim for shim in self.exports.contract.shims if shim.compat == need.where]
+            return [(need.where, rule) for shim in shims for rule in dict.fromkeys(shim.names.values())]
+        rules = dict.fromkeys(definition.shim.names.values())
+        return [(need.where, rule) for rule in rules if need.name in words(closure(definition, rule))]
+
+    def _out_of_reach(self, look: Use) -> None:
+        """A file that may not be edited keeps what it has, unless the file it has it from may be."""
+        path = look.source.path
+        if path in self.editable:
+            return
+        for _, line, origin in look.asked:
+            if origin.where not in self.editable and origin.where != path:
+                self._add(flow_of(origin), Hold(f"{path}:{line} uses it too and was not named", final=True))
+
+
+def closure(definition: Definition, rule: str) -> list[Unit]:
+    """All that the functions of a rule lead to in their file."""
+    own = [unit for name, unit in definition.defined.items() if definition.shim.names[name] == rule]
+    return reached(own, definition.units)
+
+
+def words(units: Iterable[Unit]) -> frozenset[str]:
+    """The names that code binds and uses."""
+    return frozenset().union(*(unit.binds | unit.uses for unit in units))
+
+
+_STANDS = Hold("it stands on the hook already: the model is given an `output_processor`", stands=True)
