@@ -57,7 +57,7 @@ test: $(TEST)/.installed
 	$(PYTEST) tests
 
 check: lint
-	$(PYTEST) tests/tool tests/migrate
+	$(PYTEST) -m "not ranks" tests
 
 # FILES=tests/compat/packing/test_*.py narrows it, SEED=3 repeats an order.
 test-alone: $(TEST)/.installed

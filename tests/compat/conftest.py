@@ -16,6 +16,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from harness.pool import RELEASES, shut_down
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts ranks, so that `-m "not ranks"` leaves it out."""
+    for item in items:
+        if isinstance(item, pytest.Function):
+            if "release" in item.fixturenames or "run_on_ranks" in item.function.__code__.co_names:
+                item.add_marker("ranks")
+
+
 @pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest) -> str:
     """Each megatron-core release the promises are held to."""

@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.profiler import ProfilerActivity, profile
@@ -72,6 +72,15 @@ class GatheredRows(_Watcher):
         super().__init__()
         self.copies: list[StorageWeakRef] = []
         self.most_at_once = 0
+
+    def __enter__(self) -> Self:
+        gc.freeze()  # what was there before, all of torch, need not be searched again at every copy
+        super().__enter__()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        super().__exit__(*args)
+        gc.unfreeze()
 
     def see(self, name: str, args: Sequence[Any], result: Any) -> None:
         if name.startswith("aten.index_select") and result.dim() == 2:
