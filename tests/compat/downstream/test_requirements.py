@@ -6,6 +6,7 @@ import pytest
 from downloads import unpacked
 from downstream.importing import said_by_imports
 
+pytestmark = pytest.mark.ranks
 SHIMS = ["mcore_unpatch.compat.nemo_rl", "mcore_unpatch.compat.skyrl"]
 
 

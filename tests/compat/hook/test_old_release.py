@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from downloads import unpacked
 
 
+@pytest.mark.ranks
 def test_a_real_release_from_before_the_hook_is_named() -> None:
     old, beside = unpacked("megatron-core", "0.17.1"), Path(__file__).parents[1]
     done = subprocess.run(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from downstream.importing import said_by_imports
 
+pytestmark = pytest.mark.ranks
 SHIMS = [
     f"mcore_unpatch.compat.verl.{name}" for name in ("model_forward_fused", "mtp_patch", "model_forward_1f1b_overlap")
 ]
