@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
@@ -38,8 +38,14 @@ class GitError(UsageError):
     """Git is missing or said no."""
 
 
-def run(folder: Path, *arguments: str, stdin: bytes | None = None, settings: dict[str, str] | None = None) -> bytes:
-    """The standard output of `git -C folder ...`; raises `GitError`."""
+def run(
+    folder: Path,
+    *arguments: str,
+    stdin: bytes | None = None,
+    settings: dict[str, str] | None = None,
+    codes: Container[int] = (0,),
+) -> bytes:
+    """The standard output of `git -C folder ...`; raises `GitError` for an exit code that is not among `codes`."""
     options = [option for key, value in _SETTINGS.items() for option in ("-c", f"{key}={value}")]
     command = [_executable(), *options, "-C", str(folder), *arguments]
     with subprocess.Popen(
@@ -56,7 +62,7 @@ def run(folder: Path, *arguments: str, stdin: bytes | None = None, settings: dic
                 process.kill()
                 raise GitError(f"{culprit} is not a regular file, and git would wait for it for ever") from None
             output, errors = process.communicate()
-    if process.returncode:
+    if process.returncode not in codes:
         raise GitError(_in_words(errors.decode(errors="replace").strip(), folder) or f"git {arguments[0]} failed")
     return output
 

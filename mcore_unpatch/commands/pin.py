@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -68,7 +68,9 @@ def pin(
     top = project_root(start if start.is_dir() else start.parent)
     file = top / pins.LOCK
     known = pins.load(file) if pinned.lock_file(top) else pins.Lock()
-    said = {key: value for key, value in (("why", why), ("until", until), ("owner", owner)) if value is not None}
+    said: dict[str, Any] = {
+        key: value for key, value in (("why", why), ("until", until), ("owner", owner)) if value is not None
+    }
     with ExitStack() as keep:
         release = release_in_use(top, target_mcore, mcore, known, keep)
         found: dict[str, pins.Pin] = {}

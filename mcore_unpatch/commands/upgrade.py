@@ -13,6 +13,8 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, guarded, report
 
 if TYPE_CHECKING:
     from mcore_unpatch.upgrade.releases import Release
+    from mcore_unpatch.upgrade.run import UpgradeReport
+    from mcore_unpatch.upgrade.sources import Sources
 
 From = Annotated[
     str | None,
@@ -27,6 +29,7 @@ To = Annotated[
 Mcore = Annotated[
     Path | None,
     typer.Option(
+        "--mcore-to",
         "--mcore",
         help="Read the release to upgrade to from a checkout, a wheel or a folder: a newer release, or a fork.",
         show_default=False,
@@ -36,6 +39,17 @@ McoreFrom = Annotated[
     Path | None,
     typer.Option("--mcore-from", help="The same for the release in use.", show_default=False),
 ]
+Download = Annotated[bool, typer.Option("--download", help="Fetch sources that are missing with pip, into a cache.")]
+Diff = Annotated[
+    bool,
+    typer.Option(
+        "--diff", help="Show for each copy what upstream changed since, what you changed, and whether both fit."
+    ),
+]
+Write = Annotated[
+    bool, typer.Option("--write", help="Merge upstream's changes into the copies where both fit; `undo` takes it back.")
+]
+AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write even if there are uncommitted changes.")]
 
 
 @guarded
@@ -45,6 +59,10 @@ def upgrade(
     to_release: To = None,
     mcore: Mcore = None,
     mcore_from: McoreFrom = None,
+    download: Download = False,
+    diff: Diff = False,
+    write: Write = False,
+    allow_dirty: AllowDirty = False,
     output_format: opt.Format = None,
     exclude: opt.Exclude = None,
     jobs: opt.Jobs = None,
@@ -54,6 +72,7 @@ def upgrade(
     Exit code: 0 when everything was analysed, 2 when something was not.
     """
     from mcore_unpatch.commands.output import Progress, write_asides
+    from mcore_unpatch.upgrade import merge as merging
     from mcore_unpatch.upgrade import report as written
     from mcore_unpatch.upgrade.run import upgrade as run
 
@@ -63,8 +82,16 @@ def upgrade(
         new = _release("--to", to_release, mcore, keep)
         old = _release("--from", from_release or _pinned(paths), mcore_from, keep)
         outcome = run(paths or [], options, old, new, progress)
+        merges = []
+        if diff or write:
+            sources = _sources(outcome, download)
+            merges = [(fate, made) for fate in outcome.fates if (made := merging.merge(fate, outcome, sources))]
+        if write:
+            merging.apply(outcome, merges, allow_dirty)
         with reporting():
-            written.write(outcome, style)
+            written.write(outcome, style, merges if diff else [])
+            if write:
+                written.write_merged(outcome, merges)
         write_asides(outcome.scanned)
     return EXIT_ERROR if outcome.scanned.errors else EXIT_CLEAN
 
@@ -79,6 +106,21 @@ def _release(option: str, name: str | None, source: Path | None, keep: ExitStack
     if name is None and option == "--from":
         raise UsageError("No file of this repository pins megatron-core: name the release in use with --from.")
     return known_release(name or releases()[-1])
+
+
+def _sources(outcome: UpgradeReport, may_download: bool) -> Sources:
+    from mcore_unpatch.errors import UsageError
+    from mcore_unpatch.upgrade.sources import Sources, download
+
+    folders = {release.label: release.source for release in (outcome.old, outcome.new) if release.source}
+    copies = {fate.copy.release for fate in outcome.fates if fate.copy}
+    missing = sorted({*copies, outcome.new.label} - set(folders)) if copies else []
+    if missing and not may_download:
+        raise UsageError(
+            f"The text of megatron-core {', '.join(missing)} is needed: name the sources with --mcore-from and "
+            "--mcore-to, or let pip fetch them with --download."
+        )
+    return Sources(folders, download if may_download else None)
 
 
 def _pinned(paths: list[Path] | None) -> str | None:

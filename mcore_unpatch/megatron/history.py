@@ -50,7 +50,6 @@ def pack(snapshots: Mapping[str, Snapshot]) -> bytes:
     return lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
 
 
-@cache
 def releases() -> tuple[str, ...]:
     """The releases that are known, oldest first."""
     return _known().releases

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.findings import Report
 from mcore_unpatch.report.layout import Line, count, show, wrapped
 from mcore_unpatch.upgrade.judge import Fate
+from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
 _HEADS = {
@@ -20,10 +21,10 @@ _HEADS = {
 _REMEDIES = {"safe": "`unpatch migrate` rewrites it", "unsafe": "`unpatch migrate --unsafe-fixes` rewrites it"}
 
 
-def write(report: UpgradeReport, style: OutputFormat) -> None:
-    """Print the report in the format asked for."""
+def write(report: UpgradeReport, style: OutputFormat, merges: Sequence[tuple[Fate, Merge]] = ()) -> None:
+    """Print the report in the format asked for; text shows the merges as well."""
     if style is OutputFormat.text:
-        show(lines(report))
+        show(lines(report, dict(_by_place(merges))))
     elif style is OutputFormat.github:
         from mcore_unpatch.report import github
 
@@ -34,7 +35,16 @@ def write(report: UpgradeReport, style: OutputFormat) -> None:
         print(json.dumps(_data(report, style), indent=2))
 
 
-def lines(report: UpgradeReport) -> Iterator[Line]:
+def write_merged(report: UpgradeReport, merges: Sequence[tuple[Fate, Merge]]) -> None:
+    """Say what was merged, and what was left."""
+    done = sum(made.is_clean for _, made in merges)
+    left = sum(bool(made.upstream) for _, made in merges) - done
+    said = f"Merged upstream's changes into {count(done, 'copy', 'copies')}"
+    said += f"; {left} left as {'it was' if left == 1 else 'they were'}" if left else ""
+    show(wrapped(f"{said}. `unpatch undo` takes it back." if done else f"{said}.", 0), stderr=True)
+
+
+def lines(report: UpgradeReport, merges: Mapping[tuple[str, int], Merge] | None = None) -> Iterator[Line]:
     """The report, line by line, the most urgent first."""
     yield [(f"From megatron-core {report.old.label} to {report.new.label}", "bold")]
     for urgency, (head, style) in _HEADS.items():
@@ -43,6 +53,8 @@ def lines(report: UpgradeReport) -> Iterator[Line]:
             yield [(f"{head} ({len(fates)})", style)]
             for fate in fates:
                 yield from _fate(fate, report.scanned.from_here(fate.finding.path))
+                if made := (merges or {}).get(_place(fate)):
+                    yield from _merge(made, report.new.label)
     yield []
     yield from wrapped(summary(report), 0)
 
@@ -54,6 +66,29 @@ def _fate(fate: Fate, path: str) -> Iterator[Line]:
         yield from wrapped(reason, 6, "= ")
     if finding.fix and fate.urgency != "harmless":
         yield from wrapped(_REMEDIES[finding.fix], 6, "-> ", "green")
+
+
+def _merge(made: Merge, release: str) -> Iterator[Line]:
+    fits = "both fit: --write merges them"
+    if made.conflicts:
+        fits = f"{count(made.conflicts, 'conflict')}: merge by hand"
+    elif made.unknown:
+        fits = (
+            f"both fit, but the file does not know {', '.join(f'`{name}`' for name in made.unknown)}: import it first"
+        )
+    for head, text in ((f"upstream, {made.release} to {release}", made.upstream), ("yours", made.own)):
+        yield [(f"      {head}: {'no change' if not text else ''}".rstrip(), "bold")]
+        for line in text.splitlines()[2:]:
+            yield [(f"        {line}", {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], ""))]
+    yield from wrapped(fits if made.upstream else "nothing to merge", 6, "=> ", "bold")
+
+
+def _place(fate: Fate) -> tuple[str, int]:
+    return fate.finding.path, fate.finding.line
+
+
+def _by_place(merges: Sequence[tuple[Fate, Merge]]) -> Iterator[tuple[tuple[str, int], Merge]]:
+    return ((_place(fate), made) for fate, made in merges)
 
 
 def summary(report: UpgradeReport) -> str:

@@ -1,0 +1,148 @@
+"""A copy of Megatron's function and upstream's newer one, three-way."""
+
+from pathlib import Path
+
+import pytest
+from command import CLEAN, ERROR, unpatch
+from repository import Repository
+
+UPSTREAM = """\
+import torch
+
+
+class GPTModel:
+    def {name}(self, hidden{parameter}):
+        # upstream's own words
+        weight = self.weight()
+        logits = {logits}
+        scaled = logits * self.scale
+        loss = self.loss(scaled)
+        return loss
+"""
+MEGATRON = {"package_info.py": "MAJOR = 0\nMINOR = {}\nPATCH = 0\n", "models/gpt/gpt_model.py": UPSTREAM}
+COPY = """\
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def patched(self, hidden):
+    # upstream's own words
+    weight = self.weight()
+    logits = hidden @ weight
+    scaled = logits * self.scale
+    loss = self.loss(scaled)
+    return {result}
+
+
+GPTModel._postprocess = patched
+"""
+
+
+def megatron(folder: Path, minor: int, **texts: str) -> Path:
+    texts = {"name": "_postprocess", "parameter": "", "logits": "hidden @ weight"} | texts
+    for name, text in MEGATRON.items():
+        path = folder / "megatron" / "core" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.format(minor) if "MINOR" in text else text.format(**texts))
+    return folder
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    from mcore_unpatch.megatron import history
+    from mcore_unpatch.megatron.definitions import read_release
+
+    old = megatron(tmp_path / "old", 50)
+    # The releases a copy may come from are the packed ones: here two made for the test.
+    packed = history.pack({"0.50.0": read_release(old)})
+    monkeypatch.setattr(history, "_known", lambda: history.unpack(packed))
+    made = Repository(tmp_path / "repository")
+    made.commit({"patches.py": COPY.format(result="loss + 1")})
+    return made
+
+
+def upgrade(repository: Repository, *arguments: str) -> str:
+    sources = repository.path.parent
+    result = unpatch(
+        "upgrade",
+        "--mcore-from",
+        str(sources / "old"),
+        "--mcore-to",
+        str(sources / "new"),
+        *arguments,
+        cwd=repository.path,
+    )
+    assert result.code == CLEAN, result.err
+    return result.out + result.err
+
+
+def test_both_changes_are_shown_and_merged_and_taken_back(repository: Repository) -> None:
+    megatron(
+        repository.path.parent / "new", 51, logits="torch_matmul(hidden, weight)".replace("torch_matmul", "self.mm")
+    )
+    shown = upgrade(repository, "--diff")
+    assert "-    logits = hidden @ weight\n" in shown
+    assert "+    logits = self.mm(hidden, weight)\n" in shown
+    assert "+    return loss + 1\n" in shown
+    assert "both fit" in shown
+    before = (repository.path / "patches.py").read_text()
+    assert "into 1 copy" in upgrade(repository, "--write")
+    after = (repository.path / "patches.py").read_text()
+    assert after == before.replace("hidden @ weight", "self.mm(hidden, weight)")
+    assert unpatch("undo", cwd=repository.path).code == CLEAN
+    assert (repository.path / "patches.py").read_text() == before
+
+
+def test_a_conflict_is_left_alone(repository: Repository) -> None:
+    repository.commit({"patches.py": COPY.format(result="loss").replace("hidden @ weight", "hidden.float() @ weight")})
+    megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
+    before = (repository.path / "patches.py").read_text()
+    assert "1 conflict: merge by hand" in upgrade(repository, "--diff")
+    assert "into 0 copies; 1 left as it was" in upgrade(repository, "--write")
+    assert (repository.path / "patches.py").read_text() == before
+
+
+def test_a_name_the_file_does_not_know_is_said_and_not_written(repository: Repository) -> None:
+    megatron(repository.path.parent / "new", 51, logits="torch.matmul(hidden, weight)")
+    assert "does not know `torch`" in " ".join(upgrade(repository, "--diff").split())
+    upgrade(repository, "--write")
+    assert repository.git("status", "--porcelain") == ""
+
+
+def test_a_copy_that_only_looks_different_takes_upstreams_text(repository: Repository) -> None:
+    looks = (
+        COPY.format(result="loss")
+        .replace("(self, hidden)", "(self, hidden: int) -> int")
+        .replace("upstream's own words", "ours")
+    )
+    repository.commit({"patches.py": looks})
+    megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
+    upgrade(repository, "--write")
+    assert (
+        "# upstream's own words\n    weight = self.weight()\n    logits = self.mm"
+        in (repository.path / "patches.py").read_text()
+    )
+
+
+def test_uncommitted_work_is_refused(repository: Repository) -> None:
+    megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
+    repository.write({"patches.py": COPY.format(result="loss + 2")})
+    sources = repository.path.parent
+    result = unpatch(
+        "upgrade",
+        "--mcore-from",
+        str(sources / "old"),
+        "--mcore-to",
+        str(sources / "new"),
+        "--write",
+        cwd=repository.path,
+    )
+    assert (result.code, "patches.py" in result.err) == (ERROR, True)
+    assert "loss + 2" in (repository.path / "patches.py").read_text()
+
+
+def test_missing_sources_are_asked_for(repository: Repository) -> None:
+    new = megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
+    result = unpatch("upgrade", "--from", "0.50", "--mcore", str(new), "--diff", cwd=repository.path)
+    assert result.code == ERROR
+    assert "0.50.0 is needed" in result.err
+    assert "--download" in result.err
