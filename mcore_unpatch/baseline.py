@@ -8,8 +8,10 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from mcore_unpatch import tree
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
+from mcore_unpatch.printable import shown
 
 Counts = dict[str, dict[str, int]]
 
@@ -17,11 +19,11 @@ Counts = dict[str, dict[str, int]]
 def load(file: Path) -> Counts:
     """Read a baseline; raises `UsageError` with what is wrong with it."""
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(tree.read(file).decode())
     except FileNotFoundError:
-        raise UsageError(f"no baseline at {file}; make one with --write-baseline") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} is not a baseline: {error}") from None
+        raise UsageError(f"no baseline at {shown(file)}; make one with --write-baseline") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{shown(file)} is not a baseline: {error}") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     counts = data.get("counts") if isinstance(data, dict) else None
@@ -34,7 +36,9 @@ def load(file: Path) -> Counts:
 
 
 def write(file: Path, findings: list[Finding], root: Path) -> None:
-    """Write the counts of these findings, sorted; the file is replaced at once or not at all."""
+    """Write the counts of these findings, sorted; the file is replaced at once or not at all, never through a link."""
+    if file.is_symlink():
+        raise UsageError(f"{shown(file)} is a link: name the file itself with --baseline")
     counts: Counts = {}
     for finding in findings:
         rules = counts.setdefault(_key(finding, root, file), {})

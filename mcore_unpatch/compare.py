@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from mcore_unpatch import git, suppress
+from mcore_unpatch.discover import PATCHES, PYTHON, SKIPPED_FOLDERS, is_excluded
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.requirements import Pins
@@ -16,9 +17,13 @@ from mcore_unpatch.scanner.engine import Task, analyse
 Key = tuple[str, str, str, str]
 
 
-def findings_at(top: Path, revision: str, pins: Pins, mocks: bool) -> list[Finding]:
-    """The findings of a commit, read from git without a checkout."""
-    blobs = _blobs(top, revision)
+def findings_at(
+    top: Path, revision: str, pins: Pins, mocks: bool, exclude: tuple[str, ...] = (), base: Path | None = None
+) -> list[Finding]:
+    """The findings of a commit, read from git without a checkout; `exclude` is relative to `base`, as on disk."""
+    blobs = {
+        path: name for path, name in _blobs(top, revision).items() if not is_excluded(top / path, base or top, exclude)
+    }
     reader = _Reader(top, blobs)
     python = [path for path in blobs if path.endswith(".py")]
     folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
@@ -85,12 +90,19 @@ def _key(finding: Finding, path: str) -> Key:
 
 
 def _blobs(top: Path, revision: str) -> dict[str, str]:
+    """What a scan of that tree would look at: no links, no environments, no caches, not Megatron's own source."""
     blobs = {}
+    skipped = []
     for entry in git.names(git.run(top, "ls-tree", "-r", "-z", revision)):
         facts, path = entry.split("\t", 1)
         mode, kind, name = facts.split()
-        if kind == "blob" and mode != "120000" and path.endswith((".py", ".patch", ".diff")):
-            blobs[path] = name
+        if path.endswith(("/pyvenv.cfg", "megatron/core/package_info.py")):
+            skipped.append(path.rpartition("/")[0] + "/")
+        if kind == "blob" and mode != "120000" and path.endswith((*PYTHON, *PATCHES)):
+            if not SKIPPED_FOLDERS.intersection(path.split("/")[:-1]):
+                blobs[path] = name
+    for path in [path for path in blobs if path.startswith(tuple(skipped))]:
+        del blobs[path]
     return blobs
 
 

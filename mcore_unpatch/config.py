@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mcore_unpatch import tree
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.printable import shown
 
 _LISTS = ("select", "ignore", "exclude")
 _TEXTS = ("target-mcore", "baseline", "base", "output-format")
@@ -34,10 +36,9 @@ def load(start: Path) -> Config:
     folder = start if start.is_dir() else start.parent
     for candidate in (folder, *folder.parents):
         file = candidate / "pyproject.toml"
-        if file.is_file():
-            table = _table(file)
-            if table is not None:
-                return Config(candidate, _checked(file, table))
+        table = _table(file)
+        if table is not None:
+            return Config(candidate, _checked(file, table))
     return Config()
 
 
@@ -45,11 +46,15 @@ def _table(file: Path) -> dict[str, Any] | None:
     import tomllib
 
     try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
+        data = tomllib.loads(tree.read_below(tree.boundary(file.parent), file).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} is not valid TOML: {error}") from None
+        raise UsageError(f"{shown(file)} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{shown(file)} is nested too deeply to be read") from None
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
     except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+        raise UsageError(f"{shown(file)} cannot be read: {error.strerror}") from None
     tool = data.get("tool", {})
     table = tool.get("mcore-unpatch") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):

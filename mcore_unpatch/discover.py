@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
-from mcore_unpatch import git
+from mcore_unpatch import git, tree
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.findings import FileError
 from mcore_unpatch.paths import relative
+from mcore_unpatch.printable import shown
 
 PYTHON = (".py",)
 PATCHES = (".patch", ".diff")
@@ -45,6 +48,7 @@ class Discovery:
     python: list[str] = field(default_factory=list)
     patches: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    errors: list[FileError] = field(default_factory=list)  # what could not be looked into
 
     @property
     def own(self) -> list[str]:
@@ -61,9 +65,10 @@ def discover(paths: list[Path], exclude: tuple[str, ...] = (), base: Path | None
 
     `exclude` holds glob patterns, relative to `base` (where the configuration stands) or to the root.
     """
-    real = [_existing(path) for path in paths]
+    real = [existing(path) for path in paths]
     root = _common_folder(real)
     found = Discovery(root, project_root(root))
+    base = base or root
     seen: set[str] = set()
     for path in real:
         names = [path.name] if path.is_file() else _below(path, found)
@@ -71,7 +76,7 @@ def discover(paths: list[Path], exclude: tuple[str, ...] = (), base: Path | None
         for name in names:
             full = folder / name
             from_top = relative(full, found.top)
-            if from_top in seen or _is_excluded(full, base or root, exclude):
+            if from_top in seen or is_excluded(full, base, exclude):
                 continue
             seen.add(from_top)
             if name.endswith(PATCHES):
@@ -80,12 +85,19 @@ def discover(paths: list[Path], exclude: tuple[str, ...] = (), base: Path | None
                 found.python.append(from_top)
     found.python.sort()
     found.patches.sort()
+    found.errors = [error for error in found.errors if not is_excluded(found.top / error.path, base, exclude)]
+    if any(base.is_relative_to(path) for path in real):
+        found.notes += [
+            f"exclude {pattern!r} matches nothing below {base}: remove or correct it"
+            for pattern in exclude
+            if not _matches_something(pattern, base)
+        ]
     return found
 
 
 def whole_of(found: Discovery, paths: list[Path], exclude: tuple[str, ...]) -> Discovery:
     """All files of the projects that the given paths are part of, those of `exclude` too."""
-    real = [_existing(path) for path in paths or [Path()]]
+    real = [existing(path) for path in paths or [Path()]]
     if real == [found.top] and not exclude:
         return found
     projects = dict.fromkeys(project_root(path.parent if path.is_file() else path) for path in real)
@@ -95,21 +107,24 @@ def whole_of(found: Discovery, paths: list[Path], exclude: tuple[str, ...]) -> D
 def project_root(folder: Path) -> Path:
     """The top of the project around a folder: its git work tree, else the nearest folder that holds a project file."""
     top = git.toplevel(folder)
-    if top is not None:
+    if top is not None and folder.is_relative_to(top):
         return top
     for parent in (folder, *folder.parents):
-        if any((parent / name).is_file() for name in ("pyproject.toml", "setup.py", "setup.cfg")):
+        if any(os.path.lexists(parent / name) for name in ("pyproject.toml", "setup.py", "setup.cfg")):
             return parent
     return folder
 
 
-def _existing(path: Path) -> Path:
+def existing(path: Path) -> Path:
+    """A path the user named, resolved; raises `UsageError` for one that no command can start from."""
     try:
+        if (kind := tree.kind(path)) is not None:
+            raise UsageError(f"{shown(path)} is {kind}: name a file or a folder")
         return path.resolve(strict=True)
     except FileNotFoundError:
-        raise UsageError(f"no such file or folder: {path}") from None
+        raise UsageError(f"no such file or folder: {shown(path)}") from None
     except (RuntimeError, OSError) as error:  # a symlink loop
-        raise UsageError(f"cannot open {path}: {getattr(error, 'strerror', None) or 'symlink loop'}") from None
+        raise UsageError(f"cannot open {shown(path)}: {getattr(error, 'strerror', None) or 'symlink loop'}") from None
 
 
 def _common_folder(paths: list[Path]) -> Path:
@@ -117,18 +132,33 @@ def _common_folder(paths: list[Path]) -> Path:
     return Path(os.path.commonpath(folders))
 
 
-def _is_excluded(path: Path, base: Path, patterns: tuple[str, ...]) -> bool:
+def is_excluded(path: Path, base: Path, patterns: tuple[str, ...]) -> bool:
+    """Whether a pattern, relative to `base`, names a file or a folder above it."""
     if not patterns:
         return False
     name = relative(path, base)
     return any(fnmatch(name, p) or fnmatch(name, f"{p.rstrip('/')}/*") for p in patterns)
 
 
+def _matches_something(pattern: str, base: Path) -> bool:
+    """Whether there is a file or folder of that name, ignored or not."""
+    literal = pattern.rstrip("/")
+    if os.path.lexists(base / literal):
+        return True
+    for current, folders, files in os.walk(base):
+        folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS]
+        prefix = relative(Path(current), base)
+        names = [name if prefix == "." else f"{prefix}/{name}" for name in (*folders, *files)]
+        if any(fnmatch(name, literal) for name in names):
+            return True
+    return False
+
+
 def _below(folder: Path, found: Discovery) -> list[str]:
     """Files of interest below a folder, relative to it; symlinks are not followed."""
     names = _listed_by_git(folder, found)
     if names is None:
-        names = _walked(folder)
+        names = _walked(folder, found)
         if any(name.rpartition("/")[2] == ".gitignore" for name in names):
             names = _without_ignored(folder, names, found)
     wanted = [name for name in names if name.endswith((*PYTHON, *PATCHES))]
@@ -138,17 +168,27 @@ def _below(folder: Path, found: Discovery) -> list[str]:
         parts = name.split("/")[:-1]
         if SKIPPED_FOLDERS.intersection(parts) or any(name.startswith(prefix) for prefix in environments):
             continue
-        if _is_plain_file(f"{folder}/{name}"):
+        if _is_plain_file(folder / name, found):
             kept.append(name)
     return kept
 
 
-def _is_plain_file(path: str) -> bool:
-    """A file itself: no symlink, which may lead out of the root, and no pipe, which would never end."""
+def _is_plain_file(path: Path, found: Discovery) -> bool:
+    """A file itself: no symlink, which may lead out of the root; a pipe, which would never end, is an error."""
     try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
         return False  # listed by git, deleted on disk
+    except OSError as error:
+        found.errors.append(_unreadable(path, error, found))
+        return False
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+        found.errors.append(FileError(relative(path, found.top), f"{tree.kind(path)}, not a regular file"))
+    return stat.S_ISREG(mode)
+
+
+def _unreadable(path: Path, error: OSError, found: Discovery) -> FileError:
+    return FileError(relative(path, found.top), f"cannot be read: {error.strerror or error}")
 
 
 def _listed_by_git(folder: Path, found: Discovery) -> list[str] | None:
@@ -156,26 +196,36 @@ def _listed_by_git(folder: Path, found: Discovery) -> list[str] | None:
     if top is None or git.is_ignored(folder, top):
         return None
     try:
-        names = git.listed_files(folder, top)
+        complaints: list[str] = []
+        names = git.listed_files(folder, top, complaints=complaints)
     except git.GitError as error:
         found.notes.append(f"git could not list the files ({error}); ignore rules are not applied")
         return None
+    for line in complaints:
+        if match := re.fullmatch(r"warning: could not open directory '(.*?)/?': (.*)", line):
+            found.errors.append(FileError(relative(top / match[1], found.top), f"cannot be read: {match[2]}"))
     nested = [
         name
         for name in names
-        if name.endswith("/") or (not name.endswith((*PYTHON, *PATCHES)) and (folder / name / ".git").exists())
+        if name.endswith("/") or (not name.endswith((*PYTHON, *PATCHES)) and os.path.lexists(folder / name / ".git"))
     ]
     if nested:
-        shown = ", ".join(name.rstrip("/") for name in nested[:3])
-        found.notes.append(f"not scanned, repositories of their own: {shown}{' ...' if len(nested) > 3 else ''}")
+        listed = ", ".join(shown(name.rstrip("/")) for name in nested[:3])
+        found.notes.append(f"not scanned, repositories of their own: {listed}{' ...' if len(nested) > 3 else ''}")
     return names
 
 
-def _walked(folder: Path) -> list[str]:
+def _walked(folder: Path, found: Discovery) -> list[str]:
     names: list[str] = []
-    for current, folders, files in os.walk(folder):
+
+    def note(error: OSError) -> None:
+        found.errors.append(_unreadable(Path(error.filename), error, found))
+
+    for current, folders, files in os.walk(folder, onerror=note):
         folders[:] = sorted(
-            name for name in folders if name not in SKIPPED_FOLDERS and not Path(current, name, "pyvenv.cfg").exists()
+            name
+            for name in folders
+            if name not in SKIPPED_FOLDERS and not os.path.lexists(Path(current, name, "pyvenv.cfg"))
         )
         prefix = Path(os.path.relpath(current, folder)).as_posix()
         names += [name if prefix == "." else f"{prefix}/{name}" for name in sorted(files)]
@@ -196,13 +246,12 @@ def _environments(folder: Path, names: list[str]) -> list[str]:
     """Folders that are virtual environments, as prefixes."""
     folders = {name.rpartition("/")[0] for name in names}
     folders |= {"/".join(f.split("/")[:depth]) for f in folders for depth in range(1, f.count("/") + 1)}
-    return [f"{name}/" for name in folders if name and (folder / name / "pyvenv.cfg").exists()]
+    return [f"{name}/" for name in folders if name and os.path.lexists(folder / name / "pyvenv.cfg")]
 
 
 def _is_megatron_itself(top: Path, path: str) -> bool:
     """Megatron Core's own source, vendored or installed, is not a patch of itself."""
     full = f"{top.as_posix()}/{path}"
-    return (
-        "/megatron/core/" in full
-        and (Path(full[: full.index("/megatron/core/")]) / "megatron/core/package_info.py").exists()
+    return "/megatron/core/" in full and os.path.lexists(
+        Path(full[: full.index("/megatron/core/")]) / "megatron/core/package_info.py"
     )

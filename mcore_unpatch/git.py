@@ -44,8 +44,12 @@ def run(
     stdin: bytes | None = None,
     settings: dict[str, str] | None = None,
     codes: Container[int] = (0,),
+    complaints: list[str] | None = None,
 ) -> bytes:
-    """The standard output of `git -C folder ...`; raises `GitError` for an exit code that is not among `codes`."""
+    """The standard output of `git -C folder ...`; raises `GitError` for an exit code that is not among `codes`.
+
+    `complaints` takes what git says on stderr.
+    """
     options = [option for key, value in _SETTINGS.items() for option in ("-c", f"{key}={value}")]
     command = [_executable(), *options, "-C", str(folder), *arguments]
     with subprocess.Popen(
@@ -64,6 +68,8 @@ def run(
             output, errors = process.communicate()
     if process.returncode not in codes:
         raise GitError(_in_words(errors.decode(errors="replace").strip(), folder) or f"git {arguments[0]} failed")
+    if complaints is not None:
+        complaints += os.fsdecode(errors).splitlines()
     return output
 
 
@@ -79,7 +85,7 @@ def work_tree(folder: Path) -> Path:
     """The same; raises `GitError` that says why there is none."""
     holder = next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
     if holder is None and "GIT_DIR" not in os.environ:  # told without starting git
-        if (folder / "HEAD").exists() and (folder / "objects").exists():
+        if os.path.lexists(folder / "HEAD") and os.path.lexists(folder / "objects"):
             raise GitError(f"{folder} is a bare repository: run this in a work tree of it")
         raise GitError(f"{folder} is not in a git work tree")
     # Asked where `.git` lies: a folder on the way may be shaped like a bare repository.
@@ -104,12 +110,19 @@ def is_ignored(path: Path, top: Path) -> bool:
     return True
 
 
-def listed_files(folder: Path, top: Path, git_dir: Path | None = None) -> list[str]:
-    """Tracked and untracked files below a folder of a work tree that no ignore rule hides, relative to the folder."""
+def listed_files(
+    folder: Path, top: Path, git_dir: Path | None = None, complaints: list[str] | None = None
+) -> list[str]:
+    """Tracked and untracked files below a folder of a work tree that no ignore rule hides, relative to the folder.
+
+    `complaints` takes what git had to say meanwhile.
+    """
     where = ["--git-dir", str(git_dir), "--work-tree", str(top)] if git_dir else []
     kinds = ["--cached", "--others", "--exclude-standard", "--deduplicate"]
     inside = os.path.relpath(folder, top)
-    listed = names(run(top, *where, "--literal-pathspecs", "ls-files", "-z", *kinds, "--", inside))
+    listed = names(
+        run(top, *where, "--literal-pathspecs", "ls-files", "-z", *kinds, "--", inside, complaints=complaints)
+    )
     return listed if inside == "." else [name[len(inside) + 1 :] for name in listed]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mcore_unpatch import tree
 from mcore_unpatch.megatron.versions import NEWEST, Version, allowed, show, tagged
 
 _MAX_BYTES = 1_000_000
@@ -96,7 +97,7 @@ def _asks(top: Path, folder: Path) -> Iterator[_Ask]:
     files += [*sorted(folder.glob("requirements*.txt")), *sorted(folder.glob("requirements/*.txt"))]
     for file in files:
         try:
-            if not file.is_file() or file.stat().st_size > _MAX_BYTES or not _NAMED.search(data := file.read_bytes()):
+            if file.stat().st_size > _MAX_BYTES or not _NAMED.search(data := tree.read_below(top, file)):
                 continue
         except OSError:
             continue
@@ -123,7 +124,7 @@ def _of_toml(text: str) -> Iterator[_Ask]:
 
     try:
         yield from _of_table(tomllib.loads(text))
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mcore_unpatch import suppress
+from mcore_unpatch import suppress, tree
 from mcore_unpatch.discover import Discovery, discover, whole_of
 from mcore_unpatch.findings import FileError, Finding, Report
 from mcore_unpatch.megatron.versions import Version
@@ -60,12 +60,9 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
         from mcore_unpatch.migrate.recovery import describe_interrupted
 
         report.notes += [line for line in [describe_interrupted(found.top)] if line]
-    kept, errors = findings_of(found, pins, options, progress)
-    if options.lock is not None:
-        whole = any(path.resolve() == found.top for path in paths or [Path()])
-        kept = _without_pinned(kept, options.lock, whole)
-    if options.base is not None:
-        kept = _only_new(kept, found, pins, options)
+    look = _findings if options.base is None else _new_findings
+    whole = any(path.resolve() == found.top for path in paths or [Path()])
+    kept, errors = look(found, pins, options, progress, whole)
     report.fixes_known = options.fixes
     if options.fixes:
         from mcore_unpatch import fixes
@@ -91,12 +88,12 @@ def findings_of(
 
     `read` gives other bytes than those on disk, to ask what a scan would find in them.
     """
-    tree = WorkTree(found.top)
-    read = read or tree.read
-    task = Task(read, tree.exists, pins.versions, options.selection.wants_mocks)
+    files = WorkTree(found.top)
+    read = read or files.read
+    task = Task(read, files.exists, pins.versions, options.selection.wants_mocks)
     own = found.own
     whole = Part()
-    for part in analyse_parallel(own, tree, task, options.jobs or os.cpu_count() or 1):
+    for part in analyse_parallel(own, files, task, options.jobs or os.cpu_count() or 1):
         whole.files += part.files
         whole.findings += part.findings
         whole.errors += part.errors
@@ -112,21 +109,41 @@ def findings_of(
         except OSError as error:
             whole.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
     settled = suppress.settle(whole.findings, whole.marked, read)
-    return [finding for finding in settled if finding.rule in options.selection], whole.errors
+    chosen = [finding for finding in settled if finding.rule in options.selection]
+    return sorted(chosen, key=lambda finding: finding.sort_key), whole.errors + found.errors
+
+
+def _findings(
+    found: Discovery, pins: Pins, options: Options, progress: Progress | None, whole: bool
+) -> tuple[list[Finding], list[FileError]]:
+    """The findings that no lock speaks for; `whole`: the user asked for all files there are."""
+    findings, errors = findings_of(found, pins, options, progress)
+    return _without_pinned(findings, options.lock, whole) if options.lock else findings, errors
 
 
 def _without_pinned(findings: list[Finding], lock: PinnedOn, whole: bool) -> list[Finding]:
     from mcore_unpatch import pinned, pins
 
-    text = lock.file.read_text(encoding="utf-8")
     known = pins.load(lock.file)
+    text = tree.read(lock.file).decode()
     return pinned.settle(findings, known, lock.file.name, text, lock.release, whole=whole, required=lock.required)
 
 
-def _only_new(findings: list[Finding], found: Discovery, pins: Pins, options: Options) -> list[Finding]:
+def _new_findings(
+    asked: Discovery, pins: Pins, options: Options, progress: Progress | None, whole: bool
+) -> tuple[list[Finding], list[FileError]]:
+    """What is new in the files asked for. Both sides are seen in full, so that a copy is not taken for a move."""
     from mcore_unpatch import compare
 
     assert options.base is not None
-    revision = compare.merge_base(found.top, options.base)
-    before = compare.findings_at(found.top, revision, pins, options.selection.wants_mocks)
-    return compare.new_findings(findings, before, compare.renames(found.top, revision))
+    revision = compare.merge_base(asked.top, options.base)
+    base = options.exclude_base or asked.root
+    everything = discover([asked.top], options.exclude, base)
+    everything.python = sorted({*everything.python, *asked.python})
+    everything.patches = sorted({*everything.patches, *asked.patches})
+    everything.errors = asked.errors
+    now, errors = _findings(everything, pins, options, progress, whole)
+    before = compare.findings_at(asked.top, revision, pins, options.selection.wants_mocks, options.exclude, base)
+    new = compare.new_findings(now, before, compare.renames(asked.top, revision))
+    elsewhere = {*everything.python, *everything.patches}.difference(asked.python, asked.patches)
+    return [one for one in new if one.path not in elsewhere], [one for one in errors if one.path not in elsewhere]

@@ -69,6 +69,11 @@ def exists(top: str | Path, path: str) -> bool:
     return _lies_inside(str(top), inside) and os.path.exists(f"{top}/{path}")  # noqa: PTH110
 
 
+def boundary(folder: Path) -> Path:
+    """The folder that links of a project file must not lead out of: its repository, or where it stands."""
+    return next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), folder)
+
+
 def kind(path: str | Path) -> str | None:
     """What stands where a file is expected, in words; None for a file, a folder, or nothing. Links are followed."""
     try:

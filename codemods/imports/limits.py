@@ -22,7 +22,7 @@ def _configured(path: str, files: Files) -> int | None:
         folder = posixpath.dirname(folder)
         try:
             settings = tomllib.loads(files.data(posixpath.join(folder, "pyproject.toml")).decode())["tool"]
-        except (OSError, KeyError, ValueError):
+        except (OSError, KeyError, ValueError, RecursionError):
             continue
         for tool, name in _SETTINGS:
             limit = settings.get(tool, {}).get(name)

@@ -103,7 +103,8 @@ def _write_baseline(paths: list[Path], options: Options) -> int:
         raise UsageError(
             f"no baseline written: {len(report.errors)} files could not be analysed, {first.path}: {first.message}"
         )
-    target = (options.baseline or Path(report.root) / DEFAULT_BASELINE).resolve()
+    target = options.baseline or Path(report.root) / DEFAULT_BASELINE
+    target = target.parent.resolve() / target.name
     baselines.write(target, report.findings, Path(report.root))
     note(f"{len(report.findings)} findings written to {target}")
     return EXIT_CLEAN

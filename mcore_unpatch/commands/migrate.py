@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -95,8 +96,8 @@ def undo(
     from mcore_unpatch.errors import UsageError
     from mcore_unpatch.migrate.undo import undo as take_back
 
-    if not path.exists():
-        raise UsageError(f"no such file or folder: {path}")
+    if not os.path.lexists(path):
+        raise UsageError(f"no such file or folder: {shown(path)}")
     restored = take_back(path if path.is_dir() else path.parent)
     count = f"{len(restored)} file{'' if len(restored) == 1 else 's'}"
     with reporting(f"{count} taken back, but "):
@@ -123,8 +124,6 @@ def _write(outcome: Outcome, style: Style, diff: bool) -> None:
 
 
 def _print_diff(data: bytes) -> None:
-    import os
-
     from mcore_unpatch.migrate.diff import coloured
 
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mcore_unpatch import tree
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.printable import shown
 
 if TYPE_CHECKING:  # loaded when a command runs, so that `unpatch --help` answers at once
     from mcore_unpatch.config import Config
@@ -73,6 +75,11 @@ def combine(
     known = config.text("baseline")
     if baseline is None and known and config.folder:
         baseline = config.folder / known
+        if not baseline.resolve().is_relative_to(tree.boundary(config.folder).resolve()):
+            raise UsageError(
+                f"baseline = {known!r} in {shown(config.folder / 'pyproject.toml')} leads out of the repository: "
+                "change it, or name the file with --baseline"
+            )
     options = Options(
         selection=Selection.parse(select or config.list("select"), ignore or config.list("ignore")),
         exclude=(*config.list("exclude"), *(exclude or [])),
@@ -100,5 +107,6 @@ def output_format(given: OutputFormat | None, config: Config) -> OutputFormat:
 
 
 def _start(paths: list[Path] | None) -> Path:
-    first = (paths or [Path()])[0]
-    return first.resolve() if first.exists() else Path.cwd()
+    from mcore_unpatch.discover import existing
+
+    return existing((paths or [Path()])[0])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mcore_unpatch import tree
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
@@ -47,12 +48,12 @@ class WorkTree:
 
     def read(self, path: str) -> bytes:
         """The bytes of a file."""
-        with open(f"{self.top}/{path}", "rb") as file:  # noqa: PTH123 - thousands of calls
+        with open(tree.descriptor(self.top, path), "rb") as file:  # noqa: PTH123 - a descriptor
             return file.read()
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder."""
-        return os.path.exists(f"{self.top}/{path}")  # noqa: PTH110
+        return tree.exists(self.top, path)
 
     def size(self, path: str) -> int:
         """Bytes of a file, 0 if it is gone."""
@@ -98,16 +99,16 @@ def analyse(paths: list[str], task: Task) -> Part:
 def may_patch(project: Project, path: str, mocks: bool) -> bool:
     """Whether a file has to be parsed; raises `Unreadable` for one that is no text."""
     data = project.data(path)
-    if b"\0" in data or not data.isascii():
+    if b"\0" in data or not data.isascii() or b"coding" in data[:400]:
         decode(data)
     if prefilter.mentions_megatron(path, data):
         return prefilter.may_install(data, mocks)
     return prefilter.may_install_unsaid(data) and project.related(path)
 
 
-def analyse_parallel(paths: list[str], tree: WorkTree, task: Task, jobs: int) -> Iterator[Part]:
+def analyse_parallel(paths: list[str], files: WorkTree, task: Task, jobs: int) -> Iterator[Part]:
     """The same over several processes, part by part as they come in; one job stays in this process."""
-    sizes = {path: tree.size(path) for path in paths}
+    sizes = {path: files.size(path) for path in paths}
     task = replace(task, thorough=sum(sizes.values()) <= _CHECKED_THROUGHOUT)
     workers = min(jobs, 1 + sum(sizes.values()) // _WORTH_A_PROCESS)
     parts = workers if workers == 1 else max(workers, min(len(paths) // 200, workers * 8))

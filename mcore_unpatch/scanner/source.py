@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 # Parsing takes about 40 times a file's size in memory; what people write by hand is far below this.
 MAX_BYTES = 4 * 1024 * 1024
+# Everything that Python is written in, and a backslash that some encodings take for more.
+_ASCII = bytes(range(32, 127)) + b"\\x41\\u0041+AEE-\n\t"
 
 
 class Unreadable(Exception):
@@ -27,6 +29,8 @@ def decode(data: bytes) -> str:
         raise Unreadable("contains NUL bytes: not a Python source file")
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        if not _keeps_ascii(encoding):  # what the prefilter reads would not be what Python runs
+            raise Unreadable(f"the encoding {encoding} is not supported: convert to UTF-8")
         return data.decode(encoding)
     except SyntaxError as error:
         if str(error.msg).startswith("invalid or missing"):
@@ -36,6 +40,15 @@ def decode(data: bytes) -> str:
         raise Unreadable(
             f"not valid {error.encoding} at byte {error.start}: declare the encoding or convert to UTF-8"
         ) from None
+    except (LookupError, UnicodeError) as error:  # a codec that gives no text, such as rot13
+        raise Unreadable(f"unknown encoding: {str(error).partition(';')[0]}") from None
+
+
+def _keeps_ascii(encoding: str) -> bool:
+    try:
+        return _ASCII.decode(encoding) == _ASCII.decode()
+    except UnicodeError:
+        return False
 
 
 def parse(data: bytes) -> ast.Module:

@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from typer.testing import CliRunner
 
 from mcore_unpatch.cli import app
@@ -65,3 +67,13 @@ def checked(result: Result) -> Result:
     assert "Traceback" not in result.out + result.err, result.err
     assert "internal error" not in result.err, result.err
     return result
+
+
+def without_privileges() -> list[str]:
+    """What to run a command with so that permissions hold for root as well."""
+    if os.geteuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("root may read everything, and there is no setpriv to change that")
+    powers = "-dac_override,-dac_read_search"
+    return ["setpriv", f"--bounding-set={powers}", f"--inh-caps={powers}"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mcore_unpatch import tree
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.dependencies import setup_cfg
 from mcore_unpatch.migrate.dependencies.listing import Listing, has_extra
@@ -16,6 +17,7 @@ from mcore_unpatch.migrate.dependencies.project_array import project_arrays
 from mcore_unpatch.migrate.dependencies.requirements import RequirementsFile
 from mcore_unpatch.migrate.dependencies.setup_py import setup_py_lists
 from mcore_unpatch.migrate.journal import Rewrite
+from mcore_unpatch.printable import shown
 
 EXTRA = "compat"  # what the shims need
 _OURS = re.compile(r"mcore[-_.]unpatch(?![\w.-])", re.IGNORECASE)
@@ -99,12 +101,14 @@ def _parsed(file: Path) -> tuple[str, dict[str, Any]]:
     try:
         return text or "", tomllib.loads(text or "")
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{file} is not valid TOML: {error}") from None
+        raise UsageError(f"{shown(file)} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{shown(file)} is nested too deeply to be read") from None
 
 
 def _text(file: Path) -> str | None:
-    """The text of a file; None for one that is not there, or not in UTF-8."""
+    """The text of a file; None for one that is not there, a link, or not in UTF-8."""
     try:
-        return file.read_bytes().decode() if file.is_file() else None
-    except UnicodeDecodeError:
+        return tree.read_own(file).decode()
+    except (OSError, UnicodeDecodeError):
         return None

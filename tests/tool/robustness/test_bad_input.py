@@ -1,26 +1,15 @@
 """Bad input: a clear message, never a traceback, the other files analysed all the same, and the exit code says it."""
 
 import os
-import shutil
 import stat
 import sys
 from pathlib import Path
 
 import pytest
 from checking import write_files
-from command import CLEAN, ERROR, FINDINGS, Result, unpatch, unpatch_process
+from command import CLEAN, ERROR, FINDINGS, Result, unpatch, unpatch_process, without_privileges
 
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
-
-
-def without_privileges() -> list[str]:
-    """What to run a command with so that permissions hold for root as well."""
-    if os.geteuid() != 0:
-        return []
-    if shutil.which("setpriv") is None:
-        pytest.skip("root may read everything, and there is no setpriv to change that")
-    powers = "-dac_override,-dac_read_search"
-    return ["setpriv", f"--bounding-set={powers}", f"--inh-caps={powers}"]
 
 
 # What a file may hold, and what is then said of it.
