@@ -24,12 +24,17 @@ class OutputFormat(StrEnum):
     json = "json"
     sarif = "sarif"
     github = "github"
+    html = "html"
 
 
 Paths = Annotated[list[Path] | None, typer.Argument(help="Files and folders to scan. [default: .]", show_default=False)]
 Format = Annotated[
     OutputFormat | None,
     typer.Option("--output-format", help="How to write the report. [default: text]", show_default=False),
+]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option("--output-file", "-o", help="Write the report to a file instead of stdout.", show_default=False),
 ]
 Statistics = Annotated[bool, typer.Option("--statistics", help="Count the findings per rule.")]
 Select = Annotated[

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from types import TracebackType
 
 from mcore_unpatch.commands.guard import complain, note, reporting
 from mcore_unpatch.commands.options import OutputFormat
+from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Report
 
 
@@ -16,6 +21,21 @@ def write(report: Report, style: OutputFormat, statistics: bool) -> None:
     with reporting():
         _write(report, style, statistics)
     write_asides(report)
+
+
+@contextmanager
+def into(file: Path | None) -> Iterator[None]:
+    """What is printed goes into a file, where one is named."""
+    if file is None:
+        yield
+        return
+    text = io.StringIO()
+    with redirect_stdout(text):
+        yield
+    try:
+        file.write_text(text.getvalue(), encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}") from None
 
 
 def write_asides(report: Report) -> None:
@@ -35,6 +55,10 @@ def _write(report: Report, style: OutputFormat, statistics: bool) -> None:
         from mcore_unpatch.report import github
 
         print("\n".join(github.lines(report)))
+    elif style is OutputFormat.html:
+        from mcore_unpatch.report import scan_page
+
+        print(scan_page.page_of(report), end="")
     else:
         import json
 

@@ -10,6 +10,7 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, guarded
 def scan(
     paths: opt.Paths = None,
     output_format: opt.Format = None,
+    output_file: opt.OutputFile = None,
     statistics: opt.Statistics = False,
     select: opt.Select = None,
     ignore: opt.Ignore = None,
@@ -23,7 +24,7 @@ def scan(
     """
     from dataclasses import replace
 
-    from mcore_unpatch.commands.output import Progress, write
+    from mcore_unpatch.commands.output import Progress, into, write
     from mcore_unpatch.scan import scan as run_scan
 
     config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs)
@@ -32,5 +33,6 @@ def scan(
     options = replace(options, base=None, baseline=None, fixes=style is not opt.OutputFormat.github)
     with Progress() as progress:
         report = run_scan(paths or [], options, progress)
-    write(report, style, statistics)
+    with into(output_file):
+        write(report, style, statistics)
     return EXIT_ERROR if report.errors else EXIT_CLEAN

@@ -64,6 +64,7 @@ def upgrade(
     write: Write = False,
     allow_dirty: AllowDirty = False,
     output_format: opt.Format = None,
+    output_file: opt.OutputFile = None,
     exclude: opt.Exclude = None,
     jobs: opt.Jobs = None,
 ) -> int:
@@ -71,7 +72,7 @@ def upgrade(
 
     Exit code: 0 when everything was analysed, 2 when something was not.
     """
-    from mcore_unpatch.commands.output import Progress, write_asides
+    from mcore_unpatch.commands.output import Progress, into, write_asides
     from mcore_unpatch.upgrade import merge as merging
     from mcore_unpatch.upgrade import report as written
     from mcore_unpatch.upgrade.run import upgrade as run
@@ -88,10 +89,10 @@ def upgrade(
             merges = [(fate, made) for fate in outcome.fates if (made := merging.merge(fate, outcome, sources))]
         if write:
             merging.apply(outcome, merges, allow_dirty)
-        with reporting():
+        with reporting(), into(output_file):
             written.write(outcome, style, merges if diff else [])
-            if write:
-                written.write_merged(outcome, merges)
+        if write:
+            written.write_merged(merges)
         write_asides(outcome.scanned)
     return EXIT_ERROR if outcome.scanned.errors else EXIT_CLEAN
 

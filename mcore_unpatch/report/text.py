@@ -57,7 +57,7 @@ def _finding(finding: Finding, fixes_known: bool) -> Iterator[Line]:
     if finding.replacement:
         yield from wrapped(finding.replacement, 9, "-> ", "green")
     if fixes_known and finding.target:
-        yield from wrapped(_FATES[_fate(finding)][0], 9, "migrate: ", "green" if finding.fix else "yellow")
+        yield from wrapped(_FATES[fate_of(finding)][0], 9, "migrate: ", "green" if finding.fix else "yellow")
     if finding.related:
         yield from wrapped(", ".join(f"{item.role} {item.line}" for item in finding.related), 9, "also ", "dim")
 
@@ -77,7 +77,8 @@ def _head(finding: Finding) -> Iterator[Line]:
         yield [(f"         {target}", "")]
 
 
-def _fate(finding: Finding) -> str:
+def fate_of(finding: Finding) -> str:
+    """What `migrate` does about a finding: safe, unsafe, by-hand or kept."""
     return finding.fix or ("kept" if finding.seam == "none" else "by-hand")
 
 
@@ -93,7 +94,7 @@ def _summary(report: Report) -> str:
         found += f" and {count(comments, 'unused ignore comment')}"
     if pins:
         found += f" and {count(pins, 'pin')} that {'does' if pins == 1 else 'do'} not hold"
-    fates = Counter(map(_fate, patches)) if report.fixes_known else Counter()
+    fates = Counter(map(fate_of, patches)) if report.fixes_known else Counter()
     return tally(found, {words: fates[fate] for fate, (_, words) in _FATES.items()})
 
 

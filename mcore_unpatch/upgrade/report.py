@@ -12,13 +12,13 @@ from mcore_unpatch.upgrade.judge import Fate
 from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
-_HEADS = {
+HEADS = {
     "breaks": ("Breaks", "bold red"),
     "different": ("Silently different", "bold yellow"),
     "unnecessary": ("No longer needed", "bold green"),
     "harmless": ("Harmless", "bold"),
 }
-_REMEDIES = {"safe": "`unpatch migrate` rewrites it", "unsafe": "`unpatch migrate --unsafe-fixes` rewrites it"}
+REMEDIES = {"safe": "`unpatch migrate` rewrites it", "unsafe": "`unpatch migrate --unsafe-fixes` rewrites it"}
 
 
 def write(report: UpgradeReport, style: OutputFormat, merges: Sequence[tuple[Fate, Merge]] = ()) -> None:
@@ -29,13 +29,17 @@ def write(report: UpgradeReport, style: OutputFormat, merges: Sequence[tuple[Fat
         from mcore_unpatch.report import github
 
         print("\n".join(github.lines(_as_findings(report), "warning")))
+    elif style is OutputFormat.html:
+        from mcore_unpatch.upgrade import page
+
+        print(page.page_of(report, merges), end="")
     else:
         import json
 
         print(json.dumps(_data(report, style), indent=2))
 
 
-def write_merged(report: UpgradeReport, merges: Sequence[tuple[Fate, Merge]]) -> None:
+def write_merged(merges: Sequence[tuple[Fate, Merge]]) -> None:
     """Say what was merged, and what was left."""
     done = sum(made.is_clean for _, made in merges)
     left = sum(bool(made.upstream) for _, made in merges) - done
@@ -47,7 +51,7 @@ def write_merged(report: UpgradeReport, merges: Sequence[tuple[Fate, Merge]]) ->
 def lines(report: UpgradeReport, merges: Mapping[tuple[str, int], Merge] | None = None) -> Iterator[Line]:
     """The report, line by line, the most urgent first."""
     yield [(f"From megatron-core {report.old.label} to {report.new.label}", "bold")]
-    for urgency, (head, style) in _HEADS.items():
+    for urgency, (head, style) in HEADS.items():
         if fates := report.of(urgency):
             yield []
             yield [(f"{head} ({len(fates)})", style)]
@@ -65,7 +69,7 @@ def _fate(fate: Fate, path: str) -> Iterator[Line]:
     for reason in fate.reasons:
         yield from wrapped(reason, 6, "= ")
     if finding.fix and fate.urgency != "harmless":
-        yield from wrapped(_REMEDIES[finding.fix], 6, "-> ", "green")
+        yield from wrapped(REMEDIES[finding.fix], 6, "-> ", "green")
 
 
 def _merge(made: Merge, release: str) -> Iterator[Line]:

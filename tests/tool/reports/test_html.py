@@ -1,0 +1,102 @@
+"""The page of a report: whole in itself, readable without JavaScript, and nothing of a repository acts in it."""
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from checking import write_files
+from command import CLEAN, ERROR, unpatch
+
+from mcore_unpatch.report.html import Card, Kind, Pane, page
+
+PATCH = """
+    from megatron.core.models.gpt.gpt_model import GPTModel
+
+    def forward(self, *args):  # <script>alert("x")</script>
+        return log_probs(args)
+
+    GPTModel.forward = forward
+"""
+
+
+class Outline(HTMLParser):
+    """Tags in order, and the text of the cards."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attributes if name in ("src", "href")]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    write_files(tmp_path, {"patches.py": PATCH, "requirements.txt": "megatron-core==0.17.1\n"})
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", [["scan"], ["upgrade", "--to", "0.19"]])
+def test_a_page_needs_nothing_from_outside(repository: Path, command: list[str]) -> None:
+    result = unpatch(*command, "--output-format", "html", "-o", "report.html", cwd=repository)
+    assert (result.code, result.out) == (CLEAN, "")
+    text = (repository / "report.html").read_text(encoding="utf-8")
+    outline = Outline(text)
+    assert outline.tags.count("article") == 1
+    assert outline.tags.count("script") == 1  # ours
+    assert outline.links == []
+    assert not re.search(r"https?:|@import|url\(", text)
+    assert "patches.py:7" in text
+    assert "<code>" in text
+
+
+def test_what_a_repository_says_is_text(repository: Path) -> None:
+    evil = '</span><script>alert("x")</script>\x1b[2J'
+    text = page(evil, evil, {evil: Kind(evil, "bad")}, [Card(evil, evil, evil, (evil,), (Pane(evil, evil, True),))])
+    assert Outline(text).tags.count("script") == 1
+    assert "\x1b" not in text
+
+
+def test_a_file_that_cannot_be_written_is_said(repository: Path) -> None:
+    result = unpatch("scan", "--output-format", "html", "-o", "no/such/folder.html", cwd=repository)
+    assert (result.code, "cannot be written" in result.err) == (ERROR, True)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
+def test_search_and_filter_in_a_browser(tmp_path: Path) -> None:
+    kinds = {"a": Kind("Breaks", "bad"), "b": Kind("Harmless", "plain")}
+    cards = [Card("a", "one", "x.py:1", ("alpha",)), Card("b", "two", "y.py:2", ("beta",)), Card("b", "three", "z", ())]
+    probe = """<script>
+        const title = (card) => card.querySelector("h2").textContent;
+        const seen = () => [...document.querySelectorAll("article")].filter((card) => !card.hidden).map(title);
+        const log = [seen()];
+        form.search.value = "BETA"; form.dispatchEvent(new Event("input")); log.push(seen());
+        form.search.value = ""; form.querySelector("input[value=b]").checked = false;
+        form.dispatchEvent(new Event("input")); log.push(seen());
+        document.title = JSON.stringify(log);
+        document.body.textContent = document.title;
+    </script>"""
+    file = tmp_path / "page.html"
+    file.write_text(page("t", "s", kinds, cards).replace("</body>", f"{probe}</body>"), encoding="utf-8")
+    quiet = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
+    command = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        *quiet,
+        "--disable-sync",
+        f"--user-data-dir={tmp_path}/profile",
+    ]
+    shown = subprocess.run(
+        [*command, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=100, check=True
+    ).stdout
+    found = re.search(r"<title>(.*?)</title>", shown)
+    assert found is not None
+    assert json.loads(found[1]) == [["one", "two", "three"], ["two"], ["one"]]
