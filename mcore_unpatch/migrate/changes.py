@@ -9,6 +9,7 @@ from itertools import groupby
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, in_order, splice
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.journal import Rewrite
+from mcore_unpatch.printable import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +34,30 @@ class Change:
     after: Span
 
 
+class Unsound(Exception):
+    """Edits that must not be carried out: the files they are in, each with the reason."""
+
+    def __init__(self, reasons: dict[str, str]) -> None:
+        super().__init__(str(reasons))
+        self.reasons = reasons
+
+
 def rewrites_of(plan: Plan, project: Repository, options: Options) -> list[Rewrite]:
-    """The files that change; raises `UsageError` for a plan that cannot be carried out."""
+    """The files that change; raises `Unsound` for edits that cannot be made."""
     found = []
     for path, edits in groupby(sorted(plan.edits, key=lambda edit: edit.path), key=lambda edit: edit.path):
         if path not in project.editable:
-            raise UsageError(f"internal error: an edit of {path}, which is not among the files to migrate")
+            raise UsageError(
+                f"a rewrite reaches into {shown(path)}, which is not among the files to migrate; nothing was written. "
+                "Name the whole repository, or leave the rule out with --ignore"
+            )
         all_edits = list(edits)
         before = project.data(path)
         try:
             splice(before, all_edits)  # what does not apply must not overlap either
             after = splice(before, filter(options.applies, all_edits))
         except ValueError as error:
-            raise UsageError(f"internal error: {error}") from None
+            raise Unsound({path: f"its edits do not fit together ({error})"}) from None
         if after != before:
             found.append(Rewrite(path, before, after))
     return found

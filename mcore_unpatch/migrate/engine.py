@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mcore_unpatch.codemods.edits import Options, Plan
+from mcore_unpatch.codemods.edits import Options, Plan, Remark
 from mcore_unpatch.discover import Discovery, discover
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import transaction, vcs
-from mcore_unpatch.migrate.changes import rewrites_of
+from mcore_unpatch.migrate.changes import Unsound, rewrites_of
 from mcore_unpatch.migrate.dependencies import choice
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
@@ -17,6 +18,7 @@ from mcore_unpatch.migrate.recovery import describe_interrupted, recover
 from mcore_unpatch.migrate.state import locate
 from mcore_unpatch.migrate.survey import Progress, Survey, survey
 from mcore_unpatch.migrate.verify import Planner, verify
+from mcore_unpatch.printable import shown
 from mcore_unpatch.scan import Options as ScanOptions
 
 DEPENDENCY = "mcore-unpatch[compat]"
@@ -73,12 +75,33 @@ def _codemods() -> Planner:
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
     known = survey(request.paths, request.scan, progress)
     options = Options(request.unsafe_fixes, request.annotate, request.scan.selection, known.version)
-    plan = planner(known.repository, (*known.findings, *known.elsewhere), options)
-    rewrites = rewrites_of(plan, known.repository, options)
-    remaining = verify(known, plan, rewrites, options, planner) if rewrites else known.findings
+    left: dict[str, str] = {}
+    while True:
+        plan = planner(known.repository, (*known.findings, *known.elsewhere), options)
+        try:
+            rewrites = rewrites_of(plan, known.repository, options)
+            remaining = verify(known, plan, rewrites, options, planner) if rewrites else known.findings
+            break
+        except Unsound as problem:
+            # One file never stops the others: it stays as it is, and the plan is made anew around it.
+            reasons = {path: why for path, why in problem.reasons.items() if path in known.repository.editable}
+            if not reasons:  # the effect of a rewrite on another file: which one it was is not known
+                why = "; ".join(f"{shown(path)}: {why}" for path, why in problem.reasons.items())
+                reasons = dict.fromkeys((item.path for item in rewrites), f"another file does not allow it ({why})")
+            left |= reasons
+            known = known.without(reasons)
+    plan = replace(plan, remarks=(*plan.remarks, *_left(known, left)))
     outcome = Outcome(known, plan, options, rewrites, remaining)
     _add_dependency(outcome, plan, known, request)
     return outcome
+
+
+def _left(known: Survey, reasons: dict[str, str]) -> Iterator[Remark]:
+    for path, why in reasons.items():
+        for finding in known.findings:
+            if finding.path == path:
+                text = f"left as it is: {why}; migrate it by hand, or leave it out with --exclude"
+                yield Remark(path, finding.line, finding.rule, "left", text)
 
 
 def _add_dependency(outcome: Outcome, plan: Plan, known: Survey, request: Request) -> None:

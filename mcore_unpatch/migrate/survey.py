@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,6 +42,11 @@ class Survey:
         """The repository with other bytes in some files; nothing is read again."""
         old = self.repository
         return Repository(old.paths, old.exists, Overlay(old.data, contents).read, old.editable)
+
+    def without(self, paths: Iterable[str]) -> Survey:
+        """The same, with some files that may no longer be edited."""
+        old = self.repository
+        return replace(self, repository=Repository(old.paths, old.exists, old.read, old.editable.difference(paths)))
 
     def rescan(self, contents: Mapping[str, bytes]) -> tuple[list[Finding], list[FileError]]:
         """What the scanner would say if these were the contents."""

@@ -7,57 +7,67 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from mcore_unpatch.codemods.edits import Options, Plan, Repository
-from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
+from mcore_unpatch.migrate.changes import Unsound
 from mcore_unpatch.migrate.journal import Rewrite
 from mcore_unpatch.migrate.survey import Survey
 
 Planner = Callable[[Repository, Sequence[Finding], Options], Plan]
 
-_REPORT = "Nothing was written. This is a fault of mcore-unpatch: please report it; `--ignore` leaves a rule out"
-
 
 def verify(
     survey: Survey, plan: Plan, rewrites: Sequence[Rewrite], options: Options, planner: Planner
 ) -> tuple[Finding, ...]:
-    """The findings that will be left; raises `UsageError` for a plan that must not be carried out."""
+    """The findings that will be left; raises `Unsound` with the files that must not be rewritten like this, and why."""
     contents = {item.path: item.after for item in rewrites}
-    for item in rewrites:
-        _compile(item)
+    _refuse({item.path: why for item in rewrites if (why := _not_compiling(item))})
     findings, errors = survey.rescan(contents)
     known = {error.path for error in survey.errors}
-    for error in errors:
-        if error.path not in known:
-            raise UsageError(f"after the migration {error.path} could not be analysed: {error.message}. {_REPORT}")
-    _compare(survey.findings, findings, plan)
+    _refuse({error.path: f"rewritten, {error.message}" for error in errors if error.path not in known})
+    promised = [finding for finding in plan.removes if finding.path in survey.repository.editable]
+    _refuse(_unexpected(survey.findings, findings, promised))
     again = planner(survey.with_contents(contents), (*findings, *survey.elsewhere), options)
-    if unfinished := [edit for edit in again.edits if options.applies(edit)]:
-        first = unfinished[0]
-        raise UsageError(f"a second run would change {first.path} again ({first.rule}: {first.title}). {_REPORT}")
+    unfinished = [edit for edit in again.edits if options.applies(edit)]
+    _refuse({edit.path: f"a second run would change it again ({edit.title})" for edit in unfinished})
     return tuple(findings)
 
 
-def _compile(item: Rewrite) -> None:
+def _refuse(reasons: dict[str, str]) -> None:
+    if reasons:
+        raise Unsound(reasons)
+
+
+def _not_compiling(item: Rewrite) -> str | None:
+    if why := _why_not(item.before, item.path):
+        return f"it does not compile as it is ({why})"
+    why = _why_not(item.after, item.path)
+    return why and f"rewritten it would not compile ({why})"
+
+
+def _why_not(data: bytes, path: str) -> str | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(item.after, item.path, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        where = f" on line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise UsageError(f"the new {item.path} would not compile{where}: {error}. {_REPORT}") from None
+            compile(data, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return f"{error.msg}, line {error.lineno}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return str(error) or "it is nested too deeply"
+    return None
 
 
-def _compare(before: Iterable[Finding], after: Iterable[Finding], plan: Plan) -> None:
-    """A finding is known by what it patches and how, since lines move."""
+def _unexpected(before: Iterable[Finding], after: Iterable[Finding], removes: Iterable[Finding]) -> dict[str, str]:
+    """Files with findings that came, or did not go; a finding is known by what it patches and how, since lines move."""
     old, new = Counter(map(_patch, before)), Counter(map(_patch, after))
-    for path, target, shape in new - old:
-        if not target:  # an ignore comment whose patch is gone
-            continue
-        raise UsageError(f"the migration would add a patch of {target} ({shape}) to {path}. {_REPORT}")
-    promised = Counter(map(_rule, plan.removes))
+    came = {
+        path: f"rewritten it would patch {target} in a way that was not seen before"
+        for path, target, _ in new - old
+        if target  # else an ignore comment whose patch is gone
+    }
+    promised = Counter(map(_rule, removes))
     allowed = Counter(map(_rule, before)) - promised
-    for path, rule, target, _ in promised & (Counter(map(_rule, after)) - allowed):
-        raise UsageError(f"{path} would still patch {target} ({rule}) after its migration. {_REPORT}")
+    stayed = promised & (Counter(map(_rule, after)) - allowed)
+    return {path: f"rewritten it would still patch {target}" for path, _, target, _ in stayed} | came
 
 
 def _patch(finding: Finding) -> tuple[str, str, str]:

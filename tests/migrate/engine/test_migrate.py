@@ -13,6 +13,9 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate.engine import migrate, preview
 from mcore_unpatch.migrate.undo import undo
+from mcore_unpatch.migrate.verify import Planner
+
+HIDDEN = b"GPTModel._postprocess = forward\n"
 
 
 def nothing(project: Repository, findings: Sequence[Finding], options: Options) -> Plan:
@@ -74,41 +77,86 @@ def test_unsafe_edits_wait_to_be_asked_for(sample: Sample) -> None:
     assert sample.contents() == MIGRATED
 
 
+def beside(wrong: Sequence[Edit]) -> Planner:
+    """The sample's codemod, which makes these edits instead of its own in the files they are in."""
+
+    def plan(project: Repository, findings: Sequence[Finding], options: Options) -> Plan:
+        good = planner(project, findings, options)
+        added = [edit for edit in wrong if edit.path in project.editable]
+        paths = {edit.path for edit in added}
+        edits = [*added, *(edit for edit in good.edits if edit.path not in paths)]
+        return replace(good, edits=tuple(edits), removes=tuple(f for f in good.removes if f.path not in paths))
+
+    return plan
+
+
+def check_left(sample: Sample, planner: Planner, path: str, reason: str) -> None:
+    """One file stays as it is, with the reason; the others are migrated."""
+    outcome = migrate(sample.request(), planner)
+    assert outcome.written
+    assert sample.contents() == MIGRATED | {path: FILES[path]}
+    told = [remark.text for remark in outcome.plan.remarks if remark.path == path and "left as it is" in remark.text]
+    assert [reason in text for text in told] == [True], told
+    undo(sample.root)
+    assert sample.contents() == FILES
+
+
+ACTOR_EDIT = Edit("rl/actor.py", "R", "safe", 0, 0, b"", "t")
+
+
 @pytest.mark.parametrize(
-    ("edit", "message"),
+    ("edit", "reason"),
     [
-        (Edit("rl/actor.py", "R", "safe", 0, 4, b"def (", "t"), "would not compile"),
-        (Edit("rl/actor.py", "R", "safe", 0, 0, b"import re\n", "t"), "a second run would change rl/actor.py again"),
-        (Edit("rl/actor.py", "R", "safe", 0, 9999, b"", "t"), "outside the file"),
-        (Edit("pyproject.toml", "R", "safe", 0, 0, b"", "t"), "not among the files to migrate"),
+        (replace(ACTOR_EDIT, end=4, replacement=b"def ("), "rewritten it would not compile (invalid syntax, line 1)"),
+        (replace(ACTOR_EDIT, replacement=b"import re\n"), "a second run would change it again (t)"),
+        (replace(ACTOR_EDIT, end=9999), "its edits do not fit together"),
         (
-            Edit("other.py", "R", "safe", 0, 0, FILES["rl/actor.py"], "t"),
-            "would add a patch of megatron.core.models.gpt.gpt_model.GPTModel.forward",
+            replace(ACTOR_EDIT, start=len(FILES["rl/actor.py"]), end=len(FILES["rl/actor.py"]), replacement=HIDDEN),
+            "rewritten it would patch megatron.core.models.gpt.gpt_model.GPTModel._postprocess",
         ),
     ],
 )
-def test_a_wrong_edit_is_found_before_anything_is_written(sample: Sample, edit: Edit, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        migrate(sample.request(), lambda *_: Plan((edit,)))
+def test_one_wrong_edit_does_not_stop_the_others(sample: Sample, edit: Edit, reason: str) -> None:
+    check_left(sample, beside([edit]), "rl/actor.py", reason)
+
+
+def test_a_file_that_parses_and_does_not_compile(sample: Sample) -> None:
+    path = "rl/deep/trainer.py"
+    broken = FILES[path] + b"return 3\r\n"
+    (sample.root / path).write_bytes(broken)
+    sample.commit()
+    outcome = migrate(sample.request(), planner)
+    assert (sample.root / path).read_bytes() == broken
+    assert (sample.root / "rl/actor.py").read_bytes() == MIGRATED["rl/actor.py"]
+    assert any(
+        "it does not compile as it is ('return' outside function, line 7)" in one.text for one in outcome.remarks
+    )
+    assert not outcome.errors
+
+
+def test_an_edit_of_a_file_nobody_named(sample: Sample) -> None:
+    with pytest.raises(UsageError, match="not among the files to migrate"):
+        migrate(sample.request(), lambda *_: Plan((replace(ACTOR_EDIT, path="pyproject.toml"),)))
     assert sample.status() == []
 
 
 def test_a_finding_that_was_to_go_and_stays_is_found(sample: Sample) -> None:
     def boasting(project: Repository, findings: Sequence[Finding], options: Options) -> Plan:
-        if b"install" in project.data("rl/actor.py"):
-            return Plan()
         plan = planner(project, findings, options)
-        return replace(plan, edits=plan.edits[:1])
+        kept = [edit for edit in plan.edits if edit.path != "rl/deep/trainer.py"]
+        if "rl/deep/trainer.py" in project.editable and kept:
+            kept.append(Edit("rl/deep/trainer.py", "R", "safe", 0, 0, b"import re\r\n", "t"))
+            return replace(plan, edits=tuple(kept))
+        removed = tuple(finding for finding in plan.removes if finding.path != "rl/deep/trainer.py")
+        return replace(plan, edits=tuple(kept), removes=removed)
 
-    with pytest.raises(UsageError, match=r"rl/deep/trainer.py would still patch .*GPTModel.forward \(MCU601\)"):
-        migrate(sample.request(), boasting)
-    assert sample.status() == []
+    check_left(sample, boasting, "rl/deep/trainer.py", "rewritten it would still patch megatron.core.models.gpt")
 
 
 def test_overlapping_edits_are_refused_whatever_applies(sample: Sample) -> None:
-    first = Edit("other.py", "R", "safe", 0, 5, b"print", "t")
-    with pytest.raises(UsageError, match="overlaps"):
-        migrate(sample.request(), lambda *_: Plan((first, replace(first, start=3, applicability="display"))))
+    first = replace(ACTOR_EDIT, end=5, replacement=b"from ")
+    wrong = [first, replace(first, start=3, applicability="display")]
+    check_left(sample, beside(wrong), "rl/actor.py", "overlaps")
 
 
 def test_undo_takes_back_exactly_once(sample: Sample) -> None:
