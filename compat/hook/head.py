@@ -24,12 +24,17 @@ class HeadOptions:
     left here, within each packed sequence and over context-parallel chunk borders; the last token of each has no label.
     `use_loss_mask`: rows where the model's `loss_mask` is zero are not computed and give 0 (a `mask` in the context
     always does so). The mask belongs to output positions; it is not shifted.
+    `scale_logits`: apply MuP's factor, as Megatron does. `reduce_hidden_grad`: where hidden states are whole on every
+    tensor-parallel rank, sum their gradient over the ranks, as Megatron does. Off, both are for the numbers of code
+    that left them out.
     The rest is handed to `linear_logprob`.
     """
 
     temperature: float | Tensor = 1.0
     shift: Literal["aligned", "next_token"] = "aligned"
     use_loss_mask: bool = False
+    scale_logits: bool = True
+    reduce_hidden_grad: bool = True
     vocab_size: int | None = None
     ignore_index: int | None = -100
     out_of_vocab_grad: Literal["zero", "legacy"] = "zero"
@@ -69,14 +74,14 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
         call.weight,
         _rows("labels", labels, shape),
         temperature=_rows("temperature", temperature, shape) if _is_per_token(temperature) else temperature,
-        logit_scale=call.logit_scale,
+        logit_scale=call.logit_scale if options.scale_logits else 1.0,
         mask=_rows("mask", mask, shape),
         mask_count=context.mask_count,
         entropy=wants.entropy,
         topk=wants.topk,
         vocab_size=options.vocab_size,
         tp_group=groups.tp,
-        reduce_hidden_grad=not gathered,
+        reduce_hidden_grad=options.reduce_hidden_grad and not gathered,
         fuse_main_grad=bool(getattr(call.output_layer, "gradient_accumulation_fusion", False)),
         ignore_index=options.ignore_index,
         out_of_vocab_grad=options.out_of_vocab_grad,

@@ -1,9 +1,10 @@
 """A call as NeMo RL makes it, turned into a call with the hook by official forward hooks; nothing is assigned."""
 
 import inspect
+import warnings
 from dataclasses import replace
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from mcore_unpatch.compat.hook.context import HookContext, complete_context
 from mcore_unpatch.compat.hook.errors import AttachmentError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model
 from mcore_unpatch.compat.hook.legacy import refuse_patched
+from mcore_unpatch.compat.hook.one_call import OneCallFields
 from mcore_unpatch.compat.hook.provide import provide_hook
 from mcore_unpatch.compat.hook.watch import Watched, require_called
 from mcore_unpatch.compat.nemo_rl.processor import NextTokenLogProbs
@@ -40,11 +42,12 @@ def serve(model: Module) -> None:
     """Let the language model `model` understand the flag and the processor; once."""
     refuse_patched(_SHIM, model)
     if model not in _served:
-        _served.add(model)
+        _served[model] = OneCallFields()
         # A HybridModel gets its hook here: its own must come before ours on the way out.
         provide_hook(model)
         model.register_forward_pre_hook(_translate, with_kwargs=True, prepend=True)
         model.register_forward_hook(_check_called, with_kwargs=True)
+        model.register_forward_hook(_restore, always_call=True)
 
 
 def watch(wrapper: Module) -> None:
@@ -55,7 +58,7 @@ def watch(wrapper: Module) -> None:
         wrapper.register_forward_hook(_check_called, with_kwargs=True)
 
 
-_served: WeakSet[Module] = WeakSet()
+_served: WeakKeyDictionary[Module, OneCallFields] = WeakKeyDictionary()
 _watched: WeakSet[Module] = WeakSet()
 
 
@@ -69,7 +72,8 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
     if kwargs.pop(FLAG, False):
         if kwargs.get(_PROCESSOR) is not None:
             raise AttachmentError(f"this call asks for {FLAG} and for another output_processor: one of them, please")
-        kwargs[_PROCESSOR] = Watched(NextTokenLogProbs(chunk_size=Fusion.chunk_size))
+        kwargs[_PROCESSOR] = Watched(NextTokenLogProbs(chunk_size=Fusion.chunk_size, numbers="nemo_rl"))
+        _warn_where_kept(model.config)
     watched = _ours(kwargs)
     if watched is None:
         return args, kwargs
@@ -81,8 +85,20 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
     context = replace(HookContext.of(kwargs.get(_CONTEXT)), labels=kwargs["labels"])
     kwargs[_CONTEXT] = complete_context(context, model)
     if model.config.mtp_num_layers:  # type: ignore[union-attr]
-        kwargs["labels"], kwargs["loss_mask"] = _mtp_labels(model, kwargs)
+        if watched.processor.numbers == "nemo_rl":  # type: ignore[attr-defined]
+            _served[model].leave_out_mtp(model)
+        else:
+            kwargs["labels"], kwargs["loss_mask"] = _mtp_labels(model, kwargs)
     return (), kwargs
+
+
+def _warn_where_kept(config: Any) -> None:
+    """Say where NeMo RL's numbers, which the flag stands for, are not Megatron's."""
+    kept = ["MTP layers are not trained"] if config.mtp_num_layers else []
+    kept += ["the logits are not scaled by MuP's factor"] if getattr(config, "use_mup", False) else []
+    if kept:
+        text = f"{FLAG} keeps NeMo RL's numbers: {'; '.join(kept)}. For Megatron's own, pass "
+        warnings.warn(f"{text}**linear_ce_fusion_kwargs(model) instead", UserWarning, stacklevel=2)
 
 
 def _mtp_labels(model: Module, kwargs: dict[str, Any]) -> tuple[Tensor | None, Tensor | None]:
@@ -107,3 +123,7 @@ def _forget(wrapper: Module, args: Any, kwargs: dict[str, Any]) -> None:
 def _check_called(model: Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
     if (watched := _ours(kwargs)) is not None:
         require_called(watched, find_language_model(model))
+
+
+def _restore(model: Module, args: Any, output: Any) -> None:
+    _served[model].restore()

@@ -1,7 +1,7 @@
 """What NeMo RL asks of the hook: log-probs of the tokens that follow, `[b, s - 1]`, whole on every rank."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,6 +17,8 @@ from mcore_unpatch.compat.packing.packed_row import gather_packed_row
 
 # Stands where no token follows; no label of a caller is it, and no gradient comes from there.
 NO_TOKEN = -(1 << 31)
+# Megatron's own logits, or what NeMo RL's patch of `GPTModel.forward` makes of them.
+Numbers = Literal["megatron", "nemo_rl"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +30,27 @@ class NextTokenLogProbs:
     Under context parallelism every rank gets the whole, in order. `cp_gradient="summed"` adds the gradients of the
     ranks, as NeMo RL's own gather does, for a loss that is divided by `cp`; `"own"` is for a loss that is not.
     `chunk_size` bounds the memory: no temporary takes more than the fp32 logits of so many positions.
+    `numbers="nemo_rl"` is what NeMo RL's patch computes: MuP does not scale the logits, and a packed row counts as one
+    sequence (the patch has no context parallelism, so that under it labels stay in their sequences).
     """
 
     chunk_size: int | None = None
     temperature: float | Tensor = 1.0
     entropy: bool = False
     cp_gradient: Gradient = "summed"
+    numbers: Numbers = "megatron"
+
+    def __post_init__(self) -> None:
+        if self.numbers not in get_args(Numbers):
+            raise ValueError(f'numbers must be "megatron" or "nemo_rl", not {self.numbers!r}')
 
     def __call__(self, **keywords: Any) -> Any:
         """One pass over the vocabulary; without a graph where the call is one for inference."""
         call = HookCall.of(keywords)
         with torch.set_grad_enabled(torch.is_grad_enabled() and call.inference_context is None):
-            out = head_pass(call, self._options(call), Wants(logprobs=True, entropy=self.entropy))
+            one_sequence = self.numbers == "nemo_rl" and self._is_whole(call)
+            shifted = replace(call, packed_seq_params=None) if one_sequence else call
+            out = head_pass(shifted, self._options(call), Wants(logprobs=True, entropy=self.entropy))
             results = {"log_probs": out.logprobs, "entropy": out.entropy if self.entropy else None}
             whole = {name: self._whole(call, value) for name, value in results.items() if value is not None}
         return Outputs(**whole) if self.entropy else whole["log_probs"]
@@ -48,16 +59,23 @@ class NextTokenLogProbs:
         return HeadOptions(
             temperature=self.temperature,
             shift="next_token",
+            scale_logits=self.numbers == "megatron",
             ignore_index=NO_TOKEN,
             out_of_vocab_grad="legacy",
             tile_bytes=chunk_tile_bytes(self.chunk_size, call.hidden_states.shape[1], call.weight),
         )
 
+    def _is_whole(self, call: HookCall) -> bool:
+        group = self._cp_group(call)
+        return group is None or group.size() == 1
+
     def _whole(self, call: HookCall, share: Tensor) -> Tensor:
         """`[b, s / cp]` to `[b, s - 1]`."""
-        packed = call.packed_seq_params
-        group = getattr(packed, "cp_group", None) or (HookContext.of(call.context).groups or resolve_groups()).cp
-        return whole_but_last(share, packed, group, self.cp_gradient)
+        return whole_but_last(share, call.packed_seq_params, self._cp_group(call), self.cp_gradient)
+
+    def _cp_group(self, call: HookCall) -> ProcessGroup | None:
+        own: ProcessGroup | None = getattr(call.packed_seq_params, "cp_group", None)
+        return own or (HookContext.of(call.context).groups or resolve_groups()).cp
 
 
 def whole_but_last(share: Tensor, packed: Any, cp_group: ProcessGroup | None, gradient: Gradient) -> Tensor:

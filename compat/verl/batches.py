@@ -16,6 +16,7 @@ from mcore_unpatch.compat.verl.packing import (
     CpLayout,
     Ranks,
     nested_packer,
+    next_in_sequence,
     packed_seq_params,
     padded_packer,
     plan_row,
@@ -121,3 +122,14 @@ def padded_batch(tokens: Tensor, attention_mask: Tensor | None) -> PaddedBatch:
 
 def _unpadded(lengths: list[int]) -> PackedLayout:
     return PackedLayout(tuple(lengths), tuple(lengths))
+
+
+def labels_like_verl(batch: Batch, labels: Tensor) -> Tensor:
+    """Labels moved one to the left as veRL packs them: a sequence's last token has one as well.
+
+    In a row of one rank it is what follows in the row, else (and in rows that are not packed) the sequence's first, as
+    in 0.7 and 0.8; in 0.9 it is 0 over several ranks where the sequence is padded.
+    """
+    if isinstance(batch, PackedBatch) and batch.ranks.size == 1:
+        return batch.pack(labels).roll(-1, -1)
+    return batch.pack(next_in_sequence(labels, None))

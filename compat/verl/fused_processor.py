@@ -11,14 +11,24 @@ from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.errors import UnsupportedHeadError
 from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass
+from mcore_unpatch.compat.verl.numbers import HEAD_OPTIONS, Numbers
 from mcore_unpatch.compat.verl.result import fused_output
 
 
 @dataclass(frozen=True, kw_only=True)
 class FusedProcessor(HeadOptions):
-    """`log_probs`, `entropy` (`[b, s]` fp32) and the decoder's `hidden_states`, of one pass over the vocabulary."""
+    """`log_probs`, `entropy` (`[b, s]` fp32) and the decoder's `hidden_states`, of one pass over the vocabulary.
+
+    `flat`: `[b * s]` in the order of the labels, as veRL's kernel has them.
+    """
 
     entropy: bool = True
+    flat: bool = False
+
+    @classmethod
+    def giving(cls, numbers: Numbers, **options: Any) -> "FusedProcessor":
+        """The processor with veRL's or with Megatron's numbers."""
+        return cls(**options, **HEAD_OPTIONS[numbers])
 
     def __call__(self, **keywords: Any) -> Any:
         """Run the pass."""
@@ -29,7 +39,10 @@ class FusedProcessor(HeadOptions):
             inputs = {name: getattr(call, name) for name in _LOGGED_INPUTS}
             results = OrderedDict(**inputs, logprobs=out.logprobs, entropy=out.entropy)
             log_config_to_disk(call.config, results, prefix="input_and_logits")
-        return fused_output(hidden_states=call.hidden_states, log_probs=out.logprobs, entropy=out.entropy)
+        results = {"log_probs": out.logprobs, "entropy": out.entropy}
+        if self.flat:
+            results = {name: value if value is None else value.flatten() for name, value in results.items()}
+        return fused_output(hidden_states=call.hidden_states, **results)
 
 
 _LOGGED_INPUTS = ("input_ids", "position_ids", "attention_mask", "decoder_input")  # as Megatron logs them with logits

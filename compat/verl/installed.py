@@ -15,6 +15,7 @@ from mcore_unpatch.compat.hook.processors import Logits
 from mcore_unpatch.compat.hook.provide import Handle, installed_on
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor
 from mcore_unpatch.compat.verl.mtp_call import MtpCalls
+from mcore_unpatch.compat.verl.numbers import Numbers
 
 Request = tuple[Processor, Any]
 
@@ -24,8 +25,9 @@ class Installed:
 
     def __init__(self, path: HookPath) -> None:
         refuse_patched("mcore_unpatch.compat.verl", path.model, remedy=_REMEDY)
-        self.fused = False
-        self.logits = False
+        self.fused: Numbers | None = None  # whose numbers; None: not on
+        self.logits: Numbers | None = None
+        self.config: Any = path.model.config
         self.request: Request | None = None
         self.handle: Handle = attach_selector(path.model, self._select, same_as=Installed)
         self.mtp = MtpCalls(path.model, self)
@@ -34,20 +36,40 @@ class Installed:
     @property
     def in_use(self) -> bool:
         """Whether any shim still wants to be here."""
-        return self.fused or self.logits
+        return self.fused is not None or self.logits is not None
+
+    def leaves_out_mtp(self, keywords: dict[str, Any]) -> bool:
+        """Whether a call with labels has no MTP in it: veRL's fused forward of the model knows none."""
+        return self.fused == "verl" and self.request is None and keywords.get("output_processor") is None
 
     def _select(self, keywords: dict[str, Any]) -> Request | None:
-        temperature = keywords.pop("temperature", None) if self.fused else None
+        temperature = keywords.pop("temperature", None) if self.fused is not None else None
         request, self.request = self.request, None
         if _is_inference(keywords) or keywords.get("output_processor") is not None:
             return None
         if request is not None:
             return request
-        if keywords.get("labels") is None:
+        labels = keywords.get("labels")
+        if self.fused is not None and labels is not None:
+            flat = self.fused == "verl"
+            if flat and len(labels) > 1:
+                raise ValueError(_SEVERAL_ROWS.format(list(labels.shape)))
+            return FusedProcessor.giving(self.fused, flat=flat), {"temperature": temperature}
+        unscaled = self.logits == "verl" and getattr(self.config, "use_mup", False)
+        if self.logits is None or (labels is None and not unscaled):
             return None
-        if self.fused:
-            return FusedProcessor(), {"temperature": temperature}
-        return (Logits(), None) if self.logits else None
+        return (_unscaled_logits if unscaled else Logits()), None
+
+
+def _unscaled_logits(**keywords: Any) -> Any:
+    """What veRL's `_postprocess` returns: logits without MuP's factor."""
+    return Logits()(**keywords | {"scale_logits": lambda logits: logits})
+
+
+_SEVERAL_ROWS = (
+    "labels {}: veRL's kernel pairs the labels of several rows with other tokens' hidden states. Call the model with "
+    'one packed row, or patch_fused_forward(model, numbers="megatron") for the log-probs of every row'
+)
 
 
 _REMEDY = (

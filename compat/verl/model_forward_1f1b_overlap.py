@@ -14,6 +14,7 @@ from mcore_unpatch.compat.hook.processors import Logits
 from mcore_unpatch.compat.verl.batches import Batch, packed_batch, padded_batch
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context
 from mcore_unpatch.compat.verl.installed import installed
+from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, warn_where_kept
 from mcore_unpatch.compat.verl.vision import vision_arguments
 
 
@@ -30,6 +31,7 @@ def gptmodel_forward_1f1b_overlap(
     temperature: float | Tensor = 1.0,
     *,
     calculate_entropy: bool = False,
+    numbers: Numbers = "verl",
 ) -> Any:
     """Megatron's schedule plan of one micro-batch. Its output is the tuple `(log_probs,)`, `[b, s]` fp32.
 
@@ -37,7 +39,9 @@ def gptmodel_forward_1f1b_overlap(
     must depend on both. Without labels it is `(logits,)`, `[b, s, vocab / tp]`. Labels are aligned with the outputs,
     and log-probs are 0 where `labels_mask` is false. Every plan keeps its own batch: any number may be in flight.
     The batch is packed; with MTP layers it stays padded, because Megatron's plan does not take the two together.
+    `numbers` is that of `patch_fused_forward`.
     """
+    check_numbers(numbers)
     if logits_processor is not None:
         raise NotImplementedError(
             "logits_processor: a schedule plan has no logits here. Its log-probs and entropy are in the plan's output; "
@@ -47,6 +51,7 @@ def gptmodel_forward_1f1b_overlap(
         raise NotImplementedError("multi_modal_inputs: Megatron's schedule plan is that of a text model")
     inner: Any = find_language_model(model).model
     refuse_patched(__name__, inner)
+    warn_where_kept("gptmodel_forward_1f1b_overlap", numbers, inner.config)
     mtp = bool(inner.config.mtp_num_layers)
     if mtp and labels is None:
         raise ValueError("labels are missing: in a schedule plan Megatron would make up labels for the MTP loss")
@@ -68,7 +73,7 @@ def gptmodel_forward_1f1b_overlap(
     if mtp:
         counted = batch.pack(attention_mask) if mask is None else mask
         arguments |= {"labels": row, "loss_mask": counted.float()}
-    processor = _PlanOutput(batch, row is not None, mask, calculate_entropy)
+    processor = _PlanOutput(batch, row is not None, mask, calculate_entropy, numbers)
     return schedule_plan_with_processor(model, processor, context=fused_context(row, temperature), **arguments)
 
 
@@ -80,11 +85,12 @@ class _PlanOutput:
     has_labels: bool
     mask: Tensor | None
     entropy: bool
+    numbers: Numbers
 
     def __call__(self, **keywords: Any) -> tuple[Tensor, ...]:
         if not self.has_labels:
             return (self.batch.unpack(Logits()(**keywords)),)
-        out = FusedProcessor(entropy=self.entropy)(**keywords)
+        out = FusedProcessor.giving(self.numbers, entropy=self.entropy)(**keywords)
         log_probs = out.log_probs if self.mask is None else out.log_probs.masked_fill(self.mask == 0, 0.0)
         results = (log_probs, out.entropy) if self.entropy else (log_probs,)
         return tuple(self.batch.unpack(one) for one in results)

@@ -19,10 +19,11 @@ from mcore_unpatch.compat.hook.call import KEYWORDS
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.errors import MissingContextError
 from mcore_unpatch.compat.hook.find import find_language_model
-from mcore_unpatch.compat.verl.batches import Batch, DataFormat, packed_batch, padded_batch
+from mcore_unpatch.compat.verl.batches import Batch, DataFormat, labels_like_verl, packed_batch, padded_batch
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context, refuse_value_head
 from mcore_unpatch.compat.verl.installed import has_language_model, install, installed, release, requested
 from mcore_unpatch.compat.verl.mtp_call import NORMALIZATION_FACTOR
+from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, warn_where_kept
 from mcore_unpatch.compat.verl.packing import CpLayout, next_in_sequence
 from mcore_unpatch.compat.verl.vision import vision_arguments, vision_tokens
 
@@ -42,40 +43,55 @@ def fused_output_processor(
     labels: Tensor | None,
     context: Any,
     config: Any,
+    numbers: Numbers = "verl",
     **others: Any,
 ) -> Any:
     """The `output_processor` of veRL 0.9: `log_probs` and `entropy` of every token, flat in the order of `labels`.
 
     `context` is anything with a `temperature`, or a `HookContext`. The keywords named here are enough for a call by
-    hand, except with MuP, whose factor only the hook's `scale_logits` knows.
+    hand. `partial(fused_output_processor, numbers="megatron")` is as `numbers` of `patch_fused_forward`; with MuP it
+    needs the hook's `scale_logits` too, which alone knows the factor.
     """
+    check_numbers(numbers)
+    if numbers == "verl" and labels is not None and len(labels) > 1:
+        raise ValueError(
+            f"labels {list(labels.shape)}: veRL's kernel pairs the labels of several rows with other tokens' hidden "
+            'states. Pass one packed row, or partial(fused_output_processor, numbers="megatron")'
+        )
+    warn_where_kept("fused_output_processor", numbers, config)
     if not isinstance(context, HookContext | Mapping):
         context = fused_context(None, _temperature_of(context))
-    if not getattr(config, "use_mup", False):
+    if numbers == "verl" or not getattr(config, "use_mup", False):
         others = {**dict.fromkeys(KEYWORDS), "scale_logits": lambda logits: logits, **others}
     named = {"hidden_states": hidden_states, "output_layer": output_layer, "output_weight": output_weight}
-    out = FusedProcessor()(**{**others, **named, "labels": labels, "context": context, "config": config})
-    out.log_probs, out.entropy = out.log_probs.flatten(), out.entropy.flatten()
-    return out
+    processor = FusedProcessor.giving(numbers, flat=True)
+    return processor(**{**others, **named, "labels": labels, "context": context, "config": config})
 
 
-def patch_fused_forward(model: Module) -> None:
-    """Fused results from every forward with labels, until `unpatch_fused_forward`. Doing it again changes nothing.
+def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
+    """Fused results from every forward with labels, until `unpatch_fused_forward`; again, it changes `numbers` alone.
 
     A forward without labels returns logits, one with its own `output_processor` or for inference is left alone.
+    `numbers="verl"`, for a direct call and for the functions below: MuP does not scale the logits; with tensor and
+    without sequence parallelism each rank keeps its part of the hidden states' gradient; the last token of a sequence
+    in a nested batch predicts what follows in the row; no MTP unless it is asked for. A direct call takes one packed
+    row and gives flat results. `numbers="megatron"` is what Megatron's own logits would give.
     """
+    check_numbers(numbers)
     if not has_language_model(model):
         warnings.warn(f"{type(model).__name__} holds no Megatron language model: nothing done", stacklevel=2)
         return
-    refuse_value_head(getattr(find_language_model(model).model, "output_layer", None))
-    install(model).fused = True
+    inner: Any = find_language_model(model).model
+    refuse_value_head(getattr(inner, "output_layer", None))
+    install(model).fused = numbers
+    warn_where_kept("patch_fused_forward", numbers, inner.config)
 
 
 def unpatch_fused_forward(model: Module) -> None:
     """Undo `patch_fused_forward`; nothing happens where it was not called."""
     state = installed(model) if has_language_model(model) else None
     if state is not None:
-        state.fused = False
+        state.fused = None
         release(model)
 
 
@@ -100,7 +116,8 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
 
         Without labels, logits `[b, s, vocab / tp]`. On a pipeline stage without output, the stage's own result.
         `sequence_parallel` is read from the model; `data_format="bshd"` leaves the batch padded.
-        `mtp_enable_train`: also train MTP, on the labels of `labels_mask`; None: if `patch_postprocess` was called.
+        `mtp_enable_train`: also train MTP, on the labels of `labels_mask`; None: with Megatron's numbers, if
+        `patch_postprocess` was called.
         """
         config = find_language_model(model).model.config
         if data_format == "thd":
@@ -148,7 +165,8 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
     ) -> Any:
         """Nested tensors `[b, ragged]`; labels are token ids and are moved one to the left within each sequence here.
 
-        The last token of a sequence has nothing to predict: its log-prob is 0. `temperature` may be one per sequence.
+        With Megatron's numbers the log-prob of a sequence's last token, which has nothing to predict, is 0.
+        `temperature` may be one per sequence.
         Without labels, nested logits. `loss_mask`, nested like the tokens, says which of them the MTP loss counts.
         """
         config = find_language_model(model).model.config
@@ -177,7 +195,8 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
                 setattr(arguments["packed_seq_params"], NORMALIZATION_FACTOR, mtp_loss_normalization_factor)
         spread = _per_token(temperature, input_ids)
         heat = batch.pack(spread, fill=1) if isinstance(spread, Tensor) else spread
-        out = _call(model, arguments, row, heat, calculate_entropy)
+        known = labels_like_verl(batch, labels) if labels is not None and _numbers(model) == "verl" else row
+        out = _call(model, arguments, known, heat, calculate_entropy)
         if row is None or not _has_output(model):
             return batch.unpack(out) if _has_output(model) else out
         results = {"log_probs": out.log_probs} | ({"entropy": out.entropy} if calculate_entropy else {})
@@ -228,7 +247,8 @@ def _arguments(
 def _call(model: Module, arguments: dict[str, Any], labels: Any, temperature: Any, entropy: bool) -> Any:
     if labels is None:
         return model(**{"labels": None, **arguments})
-    with requested(model, FusedProcessor(entropy=entropy), fused_context(labels, temperature)):
+    processor = FusedProcessor.giving(_numbers(model), entropy=entropy)
+    with requested(model, processor, fused_context(labels, temperature)):
         return model(**arguments)
 
 
@@ -236,12 +256,26 @@ def _has_output(model: Module) -> bool:
     return bool(getattr(find_language_model(model).model, "post_process", True))
 
 
+def _numbers(model: Module) -> Numbers:
+    state = installed(model)
+    return "verl" if state is None or state.fused is None else state.fused
+
+
 def _trains_mtp(model: Module, asked: bool | None) -> bool:
     if asked is not None:
         return asked
     state = installed(model)
     inner = find_language_model(model).model
-    return state is not None and state.logits and inner.training and torch.is_grad_enabled()
+    wanted = state is not None and state.logits is not None and inner.training and torch.is_grad_enabled()
+    if wanted and _numbers(model) == "verl":
+        warnings.warn(
+            "MTP is not trained: veRL's fused forward leaves it out. Pass mtp_enable_train=True, or "
+            'patch_fused_forward(model, numbers="megatron")',
+            UserWarning,
+            stacklevel=3,
+        )
+        return False
+    return wanted
 
 
 def _per_token(temperature: float | Tensor, tokens: Tensor) -> float | Tensor:

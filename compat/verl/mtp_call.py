@@ -12,7 +12,7 @@ from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.hook.errors import HookError
-from mcore_unpatch.compat.verl.one_call import OneCallFields
+from mcore_unpatch.compat.hook.one_call import OneCallFields
 
 # veRL 0.9 leaves it on the packed parameters where gradients are divided by routed instead of loss tokens.
 NORMALIZATION_FACTOR = "_verl_mtp_loss_normalization_factor"
@@ -21,7 +21,7 @@ NORMALIZATION_FACTOR = "_verl_mtp_loss_normalization_factor"
 class MtpCalls:
     """The hooks on one model; `updates_lm_head` says whether the MTP loss may change the LM head."""
 
-    def __init__(self, model: Any, owner: Any = None) -> None:
+    def __init__(self, model: Any, owner: Any) -> None:
         self.model, self.owner = model, owner
         self.parameters = list(inspect.signature(model.forward).parameters)
         self.fields = OneCallFields()
@@ -54,8 +54,8 @@ class MtpCalls:
     def _begin(self, model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         kwargs = dict(zip(self.parameters, args, strict=False)) | kwargs
         if self.model.config.mtp_num_layers and not _is_inference():
-            if kwargs.get("labels") is None:
-                self._without_mtp()
+            if kwargs.get("labels") is None or self.owner.leaves_out_mtp(kwargs):
+                self.fields.leave_out_mtp(self.model)
             else:
                 self._with_mtp(kwargs.get("packed_seq_params"))
         return (), kwargs
@@ -64,10 +64,6 @@ class MtpCalls:
         self.fields.restore()
         self.mtp_products_left = 0
 
-    def _without_mtp(self) -> None:
-        self._configure(mtp_num_layers=None)
-        self.fields.set(self.model, "mtp_process", False)
-
     def _with_mtp(self, packed_seq_params: Any) -> None:
         config = self.model.config
         self._require_recompute()
@@ -75,17 +71,11 @@ class MtpCalls:
         if factor is not None and config.calculate_per_token_loss:
             if factor <= 0:
                 raise ValueError(f"{NORMALIZATION_FACTOR} must be positive, not {factor}")
-            self._configure(mtp_loss_scaling_factor=config.mtp_loss_scaling_factor * factor)
+            factor *= config.mtp_loss_scaling_factor
+            self.fields.configure(self.model, mtp_loss_scaling_factor=factor)
         if getattr(packed_seq_params, "local_cp_size", None) is not None:
             self._over(packed_seq_params.cp_group)
         self.mtp_products_left = config.mtp_num_layers
-
-    def _configure(self, **values: Any) -> None:
-        """A configuration of the call: the layers keep theirs, which they may read again when they recompute."""
-        config = copy(self.model.config)
-        for name, value in values.items():
-            setattr(config, name, value)
-        self.fields.set(self.model, "config", config)
 
     def _over(self, cp_group: Any) -> None:
         """Labels and tokens move over the context-parallel ranks of this micro-batch."""

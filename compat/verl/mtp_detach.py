@@ -1,4 +1,4 @@
-"""Keeping the MTP loss out of the encoder: no gradient to the decoder or the embedding, at any depth.
+"""Keeping the MTP loss out of the encoder: no gradient to the decoder or the embedding.
 
 An MTP layer normalises the two things it is given, the token embeddings and the hidden states of the depth before, and
 uses them nowhere else. A forward pre-hook on each of the two norms detaches its input, in a plain forward, under
@@ -15,8 +15,10 @@ from mcore_unpatch.compat.hook.provide import Handle
 from mcore_unpatch.compat.verl.mtp_call import mtp_layers
 
 
-def detach_encoder(model: Any, *, updates_lm_head: bool, use_config: bool | None) -> Handle:
-    """Cut at every depth; through `config.mtp_detach_heads` where that means the same, or where `use_config` asks.
+def detach_encoder(model: Any, *, updates_lm_head: bool, every_depth: bool, use_config: bool | None) -> Handle:
+    """Cut off every embedding, and the hidden states before the first depth or before every one.
+
+    Through `config.mtp_detach_heads` where that means the same, or where `use_config` asks for it.
 
     The field (megatron-core 0.19) cuts once, before the first depth, and also takes the LM head out of the MTP loss.
     """
@@ -24,7 +26,7 @@ def detach_encoder(model: Any, *, updates_lm_head: bool, use_config: bool | None
     if use_config is None:
         use_config = same
     if not use_config:
-        return _detach_with_hooks(model)
+        return _detach_with_hooks(model, every_depth)
     if not _has_field(model.config):
         raise HookError("this megatron-core has no config.mtp_detach_heads; it came with 0.19")
     if not same:
@@ -32,11 +34,16 @@ def detach_encoder(model: Any, *, updates_lm_head: bool, use_config: bool | None
     return _detach_with_config(model.config)
 
 
-def _detach_with_hooks(model: Any) -> Handle:
-    handle = Handle()
-    for layer in mtp_layers(model):
-        for norm in (layer.enorm, layer.hnorm):
-            handle.on_removal(norm.register_forward_pre_hook(_detach, prepend=True).remove)
+def _detach_with_hooks(model: Any, every_depth: bool) -> Handle:
+    handle, layers = Handle(), mtp_layers(model)
+    if getattr(model.config, "mtp_use_repeated_layer", False) and not every_depth:
+        raise HookError(
+            "config.mtp_use_repeated_layer: one MTP layer is every depth, so it cannot be cut off before the first "
+            "alone: pass every_depth=True"
+        )
+    cut = [*(layer.enorm for layer in layers), *(layer.hnorm for layer in (layers if every_depth else layers[:1]))]
+    for norm in cut:
+        handle.on_removal(norm.register_forward_pre_hook(_detach, prepend=True).remove)
     return handle
 
 

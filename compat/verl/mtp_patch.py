@@ -19,23 +19,27 @@ from mcore_unpatch.compat.verl.installed import has_language_model, install, ins
 from mcore_unpatch.compat.verl.mtp_call import can_recompute, mtp_layers
 from mcore_unpatch.compat.verl.mtp_detach import detach_encoder
 from mcore_unpatch.compat.verl.mtp_recompute import recomputed_twin
+from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, warn_where_kept
 
 logger = logging.getLogger(__name__)
 _detached: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
 _recomputed: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
 
 
-def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True) -> None:
-    """Logits from a forward with labels, with Megatron's own MTP loss. Doing it again changes nothing but the switch.
+def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, numbers: Numbers = "verl") -> None:
+    """Logits from a forward with labels, with Megatron's own MTP loss. Doing it again changes nothing but the switches.
 
     `mtp_updates_lm_head`: whether the MTP loss may change the LM head, as it did in every veRL release that ran on a
-    megatron-core with `process_mtp_loss` (0.17 and later).
+    megatron-core with `process_mtp_loss` (0.17 and later). `numbers="megatron"` scales the logits under MuP, as
+    Megatron itself does and veRL does not.
     """
+    check_numbers(numbers)
     inner = _language_model(model)
     if inner is None:
         return
     state = install(model)
-    state.logits = True
+    state.logits = numbers
+    warn_where_kept("patch_postprocess", numbers, inner.config, logits_alone=True)
     state.mtp.updates_lm_head = mtp_updates_lm_head
     if mtp_updates_lm_head and getattr(inner.config, "mtp_detach_heads", False):
         warnings.warn(
@@ -51,14 +55,18 @@ def unpatch_postprocess(model: Module) -> None:
         return
     state = installed(model)
     if state is not None:
-        state.logits = False
+        state.logits = None
         state.mtp.updates_lm_head = True
         release(model)
 
 
-def patch_mtp_layer_get_embeddings(model: Module, *, use_mtp_detach_heads: bool | None = None) -> bool:
-    """Keep the MTP loss out of decoder and embedding, at every depth. Whether something was done.
+def patch_mtp_layer_get_embeddings(
+    model: Module, *, every_depth: bool = False, use_mtp_detach_heads: bool | None = None
+) -> bool:
+    """Keep the MTP loss out of decoder and embedding. Whether something was done.
 
+    `every_depth`: also keep the loss of each depth out of the depths before it, as veRL 0.7 did; 0.8 and later do not.
+    With one MTP layer both are the same.
     `use_mtp_detach_heads`: None takes Megatron's own field where it means the same (0.19, one MTP layer, and a MTP loss
     that may not update the LM head); True takes it anyway, with a warning where it means less; False never does.
     """
@@ -70,7 +78,9 @@ def patch_mtp_layer_get_embeddings(model: Module, *, use_mtp_detach_heads: bool 
     _refuse_patched_layers(layers)
     state = installed(model)
     updates_lm_head = state is None or state.mtp.updates_lm_head
-    _detached[inner] = detach_encoder(inner, updates_lm_head=updates_lm_head, use_config=use_mtp_detach_heads)
+    _detached[inner] = detach_encoder(
+        inner, updates_lm_head=updates_lm_head, every_depth=every_depth, use_config=use_mtp_detach_heads
+    )
     return True
 
 

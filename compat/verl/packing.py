@@ -125,12 +125,17 @@ def nested_packer(batch: Tensor, layout_of: Any) -> Packer:
     return Packer(layout_of([int(n) for n in offsets.diff().tolist()]), offsets=offsets)
 
 
-def next_in_sequence(nested: Tensor, fill: int) -> Tensor:
-    """Nested like `nested`: what follows each token in its own sequence, `fill` after the last."""
+def next_in_sequence(nested: Tensor, fill: int | None) -> Tensor:
+    """Nested like `nested`: what follows each token in its own sequence; after the last `fill`, if None its first."""
     values, offsets = nested.values(), nested.offsets()  # type: ignore[attr-defined]
     starts = torch.zeros(len(values) + 1, dtype=torch.bool, device=values.device)
     starts[offsets] = True
-    following = values.roll(-1, 0).masked_fill(starts[1:], fill)
+    following = values.roll(-1, 0)
+    if fill is None:
+        full = offsets.diff() > 0
+        following[offsets[1:][full] - 1] = values[offsets[:-1][full]]
+    else:
+        following = following.masked_fill(starts[1:], fill)
     return torch.nested.nested_tensor_from_jagged(following, offsets)
 
 

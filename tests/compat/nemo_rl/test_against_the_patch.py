@@ -1,4 +1,8 @@
-"""NeMo RL's own class patch, from its checkout, and the shim: the same model, the same call, the same numbers."""
+"""NeMo RL's own class patch, from its checkout, and the shim: the same model, the same call, the same numbers.
+
+The flag and `numbers="nemo_rl"`, which a migration writes, give them everywhere; Megatron's own are the same in most
+places, and test_differences.py has the others.
+"""
 
 import inspect
 from typing import Any
@@ -7,6 +11,7 @@ import pytest
 import torch
 from downstream.checkouts import NEMO_RL, checkouts, nemo_rl_patch
 from harness import run_on_ranks
+from harness.faithful import inputs_for
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree, assert_close
@@ -24,8 +29,10 @@ FLAG = {"return_logprobs_for_linear_ce_fusion": True}
 
 def call_of(case: Case) -> dict[str, Any]:
     """The call as NeMo RL makes it: the labels are the tokens themselves."""
-    batch = batch_of(case)
+    batch = inputs_for(case) if case.packed else batch_of(case)
+    packed = {"packed_seq_params": batch["packed_seq_params"]} if case.packed else {}
     return {
+        **packed,
         "input_ids": batch["input_ids"],
         "position_ids": batch["position_ids"],
         "attention_mask": None,
@@ -47,7 +54,8 @@ def assert_same(ours: tuple[Tensor, dict[str, Tensor]], theirs: tuple[Tensor, di
     dtype = next(iter(theirs[1].values())).dtype
     assert_close(ours[0], theirs[0], dtype)
     assert_agree(ours[1], theirs[1], dtype)
-    assert all(gradient.abs().max() > 0 for name, gradient in theirs[1].items() if "weight" in name)
+    learns = {name: gradient.abs().max() > 0 for name, gradient in theirs[1].items() if "weight" in name}
+    assert all(learns[name] is not name.startswith("mtp.") for name in learns), learns
 
 
 def reads_the_layers_weight_alone(utils: Any) -> bool:
@@ -64,15 +72,18 @@ def _same_as_the_patch(case: Case, checkout: str) -> None:
                 model(**call, **FLAG)
             return
         theirs = values_and_gradients(model, **call, **FLAG)
-    assert theirs[0].shape == (case.batch, case.sequence - 1)
+    assert theirs[0].shape == (call["labels"].shape[0], call["labels"].shape[1] - 1)
     patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=CHUNK)
     try:
         with_flag = build_model(case)
     finally:
         unpatch_gpt_model_forward_for_linear_ce_fusion()
     assert_same(values_and_gradients(with_flag, **call, **FLAG), theirs)
-    by_kwargs = values_and_gradients(model, **call, **linear_ce_fusion_kwargs(model, chunk_size=CHUNK))
-    assert_same(by_kwargs, theirs)
+    kept = linear_ce_fusion_kwargs(model, chunk_size=CHUNK, numbers="nemo_rl")
+    assert_same(values_and_gradients(model, **call, **kept), theirs)
+    if case in SAME:
+        assert_same(values_and_gradients(model, **call, **linear_ce_fusion_kwargs(model, chunk_size=CHUNK)), theirs)
+    assert model.config.mtp_num_layers == (case.mtp or None)
 
 
 SAME = [
@@ -86,8 +97,12 @@ SAME = [
     Case(dtype=torch.bfloat16, tp=2, sequence_parallel=True),
 ]
 
+# Where Megatron's numbers are others: MuP's scaling, an MTP loss, labels that stay in their sequence.
+KEPT = [Case(mup=True), Case(mtp=1), Case(mtp=2, tied=True, mup=True), Case(packed=True, batch=3)]
+KEPT += [Case(tp=2, sequence_parallel=True, mtp=1, mup=True)]
+
 
 @pytest.mark.parametrize("checkout", checkouts(NEMO_RL))
-@pytest.mark.parametrize("case", SAME, ids=str)
+@pytest.mark.parametrize("case", [*SAME, *KEPT], ids=str)
 def test_values_and_every_gradient_are_those_of_the_patch(release: str, case: Case, checkout: str) -> None:
     run_on_ranks(release, case.ranks, _same_as_the_patch, case, checkout)

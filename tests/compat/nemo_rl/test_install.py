@@ -1,5 +1,6 @@
 """The ways in: nothing is patched, others who use the hook are left alone, and what cannot work says so."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -188,3 +189,25 @@ def _chunk_sizes() -> None:
 
 def test_the_chunk_size_is_that_of_the_last_call() -> None:
     run_on_ranks("0.19.2", 1, _chunk_sizes)
+
+
+def _kept_numbers(case: Case) -> None:
+    start_world(case)
+    with patched():
+        model = build_model(case)
+    said = r"keeps NeMo RL's numbers: MTP layers are not trained; the logits are not scaled by MuP's factor\. For"
+    with pytest.warns(UserWarning, match=said):
+        model(**call_of(case), **FLAG)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model(**call_of(case), **linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
+    with pytest.raises(ValueError, match='numbers must be "megatron" or "nemo_rl"'):
+        linear_ce_fusion_kwargs(model, numbers="mine")
+    model.decoder.register_forward_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model(**call_of(case), **linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
+    assert (model.config.mtp_num_layers, model.mtp_process) == (1, True)  # as before the call that failed
+
+
+def test_the_flag_says_where_it_keeps_other_numbers_than_megatrons(release: str) -> None:
+    run_on_ranks(release, 1, _kept_numbers, Case(mtp=1, mup=True))

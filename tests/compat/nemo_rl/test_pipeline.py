@@ -1,4 +1,4 @@
-"""Pipeline stages: the flag is passed to all of them, and only the last one has log-probs."""
+"""Pipeline stages: the flag, or the hook's arguments, is passed to all of them, and only the last one has log-probs."""
 
 from typing import Any
 
@@ -13,6 +13,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
 from mcore_unpatch.compat.nemo_rl import (
+    linear_ce_fusion_kwargs,
     patch_gpt_model_forward_for_linear_ce_fusion,
     unpatch_gpt_model_forward_for_linear_ce_fusion,
 )
@@ -34,7 +35,8 @@ def run(case: Case, model: Any, flagged: bool) -> tuple[list[Tensor], dict[str, 
             return loss, {"loss": loss.detach()}
 
         if flagged:
-            return chunk(tokens, positions, None, labels=tokens, **FLAG), finish
+            fusion = linear_ce_fusion_kwargs(chunk) if case.mtp else FLAG  # which leaves out MTP
+            return chunk(tokens, positions, None, labels=tokens, **fusion), finish
         mask = torch.ones_like(tokens).index_fill(1, torch.tensor([case.sequence - 1]), 0)
         return chunk(tokens, positions, None, labels=tokens.roll(-1, 1), loss_mask=mask), finish
 

@@ -48,7 +48,7 @@ def _direct(case: Case) -> None:
     model, inputs = build_model(case), inputs_for(case)
     expected = run(model, lambda: _from_logits(model(**inputs | {"labels": None}), inputs["labels"], 0.7))
     for _ in range(2):
-        assert patch_fused_forward(model) is None
+        assert patch_fused_forward(model, numbers="megatron") is None
 
     def fused() -> dict[str, Tensor]:
         out = model(**inputs, temperature=0.7)
@@ -75,6 +75,7 @@ def test_a_patched_model_called_directly(release: str, case: Case) -> None:
 def _parallel(case: Case) -> list[Any]:
     start_world(case)
     model = build_model(case)
+    patch_fused_forward(model, numbers="megatron")
     ids, real, labels = _batch(case)
     whole = run(model, lambda: fused_forward_model_gen()(model, ids, None, real, labels, real, 0.7, {}))
     return [whole.results, {name: value for name, value in whole.gradients.items() if "layernorm" in name}]
@@ -107,8 +108,13 @@ def _with_mtp(data_format: str) -> None:
     alone = fused(data_format=data_format)
     assert not alone.logged
     patch_postprocess(model)
+    with pytest.warns(UserWarning, match="MTP is not trained: veRL's fused forward leaves it out"):
+        assert_same(fused(data_format=data_format), alone)
+    asked = fused(data_format=data_format, mtp_enable_train=True)
+    patch_fused_forward(model, numbers="megatron")
     both = fused(data_format=data_format)
     assert both.logged
+    assert_same(asked, both)
     assert torch.equal(both.results["log_probs"], alone.results["log_probs"])
     off = fused(data_format=data_format, mtp_enable_train=False)
     assert not off.logged
@@ -117,6 +123,7 @@ def _with_mtp(data_format: str) -> None:
     packed: dict[str, Any] = {}
     model.register_forward_pre_hook(lambda model, args, kwargs: packed.update(kwargs), with_kwargs=True)
     fused(data_format=data_format)
+    unpatch_fused_forward(model)
     packed = {k: v for k, v in packed.items() if not k.startswith("output_processor")}
     with_logits = run(model, lambda: {"logits": model(**packed)})
     without = run(model, lambda: {"logits": model(**packed | {"labels": None})})
@@ -139,6 +146,7 @@ def _nested_mtp() -> None:
     start_world(case)
     model = build_model(case)
     patch_postprocess(model)
+    patch_fused_forward(model, numbers="megatron")
     ids, real, _ = _batch(case)
     nested = torch.nested.nested_tensor([row[keep] for row, keep in zip(ids, real, strict=True)], layout=torch.jagged)
     seen: list[Any] = []
@@ -253,8 +261,9 @@ def _own_class() -> None:
         def __init__(self, **values: Any) -> None:
             vars(self).update(values)
 
-    start_world(Case())
-    model, inputs = build_model(Case()), inputs_for(Case())
+    case = Case(packed=True)
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
     patch_fused_forward(model)
     assert type(model(**inputs)) is result.FusedOutput
     import sys

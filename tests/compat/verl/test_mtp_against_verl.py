@@ -23,7 +23,7 @@ WHOLE = [
     Case(mtp=1, tp=2),
     Case(mtp=2, cp=2, packed=True),
 ]
-DETACHED = [Case(mtp=1), Case(mtp=1, tied=True), Case(mtp=1, tp=2), Case(mtp=1, cp=2, packed=True)]
+DETACHED = [Case(mtp=1), Case(mtp=2), Case(mtp=1, tied=True), Case(mtp=1, tp=2), Case(mtp=1, cp=2, packed=True)]
 DECODER, FIRST_DEPTH = "decoder.layers.0.mlp.linear_fc1.weight", "mtp.layers.0.eh_proj.weight"
 
 
@@ -44,10 +44,10 @@ def _legacy(folder: str, model: Any, inputs: dict[str, Any], detach: bool) -> Ru
             theirs.unpatch_mtp_layer_get_embeddings(model)
 
 
-def _shim(model: Any, inputs: dict[str, Any], detach: bool, **options: Any) -> Run:
+def _shim(model: Any, inputs: dict[str, Any], detach: bool, every_depth: bool = False, **options: Any) -> Run:
     ours.patch_postprocess(model, **options)
     if detach:
-        assert ours.patch_mtp_layer_get_embeddings(model)
+        assert ours.patch_mtp_layer_get_embeddings(model, every_depth=every_depth)
     try:
         return _logits(model, inputs)
     finally:
@@ -84,7 +84,7 @@ def _every_depth(newest: str, older: str) -> None:
     case = Case(mtp=2)
     start_world(case)
     model, inputs = build_model(case), inputs_for(case)
-    mine, theirs = _shim(model, inputs, detach=True), _legacy(newest, model, inputs, detach=True)
+    mine, theirs = _shim(model, inputs, True, every_depth=True), _legacy(newest, model, inputs, detach=True)
     with verl_files(older) as files:
         get_embeddings = files("mtp_patch")._patched_get_embeddings_for_detach
     for layer in model.mtp.layers:  # the real function, with the fifth value that this Megatron asks for
@@ -102,7 +102,9 @@ def _with_padding_mask(get_embeddings: Any, layer: Any, padding_mask: Any = None
     return input_ids, position_ids, padding_mask, *rest
 
 
-def test_every_depth_is_cut_as_verl_07_did_and_09_does_not(release: str, verl: Callable[[str], str]) -> None:
+def test_every_depth_is_cut_where_it_is_asked_for_as_verl_07_did_and_09_does_not(
+    release: str, verl: Callable[[str], str]
+) -> None:
     run_on_ranks(release, 1, _every_depth, verl("0.9.1"), verl("0.7.1"))
 
 
@@ -152,7 +154,13 @@ def _mup(folder: str) -> None:
     case = Case(mtp=1, mup=True)
     start_world(case)
     model, inputs = build_model(case), inputs_for(case)
-    theirs, mine = _legacy(folder, model, inputs, False), _shim(model, inputs, False)
+    for one in (inputs, inputs | {"labels": None, "loss_mask": None}):
+        with pytest.warns(
+            UserWarning, match=r"patch_postprocess keeps veRL's numbers: the logits are not scaled by MuP"
+        ):
+            kept = _shim(model, one, False)
+        assert_same(kept, _legacy(folder, model, one, False))
+    theirs, mine = _legacy(folder, model, inputs, False), _shim(model, inputs, False, numbers="megatron")
     default = model(**inputs | {"labels": None})
     assert_close(mine.results["logits"], default)
     scale = model._scale_logits(torch.ones(()))
@@ -160,7 +168,7 @@ def _mup(folder: str) -> None:
     assert_close(theirs.results["logits"] * scale, default)
 
 
-def test_mup_scales_the_logits_here_and_is_forgotten_there(release: str, verl_091: str) -> None:
+def test_mup_scales_the_logits_where_it_is_asked_for_and_else_as_there(release: str, verl_091: str) -> None:
     run_on_ranks(release, 1, _mup, verl_091)
 
 

@@ -1,6 +1,7 @@
 """veRL 0.9's own output processor and the shim's in Megatron's hook: values, every gradient, where the two differ."""
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,9 @@ ONE_ROW = [
     Case(batch=1, tp=2, sequence_parallel=True),
     Case(tp=2, sequence_parallel=True, tied=True, packed=True),
     Case(cp=2, packed=True),
+    Case(batch=1, mup=True),
+    Case(batch=1, tp=2),
+    Case(tp=2, packed=True, tied=True, mup=True),
 ]
 DECODER, HEAD = "decoder.layers.0.mlp.linear_fc1.weight", "output_layer.weight"
 
@@ -52,8 +56,9 @@ def legacy(folder: str, model: Any, inputs: dict[str, Any]) -> Run:
         return processed(model, inputs, theirs.fused_output_processor, theirs.FusedOutputProcessorContext(TEMPERATURE))
 
 
-def shim(model: Any, inputs: dict[str, Any]) -> Run:
-    return processed(model, inputs, fused_output_processor, FusedOutputProcessorContext(TEMPERATURE))
+def shim(model: Any, inputs: dict[str, Any], **options: Any) -> Run:
+    processor = partial(fused_output_processor, **options)
+    return processed(model, inputs, processor, FusedOutputProcessorContext(TEMPERATURE))
 
 
 def default_path(model: Any, inputs: dict[str, Any]) -> Run:
@@ -88,8 +93,14 @@ def _different(folder: str, case: Case, parameter: str) -> None:
     start_world(case)
     model, inputs = build_model(case), inputs_for(case)
     truth = default_path(model, inputs)
-    assert_same(shim(model, inputs), truth)
+    assert_same(shim(model, inputs, numbers="megatron"), truth)
     assert legacy(folder, model, inputs).moved(truth, parameter) > 0.1
+    if case.batch > 1:
+        with pytest.raises(ValueError, match=r"labels \[2, 16\]: veRL's kernel pairs .* numbers=\"megatron\""):
+            shim(model, inputs)
+    else:
+        with pytest.warns(UserWarning, match=r"fused_output_processor keeps veRL's numbers: .* numbers=\"megatron\""):
+            shim(model, inputs)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +108,7 @@ def _different(folder: str, case: Case, parameter: str) -> None:
     [(Case(batch=2), HEAD), (Case(batch=1, mup=True), HEAD), (Case(batch=1, tp=2), DECODER)],
     ids=["several rows", "MuP", "tensor parallel without sequence parallel"],
 )
-def test_right_where_verl_is_wrong(release: str, verl_091: str, case: Case, parameter: str) -> None:
+def test_megatrons_numbers_where_verls_are_others(release: str, verl_091: str, case: Case, parameter: str) -> None:
     run_on_ranks(release, case.ranks, _different, verl_091, case, parameter)
 
 
@@ -129,6 +140,8 @@ def _by_hand() -> None:
     assert_close(out.log_probs, shim(model, inputs | {"labels": labels}).results["log_probs"])
     patch_fused_forward(model)
     assert_same(shim(model, inputs), processed(model, inputs, fused_output_processor, few["context"]))
+    with pytest.raises(ValueError, match='numbers must be "verl" or "megatron"'):
+        shim(model, inputs, numbers="mine")
 
     for empty in (None, object()):
         with pytest.raises(MissingContextError, match=r"no temperature .*FusedOutputProcessorContext\(temperature="):
@@ -136,8 +149,9 @@ def _by_hand() -> None:
     with pytest.raises(MissingContextError, match="labels are missing"):
         fused_output_processor(**few | {"labels": None})
     model.config.use_mup = True
+    fused_output_processor(**few)
     with pytest.raises(TypeError, match=r"missing here: .*scale_logits"):
-        fused_output_processor(**few)
+        fused_output_processor(**few, numbers="megatron")
 
 
 def test_called_by_hand_and_with_other_contexts(release: str) -> None:
