@@ -11,6 +11,12 @@ FORWARD = "_gpt_forward_with_linear_ce_fusion"
 FLAG = "return_logprobs_for_linear_ce_fusion"
 KWARGS = "linear_ce_fusion_kwargs"
 
+
+def fusion_kwargs(model: str) -> str:
+    """The call that gives the hook arguments, with the numbers of the patch that it takes the place of."""
+    return f'{KWARGS}({model}, numbers="nemo_rl")'
+
+
 NEMO_RL = Contract(
     package="nemo_rl",
     shims=(Shim("distributed/model_utils.py", COMPAT, {PATCH: RULE}),),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.nemo_rl import removal, steps
-from mcore_unpatch.codemods.nemo_rl.contract import FLAG, KWARGS
+from mcore_unpatch.codemods.nemo_rl.contract import FLAG, KWARGS, fusion_kwargs
 from mcore_unpatch.codemods.nemo_rl.mappings import is_asked, is_off, name_of
 from mcore_unpatch.codemods.nemo_rl.models import ModelOf, parameters
 from mcore_unpatch.codemods.source import Source, Span
@@ -166,7 +166,7 @@ class _Finder:
         model = self.models.of_mapping(method.value, call)
         if not _is(default, True) or not model or not is_off(method.value, call, self.parents, absent=True):
             return steps.default(mapping)
-        return Change(self.source.span(call), f"{mapping}.update({KWARGS}({model}))")
+        return Change(self.source.span(call), f"{mapping}.update({fusion_kwargs(model)})")
 
     def _entry(self, node: ast.keyword, cut: Span, value: ast.expr, model: str, overrides: bool) -> _Found:
         """A keyword among others, which may override what stands before it."""
@@ -185,7 +185,7 @@ class _Finder:
 
     def _new(self, value: ast.expr, model: str) -> str:
         """The two hook arguments, as an expression; empty where the model is not to be seen."""
-        call = f"{KWARGS}({model})" if model else ""
+        call = fusion_kwargs(model) if model else ""
         return call if _is(value, True) or not call else f"{call} if {self._text(value)} else {{}}"
 
     def _text(self, node: ast.expr) -> str:

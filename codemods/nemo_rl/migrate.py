@@ -17,11 +17,6 @@ from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 
-_NUMERICS = (
-    "MuP's output scaling is applied now, and the MTP loss is computed, which the patch both left out. The weight of "
-    "the output layer is read, not its forward: what a patched or fp32 `output_layer.forward` does is no part of "
-    "it, as before, and a layer that is no plain column-parallel one (LoRA, an adapter) is refused"
-)
 _GUARD = "the shim works with context parallelism: this refusal can go once the labels are checked under it"
 
 
@@ -57,7 +52,6 @@ class NemoRl(Migration):
         use.turned |= bool(found.changes)
         use.edits += [reason.edit(source, change.span, change.text) for change in found.changes]
         self.told += [Remark(source.path, line, RULE, "by-hand", text) for line, text in found.steps]
-        self.told += [Remark(source.path, line, RULE, "numerics", _NUMERICS) for line in found.on]
         if found.on:
             self.bench.imports(source.path).add(COMPAT, [KWARGS], reason)
 

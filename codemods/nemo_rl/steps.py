@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, FLAG, KWARGS
+from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, FLAG, fusion_kwargs
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
 
 PROCESSOR, CONTEXT = HOOK_ARGUMENTS
+FUSION = fusion_kwargs("model")
 UNSEEN = (
-    f"which model these arguments are for is not to be seen: where it is known, pass it `**{KWARGS}(model)` from "
+    f"which model these arguments are for is not to be seen: where it is known, pass it `**{FUSION}` from "
     f"`{COMPAT}` instead of `{FLAG}`, with `labels` as before"
 )
 OVERRIDES = (
     "what stands before this entry may hold the hook arguments already, or the new dict is asked for the flag: where "
     "the flag would be false, take "
-    f"`{PROCESSOR}` and `{CONTEXT}` out of the new dict instead; where it would be true, add `**{KWARGS}(model)`"
+    f"`{PROCESSOR}` and `{CONTEXT}` out of the new dict instead; where it would be true, add `**{FUSION}`"
 )
 OTHER = f"nothing reads `{FLAG}` any more: what asks for log-probs now are the arguments `{PROCESSOR}` and `{CONTEXT}`"
 
@@ -22,7 +23,7 @@ def parameter(function: str) -> str:
     """For a call of a function that has the flag as a parameter of its own."""
     return (
         f"`{function}` has a parameter `{FLAG}`: give it a `**hook` instead and pass that on to the model, then call "
-        f"it with `**{KWARGS}(model)` where the flag was true, and with nothing where it was false"
+        f"it with `**{FUSION}` where the flag was true, and with nothing where it was false"
     )
 
 
@@ -30,7 +31,7 @@ def off(mapping: str) -> str:
     """For a false value, or one that may be false, where the hook arguments may be there or the flag is asked for."""
     return (
         f"`{mapping}` may hold the hook arguments already, or is asked for the flag: where the flag would be false, "
-        f"write `{drop(mapping)}` instead; where it would be true, `{mapping}.update({KWARGS}(model))`"
+        f"write `{drop(mapping)}` instead; where it would be true, `{mapping}.update({FUSION})`"
     )
 
 
@@ -42,7 +43,7 @@ def drop(mapping: str, separator: str = "; ") -> str:
 def default(mapping: str) -> str:
     """For `setdefault(flag, True)` of a mapping that may have it."""
     return (
-        f'write `if "{PROCESSOR}" not in {mapping}: {mapping}.update({KWARGS}(model))` instead, if nothing puts the '
+        f'write `if "{PROCESSOR}" not in {mapping}: {mapping}.update({FUSION})` instead, if nothing puts the '
         f"flag into `{mapping}` as False before"
     )
 

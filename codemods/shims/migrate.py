@@ -69,7 +69,7 @@ class Migration:
         for path, definition in self.exports.definitions.items():
             if path in self.bench.editable:
                 self._rewrite(definition, findings, found)
-        found.remarks += [*self._differing(), *self._left()]
+        found.remarks += [*self._differing(), *self._left(), *self._replaced()]
         return found
 
     def _rewrite(self, definition: Definition, findings: Sequence[Finding], found: Outcome) -> None:
@@ -108,6 +108,17 @@ class Migration:
                 if difference.release:
                     text += f"; nearest is {difference.release}, {difference.lines} lines differ"
                 yield Remark(changed.path, difference.line, rule, "differs", text, difference.diff)
+
+    def _replaced(self) -> Iterator[Remark]:
+        """Which numbers change where a changed function is replaced all the same."""
+        for (path, name), found in self.changed.items() if self.options.unsafe_fixes else ():
+            definition = self.exports.definitions[path]
+            if self.options.wants(rule := definition.shim.names[name]):
+                because = " and ".join(f"`{one}`" for one in dict.fromkeys(one.difference.name for one in found))
+                text = (
+                    f"`{name}` now computes what {self.contract.package} does: the changes made to {because} are lost"
+                )
+                yield Remark(path, definition.defined[name].node.lineno, rule, "numerics", text)
 
     def _left(self) -> Iterator[Remark]:
         """Every flow that stays, where it is defined and where it is used."""

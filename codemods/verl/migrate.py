@@ -1,46 +1,29 @@
-"""veRL's move, with what its callers should know: guards that are no longer needed, numbers that may change."""
+"""veRL's move, with what its callers should know: guards that are no longer needed, and what keeps their numbers."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from mcore_unpatch.codemods.edits import Options, Remark
+from mcore_unpatch.codemods.changes import Reason
+from mcore_unpatch.codemods.edits import Edit, Options, Remark
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims.contract import Shim
+from mcore_unpatch.codemods.shims.exports import Origin
 from mcore_unpatch.codemods.shims.migrate import Migration
 from mcore_unpatch.codemods.shims.reaches import dotted
-from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.shims.uses import Use
+from mcore_unpatch.codemods.source import Source, Span
 from mcore_unpatch.codemods.verl.contract import FUSED, VERL
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 
-_HEAD = (
-    "MuP's output scaling is applied now, which the patch left out. With tensor and without sequence parallelism the "
-    "gradient of the hidden states is summed over the ranks now, which veRL's kernel leaves out. The weight of the "
-    "output layer is read, not its forward: what a patched or fp32 `output_layer.forward` does is no part of it, as "
-    "before, and a layer that is no plain column-parallel one (LoRA, an adapter) is refused"
-)
-# Name -> what is not numerically neutral where it is called.
-_NUMERICS = {
-    "fused_output_processor": _HEAD,
-    "patch_fused_forward": _HEAD,
-    "gptmodel_forward_1f1b_overlap": _HEAD,
-    "patch_postprocess": (
-        "Megatron computes the MTP loss, and it updates the LM head, as it did on megatron-core 0.17+; "
-        "`mtp_updates_lm_head=False` keeps it out. On 0.19+ a call with `labels=None` would derive labels from the "
-        "input ids and add an MTP loss: the shim prevents that for the models it is given, and for no others"
-    ),
-    "patch_mtp_layer_get_embeddings": (
-        "the cut is at every depth, as before. With one MTP layer and `mtp_updates_lm_head=False` on megatron-core "
-        "0.19+ it is `config.mtp_detach_heads`, which clips the MTP gradients in a group of their own; with more "
-        "layers the field would cut before the first depth only, and is not used unless asked for"
-    ),
-}
 _GUARD = (
-    "this turns fused kernels off when MTP is on. The shims run both together, so the guard can go; conditions for "
-    "value models or padded batches in the same test are another matter"
+    'this turns fused kernels off when MTP is on. `patch_fused_forward(model, numbers="megatron")` trains both '
+    "together: with it the guard can go. Keep the conditions for value models and padded batches"
 )
+_DETACH, _GET_EMBEDDINGS = "patch_mtp_layer_get_embeddings", "_patched_get_embeddings_for_detach"
 _STRING = "this text names a file whose callers import the shim now: a mock of it no longer reaches them"
 
 
@@ -61,8 +44,7 @@ class Verl(Migration):
         for use in self.uses:
             path = use.source.path
             if use.origins and path not in self.exports.definitions:
-                names = {bound: origin.name for bound, origin in use.origins.items() if origin.name}
-                found.remarks += _numerics(use.source, names, use.turned)
+                found.edits += self._keep_every_depth(use)
                 if any(origin.shim is FUSED for origin in use.origins.values()):
                     found.remarks += _guards(use.source)
             # A test that replaces something there is told of it already.
@@ -70,16 +52,28 @@ class Verl(Migration):
                 found.remarks += _strings(use.source, moved)
         return found
 
+    def _keep_every_depth(self, use: Use) -> Iterator[Edit]:
+        """Calls of the encoder detach of veRL 0.7 say that they cut at every depth: later releases do not."""
+        cutting = {bound: one for bound, one in use.origins.items() if one.name == _DETACH and _cuts_every_depth(one)}
+        for node in ast.walk(use.source.tree) if cutting else ():
+            origin = cutting.get(dotted(node.func)) if isinstance(node, ast.Call) and node.args else None
+            if origin is not None and (reason := self.why(origin, _DETACH)):
+                reason = replace(reason, title="keeps the cut at every depth")
+                yield _with_argument(use.source, node, "every_depth=True", reason)
 
-def _numerics(source: Source, names: dict[str, str], changed: bool) -> Iterator[Remark]:
-    """One remark per call or handing on of a function whose results may change, while the file is being turned."""
-    for node in ast.walk(source.tree) if changed else ():
-        if isinstance(node, ast.Call | ast.Assign | ast.keyword):
-            called = node.func if isinstance(node, ast.Call) else node.value
-            name = names.get(dotted(called), "")
-            if name in _NUMERICS:
-                rule = next(shim.names[name] for shim in VERL.shims if name in shim.names)
-                yield Remark(source.path, called.lineno, rule, "numerics", f"`{name}`: {_NUMERICS[name]}")
+
+def _cuts_every_depth(origin: Origin) -> bool:
+    """Whether this copy of the encoder detach cuts the hidden states at every depth, as veRL 0.7 does."""
+    units = origin.definition.units if origin.definition else []
+    node = next((unit.node for unit in units if unit.key == _GET_EMBEDDINGS), None)
+    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call)) if node else ()
+    return any(dotted(call.func) == "hidden_states.detach" for call in calls)
+
+
+def _with_argument(source: Source, call: ast.Call, argument: str, reason: Reason) -> Edit:
+    """A call with one argument more."""
+    last = max(map(source.span, (*call.args, *call.keywords)))
+    return reason.edit(source, Span.at(last.end), f", {argument}")
 
 
 def _guards(source: Source) -> Iterator[Remark]:

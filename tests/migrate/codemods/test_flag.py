@@ -52,7 +52,7 @@ CALLS = st.sampled_from(["model(ids, **kwargs)", f'model(ids, **kwargs), model(i
 
 def results(code: str, model: Any) -> list[Any]:
     """What a function returns for all conditions."""
-    names: dict[str, Any] = {"linear_ce_fusion_kwargs": lambda of: dict.fromkeys(HOOK, of)}
+    names: dict[str, Any] = {"linear_ce_fusion_kwargs": lambda of, numbers: dict.fromkeys(HOOK, of)}
     exec("\n".join(line for line in code.splitlines() if not line.startswith("from ")), names)
     return [names["f"](model, 0, a, b) for a in (True, False) for b in (True, False)]
 

@@ -74,21 +74,26 @@ def test_the_files_are_re_exports_of_every_public_name(release: str, migrated: d
             assert public == {alias.name for alias in imported.names} == set(ast.literal_eval(listed.value))
 
 
-def test_the_guard_and_the_numerics_are_told_at_the_call_site(migrated: dict[str, Result]) -> None:
+def test_the_guard_is_told_and_no_numbers_change(migrated: dict[str, Result]) -> None:
     result = of_verl("0.7.1", migrated)
     lines = {path: data.decode().splitlines() for path, data in releases.verl("0.7.1").items()}
     guards = [lines[path][line - 1] for path, line in result.remarks("guard")]
     assert len(guards) == 2
     assert all("mtp" in guard for guard in guards)
-    told = {lines[path][line - 1].strip() for path, line in result.remarks("numerics")}
-    assert told == {
-        "patch_fused_forward(model)",
-        "patch_postprocess(model)",
-        "patch_mtp_layer_get_embeddings(model)",
-        "patch_postprocess(m)",
-        "patch_mtp_layer_get_embeddings(m)",
-        "forward_fn = gptmodel_forward_1f1b_overlap",
-    }
+    assert not result.remarks("numerics")
+
+
+@pytest.mark.parametrize("release", releases.VERL)
+def test_a_cut_at_every_depth_stays_one(release: str, migrated: dict[str, Result]) -> None:
+    """veRL 0.7 detaches the hidden states before each MTP layer, later releases before the first alone."""
+    calls = [
+        node
+        for data in of_verl(release, migrated).files.values()
+        for node in ast.walk(ast.parse(data))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "patch_mtp_layer_get_embeddings"
+    ]
+    kept = [ast.unparse(call).endswith(", every_depth=True)") for call in calls]
+    assert kept == {"0.7.1": [True, True], "0.8.0": [False], "0.9.1": [False]}.get(release, [])
 
 
 FORKED = "verl/models/mcore/mtp_patch.py"
@@ -137,6 +142,10 @@ def test_a_changed_body_goes_when_asked_for() -> None:
     assert result.files[FORKED] == migrate(a_copy()).files[FORKED]
     assert {edit.applicability for edit in result.plan.edits if edit.path == FORKED} == {"unsafe"}
     assert result.remarks("differs")
+    [numbers] = [remark.text for remark in result.plan.remarks if remark.kind == "numerics"]
+    assert numbers == (
+        "`patch_postprocess` now computes what verl does: the changes made to `_megatron_gptmodel_postprocess` are lost"
+    )
 
 
 def test_comments_docstrings_and_annotations_change_no_body() -> None:

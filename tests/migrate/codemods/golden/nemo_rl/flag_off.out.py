@@ -23,7 +23,7 @@ def entries(model, ids):
 def either(model, ids, fused):
     kwargs = {"labels": ids}
     if fused:
-        kwargs.update(linear_ce_fusion_kwargs(model))
+        kwargs.update(linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
     return model(ids, **kwargs)
 
 

@@ -13,4 +13,4 @@ torch.manual_seed(0)
 
 
 def run(model, ids):
-    return patch_postprocess(model), model(ids, **linear_ce_fusion_kwargs(model))
+    return patch_postprocess(model), model(ids, **linear_ce_fusion_kwargs(model, numbers="nemo_rl"))

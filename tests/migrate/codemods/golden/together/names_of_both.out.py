@@ -10,4 +10,4 @@ from megatron.core.models.gpt import GPTModel
 def setup(model: GPTModel, ids: torch.Tensor):
     patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=256)
     patch_postprocess(model)
-    return model(ids, labels=ids, **linear_ce_fusion_kwargs(model))
+    return model(ids, labels=ids, **linear_ce_fusion_kwargs(model, numbers="nemo_rl"))

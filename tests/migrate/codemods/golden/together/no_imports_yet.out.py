@@ -4,4 +4,4 @@ from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 def log_probs(model, ids):
     from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
     patch_postprocess(model)
-    return model(ids, **linear_ce_fusion_kwargs(model))
+    return model(ids, **linear_ce_fusion_kwargs(model, numbers="nemo_rl"))

@@ -11,4 +11,4 @@ def log_probs(model, ids):
     import mcore_unpatch.compat.verl.mtp_patch
 
     mcore_unpatch.compat.verl.mtp_patch.patch_postprocess(model)
-    return model(ids, **linear_ce_fusion_kwargs(model)), os, build
+    return model(ids, **linear_ce_fusion_kwargs(model, numbers="nemo_rl")), os, build
