@@ -56,10 +56,10 @@ class Verl(Migration):
         """Calls of the encoder detach of veRL 0.7 say that they cut at every depth: later releases do not."""
         cutting = {bound: one for bound, one in use.origins.items() if one.name == _DETACH and _cuts_every_depth(one)}
         for node in ast.walk(use.source.tree) if cutting else ():
-            origin = cutting.get(dotted(node.func)) if isinstance(node, ast.Call) and node.args else None
-            if origin is not None and (reason := self.why(origin, _DETACH)):
-                reason = replace(reason, title="keeps the cut at every depth")
-                yield _with_argument(use.source, node, "every_depth=True", reason)
+            if isinstance(node, ast.Call) and node.args and (origin := cutting.get(dotted(node.func))):
+                if reason := self.why(origin, _DETACH):
+                    reason = replace(reason, title="keeps the cut at every depth")
+                    yield _with_argument(use.source, node, "every_depth=True", reason)
 
 
 def _cuts_every_depth(origin: Origin) -> bool:
@@ -72,8 +72,8 @@ def _cuts_every_depth(origin: Origin) -> bool:
 
 def _with_argument(source: Source, call: ast.Call, argument: str, reason: Reason) -> Edit:
     """A call with one argument more."""
-    last = max(map(source.span, (*call.args, *call.keywords)))
-    return reason.edit(source, Span.at(last.end), f", {argument}")
+    end = max(source.span(one).end for one in (*call.args, *(keyword.value for keyword in call.keywords)))
+    return reason.edit(source, Span.at(end), f", {argument}")
 
 
 def _guards(source: Source) -> Iterator[Remark]:

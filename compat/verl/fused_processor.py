@@ -37,8 +37,8 @@ class FusedProcessor(HeadOptions):
         out = head_pass(call, self, Wants(logprobs=True, entropy=self.entropy))
         if has_config_logger_enabled(call.config):
             inputs = {name: getattr(call, name) for name in _LOGGED_INPUTS}
-            results = OrderedDict(**inputs, logprobs=out.logprobs, entropy=out.entropy)
-            log_config_to_disk(call.config, results, prefix="input_and_logits")
+            logged = OrderedDict(**inputs, logprobs=out.logprobs, entropy=out.entropy)
+            log_config_to_disk(call.config, logged, prefix="input_and_logits")
         results = {"log_probs": out.logprobs, "entropy": out.entropy}
         if self.flat:
             results = {name: value if value is None else value.flatten() for name, value in results.items()}

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 Numbers = Literal["verl", "megatron"]
 
 # How the head is read: veRL's kernel neither scales (MuP) nor adds up the ranks' parts of the hidden gradient.
-HEAD_OPTIONS: Mapping[Numbers, Mapping[str, bool]] = MappingProxyType(
+HEAD_OPTIONS: Mapping[Numbers, Mapping[str, Any]] = MappingProxyType(
     {"verl": {"scale_logits": False, "reduce_hidden_grad": False}, "megatron": {}}
 )
 
