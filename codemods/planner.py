@@ -7,16 +7,18 @@ the imports of each file, for all of these at once; last the comments, for the f
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
-from mcore_unpatch.codemods import annotate
+from mcore_unpatch.codemods import annotate, standing
 from mcore_unpatch.codemods.changes import settle
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository
 from mcore_unpatch.codemods.nemo_rl.migrate import NemoRl
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.seams import proposals
 from mcore_unpatch.codemods.shims.migrate import Migration
+from mcore_unpatch.codemods.standing import Staying
 from mcore_unpatch.codemods.verl.migrate import Verl
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
@@ -27,15 +29,19 @@ DEPENDENCY = "mcore-unpatch[compat]"
 
 def plan(repository: Repository, findings: Sequence[Finding], options: Options) -> Plan:
     """What is to be done about the findings of a repository."""
-    found = Outcome()
-    bench = Workbench(repository)
-    moves: list[Migration] = [Verl(bench, options), NemoRl(bench, options)]
-    for move in moves:
-        found.add(move.outcome(findings))
+    bench, moves, found = _moved(repository, findings, options)
+    staying = Staying.of(findings, found.removes)
+    if (below := staying.below("", standing.HOOK)) and (found.edits or bench.import_edits()):
+        if standing.is_certain(below, bench):  # then no move that needs the hook is made
+            ignore = (*options.selection.ignore, *standing.RULES_ON_THE_HOOK)
+            without = replace(options, selection=replace(options.selection, ignore=ignore))
+            bench, moves, found = _moved(repository, findings, without)
+            staying = Staying.of(findings, found.removes)
+        found.remarks.append(standing.refused_by_shims(below))
     # The imports of proposals that are only shown are no part of those that are written.
     proposing = bench if options.unsafe_fixes else Workbench(repository)
     taken = [*bench.import_edits(), *found.edits]
-    found.add(proposals.propose(proposing, _open(findings, found, options), options, taken))
+    found.add(proposals.propose(proposing, _open(findings, found, options), options, taken, staying))
     imports = [edit for one in dict.fromkeys((bench, proposing)) for edit in one.import_edits()]
     found.edits = _settled(repository, [*imports, *found.edits])
     found.add(annotate.annotate(bench, _open(findings, found, options), options, found.edits))
@@ -49,6 +55,17 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
         REQUIREMENT if needs_compat else None,
         DEPENDENCY if needs_compat else None,
     )
+
+
+def _moved(
+    repository: Repository, findings: Sequence[Finding], options: Options
+) -> tuple[Workbench, list[Migration], Outcome]:
+    """The downstreams' moves, on a bench of their own."""
+    found, bench = Outcome(), Workbench(repository)
+    moves: list[Migration] = [Verl(bench, options), NemoRl(bench, options)]
+    for move in moves:
+        found.add(move.outcome(findings))
+    return bench, moves, found
 
 
 def _open(findings: Iterable[Finding], found: Outcome, options: Options) -> list[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from mcore_unpatch.codemods import standing
 from mcore_unpatch.codemods.changes import Change, Reason
 from mcore_unpatch.codemods.edits import Applicability, Edit, Options, Remark, splice
 from mcore_unpatch.codemods.hook import is_fallback
@@ -15,6 +16,7 @@ from mcore_unpatch.codemods.seams.lm_head.steps import steps
 from mcore_unpatch.codemods.seams.patch import Function, Patch, find_patch
 from mcore_unpatch.codemods.seams.signature import close_gap
 from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.standing import Staying
 from mcore_unpatch.codemods.units import units
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
@@ -28,14 +30,16 @@ _FALLBACK = (
 )
 
 
-def propose(repository: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Edit]) -> Outcome:
+def propose(
+    repository: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Edit], staying: Staying
+) -> Outcome:
     """Edits (unsafe: they change what somebody wrote), and remarks for the LM-head wrappers of no known form."""
-    return _Proposer(repository, options, taken).outcome(findings)
+    return _Proposer(repository, options, taken, staying).outcome(findings)
 
 
 class _Proposer:
-    def __init__(self, repository: Workbench, options: Options, taken: Sequence[Edit]) -> None:
-        self.repository, self.options = repository, options
+    def __init__(self, repository: Workbench, options: Options, taken: Sequence[Edit], staying: Staying) -> None:
+        self.repository, self.options, self.staying = repository, options, staying
         self.found = Outcome()
         self.taken: dict[str, list[tuple[int, int]]] = {}
         for edit in taken:
@@ -77,6 +81,8 @@ class _Proposer:
 
     def _lm_head(self, patch: Patch) -> str:
         """Propose the hook, or say why not."""
+        if below := self.staying.below(patch.source.path, standing.HOOK):
+            return standing.because(below, "the hook goes through it")
         rewrite = to_hook(patch, self.repository, self.wrapping.get(patch.source.path, []))
         if isinstance(rewrite, str):
             return rewrite
@@ -100,12 +106,35 @@ class _Proposer:
         if change is None:
             return False
         # Where the patch is undone somewhere, that line would be left alone with nothing to undo.
-        undone = any(related.role == "restore" for related in patch.finding.related)
-        level: Applicability = "display" if undone else "unsafe"
+        undone = any(related.role == "restore" for related in patch.finding.related) or self._is_set_elsewhere(patch)
+        below = self.staying.below(patch.source.path, standing.MTP)
+        if below is not None:
+            text = f"Not rewritten: {standing.because(below, 'it may not read `config.mtp_detach_heads`')}."
+            remark = Remark(patch.source.path, patch.finding.line, patch.finding.rule, "by-hand", text)
+            self.found.remarks.append(remark)
+        level: Applicability = "display" if undone or below is not None else "unsafe"
         made = self._edit(patch, [change], level, "`config.mtp_detach_heads` detaches", detach.NOTES)
         if made and level == "unsafe" and self.options.unsafe_fixes:
             self.found.removes.append(patch.finding)
         return made
+
+    def _is_set_elsewhere(self, patch: Patch) -> bool:
+        """Whether code that stays sets or deletes the method: it may put the original back."""
+        name = patch.target.attr
+        alike = [one for one in self.staying.findings if one.target == patch.finding.target]
+        known = {(one.path, one.line) for one in alike if self._becomes_config(one)}
+        for path in self.repository.paths:
+            source = self._source(path) if name.encode() in self.repository.data(path) else None
+            for node in ast.walk(source.tree) if source else ():
+                if isinstance(node, ast.Attribute) and node.attr == name and not isinstance(node.ctx, ast.Load):
+                    if (path, node.lineno) not in known:
+                        return True
+        return False
+
+    def _becomes_config(self, finding: Finding) -> bool:
+        source = self._source(finding.path)
+        patch = find_patch(finding, source) if source else None
+        return patch is not None and detach.by_config(patch, self.options.target) is not None
 
     def _gap(self, patch: Patch) -> None:
         changes = close_gap(patch, self.options.target)

@@ -1,0 +1,71 @@
+"""What a rewrite stands on: methods of Megatron that have to be its own. Where a patch of one stays, neither moves."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mcore_unpatch.codemods.edits import Remark
+from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.findings import Finding
+from mcore_unpatch.megatron.facts import HOOK_CARRIERS
+from mcore_unpatch.megatron.layout import GPT_MODEL, MTP_BLOCK, MTP_LAYER
+from mcore_unpatch.scanner.source import Unreadable
+
+Methods = frozenset[tuple[str, str]]
+HOOK: Methods = frozenset(HOOK_CARRIERS)
+MTP: Methods = frozenset(
+    {(GPT_MODEL, "forward"), (GPT_MODEL, "_postprocess"), (MTP_BLOCK, "forward"), (MTP_LAYER, "forward")}
+)
+# The rules of the names whose shims run in the hook, and refuse a model that is patched.
+RULES_ON_THE_HOOK = ("MCU101", "MCU201", "MCU301")
+# One model alone; every other shape changes the class, and with it all models.
+_OF_ONE_MODEL = {"instance-attr", "submodule"}
+
+
+@dataclass(frozen=True)
+class Staying:
+    """The patches of a repository that no rewrite takes away."""
+
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding], removed: Iterable[Finding]) -> Staying:
+        """All of them but the removed, and but mocks, which last as long as a test."""
+        gone = set(removed)
+        return cls(tuple(one for one in findings if one not in gone and one.shape != "mock"))
+
+    def below(self, path: str, methods: Methods) -> Finding | None:
+        """A patch of one of the methods that code in `path` may meet: one in the same file, or one of all models."""
+        for one in self.findings:
+            owner, _, name = one.target.rpartition(".")
+            met = one.path == path or (one.shape not in _OF_ONE_MODEL and not one.in_test)
+            if (owner, name) in methods and met:
+                return one
+        return None
+
+
+def is_certain(finding: Finding, bench: Workbench) -> bool:
+    """Whether a patch is there whenever its file is imported; one in a function may be for other machines or models."""
+    try:
+        tree = bench.source(finding.path).tree
+    except (Unreadable, OSError):
+        return False
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return not any(node.lineno <= finding.line <= (node.end_lineno or 0) for node in functions)
+
+
+def refused_by_shims(finding: Finding) -> Remark:
+    """What to do about a patch of all models that stays beside the shims."""
+    name = ".".join(finding.target.split(".")[-2:])
+    text = (
+        f"The shims refuse a model while `{name}` is patched here: move this patch first, or keep it off their models."
+    )
+    return Remark(finding.path, finding.line, finding.rule, "by-hand", text)
+
+
+def because(finding: Finding, what: str) -> str:
+    """The reason, with the patch that has to go first."""
+    name = ".".join(finding.target.split(".")[-2:])
+    return f"`{name}` stays patched in {finding.path}, line {finding.line}, and {what}: move that patch first"

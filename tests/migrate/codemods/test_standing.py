@@ -1,0 +1,172 @@
+"""A rewrite never stands on a patch that stays: both move, or neither, with the reason."""
+
+from __future__ import annotations
+
+import pytest
+from planning import Result, migrate
+
+from mcore_unpatch.codemods.edits import Options
+
+HEAD = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
+SWAP = """
+
+def hidden(model: GPTModel, ids):
+    original = model.output_layer.forward
+
+    def passthrough(hidden_states, weight=None, runtime_gather_output=None):
+        return hidden_states, None
+
+    model.output_layer.forward = passthrough
+    try:
+        return model(ids, None, None)
+    finally:
+        model.output_layer.forward = original
+"""
+AROUND = """
+_original = GPTModel.forward
+
+
+def with_hidden(self, *args, **kwargs):
+    original = self.output_layer.forward
+
+    def passthrough(hidden_states, weight=None, runtime_gather_output=None):
+        return hidden_states, None
+
+    self.output_layer.forward = passthrough
+    try:
+        return _original(self, *args, **kwargs)
+    finally:
+        self.output_layer.forward = original
+
+
+GPTModel.forward = with_hidden
+"""
+ON_INSTANCE = """
+
+def install(model: GPTModel):
+    inner = model.forward
+
+    def forward(*args, **kwargs):
+        layer = model.output_layer
+        original = layer.forward
+
+        def passthrough(hidden_states, weight=None, runtime_gather_output=None):
+            return hidden_states, None
+
+        layer.forward = passthrough
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            layer.forward = original
+
+    model.forward = forward
+"""
+CLASS_PATCH = "\n\ndef ours(self, *args, **kwargs):\n    return self.decoder(*args)\n\n\n"
+
+
+def unsafe(**files: str) -> Result:
+    return migrate({f"pkg/{name}.py": text.encode() for name, text in files.items()}, Options(unsafe_fixes=True))
+
+
+def said(result: Result, rule: str) -> list[str]:
+    return [remark.text for remark in result.plan.remarks if remark.rule == rule]
+
+
+def test_alone_it_moves() -> None:
+    assert b"attach(model, HeadInputs())" in unsafe(a=HEAD + SWAP).files["pkg/a.py"]
+
+
+@pytest.mark.parametrize(
+    ("files", "where"),
+    [
+        ({"a": HEAD + AROUND}, "`GPTModel.forward` stays patched in pkg/a.py, line 19"),
+        ({"a": HEAD + ON_INSTANCE}, "`GPTModel.forward` stays patched in pkg/a.py, line 20"),
+        (
+            {"a": HEAD + SWAP, "b": HEAD + CLASS_PATCH + "GPTModel._postprocess = ours\n"},
+            "`GPTModel._postprocess` stays patched in pkg/b.py, line 8",
+        ),
+        (
+            {"a": HEAD + SWAP, "b": HEAD + CLASS_PATCH + "setattr(GPTModel, 'forward', ours)\n"},
+            "`GPTModel.forward` stays patched in pkg/b.py, line 8",
+        ),
+        (
+            {"a": HEAD + SWAP, "b": HEAD + CLASS_PATCH + "GPTModel.build_schedule_plan = ours\n"},
+            "`GPTModel.build_schedule_plan` stays patched in pkg/b.py, line 8",
+        ),
+    ],
+    ids=["wrapper of the class", "wrapper of an instance", "another file", "setattr", "schedule plan"],
+)
+def test_an_lm_head_wrapper_beside_a_patch_of_what_carries_the_hook(files: dict[str, str], where: str) -> None:
+    result = unsafe(**files)
+    assert b"attach(" not in result.files["pkg/a.py"]
+    [text] = said(result, "MCU103")
+    assert text.startswith(f"Not rewritten: {where}, and the hook goes through it: move that patch first.\n1. ")
+
+
+def test_what_does_not_carry_the_hook_is_no_reason() -> None:
+    elsewhere = "def install(model: GPTModel):\n    model.forward = ours\n"  # of one model, perhaps another
+    assert b"attach(" in unsafe(a=HEAD + SWAP, b=HEAD + CLASS_PATCH + elsewhere).files["pkg/a.py"]
+    other = "from megatron.core.transformer.mlp import MLP\n\n\ndef f(self, x):\n    return x\n\n\nMLP.forward = f\n"
+    assert b"attach(" in unsafe(a=HEAD + SWAP, b=other).files["pkg/a.py"]
+    in_a_test = HEAD + CLASS_PATCH + "GPTModel.forward = ours\n"
+    files = {"pkg/a.py": (HEAD + SWAP).encode(), "tests/test_b.py": in_a_test.encode()}
+    assert b"attach(" in migrate(files, Options(unsafe_fixes=True)).files["pkg/a.py"]
+
+
+DETACH = """\
+from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionLayer
+
+
+def detached(self, input_ids, position_ids, embedding, hidden_states, packed_seq_params=None):
+    return input_ids, position_ids, embedding(input_ids).detach(), hidden_states.detach()
+
+
+def cut(layer: MultiTokenPredictionLayer):
+    layer._get_embeddings = detached.__get__(layer)
+"""
+
+
+def test_a_detach_beside_a_patch_of_the_mtp_loss() -> None:
+    assert b"layer.config.mtp_detach_heads = True" in unsafe(a=DETACH).files["pkg/a.py"]
+    result = unsafe(a=DETACH, b=HEAD + CLASS_PATCH + "GPTModel._postprocess = ours\n")
+    assert result.files["pkg/a.py"].decode() == DETACH
+    assert any(
+        "it may not read `config.mtp_detach_heads`: move that patch first." in one for one in said(result, "MCU202")
+    )
+
+
+@pytest.mark.parametrize(
+    "undo",
+    [
+        "def undo(layer: MultiTokenPredictionLayer):\n    del layer._get_embeddings\n",
+        "def undo(layer: MultiTokenPredictionLayer):\n    layer._get_embeddings = layer._own\n",
+        "def undo(layer: MultiTokenPredictionLayer, kept):\n    layer._get_embeddings = kept\n",
+        "def undo(layer):\n    if hasattr(layer, '_own'):\n        layer._get_embeddings = layer._own\n",
+    ],
+)
+def test_a_detach_that_another_function_undoes_is_not_half_rewritten(undo: str) -> None:
+    source = DETACH.replace("    layer._get", "    layer._own = layer._get_embeddings\n    layer._get", 1)
+    source = f"{source}\n\n{undo}"
+    assert unsafe(a=source).files["pkg/a.py"].decode() == source
+
+
+CALLER = (
+    "from verl.models.mcore.model_forward_fused import patch_fused_forward\n\n\ndef f(m):\n    patch_fused_forward(m)\n"
+)
+
+
+def test_shims_are_not_put_on_a_class_that_is_patched_at_import() -> None:
+    shim = b"from mcore_unpatch.compat.verl.model_forward_fused import patch_fused_forward\n"
+    assert unsafe(a=CALLER).files["pkg/a.py"].startswith(shim)
+    result = unsafe(a=CALLER, b=HEAD + CLASS_PATCH + "GPTModel.forward = ours\n")
+    assert result.files["pkg/a.py"].decode() == CALLER
+    told = "The shims refuse a model while `GPTModel.forward` is patched here: move this patch first,"
+    assert [remark.line for remark in result.plan.remarks if remark.text.startswith(told)] == [8]
+
+
+def test_shims_beside_a_patch_that_some_function_may_install_are_told_of_it() -> None:
+    """As veRL's own for NPUs: whether the two meet is not to be seen."""
+    result = unsafe(a=CALLER, b=HEAD + CLASS_PATCH + "def install():\n    GPTModel._postprocess = ours\n")
+    assert result.files["pkg/a.py"].startswith(b"from mcore_unpatch.compat.verl")
+    told = "The shims refuse a model while `GPTModel._postprocess` is patched here"
+    assert [remark.line for remark in result.plan.remarks if remark.text.startswith(told)] == [9]
