@@ -12,8 +12,9 @@ from itertools import groupby
 from operator import attrgetter
 
 from mcore_unpatch.codemods import annotate, standing
-from mcore_unpatch.codemods.changes import settle
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository
+from mcore_unpatch.codemods.changes import Reason, least_safe, settle
+from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, splice
+from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.nemo_rl.migrate import NemoRl
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.seams import proposals
@@ -42,8 +43,7 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     proposing = bench if options.unsafe_fixes else Workbench(repository)
     taken = [*bench.import_edits(), *found.edits]
     found.add(proposals.propose(proposing, _open(findings, found, options), options, taken, staying))
-    imports = [edit for one in dict.fromkeys((bench, proposing)) for edit in one.import_edits()]
-    found.edits = _settled(repository, [*imports, *found.edits])
+    found.edits = _with_imports(bench, proposing, found.edits, options)
     found.add(annotate.annotate(bench, _open(findings, found, options), options, found.edits))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in found.edits if options.applies(edit))
     errors = {error for move in moves for error in move.exports.errors}
@@ -70,6 +70,26 @@ def _moved(
 
 def _open(findings: Iterable[Finding], found: Outcome, options: Options) -> list[Finding]:
     return [finding for finding in findings if finding not in found.removes and options.wants(finding.rule)]
+
+
+def _with_imports(bench: Workbench, proposing: Workbench, edits: list[Edit], options: Options) -> list[Edit]:
+    """The edits with those of the imports; an import that only removed code asked for goes too."""
+    benches = list(dict.fromkeys((bench, proposing)))
+    whole = _settled(bench, [*(edit for one in benches for edit in one.import_edits()), *edits])
+    by_path = attrgetter("path")
+    dropped = False
+    for path, group in groupby(sorted(filter(options.applies, whole), key=by_path), by_path):
+        applied = list(group)
+        dropped |= drop_leftovers(bench, path, splice(bench.data(path), applied), _reason(applied))
+    if not dropped:
+        return whole
+    return _settled(bench, [*(edit for one in benches for edit in one.import_edits()), *edits])
+
+
+def _reason(edits: Sequence[Edit]) -> Reason:
+    """Why imports go with what these edits took away."""
+    reasons = [Reason(edit.rule, edit.applicability, "an import that nothing uses any more") for edit in edits]
+    return least_safe(reasons)
 
 
 def _settled(repository: Repository, edits: Iterable[Edit]) -> list[Edit]:

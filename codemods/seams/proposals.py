@@ -11,7 +11,7 @@ from mcore_unpatch.codemods.edits import Applicability, Edit, Options, Remark, s
 from mcore_unpatch.codemods.hook import is_fallback
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.seams import detach
-from mcore_unpatch.codemods.seams.lm_head.rewrite import COMPAT, to_hook, unused_imports
+from mcore_unpatch.codemods.seams.lm_head.rewrite import COMPAT, to_hook
 from mcore_unpatch.codemods.seams.lm_head.steps import steps
 from mcore_unpatch.codemods.seams.patch import Function, Patch, find_patch
 from mcore_unpatch.codemods.seams.signature import close_gap
@@ -45,7 +45,6 @@ class _Proposer:
         for edit in taken:
             self.taken.setdefault(edit.path, []).append((edit.start, edit.end))
         self.wrapping: dict[str, list[Function]] = {}  # by path, the functions that patch a head
-        self.gone: dict[str, list[ast.AST]] = {}  # by path, what the proposals so far take away
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
         for finding in findings:
@@ -92,11 +91,7 @@ class _Proposer:
         if not self._edit(patch, rewrite.changes, "unsafe", title, rewrite.notes):
             return "another edit changes the same lines"
         reason = Reason(LM_HEAD, "unsafe", title, rewrite.notes, patch.finding.line)
-        imports = self.repository.imports(patch.source.path)
-        imports.add(COMPAT, rewrite.names, reason)
-        self.gone.setdefault(patch.source.path, []).extend(rewrite.gone)
-        for node, name in unused_imports(patch.source.tree, self.gone[patch.source.path]):
-            imports.drop(node, {name}, reason)
+        self.repository.imports(patch.source.path).add(COMPAT, rewrite.names, reason)
         if self.options.unsafe_fixes:
             self.found.removes.append(patch.finding)
         return ""

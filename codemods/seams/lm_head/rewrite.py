@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.seams.lm_head.model import Model, find_model
@@ -30,12 +30,11 @@ PROCESSOR, INSTANCE, KEEPER = "HeadInputs", "head", "keep_weight"
 
 @dataclass(frozen=True)
 class Rewrite:
-    """The changes, the names they need from the compat layer, and the nodes they take away."""
+    """The changes, and the names they need from the compat layer."""
 
     changes: list[Change]
     names: list[str]
     notes: tuple[str, ...]
-    gone: list[ast.AST] = field(default_factory=list)
 
 
 def to_hook(patch: Patch, files: Workbench, wrapping: Sequence[Function]) -> Rewrite | str:
@@ -157,7 +156,7 @@ class _Writer:
         self._tidy_starts()
         if self.model.layer_line is not None and self.model.layer in names_outside(self.around, self.gone):
             self.changes.append(self.model.layer_line)
-        return Rewrite(self.changes, names, notes, self.gone)
+        return Rewrite(self.changes, names, notes)
 
     def _remove(self, statement: ast.stmt) -> None:
         """A statement's lines and the comment above it, which moves to the call."""
@@ -296,22 +295,6 @@ def _is_ours(name: str, tree: ast.Module) -> bool:
 
 def _is_alias(node: ast.AST) -> bool:
     return isinstance(node, ast.alias)
-
-
-def unused_imports(tree: ast.Module, gone: Sequence[ast.AST]) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
-    """Imports of what binds a method, of which only code that goes made use."""
-    left = names_outside(tree, gone)
-    used = {node.id for one in gone for node in ast.walk(one) if isinstance(node, ast.Name)}
-    texts = " ".join(
-        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    )
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.module == "types"):
-            wanted = "types" if isinstance(node, ast.Import) else "MethodType"
-            for alias in node.names:
-                name = alias.asname or wanted
-                if alias.name == wanted and name in used - left and name not in texts:
-                    yield node, wanted
 
 
 NOTES = (

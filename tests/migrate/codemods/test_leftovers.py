@@ -1,0 +1,148 @@
+"""No import is left that nothing uses: where ruff had nothing to say of a file, it has nothing to say after."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import releases
+from planning import migrate
+from test_golden import CASES, GOLDEN, directives
+
+from mcore_unpatch.codemods.edits import Options
+
+RUFF = Path(sys.executable).with_name("ruff")
+HEAD = "from megatron.core.models.gpt.gpt_model import GPTModel\n\n\n"
+WRAPPER = """
+def hidden(model: GPTModel, ids):
+    def passthrough(self, x: torch.Tensor, weight: Optional[torch.Tensor] = None, **kw):
+        return x, None
+
+    model.output_layer.forward = types.MethodType(passthrough, model.output_layer)
+"""
+IMPORTS = "import types\nfrom typing import Any, Optional\n\nimport torch\n"
+
+
+def unused(files: dict[str, bytes], folder: Path) -> set[tuple[str, str]]:
+    """The unused imports of some files, by file and message."""
+    for path, data in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+    command = [
+        RUFF,
+        "check",
+        "--isolated",
+        "--select=F401",
+        "--output-format=json",
+        "--exit-zero",
+        "--no-cache",
+        folder,
+    ]
+    said = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return {(Path(one["filename"]).relative_to(folder).as_posix(), one["message"]) for one in said}
+
+
+def test_goldens(tmp_path: Path) -> None:
+    before, after = {}, {}
+    for case in CASES:
+        source = (GOLDEN / f"{case}.in.py").read_bytes()
+        path, options = directives(source)
+        before[f"{case}.py"] = source
+        after[f"{case}.py"] = migrate({path: source}, options).files[path]
+    assert unused(after, tmp_path / "after") <= unused(before, tmp_path / "before")
+
+
+@pytest.mark.parametrize("release", releases.VERL)
+def test_releases_of_verl(release: str, tmp_path: Path) -> None:
+    before = releases.verl(release)
+    result = migrate(before)
+    changed = {path: before[path] for path in result.changed}
+    left = unused({path: result.files[path] for path in changed}, tmp_path / "after")
+    assert left <= unused(changed, tmp_path / "before")
+
+
+def test_nemo_rl(tmp_path: Path) -> None:
+    before = releases.nemo_rl()
+    result = migrate(before)
+    changed = {path: before[path] for path in result.changed}
+    left = unused({path: result.files[path] for path in changed}, tmp_path / "after")
+    assert left <= unused(changed, tmp_path / "before")
+
+
+def rewritten(source: str, **others: str) -> str:
+    files = {"pkg/wrap.py": source, **{f"pkg/{name}.py": text for name, text in others.items()}}
+    result = migrate({path: text.encode() for path, text in files.items()}, Options(unsafe_fixes=True))
+    return result.files["pkg/wrap.py"].decode()
+
+
+def test_what_only_annotations_asked_for_goes() -> None:
+    new = rewritten(IMPORTS + HEAD + WRAPPER)
+    assert "attach(model, HeadInputs())" in new
+    assert "from typing import Any\n" in new  # it was not used before
+    assert not any(word in new for word in ("Optional", "types", "torch"))
+
+
+def test_in_a_function_and_in_a_block_for_type_checkers() -> None:
+    source = HEAD + textwrap.dedent(
+        """
+        def hidden(model: GPTModel, ids):
+            import types
+            from functools import wraps
+
+            def passthrough(self, x, weight=None, **kw):
+                return x, None
+
+            model.output_layer.forward = types.MethodType(passthrough, model.output_layer)
+            return wraps(ids)
+        """
+    )
+    new = rewritten(source)
+    assert "attach(" in new
+    assert "import types" not in new
+    assert "    from functools import wraps\n" in new
+
+
+@pytest.mark.parametrize(
+    ("imports", "others"),
+    [
+        ("import types  # noqa: F401\n", {}),
+        ("import types  # noqa\n", {}),
+        ("import types as types\n", {}),
+        ("import types\n\n__all__ = ['types', 'hidden']\n", {}),
+        ("import types\n", {"other": "from pkg.wrap import types\n"}),
+        ("import types\n", {"other": "from .wrap import *\n"}),
+        ("import types\n", {"other": "from pkg import wrap\n\nwrap.types\n"}),
+        ("import types\n", {"other": "import pkg.wrap as w\n\nw.types\n"}),
+        ("import types\n", {"other": "import pkg.wrap as w\n\n\ndef t(m):\n    m.setattr(w, 'types', None)\n"}),
+        ("import types\n", {"other": "from unittest import mock\n\nmock.patch('pkg.wrap.types.MethodType')\n"}),
+    ],
+    ids=["noqa F401", "noqa", "as itself", "__all__", "imported", "star", "of the module", "alias", "setattr", "mock"],
+)
+def test_what_others_have_from_here_stays(imports: str, others: dict[str, str]) -> None:
+    others |= {"__init__": ""}
+    source = imports + HEAD + WRAPPER.replace(": torch.Tensor", "").replace(": Optional[torch.Tensor]", "")
+    new = rewritten(source, **others)
+    assert "attach(" in new
+    assert imports.partition("\n")[0] in new
+    nobody = rewritten("import types\n" + source.removeprefix(imports), __init__="", other="import types\n\ntypes.x\n")
+    assert "import types" not in nobody
+
+
+def test_an_init_file_keeps_its_imports() -> None:
+    files = {"pkg/__init__.py": (IMPORTS + HEAD + WRAPPER).encode()}
+    new = migrate(files, Options(unsafe_fixes=True)).files["pkg/__init__.py"].decode()
+    assert "attach(" in new
+    assert "import types\n" in new
+    assert "Optional" in new
+
+
+def test_a_safe_edit_takes_nothing_away_for_a_proposal_that_is_only_shown() -> None:
+    source = "from verl.models.mcore.mtp_patch import patch_postprocess\n" + IMPORTS + HEAD + WRAPPER
+    new = migrate({"pkg/wrap.py": source.encode()}).files["pkg/wrap.py"].decode()
+    assert "mcore_unpatch.compat.verl" in new
+    assert "import types\n" in new
+    assert "Optional" in new
