@@ -34,9 +34,12 @@ class Reason:
         return Edit(source.path, self.rule, level, start, end, new, self.title, notes, line)
 
 
+_LEAST_SAFE_FIRST: tuple[Applicability, ...] = ("display", "unsafe", "safe")
+
+
 def least_safe(reasons: Iterable[Reason]) -> Reason:
     """The reason that speaks for an edit that has several."""
-    return min(reasons, key=lambda reason: (reason.applicability == "safe", reason.rule))
+    return min(reasons, key=lambda reason: (_LEAST_SAFE_FIRST.index(reason.applicability), reason.rule))
 
 
 def settle(edits: Iterable[Edit], data: bytes) -> list[Edit]:

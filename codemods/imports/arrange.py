@@ -10,7 +10,15 @@ from mcore_unpatch.codemods.changes import least_safe
 from mcore_unpatch.codemods.edits import Edit
 from mcore_unpatch.codemods.imports.blocks import Block, Import, Run
 from mcore_unpatch.codemods.imports.editor import ImportEditor, Target
-from mcore_unpatch.codemods.imports.entries import Entry, Layout, entries, layout_of, render, with_module
+from mcore_unpatch.codemods.imports.entries import (
+    Entry,
+    Layout,
+    entries,
+    layout_of,
+    render,
+    trailing_comment,
+    with_module,
+)
 from mcore_unpatch.codemods.imports.landing import Landing
 from mcore_unpatch.codemods.source import Span, Suite, last_line
 
@@ -26,6 +34,7 @@ class _Arrangement:
         self.moving = editor.moving()
         self.landing = Landing(editor, self.moving)
         self.gone: set[Import] = set()
+        self.told: set[Import] = set()  # statements that go, whose comments a name has taken along
 
     def edits(self) -> list[Edit]:
         found = [edit for target in self.editor.in_order() for edit in self._land(target)]
@@ -49,7 +58,7 @@ class _Arrangement:
         reason = least_safe(target.reasons)
         if target.existing is not None:
             have = entries(self.source, target.existing)
-            if new := _unknown(target.names, have):
+            if new := _unknown(self._with_comments(target), have):
                 layout = replace(layout_of(self.source, target.existing, self.editor.limit), trailing="")
                 text = render(target.module, _merged(have, _ordered(new)), layout)
                 yield reason.edit(self.source, self.source.span(target.existing), text)
@@ -59,27 +68,50 @@ class _Arrangement:
             yield from self._move(anchor, target)
             return
         layout = Layout(self.source.indentation(target.suite[0]), self.editor.limit)
-        text = render(target.module, _ordered(target.names), layout)
+        text = render(target.module, _ordered(self._with_comments(target)), layout)
         self.landing.arrive(target.suite, target.module, text, reason, anchor)
+
+    def _with_comments(self, target: Target) -> list[Entry]:
+        """The names, with what stands above and behind a statement that goes because all its names leave it."""
+        names = list(target.names)
+        for node in target.sources:
+            if self.editor.left(node) or node in self.moving or node in self.told:
+                continue
+            self.told.add(node)
+            own = {(alias.name, alias.asname) for alias in node.names}
+            places = [index for index, entry in enumerate(names) if (entry.name, entry.alias) in own]
+            first, last = names[places[0]], places[-1]
+            names[places[0]] = replace(first, above=(*self._above(node), *first.above))
+            behind = [text for text in (names[last].behind, trailing_comment(self.source, node)) if text]
+            names[last] = replace(names[last], behind="  ".join(behind))
+        return names
+
+    def _above(self, node: Import) -> list[str]:
+        lines = range(self.source.first_with_comments(node), node.lineno)
+        return [self.source.line(line).strip() for line in lines]
 
     def _move(self, node: ast.ImportFrom, target: Target) -> Iterator[Edit]:
         """A statement that names another module from now on: its text stays, names, comments and layout, if it can."""
         layout = layout_of(self.source, node, self.editor.limit)
         text = with_module(self.source, node, target.module)
         if [(entry.name, entry.alias) for entry in target.names] != [(one.name, one.asname) for one in node.names]:
-            text = render(target.module, _ordered(target.names), replace(layout, trailing=""))
+            text = render(target.module, _ordered(self._with_comments(target)), replace(layout, trailing=""))
         elif "\n" not in text and len(layout.indent + text) > max(
             self.editor.limit, len(self.source.line(node.lineno))
         ):
             text = render(target.module, entries(self.source, node), replace(layout, multiline=True, trailing=""))
         if node in self.landing.staying:
-            yield self._edit(node, text)
+            yield least_safe(target.reasons).edit(self.source, self.source.span(node), text)
             return
         self.gone.add(node)
-        above = self.source.line_span(self.source.first_with_comments(node), node.lineno)
-        lead = self.source.text_of(Span(above.start, self.source.span(node).start)).replace(self.source.newline, "\n")
-        text = f"{lead.lstrip()}{text}  {layout.trailing}".rstrip()
+        text = f"{self._lead(node)}{text}  {layout.trailing}".rstrip()
         self.landing.arrive(target.suite, target.module, text, least_safe(target.reasons), node)
+
+    def _lead(self, node: Import) -> str:
+        """The comment above a statement, and its indentation."""
+        above = self.source.line_span(self.source.first_with_comments(node), node.lineno)
+        lead = self.source.text_of(Span(above.start, self.source.span(node).start))
+        return lead.replace(self.source.newline, "\n").lstrip()
 
     def _rename_plain(self, node: ast.Import, alias: ast.alias, module: str) -> Iterator[Edit]:
         text = f"{module} as {alias.asname}" if alias.asname else module
@@ -87,7 +119,8 @@ class _Arrangement:
             yield self._edit(node, text, self.source.span(alias))
             return
         self.gone.add(node)
-        text = f"import {text}  {layout_of(self.source, node, self.editor.limit).trailing}".rstrip()
+        trailing = layout_of(self.source, node, self.editor.limit).trailing
+        text = f"{self._lead(node)}import {text}  {trailing}".rstrip()
         reason = least_safe(self.editor.reasons[node])
         self.landing.arrive(self._suite(node), module, text, reason, node, plain=True)
 
@@ -102,7 +135,7 @@ class _Arrangement:
         else:
             kept = [entry for entry in entries(self.source, node) if entry.name in {alias.name for alias in left}]
             layout = replace(layout_of(self.source, node, self.editor.limit), trailing="")
-            if len(kept) == 1 and not (kept[0].above or kept[0].behind):
+            if len(kept) == 1 and not kept[0].has_comments:
                 layout = replace(layout, multiline=False)
             yield self._edit(node, render("." * node.level + (node.module or ""), kept, layout))
 

@@ -15,12 +15,18 @@ _MODULE = re.compile(r"(from[\s\\]+)([.\w]+)(?=[\s\\]+import\b)")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`name as alias`, with the comment lines above it and the comment behind it."""
+    """`name as alias`, with the comment lines above it, the comment behind it, and lines below the last of all."""
 
     name: str
     alias: str | None = None
     above: tuple[str, ...] = ()
     behind: str = ""
+    below: tuple[str, ...] = ()
+
+    @property
+    def has_comments(self) -> bool:
+        """Whether anything is said about it."""
+        return bool(self.above or self.behind or self.below)
 
     @property
     def text(self) -> str:
@@ -53,11 +59,13 @@ def entries(source: Source, node: ast.ImportFrom) -> list[Entry]:
     found: list[Entry] = []
     last_used = node.lineno - 1
     for index, alias in enumerate(node.names):
-        above = tuple(comments[line] for line in range(last_used + 1, alias.lineno) if line in own_line)
+        lines = range(last_used + 1, alias.lineno)
+        above = tuple(comments[line] for line in lines if line in own_line or (line in comments and not index))
         following = node.names[index + 1] if index + 1 < len(node.names) else None
         alone = following is None or following.lineno > alias.lineno
         behind = comments.get(alias.lineno, "") if alone and alias.lineno not in own_line else ""
-        found.append(Entry(alias.name, alias.asname, above, behind))
+        below = () if following else tuple(comments[line] for line in sorted(own_line) if line > alias.lineno)
+        found.append(Entry(alias.name, alias.asname, above, behind, below))
         last_used = alias.lineno
     return found
 
@@ -83,7 +91,7 @@ def trailing_comment(source: Source, node: ast.stmt) -> str:
 
 def render(module: str, names: list[Entry], layout: Layout) -> str:
     """`from module import names`, one line if that fits and nothing asks for more; without indentation or newline."""
-    comments = any(entry.above or entry.behind for entry in names)
+    comments = any(entry.has_comments for entry in names)
     line = f"from {module} import {', '.join(entry.text for entry in names)}"
     tail = f"  {layout.trailing}" if layout.trailing else ""
     if not comments and not layout.multiline and len(layout.indent + line) <= layout.limit:
@@ -93,6 +101,7 @@ def render(module: str, names: list[Entry], layout: Layout) -> str:
     for entry in names:
         rows += [f"{inner}{comment}" for comment in entry.above]
         rows.append(f"{inner}{entry.text}," + (f"  {entry.behind}" if entry.behind else ""))
+        rows += [f"{inner}{comment}" for comment in entry.below]
     return "\n".join([f"from {module} import (", *rows, f"{layout.indent})"]) + tail
 
 

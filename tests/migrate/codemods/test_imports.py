@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 import pytest
 from planning import migrate, planned
 
-from mcore_unpatch.codemods.changes import Reason, settle
-from mcore_unpatch.codemods.edits import Options, Repository, splice
+from mcore_unpatch.codemods.changes import Reason, least_safe, settle
+from mcore_unpatch.codemods.edits import Edit, Options, Repository, splice
 from mcore_unpatch.codemods.workbench import Workbench
 
 SAFE = Reason("MCU101", "safe", "imports the shim")
@@ -110,3 +111,53 @@ def test_a_proposal_that_is_only_shown_changes_nothing_about_the_others() -> Non
     made, _ = planned({"m.py": LM_HEAD}, Options())
     [shown] = [edit for edit in made.edits if edit.replacement.startswith(b"from mcore_unpatch.compat import ")]
     assert (shown.rule, shown.applicability) == ("MCU103", "unsafe")
+
+
+OLD = "verl.models.mcore.mtp_patch"
+COMMENTED = {
+    "a statement that moves": f"import torch\n\n# above\nfrom {OLD} import patch_postprocess  # behind\n",
+    "one that finds its place elsewhere": f"import zlib\n\nimport torch\n# above\nimport {OLD} as m  # behind\n\n"
+    "m.patch_postprocess\n",
+    "one that another takes in": "from mcore_unpatch.compat.verl.mtp_patch import unpatch_postprocess\n"
+    f"# above\nfrom {OLD} import patch_postprocess  # behind\n",
+    "two that become one": f"import os\n\n# above\nfrom {OLD} import patch_postprocess  # behind\n"
+    f"# above too\nfrom {OLD} import unpatch_postprocess  # behind too\n",
+    "over several lines": "from mcore_unpatch.compat.verl.mtp_patch import unpatch_postprocess\n"
+    f"from {OLD} import (  # open\n    # above\n    patch_postprocess,  # behind\n    # last\n)  # close\n",
+    "a name of several lines": f"import os\nfrom {OLD} import (  # open\n    other,\n    # above\n"
+    "    patch_postprocess,  # behind\n    # last\n)  # close\n",
+}
+
+
+@pytest.mark.parametrize("source", COMMENTED.values(), ids=COMMENTED)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_comments_above_and_behind_an_import_that_moves_stay(source: str, newline: str) -> None:
+    new = migrate({"pkg/m.py": source.replace("\n", newline).encode()}).files["pkg/m.py"].decode()
+    assert "mcore_unpatch.compat.verl" in new
+    told = sorted(part.strip() for line in source.splitlines() for part in line.split("#")[1:])
+    assert sorted(part.strip() for line in new.splitlines() for part in line.split("#")[1:]) == told
+
+
+def test_an_edit_for_several_reasons_is_as_unsafe_as_the_worst_of_them() -> None:
+    shown = Reason("MCU301", "display", "by hand")
+    for reasons in ([SAFE, UNSAFE], [UNSAFE, SAFE], [SAFE, UNSAFE, SAFE]):
+        assert least_safe(reasons) is UNSAFE
+    assert least_safe([SAFE, UNSAFE, shown]) is shown
+    assert least_safe([SAFE]) is SAFE
+    before = b"from verl.models.mcore.mtp_patch import patch_postprocess\n"
+    bench = Workbench(Repository(["m.py"], {"m.py"}.__contains__, {"m.py": before}.__getitem__))
+    node = bench.source("m.py").tree.body[0]
+    assert isinstance(node, ast.ImportFrom)
+    bench.imports("m.py").move(node, {"patch_postprocess"}, f"{COMPAT}.verl.mtp_patch", SAFE)
+    bench.imports("m.py").add(f"{COMPAT}.verl.mtp_patch", ["attach"], UNSAFE)
+    assert {edit.applicability for edit in bench.import_edits()} == {"unsafe"}
+
+
+def test_lines_that_go_for_different_reasons_stay_different_edits() -> None:
+    gone = [Edit("m.py", "MCU101", level, start, start + 2, b"", "") for start, level in enumerate(LEVELS)]
+    assert [edit.applicability for edit in settle(gone, b"123456")] == list(LEVELS)
+    alike = [replace(edit, applicability="safe") for edit in gone]
+    assert [(edit.start, edit.end) for edit in settle(alike, b"123456")] == [(0, 4)]
+
+
+LEVELS = ("safe", "unsafe", "display")
