@@ -55,9 +55,9 @@ class Verl(Migration):
     def _keep_every_depth(self, use: Use) -> Iterator[Edit]:
         """Calls of the encoder detach of veRL 0.7 say that they cut at every depth: later releases do not."""
         cutting = {bound: one for bound, one in use.origins.items() if one.name == _DETACH and _cuts_every_depth(one)}
-        for node in ast.walk(use.source.tree) if cutting else ():
+        for node in ast.walk(use.source.tree) if cutting and use.source.path in self.bench.editable else ():
             if isinstance(node, ast.Call) and node.args and (origin := cutting.get(dotted(node.func))):
-                if reason := self.why(origin, _DETACH):
+                if reason := self.why(origin):
                     reason = replace(reason, title="keeps the cut at every depth")
                     yield _with_argument(use.source, node, "every_depth=True", reason)
 
