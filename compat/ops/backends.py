@@ -10,7 +10,7 @@ from mcore_unpatch.compat.ops.seam import Backend
 from mcore_unpatch.compat.ops.torch_backend import TorchBackend
 
 NAMES = ("auto", "torch", "triton")
-_HOPPER = 9  # compute capability
+_AMPERE = 8  # compute capability: the first with bfloat16 in its matrix units
 _warned: set[str] = set()
 
 
@@ -36,6 +36,7 @@ def _why_not_triton(device: torch.device) -> str:
         return "this triton has no tensor descriptors, it needs 3.4"
     if not hasattr(torch.ops.aten.addmm, "dtype_out"):
         return f"torch {torch.__version__} cannot add up 16-bit products in float32, it needs 2.8"
-    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] != _HOPPER:
-        return f"its kernels are made for Hopper, this is {torch.cuda.get_device_name(device)}"
+    nvidia = device.type == "cuda" and torch.version.hip is None
+    if nvidia and torch.cuda.get_device_capability(device)[0] < _AMPERE:
+        return f"its kernels need Ampere or newer, this is {torch.cuda.get_device_name(device)}"
     return ""

@@ -27,15 +27,54 @@ def block_column_of(wanted, first_column, block_columns: tl.constexpr):
 def block_product(
     x,
     w,
+    x_stride,
+    w_stride,
     first_row,
     first_column,
+    rows,
+    columns,
     width,
+    described: tl.constexpr,
+    even_width: tl.constexpr,
     block_rows: tl.constexpr,
     block_columns: tl.constexpr,
     block_width: tl.constexpr,
 ):
-    """`x[rows] @ w[columns].T` in float32; `x` and `w` are descriptors and give zeros beyond their ends."""
+    """`x[rows] @ w[columns].T` in float32; beyond the ends of `x` and `w` the block holds nothing of use.
+
+    `described`: `x` and `w` are descriptors for the copy engine; otherwise pointers, of rows `x_stride` and `w_stride`
+    apart.
+    """
     z = tl.zeros((block_rows, block_columns), tl.float32)
-    for step in range(tl.cdiv(width, block_width)):
-        z = tl.dot(x.load([first_row, step * block_width]), w.load([first_column, step * block_width]).T, z)
+    if described:
+        for step in range(tl.cdiv(width, block_width)):
+            z = tl.dot(x.load([first_row, step * block_width]), w.load([first_column, step * block_width]).T, z)
+    else:
+        row = tl.minimum(first_row + tl.arange(0, block_rows), rows - 1)
+        column = tl.minimum(first_column + tl.arange(0, block_columns), columns - 1)
+        along = tl.arange(0, block_width)
+        x_here = x + row.to(tl.int64)[:, None] * x_stride + along[None, :]
+        w_here = w + column.to(tl.int64)[None, :] * w_stride + along[:, None]
+        for step in range(tl.cdiv(width, block_width)):
+            if even_width:
+                a, b = tl.load(x_here), tl.load(w_here)
+            else:
+                inside = along < width - step * block_width
+                a = tl.load(x_here, mask=inside[None, :], other=0.0)
+                b = tl.load(w_here, mask=inside[:, None], other=0.0)
+            z = tl.dot(a, b, z)
+            x_here += block_width
+            w_here += block_width
     return z
+
+
+@triton.jit
+def store_block(out, stride, values, first_row, first_column, rows, columns, described: tl.constexpr):
+    """Store a block of a matrix; what lies beyond its ends is dropped."""
+    if described:
+        out.store([first_row, first_column], values)
+    else:
+        row = first_row + tl.arange(0, values.shape[0])
+        column = first_column + tl.arange(0, values.shape[1])
+        here = out + row.to(tl.int64)[:, None] * stride + column[None, :]
+        tl.store(here, values, mask=(row < rows)[:, None] & (column < columns)[None, :])

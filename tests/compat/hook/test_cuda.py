@@ -11,6 +11,7 @@ from megatron.core import parallel_state
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.pipeline_parallel.utils import set_streams
+from torch import Tensor
 
 from mcore_unpatch.compat import (
     HookMissingError,
@@ -33,7 +34,19 @@ def world(tmp_path: Any) -> Iterator[None]:
     torch.distributed.destroy_process_group()
 
 
-def _model(moe: bool) -> Any:
+class CapturableAttention(torch.nn.Module):
+    """Causal attention that copies nothing from the host."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
+        heads = (x.permute(1, 2, 0, 3) for x in (query, key, value))  # [b, heads, s, d]
+        out = torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True)
+        return out.permute(2, 0, 1, 3).flatten(2)
+
+
+def _model(moe: bool, attention: Any = CpuAttention) -> Any:
     config = build_config(CASE)
     experts = None
     if moe:
@@ -42,7 +55,7 @@ def _model(moe: bool) -> Any:
         config.moe_router_topk = 2
         config.moe_ffn_hidden_size = 2 * CASE.hidden
     spec = get_gpt_layer_local_spec(num_experts=experts)
-    spec.submodules.self_attention.submodules.core_attention = CpuAttention
+    spec.submodules.self_attention.submodules.core_attention = attention
     model = GPTModel(config, spec, CASE.vocab, CASE.sequence, position_embedding_type="rope")
     return model.cuda()
 
@@ -97,3 +110,35 @@ def test_a_model_without_plans_is_named() -> None:
 
     with pytest.raises(HookMissingError, match="no Megatron language model"):
         schedule_plan_with_processor(Plain(), LogProbsAndEntropy())
+
+
+@needs_gpu
+@pytest.mark.parametrize("keep_bytes", [0, 1 << 30])
+def test_forward_and_backward_in_a_cuda_graph(world: None, keep_bytes: int) -> None:
+    model = _model(moe=False, attention=CapturableAttention).bfloat16()
+    batch = {name: value.cuda() for name, value in batch_of(CASE).items()}
+
+    def step() -> Tensor:
+        out = model(**batch, attention_mask=None, output_processor=LogProbsAndEntropy(keep_bytes=keep_bytes))
+        torch.autograd.backward(out.log_probs.sum() + out.entropy.sum())
+        result: Tensor = out.log_probs.detach()
+        return result
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.synchronize()
+    model.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.9)
+    graph.replay()
+    replayed = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    logprobs = captured.clone()
+    model.zero_grad(set_to_none=True)
+    assert torch.equal(step(), logprobs)
+    assert all(torch.equal(parameter.grad, replayed[name]) for name, parameter in model.named_parameters())

@@ -50,11 +50,16 @@ def test_a_mask_alone_waits_once() -> None:
     assert len(waits) == 1
 
 
-def test_capture_in_a_graph() -> None:
+@pytest.mark.parametrize("keep_bytes", [0, 1 << 20, 1 << 30])
+@pytest.mark.parametrize("masked", [False, True])
+def test_capture_in_a_graph(keep_bytes: int, masked: bool) -> None:
     hidden, weight, labels = on_gpu()
+    mask = {"mask": torch.arange(300, device="cuda") % 2, "mask_count": 150} if masked else {}
 
     def step() -> Tensor:
-        logprobs, entropy = linear_logprob(hidden, weight, labels, entropy=True, tile_bytes=1 << 20)
+        logprobs, entropy = linear_logprob(
+            hidden, weight, labels, entropy=True, tile_bytes=1 << 20, keep_bytes=keep_bytes, **mask
+        )
         assert entropy is not None
         (logprobs.sum() + entropy.sum()).backward()
         return logprobs.detach()
@@ -76,6 +81,14 @@ def test_capture_in_a_graph() -> None:
     hidden.grad = weight.grad = None
     assert torch.equal(captured, step())
     assert torch.equal(replayed, hidden.grad)
+
+
+def test_a_graph_cannot_repeat_what_auto_decides() -> None:
+    hidden, weight, labels = on_gpu()
+    linear_logprob(hidden, weight, labels, keep_bytes="auto")
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(ValueError, match="keep_bytes='auto' reads how much memory is free"), torch.cuda.graph(graph):
+        linear_logprob(hidden, weight, labels, keep_bytes="auto")
 
 
 def test_deterministic_algorithms() -> None:

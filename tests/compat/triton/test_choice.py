@@ -14,11 +14,11 @@ CUDA = torch.device("cuda", 0)
 
 
 @pytest.fixture(autouse=True)
-def _an_ampere_card() -> Iterator[None]:
+def _a_turing_card() -> Iterator[None]:
     with (
         mock.patch.object(backends, "_warned", set()),
-        mock.patch("torch.cuda.get_device_capability", return_value=(8, 0)),
-        mock.patch("torch.cuda.get_device_name", return_value="NVIDIA A100"),
+        mock.patch("torch.cuda.get_device_capability", return_value=(7, 5)),
+        mock.patch("torch.cuda.get_device_name", return_value="Tesla T4"),
     ):
         yield
 
@@ -27,19 +27,27 @@ def choose(name: str) -> str:
     return type(backends.choose_backend(name, CUDA)).__name__
 
 
-def test_auto_takes_triton_on_hopper_and_torch_elsewhere_in_silence() -> None:
+def test_auto_takes_triton_from_ampere_on_and_torch_elsewhere_in_silence() -> None:
     pytest.importorskip("triton")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert choose("auto") == TorchBackend.__name__
-        with mock.patch("torch.cuda.get_device_capability", return_value=(9, 0)):
-            assert choose("auto") == choose("triton") == "TritonBackend"
-            assert choose("torch") == TorchBackend.__name__
+        for capability in ((8, 0), (8, 9), (9, 0), (10, 0), (12, 0)):
+            with mock.patch("torch.cuda.get_device_capability", return_value=capability):
+                assert choose("auto") == choose("triton") == "TritonBackend"
+                assert choose("torch") == TorchBackend.__name__
+
+
+def test_only_hopper_reads_by_the_copy_engine() -> None:
+    launch = pytest.importorskip("mcore_unpatch.compat.ops.triton.launch")
+    for index, (capability, engine) in enumerate([((8, 0), False), ((9, 0), True), ((10, 0), False)]):
+        with mock.patch("torch.cuda.get_device_capability", return_value=capability):
+            assert launch.has_copy_engine(torch.device("cuda", index)) is engine
 
 
 def test_asked_for_by_name_the_reason_is_told_once() -> None:
     pytest.importorskip("triton")
-    with pytest.warns(RuntimeWarning, match="using 'torch': its kernels are made for Hopper, this is NVIDIA A100"):
+    with pytest.warns(RuntimeWarning, match="using 'torch': its kernels need Ampere or newer, this is Tesla T4"):
         assert choose("triton") == TorchBackend.__name__
     with warnings.catch_warnings():
         warnings.simplefilter("error")

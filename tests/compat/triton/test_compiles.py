@@ -1,10 +1,10 @@
-"""The kernels compile for a Hopper GPU on a machine without one, within its shared memory.
+"""The kernels compile for GPUs on a machine without one, within their shared memory.
 
 The interpreter takes Python that the compiler does not, so running there is not enough.
 """
 
-import itertools
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -14,68 +14,122 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from mcore_unpatch.compat.ops.triton import grad_kernel, stats_kernel  # noqa: E402
+from mcore_unpatch.compat.ops.triton import grad_kernel, keep, launch, points, stats_kernel  # noqa: E402
 from mcore_unpatch.compat.ops.triton.launch import kernel_options  # noqa: E402
 
-SHARED_MEMORY = 227 * 1024
-BLOCKS = {name: value for name, value in kernel_options(1.0).items() if name.startswith("block_")}
-SIZES = ("rows", "columns", "width", "first_row", "first_column", "factors_stride", "parts_stride", "height", "lanes")
-ONES = dict.fromkeys(SIZES, 1)  # Triton turns a size of one into a constant, which is another program
+CPU = torch.device("cpu")
+# What a program may have: Hopper with its copy engine, then Ampere (A100), Ada (RTX 4090, L40) and Blackwell without.
+SHARED_MEMORY = {90: 227 * 1024, 80: 163 * 1024, 89: 99 * 1024, 100: 227 * 1024}
+SIZES = (
+    "rows",
+    "columns",
+    "vocabulary",
+    "width",
+    "kept_columns",
+    "first_row",
+    "first_column",
+    "height",
+    "lanes",
+    "segment",
+    "segments",
+    "point_count",
+    "count",
+    "topk",
+    "stride",
+)
+ONE = dict.fromkeys(("rows", "columns", "width", "height", "lanes", "segment", "point_count", "topk"), 1)
 
 
-def compiled(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], options: dict[str, Any]) -> Any:
+def compiled(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], options: Any, card: int = 90) -> Any:
     """Compile with these pointers; what is neither a pointer nor a size is a constant, None if not given."""
-    sizes = {name: "i32" for name in SIZES if name not in constants}
+    names = {name for name in kernel.arg_names if name in SIZES or name.endswith("_stride")}
+    sizes = {name: "i32" for name in names if name not in constants}
     types = {name: (pointers | sizes).get(name, "constexpr") for name in kernel.arg_names}
     values = {
         (kernel.arg_names.index(name),): constants.get(name) for name, kind in types.items() if kind == "constexpr"
     }
-    return triton.compile(ASTSource(kernel, types, values), target=GPUTarget("cuda", 90, 32), options=options)
+    return triton.compile(ASTSource(kernel, types, values), target=GPUTarget("cuda", card, 32), options=options)
 
 
-def check(kernel: Any, pointers: dict[str, str], constants: dict[str, Any]) -> None:
+def check(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], card: int) -> None:
     """A kernel that makes logits, with a scale that rounds nothing and with one that does."""
     for scale in (1.0, 0.7):
-        options = {name: value for name, value in kernel_options(scale).items() if name not in BLOCKS}
-        found = compiled(kernel, pointers, BLOCKS | constants, options)
-        assert "wgmma" in found.asm["ptx"]
-        assert found.metadata.shared <= SHARED_MEMORY
+        with mock.patch.object(launch, "has_copy_engine", return_value=card == 90):
+            options = kernel_options(scale, CPU)
+        fixed = {name: value for name, value in options.items() if name.startswith(("block_", "described"))}
+        options = {name: value for name, value in options.items() if name not in fixed}
+        found = compiled(kernel, pointers, fixed | constants, options, card)
+        assert card != 90 or "wgmma" in found.asm["ptx"]
+        assert "mma" in found.asm["ptx"]
+        assert found.metadata.shared <= SHARED_MEMORY[card]
     # Both kernels must round `z * scale`: neither compiler, the one to PTX nor the one from PTX, may fuse it.
     assert "fma.rn" not in found.asm["ptx"]
     assert found.metadata.enable_fp_fusion is False
 
 
 def test_only_a_scale_that_rounds_nothing_may_be_fused() -> None:
-    fused = {scale: kernel_options(scale)["enable_fp_fusion"] for scale in (1.0, -1.0, 2.0, 0.25, 0.7, 1 / 1.3, 3.0)}
+    scales = (1.0, -1.0, 2.0, 0.25, 0.7, 1 / 1.3, 3.0)
+    fused = {scale: kernel_options(scale, CPU)["enable_fp_fusion"] for scale in scales}
     assert [scale for scale, yes in fused.items() if yes] == [1.0, -1.0, 2.0, 0.25]
-    assert not kernel_options(torch.ones(3, 1))["enable_fp_fusion"]
+    assert not kernel_options(torch.ones(3, 1), CPU)["enable_fp_fusion"]
 
 
-def operands(dtype: str) -> dict[str, str]:
-    return {"x": f"tensordesc<{dtype}[128,64]>", "w": f"tensordesc<{dtype}[256,64]>"}
+def operands(dtype: str, card: int, **more: str) -> dict[str, str]:
+    """Operands read by the copy engine on Hopper, by pointers elsewhere."""
+    if card != 90:
+        return {"x": f"*{dtype}", "w": f"*{dtype}"} | {name: f"*{kind}" for name, kind in more.items()}
+    described = {name: f"tensordesc<{kind}[128,128]>" for name, kind in more.items()}
+    return {"x": f"tensordesc<{dtype}[128,64]>", "w": f"tensordesc<{dtype}[256,64]>"} | described
 
 
-@pytest.mark.parametrize(("dtype", "everything"), list(itertools.product(["bf16", "fp16"], [True, False])))
-def test_statistics(dtype: str, everything: bool) -> None:
-    pointers = operands(dtype) | {"parts": "*fp32", "scale": "fp32"}
-    if everything:
-        pointers |= {"targets": "*i64", "target": "*fp32", "row_scale": "*fp32", "limit": "*i64"}
-    check(stats_kernel._lane_stats, pointers, {"ragged": everything})
-    if everything:
-        check(stats_kernel._lane_stats, pointers, ONES | {"ragged": True})
+PLAIN: dict[str, Any] = {"even_width": True, "scaled": False, "ragged": False, "squares": False, "list_size": 0}
+FULL: dict[str, Any] = {"even_width": False, "scaled": False, "ragged": True, "squares": True, "list_size": 64}
+CASES = [("bf16", 90), ("fp16", 90), ("bf16", 80), ("bf16", 89), ("bf16", 100)]
 
 
-@pytest.mark.parametrize(("dtype", "everything"), list(itertools.product(["bf16", "fp16"], [True, False])))
-def test_gradient(dtype: str, everything: bool) -> None:
-    pointers = operands(dtype) | {"out": f"tensordesc<{dtype}[128,128]>", "factors": "*fp32"}
-    if everything:
-        pointers |= {"targets": "*i64", "limit": "*i64"}
-    check(grad_kernel._tile_grad, pointers, {"entropy": everything})
-    if everything:
-        check(grad_kernel._tile_grad, pointers, ONES | {"entropy": True})
+@pytest.mark.parametrize(("dtype", "card"), CASES)
+def test_statistics(dtype: str, card: int) -> None:
+    pointers = operands(dtype, card) | {"parts": "*fp32", "scale": "fp32", "targets": "*i64", "target": "*fp32"}
+    check(stats_kernel._lane_stats, pointers, PLAIN, card)
+    kept = operands(dtype, card, kept="fp16") | {"references": "*fp32", "row_scale": "*fp32", "limit": "*i64"}
+    check(stats_kernel._lane_stats, pointers | kept, PLAIN | {"ragged": True}, card)
+    lists = {"points": "*i32", "first_points": "*i32", "point": "*fp32", "top_logits": "*fp32", "top_columns": "*i32"}
+    check(stats_kernel._lane_stats, pointers | lists, FULL, card)
+    if card == 90:
+        check(stats_kernel._lane_stats, pointers | kept | lists, FULL | ONE, card)
 
 
-def test_merging() -> None:
-    pointers = dict.fromkeys(("parts", "peak", "total", "drift"), "*fp32")
-    for sizes in ({}, ONES):
-        compiled(stats_kernel._merge_lanes, pointers, sizes | {"block_rows": 32, "step": 32}, {})
+@pytest.mark.parametrize(("dtype", "card"), CASES)
+def test_gradient(dtype: str, card: int) -> None:
+    pointers = operands(dtype, card, out=dtype) | {"factors": "*fp32"}
+    check(grad_kernel._tile_grad, pointers, {"even_width": True, "entropy": False, "squares": False}, card)
+    check(
+        grad_kernel._tile_grad,
+        pointers | {"limit": "*i64"},
+        {"even_width": False, "entropy": True, "squares": True},
+        card,
+    )
+    if card == 90:
+        check(
+            grad_kernel._tile_grad,
+            pointers,
+            {"even_width": True, "entropy": True, "squares": False, "rows": 1, "columns": 1},
+            card,
+        )
+
+
+def test_the_small_kernels() -> None:
+    sums = dict.fromkeys(("parts", "peak", "total", "drift", "squares"), "*fp32")
+    compiled(stats_kernel._merge_parts, sums, {"block_rows": 32, "step": 32}, {})
+    shares = {"shares": "*fp16", "out": "*bf16", "references": "*fp32", "factors": "*fp32"}
+    terms = {"entropy": True, "squares": True, "block_rows": 16, "block_columns": 256, "by_nvidia": True}
+    compiled(keep._shares_to_grad, shares, terms, {})
+    chosen = {
+        "out": "*bf16",
+        "points": "*i64",
+        "own": "*fp32",
+        "logprobs": "*fp32",
+        "factors": "*fp32",
+        "limit": "*i64",
+    }
+    compiled(points._write_points, chosen, {"block_rows": 32, "size": 64}, {})

@@ -1,20 +1,23 @@
-"""The triton backend on a Hopper GPU: `pytest tests/compat/triton/test_gpu.py tests/compat/ops/test_cuda.py`."""
+"""The triton backend on a GPU: `pytest tests/compat/triton/test_gpu.py tests/compat/ops/test_cuda.py`."""
 
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+from ops.all_statistics import check_statistics
 from ops.oracle import Inputs, error, grad_of, make_inputs, materialised, results
 from ops.same_logits import TEMPERATURES, check_same_logits
 from torch import Tensor
 
-from mcore_unpatch.compat import linear_logprob
+from mcore_unpatch.compat import linear_logprob, vocab_pass
 from mcore_unpatch.compat.ops.backends import _why_not_triton, choose_backend
+from mcore_unpatch.compat.ops.triton import launch
 
 CUDA = torch.device("cuda")
 pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available() or bool(_why_not_triton(CUDA)), reason="needs a Hopper GPU and triton"
+    not torch.cuda.is_available() or bool(_why_not_triton(CUDA)), reason="needs a GPU and triton"
 )
 # Over a few rows the roundings to 16 bits do not average out as they do over many.
 GRADIENTS = {torch.bfloat16: 4e-3, torch.float16: 5e-4}
@@ -128,3 +131,68 @@ def test_memory_stays_below_a_gibibyte(tokens: int, width: int, vocab: int) -> N
 def test_memory_of_many_tokens_is_one_float32_copy_of_the_hidden_gradient_more() -> None:
     tokens, width = 262_144, 512
     assert peak_of_a_step(tokens, width, 20_000) < (1 << 30) + tokens * width * 4
+
+
+@pytest.mark.parametrize("engine", [True, False], ids=["copy engine", "pointers"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"keep_bytes": 1 << 34},
+        {"keep_bytes": 700 * 4096},
+        {"vocab_size": 2900, "keep_bytes": 1 << 34},
+        {"batch_invariant": True},
+        {"spread": 4.0, "values": 4e-6, "keep_bytes": 1 << 34},
+        {"spread": 15.0, "values": 15e-6, "keep_bytes": 1 << 34},
+        {"topk": 64, "ids": 70},
+    ],
+    ids=str,
+)
+def test_every_statistic(options: dict[str, Any], engine: bool) -> None:
+    with mock.patch.object(launch, "has_copy_engine", return_value=engine):
+        check_statistics(torch.bfloat16, "cuda", 4e-3, shape=(700, 128, 3001), **options)
+
+
+@pytest.mark.parametrize("engine", [True, False], ids=["copy engine", "pointers"])
+def test_a_row_has_the_same_bits_in_any_company(engine: bool) -> None:
+    inputs = inputs_on_gpu(3000, 512, 30_001)
+    every = torch.arange(3000, device=CUDA)
+
+    def call(rows: Tensor) -> list[Tensor]:
+        out = vocab_pass(inputs.hidden[rows], inputs.weight, inputs.labels[rows], entropy=True, batch_invariant=True)
+        assert out.logprobs is not None
+        assert out.entropy is not None
+        return [out.logprobs, out.entropy, out.logsumexp]
+
+    with mock.patch.object(launch, "has_copy_engine", return_value=engine):
+        whole = call(every)
+        for rows in (every[:1], every[5:6], every[:130], every[:777], every.flip(0), every[::7], every[2999:]):
+            assert all(torch.equal(few, all_of_them[rows]) for few, all_of_them in zip(call(rows), whole, strict=True))
+
+
+@pytest.mark.parametrize("keep_bytes", [0, 1 << 29, 1 << 34])
+def test_the_same_call_gives_the_same_bits(keep_bytes: int) -> None:
+    inputs = inputs_on_gpu(3000, 512, 30_001)
+    first, second = (results(linear_logprob, inputs, keep_bytes=keep_bytes) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_keep_bytes_is_a_bound() -> None:
+    inputs = inputs_on_gpu(2048, 256, 50_000)
+    hidden, weight = inputs.hidden.requires_grad_(), inputs.weight.requires_grad_()
+    for keep_bytes in (0, 10 << 20, 100 << 20, 1 << 34):
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        out, _ = linear_logprob(hidden, weight, inputs.labels, keep_bytes=keep_bytes)
+        held = torch.cuda.memory_allocated() - before - (1 << 20)  # a few numbers per row
+        assert held <= min(keep_bytes, 2048 * (2 * 50_048 + 4 * 196))
+        assert keep_bytes == 0 or held > min(keep_bytes, 2048 * 50_000 * 2) * 0.8
+        del out
+
+
+def test_auto_keeps_all_where_there_is_room() -> None:
+    inputs = inputs_on_gpu(2048, 256, 50_000)
+    before = torch.cuda.memory_allocated()
+    out, _ = linear_logprob(inputs.hidden.requires_grad_(), inputs.weight, inputs.labels, keep_bytes="auto")
+    assert torch.cuda.memory_allocated() - before > 2048 * 50_000 * 2
+    del out

@@ -13,10 +13,11 @@ HERE = Path(__file__).parent
 
 @pytest.mark.ranks
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
-def test_the_kernels_by_the_interpreter() -> None:
+@pytest.mark.parametrize("file", ["interpreted.py", "interpreted_statistics.py"])
+def test_the_kernels_by_the_interpreter(file: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, str(HERE / "interpreted.py")],
+        [*command, str(HERE / file)],
         env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         cwd=HERE.parents[2],
         capture_output=True,

@@ -11,33 +11,42 @@ pytest.importorskip("triton")
 
 from mcore_unpatch.compat.ops.seam import Problem, WeightGradBuffer
 from mcore_unpatch.compat.ops.triton import launch
-from mcore_unpatch.compat.ops.triton.backend import _padded, _Tiles
+from mcore_unpatch.compat.ops.triton.backend import _Tiles
 from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_ROWS, least_tile_bytes
+from mcore_unpatch.compat.ops.triton.keep import padded
 
 HALF = torch.bfloat16
 DEFAULT = 512 << 20
 
 
-def blocks_visited(row_blocks: int, column_blocks: int, height: int, lanes: int) -> list[tuple[int, int]]:
+def blocks_visited(row_blocks: int, column_blocks: int, height: int, lanes: int, segment: int) -> list[tuple[int, int]]:
     """Row and column of every block that the programs of a forward launch take, by the kernel's arithmetic."""
-    return [
-        (row, column)
-        for program in range(height * lanes)
-        for row in range(program % height, row_blocks, height)
-        for column in range(program // height, column_blocks, lanes)
-    ]
+    segments = -(-column_blocks // segment)
+    visited = []
+    for program in range(height * lanes):
+        lane = program // height
+        steps = -(-(segments - lane) // lanes) * segment
+        if (segments - 1) % lanes == lane:
+            steps -= segments * segment - column_blocks
+        for row in range(program % height, row_blocks, height):
+            visited += [(row, (lane + step // segment * lanes) * segment + step % segment) for step in range(steps)]
+    return visited
 
 
 @pytest.mark.parametrize("rows", [1, 128, 129, 1000, 1664, 4000])
 @pytest.mark.parametrize("columns", [1, 256, 257, 5000, 17_000])
-def test_lanes_cover_every_block_once_within_the_multiprocessors(rows: int, columns: int) -> None:
-    row_blocks, column_blocks = launch.blocks(rows, columns)
+@pytest.mark.parametrize("batch_invariant", [False, True])
+def test_lanes_cover_every_block_once_within_the_multiprocessors(
+    rows: int, columns: int, batch_invariant: bool
+) -> None:
+    cpu = torch.device("cpu")
+    row_blocks, column_blocks = launch.blocks(rows, columns, cpu)
     every_block = list(itertools.product(range(row_blocks), range(column_blocks)))
     for available in range(1, 161):
         with mock.patch.object(launch, "_multiprocessors", return_value=available):
-            height, lanes = launch.lanes_for(rows, columns, torch.device("cpu"))
+            height, lanes, segment = launch.lanes_for(rows, columns, cpu, batch_invariant)
         assert 1 <= height * lanes <= available
-        assert sorted(blocks_visited(row_blocks, column_blocks, height, lanes)) == every_block
+        assert sorted(blocks_visited(row_blocks, column_blocks, height, lanes, segment)) == every_block
 
 
 def problem(rows: int, width: int, tile_bytes: int, masked: bool, hidden_dtype: torch.dtype, shift: int) -> Problem:
@@ -61,7 +70,7 @@ def test_tiles_and_copies_keep_within_tile_bytes() -> None:
         for buffer, accumulate in itertools.product((HALF, torch.float16, torch.float32), (False, True)):
             target = WeightGradBuffer(torch.empty(300_000, width, dtype=buffer, device="meta"), accumulate)
             tiles = _Tiles(case, target)
-            used = tiles.tile_rows * _padded(tiles.tile_columns) * HALF.itemsize
+            used = tiles.tile_rows * padded(tiles.tile_columns) * HALF.itemsize
             if tiles.sums_apart(target, len(tiles.row_spans())):
                 used += tiles.tile_columns * width * 4
             assert used <= budget
