@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 from mcore_unpatch import tree
@@ -21,17 +20,17 @@ def load(file: Path) -> Counts:
     try:
         data = json.loads(tree.read(file).decode())
     except FileNotFoundError:
-        raise UsageError(f"no baseline at {shown(file)}; make one with --write-baseline") from None
+        raise UsageError(f"no baseline at {shown(file)}; create it with `unpatch check --write-baseline`") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{shown(file)} is not a baseline: {error}") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     counts = data.get("counts") if isinstance(data, dict) else None
     if not isinstance(data, dict) or data.get("version") != 1 or not isinstance(counts, dict):
-        raise UsageError(f"{file} is not a baseline of version 1; make a new one with --write-baseline")
+        raise UsageError(f"{file} is not a baseline of version 1; recreate it with `unpatch check --write-baseline`")
     for path, rules in counts.items():
         if not isinstance(rules, dict) or not all(type(n) is int and n > 0 for n in rules.values()):
-            raise UsageError(f"{file}: the counts of {path} are not positive numbers per rule")
+            raise UsageError(f"{file}: the counts of {path} must be positive numbers per rule")
     return counts
 
 
@@ -58,7 +57,7 @@ def write(file: Path, findings: list[Finding], root: Path) -> None:
 def subtract(
     findings: list[Finding], counts: Counts, file: Path, root: Path, scanned: set[str]
 ) -> tuple[list[Finding], list[str]]:
-    """(findings beyond the baseline, what the baseline allows that is no longer there).
+    """(findings beyond the baseline, sentences on what it allows that is no longer there).
 
     Within one file and rule the last findings are the new ones. Files that were not scanned are not held against it.
     """
@@ -70,13 +69,15 @@ def subtract(
             left[key] -= 1
         else:
             new.append(finding)
-    surplus: Counter[str] = Counter()
+    surplus = []
     for (path, rule), n in left.items():
         here = _relative(file.parent / path, root)
         gone = not (file.parent / path).exists()
         if n and (here in scanned or gone):
-            surplus[f"{path}: {rule}"] += n
-    return new, [f"{what} (allows {n} more than there are)" for what, n in sorted(surplus.items())]
+            surplus.append(
+                f"The baseline allows {n} more {rule} in {path} than exist; run `unpatch check --write-baseline`."
+            )
+    return new, sorted(surplus)
 
 
 def _key(finding: Finding, root: Path, file: Path) -> str:

@@ -73,7 +73,7 @@ def _checked(file: Path, table: dict[str, Any]) -> dict[str, Any]:
             fits, wanted = isinstance(value, int) and not isinstance(value, bool) and value > 0, "a positive number"
         else:
             known = ", ".join((*_LISTS, *_TEXTS, *_NUMBERS))
-            raise UsageError(f"{file}: unknown key {key!r} in [tool.mcore-unpatch]; known are {known}")
+            raise UsageError(f"{file}: unknown key {key!r} in [tool.mcore-unpatch]; use one of {known}")
         if not fits:
             raise UsageError(f"{file}: {key} in [tool.mcore-unpatch] must be {wanted}")
     return table

@@ -199,7 +199,7 @@ def _listed_by_git(folder: Path, found: Discovery) -> list[str] | None:
         complaints: list[str] = []
         names = git.listed_files(folder, top, complaints=complaints)
     except git.GitError as error:
-        found.notes.append(f"git could not list the files ({error}); ignore rules are not applied")
+        found.notes.append(f"git could not list the files ({error}), so .gitignore is not applied.")
         return None
     for line in complaints:
         if match := re.fullmatch(r"warning: could not open directory '(.*?)/?': (.*)", line):
@@ -211,7 +211,7 @@ def _listed_by_git(folder: Path, found: Discovery) -> list[str] | None:
     ]
     if nested:
         listed = ", ".join(shown(name.rstrip("/")) for name in nested[:3])
-        found.notes.append(f"not scanned, repositories of their own: {listed}{' ...' if len(nested) > 3 else ''}")
+        found.notes.append(f"Nested repositories are not scanned: {listed}{' ...' if len(nested) > 3 else ''}.")
     return names
 
 
@@ -237,7 +237,7 @@ def _without_ignored(folder: Path, names: list[str], found: Discovery) -> list[s
         with tempfile.TemporaryDirectory() as temporary:
             kept = set(git.listed_files(folder, folder, git.make_empty(Path(temporary))))
     except git.GitError as error:
-        found.notes.append(f"{error}: .gitignore is not applied")
+        found.notes.append(f"{error}, so .gitignore is not applied.")
         return names
     return [name for name in names if name in kept]
 

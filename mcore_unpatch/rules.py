@@ -60,7 +60,7 @@ def find(code: str) -> Rule:
     for rule in rules().values():
         if code.upper() == rule.code or code.lower() == rule.name:
             return rule
-    raise UsageError(f"unknown rule {code!r}; `unpatch rules` lists them: {', '.join(rules())}")
+    raise UsageError(f"unknown rule {code!r}; `unpatch rules` lists all of them: {', '.join(rules())}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _checked(prefix: str) -> str:
     if upper == "ALL":
         return "MCU"
     if not any(code.startswith(upper) for code in rules()):
-        raise UsageError(f"unknown rule or family {prefix!r}; `unpatch rules` lists them")
+        raise UsageError(f"unknown rule or family {prefix!r}; `unpatch rules` lists all of them")
     return upper
 
 

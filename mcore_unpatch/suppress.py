@@ -92,7 +92,7 @@ def unused(ignores: dict[str, list[Ignore]]) -> list[Finding]:
             if comment.used and not idle:
                 continue
             what = f"`ignore[{', '.join(idle)}]`" if idle else "`ignore`"
-            found.append(_unused(path, comment, f"{what} suppresses nothing here: remove it"))
+            found.append(_unused(path, comment, f"{what} suppresses nothing here; remove it"))
     return found
 
 

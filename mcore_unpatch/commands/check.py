@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 DEFAULT_BASELINE = ".mcore-unpatch-baseline.json"
 
-Base = Annotated[str | None, typer.Option(help="Report only what is new against the merge base with this commit.")]
-Baseline = Annotated[Path | None, typer.Option(help="A file of known findings: counts per file and rule.")]
+Base = Annotated[str | None, typer.Option(help="Report only what is new since the merge base with this commit.")]
+Baseline = Annotated[Path | None, typer.Option(help="Known findings to accept, as counts per file and rule.")]
 WriteBaseline = Annotated[
     bool,
-    typer.Option("--write-baseline", help=f"Write the findings of now to the baseline. [default: {DEFAULT_BASELINE}]"),
+    typer.Option("--write-baseline", help=f"Write the current findings to the baseline. [default: {DEFAULT_BASELINE}]"),
 ]
 
 RequirePins = Annotated[
@@ -101,10 +101,11 @@ def _write_baseline(paths: list[Path], options: Options) -> int:
     if report.errors:
         first = report.errors[0]
         raise UsageError(
-            f"no baseline written: {len(report.errors)} files could not be analysed, {first.path}: {first.message}"
+            f"no baseline was written: {len(report.errors)} files could not be analysed; "
+            f"the first is {first.path}: {first.message}"
         )
     target = options.baseline or Path(report.root) / DEFAULT_BASELINE
     target = target.parent.resolve() / target.name
     baselines.write(target, report.findings, Path(report.root))
-    note(f"{len(report.findings)} findings written to {target}")
+    note(f"Wrote {len(report.findings)} findings to {target}.")
     return EXIT_CLEAN

@@ -36,7 +36,8 @@ def guarded(command: Callable[P, int]) -> Callable[P, None]:
         except Exception as error:
             if os.environ.get("MCORE_UNPATCH_DEBUG"):
                 raise
-            complain(f"internal error: {type(error).__name__}: {error} (set MCORE_UNPATCH_DEBUG=1 for the traceback)")
+            message = f"internal error: {type(error).__name__}: {error}"
+            complain(f"{message} (set MCORE_UNPATCH_DEBUG=1 for the traceback, and please report it)")
             code = EXIT_ERROR
         raise typer.Exit(code)
 

@@ -13,6 +13,7 @@ import typer
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, complain, guarded, note, reporting
 from mcore_unpatch.commands.output import Progress
+from mcore_unpatch.paths import from_here
 from mcore_unpatch.printable import shown
 
 if TYPE_CHECKING:
@@ -28,22 +29,27 @@ class Style(StrEnum):
 
 Repo = Annotated[
     list[Path] | None,
-    typer.Argument(help="The repository, or files and folders of it. [default: .]", show_default=False),
+    typer.Argument(help="The repository, or files and folders in it. [default: .]", show_default=False),
 ]
 Diff = Annotated[bool, typer.Option("--diff", help="Print the unified diff and write nothing.")]
 Check = Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 if anything would change.")]
 UnsafeFixes = Annotated[
-    bool, typer.Option("--unsafe-fixes", help="Also replace code that differs from the upstream it was copied from.")
+    bool,
+    typer.Option(
+        "--unsafe-fixes",
+        help="Also apply edits that need a review, as the report explains.",
+    ),
 ]
 Annotate = Annotated[
-    bool, typer.Option("--annotate", help="Leave one TODO comment, with a link, at each patch that needs a person.")
+    bool, typer.Option("--annotate", help="Leave one TODO comment, with a link, at each patch that needs manual work.")
 ]
 AddDependency = Annotated[
-    bool, typer.Option("--add-dependency", help="Add the dependency where the repository lists its own.")
+    bool,
+    typer.Option("--add-dependency", help="Add mcore-unpatch[compat] to the repository's dependencies."),
 ]
-AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write although there are uncommitted changes.")]
-AllowNoVcs = Annotated[bool, typer.Option("--allow-no-vcs", help="Write although the files are not under git.")]
-Format = Annotated[Style, typer.Option("--output-format", help="How to write the outcome.")]
+AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write even if there are uncommitted changes.")]
+AllowNoVcs = Annotated[bool, typer.Option("--allow-no-vcs", help="Write even outside of a git repository.")]
+Format = Annotated[Style, typer.Option("--output-format", help="How to write the result.")]
 
 
 @guarded
@@ -92,18 +98,21 @@ def migrate(
 def undo(
     path: Annotated[Path, typer.Argument(help="The repository.", show_default=False)] = Path(),
 ) -> int:
-    """Take back the last migration, or one that was interrupted, exactly; refuse if its files changed since."""
+    """Restore every file of the last migration, finished or interrupted; refuse if one of them changed since."""
+    from mcore_unpatch.discover import project_root
     from mcore_unpatch.errors import UsageError
     from mcore_unpatch.migrate.undo import undo as take_back
 
     if not os.path.lexists(path):
         raise UsageError(f"no such file or folder: {shown(path)}")
-    restored = take_back(path if path.is_dir() else path.parent)
+    folder = path if path.is_dir() else path.parent
+    restored = take_back(folder)
+    top = project_root(folder.resolve())
     count = f"{len(restored)} file{'' if len(restored) == 1 else 's'}"
-    with reporting(f"{count} taken back, but "):
-        print(f"{count} taken back")
+    with reporting(f"restored {count}, but "):
+        print(f"Restored {count}.")
         for name in restored:
-            print(f"  {shown(name)}")
+            print(f"  {from_here(top / name)}")
     return EXIT_CLEAN
 
 
@@ -119,7 +128,7 @@ def _write(outcome: Outcome, style: Style, diff: bool) -> None:
         if diff:
             _print_diff(outcome.diff())
             if outcome.diff_base != Path.cwd():
-                note(f"the paths of this diff are relative to {outcome.diff_base}; apply it there")
+                note(f"The paths in this diff are relative to {outcome.diff_base}; apply it there.")
         table.write(outcome, stderr=diff)
 
 

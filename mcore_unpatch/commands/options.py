@@ -39,20 +39,18 @@ OutputFile = Annotated[
 Statistics = Annotated[bool, typer.Option("--statistics", help="Count the findings per rule.")]
 Select = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Rules or families to report, such as MCU1 or MCU101,MCU2. Mocks (MCU9) are off unless selected."
-    ),
+    typer.Option(help="Rules or families to report, such as MCU1 or MCU101,MCU2. Mocks (MCU9) are off by default."),
 ]
-Ignore = Annotated[list[str] | None, typer.Option(help="Rules or families to leave out.")]
-Exclude = Annotated[list[str] | None, typer.Option(help="Glob patterns of files and folders to leave out.")]
+Ignore = Annotated[list[str] | None, typer.Option(help="Rules or families to ignore.")]
+Exclude = Annotated[list[str] | None, typer.Option(help="Glob patterns of files and folders to skip.")]
 TargetMcore = Annotated[
     str | None,
     typer.Option(
-        help="The megatron-core release to judge for, such as 0.19. [default: the repository's pin, else the newest]",
+        help="Megatron-core release to judge for, such as 0.19. [default: what the project asks for, or the newest]",
         show_default=False,
     ),
 ]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Processes to use. [default: one per core]", show_default=False)]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes to run. [default: one per core]", show_default=False)]
 
 
 def combine(
@@ -108,7 +106,7 @@ def output_format(given: OutputFormat | None, config: Config) -> OutputFormat:
         return OutputFormat(name)
     except ValueError:
         known = ", ".join(OutputFormat)
-        raise UsageError(f"unknown output-format {name!r} in [tool.mcore-unpatch]; known are {known}") from None
+        raise UsageError(f"unknown output-format {name!r} in [tool.mcore-unpatch]; use one of {known}") from None
 
 
 def _start(paths: list[Path] | None) -> Path:

@@ -20,7 +20,7 @@ RETURNED_VALUES: dict[tuple[str, str], list[tuple[Version, int]]] = {
 
 # Assignments that have no effect from a release on.
 INERT_SINCE: dict[tuple[str, str], tuple[Version, str]] = {
-    (POSTPROCESS_NODE, "forward_impl"): ((0, 14), "the node keeps the method it took when it was built"),
+    (POSTPROCESS_NODE, "forward_impl"): ((0, 14), "the node keeps the method it was built with"),
 }
 
 # Names that a release took away: (last minor release that has it, what is there now).

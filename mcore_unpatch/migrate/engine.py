@@ -116,7 +116,7 @@ def _add_dependency(outcome: Outcome, plan: Plan, known: Survey, request: Reques
     if request.add_dependency and not has_extra:
         addition = choice.addition(root, top, line)
         if any(item.path == addition.path for item in outcome.rewrites):
-            raise UsageError(f"{addition.path} is migrated itself: run again with --add-dependency afterwards")
+            raise UsageError(f"{addition.path} is migrated itself; run again with --add-dependency afterwards")
         outcome.rewrites.append(addition)
         outcome.dependency = replace(outcome.dependency, file=addition.path, added=True)
 

@@ -57,7 +57,7 @@ class Journal:
                 return target
             if place.is_symlink():
                 break
-        raise UsageError(f"{shown(target)} is a link or lies behind one: nothing is written there")
+        raise UsageError(f"{shown(target)} is a link or is reached through one; nothing is written there")
 
     def staged(self, index: int) -> Path:
         """The new content, beside the file, until it takes its place."""
@@ -122,8 +122,8 @@ def load(state: State, token: str) -> Journal:
         return Journal(state, token, tuple(_checked(Entry(**entry)) for entry in data["entries"]))
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise UsageError(
-            f"{shown(folder)} cannot be used ({error}): nothing was changed. The numbered files in it are the "
-            f"originals; delete {shown(state.folder)} when you do not need them"
+            f"{shown(folder)} cannot be used ({error}); nothing was changed. The numbered files in it are the "
+            f"originals; delete {shown(state.folder)} when you no longer need them."
         ) from None
 
 

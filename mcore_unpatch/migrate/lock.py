@@ -34,8 +34,8 @@ def exclusive(file: Path) -> Iterator[None]:
         if not _acquire(handle):
             owner = os.read(handle, 32).decode(errors="replace").strip()
             raise UsageError(
-                f"another unpatch is at work here (process {owner or 'unknown'}, lock {file}): "
-                "nothing was changed, run again when it has ended"
+                f"another unpatch is running here (process {owner or 'unknown'}, lock {file}); nothing was written. "
+                "Try again when it has finished."
             )
         os.ftruncate(handle, 0)
         os.write(handle, str(os.getpid()).encode())

@@ -60,9 +60,9 @@ def _restore(left: Journal) -> list[str]:
     if problems:
         listed = "".join(f"\n  {problem}" for problem in problems)
         raise UsageError(
-            f"an interrupted migration could not be taken back for:{listed}\n"
+            f"An interrupted migration could not be undone for:{listed}\n"
             "Copy the originals over these files and run `unpatch undo`, "
-            f"or, to keep the files as they are now, delete the folder {left.state.folder}"
+            f"or delete {left.state.folder} to keep the files as they are now."
         )
     return restored
 
@@ -95,4 +95,4 @@ def describe_interrupted(top: Path) -> str | None:
         what = "an `unpatch undo`" if found[0].load().undoing else "a migration"
     except UsageError as error:
         return str(error)
-    return f"{what} of {shown(found[0].base)} was interrupted: `unpatch undo` gives every file its original back"
+    return f"{what} of {shown(found[0].base)} was interrupted; run `unpatch undo` to restore every file."

@@ -71,8 +71,8 @@ class State:
         """Raise `UsageError` where journals would lie among the files they are about."""
         if self.lock_file.parent != self.folder and self.folder.is_relative_to(self.base):
             raise UsageError(
-                f"the state folder {self.folder.parent} lies inside {self.base}, the files to migrate: "
-                "set XDG_STATE_HOME to a folder elsewhere"
+                f"the state folder {self.folder.parent} is inside {self.base}, which is to be migrated; "
+                "set XDG_STATE_HOME to another folder"
             )
 
     def load(self) -> Record:
@@ -84,7 +84,7 @@ class State:
             data = None
         except OSError as error:
             raise UsageError(
-                f"cannot use {shown(error.filename)}: {error.strerror}; nothing was changed. Delete it and run again"
+                f"cannot use {shown(error.filename)}: {error.strerror}; nothing was changed. Delete it and run again."
             ) from None
         if data is None:
             return Record(str(self.base))
@@ -95,8 +95,8 @@ class State:
             return Record(**known)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise UsageError(
-                f"{shown(self.file)} was written by another version or is damaged: "
-                f"if no migration was interrupted, delete the folder {self.folder}"
+                f"{shown(self.file)} is damaged or was written by another version; "
+                f"delete {self.folder} if no migration was interrupted"
             ) from None
 
     def save(self, record: Record) -> None:

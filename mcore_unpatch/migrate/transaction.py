@@ -23,6 +23,7 @@ from mcore_unpatch.migrate.interrupts import deferred
 from mcore_unpatch.migrate.journal import Journal, Rewrite
 from mcore_unpatch.migrate.recovery import take_back
 from mcore_unpatch.migrate.state import State
+from mcore_unpatch.paths import from_here
 from mcore_unpatch.printable import shown
 
 _NO_SECOND_NAMES = {errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
@@ -105,7 +106,7 @@ def _keep(target: Path, kept: Path) -> bool:
 
 
 def _changed(path: str) -> UsageError:
-    return UsageError(f"{shown(path)} changed while the migration was under way: nothing was written, run again")
+    return UsageError(f"{shown(path)} changed during the migration; nothing was written. Run it again.")
 
 
 def _refuse_unwritable(state: State, rewrites: Sequence[Rewrite]) -> None:
@@ -114,7 +115,7 @@ def _refuse_unwritable(state: State, rewrites: Sequence[Rewrite]) -> None:
         target = state.base / item.path
         with contextlib.suppress(FileNotFoundError):  # found out again, and told, when its turn comes
             if not target.stat().st_mode & 0o222 or not os.access(target, os.W_OK):
-                locked.append(shown(item.path))
+                locked.append(from_here(target))
     if locked:
         listed = "".join(f"\n  {path}" for path in locked)
-        raise UsageError(f"read-only, make them writable or exclude them (nothing was written):{listed}")
+        raise UsageError(f"These files are read-only; nothing was written. Make them writable or exclude them:{listed}")

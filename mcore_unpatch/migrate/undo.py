@@ -11,6 +11,7 @@ from mcore_unpatch.migrate.journal import Journal, Rewrite
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.recovery import recover
 from mcore_unpatch.migrate.state import State, interrupted, locate
+from mcore_unpatch.paths import from_here
 from mcore_unpatch.printable import shown
 
 
@@ -35,7 +36,7 @@ def undo(folder: Path) -> list[str]:
 def _undo(state: State) -> list[str]:
     token = state.load().last
     if token is None:
-        raise UsageError(f"no migration of {shown(state.base)} is known that could be taken back")
+        raise UsageError(f"Nothing to undo in {shown(state.base)}.")
     rewrites = _reversed(journal.load(state, token))
     transaction.write(state, rewrites, remember=False)
     return [item.path for item in rewrites]
@@ -45,18 +46,19 @@ def _reversed(last: Journal) -> list[Rewrite]:
     rewrites: list[Rewrite] = []
     changed: list[str] = []
     for index, entry in enumerate(last.entries):
+        place = from_here(last.state.base / entry.path)
         try:
             current = files.content_of(last.target(index))
             if current is None or files.digest(current) != entry.after:
-                changed.append(f"{shown(entry.path)} ({'deleted' if current is None else 'changed'})")
+                changed.append(f"{place} ({'deleted' if current is None else 'changed'})")
             else:
                 rewrites.append(Rewrite(entry.path, current, last.original_content(index)))
         except OSError as error:
-            changed.append(f"{shown(entry.path)} ({error.strerror})")
+            changed.append(f"{place} ({error.strerror})")
     if changed:
         listed = "".join(f"\n  {line}" for line in changed)
         raise UsageError(
-            f"files are no longer what the migration made of them, and nothing was written:{listed}\n"
-            f"Bring them back to that state and run `unpatch undo` again; the originals lie in {shown(last.folder)}"
+            f"These files changed since the migration; nothing was restored:{listed}\n"
+            f"Revert your changes and run `unpatch undo` again, or copy the originals from {shown(last.folder)}."
         )
     return rewrites

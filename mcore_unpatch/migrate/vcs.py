@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mcore_unpatch import git
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.printable import shown
+from mcore_unpatch.paths import from_here
 
 _LISTED = 20
 
@@ -29,20 +29,20 @@ def refuse_unsafe(root: Path, top: Path, paths: Iterable[str], allow_dirty: bool
     dirty = dict.fromkeys(git.changed_files(root, top), "changed")
     dirty |= {path: "not tracked" for path in paths if path not in tracked}
     if dirty:
-        lines = [f"  {shown(path)} ({why})" for path, why in sorted(dirty.items())]
+        lines = [f"  {from_here(top / path)} ({why})" for path, why in sorted(dirty.items())]
         if len(lines) > _LISTED:
             lines[_LISTED:] = [f"  ... and {len(lines) - _LISTED} more"]
         raise UsageError(
-            "the work tree has uncommitted changes, and nothing was written:\n"
+            "The work tree has uncommitted changes; nothing was written:\n"
             + "\n".join(lines)
-            + "\nCommit or stash them, or migrate on top of them with --allow-dirty"
+            + "\nCommit or stash them, or use --allow-dirty to migrate on top of them."
         )
 
 
 def _no_vcs(top: Path, reason: str) -> str:
     if any((folder / ".git").exists() for folder in (top, *top.parents)):
-        return f"git cannot read this repository: {reason}\nSolve that, or write without its safety with --allow-no-vcs"
+        return f"git cannot read this repository: {reason}\nFix that, or use --allow-no-vcs to write without git."
     return (
-        f"{top} is not under git, so that you could not see and take back what is written; "
-        "nothing was. Use --allow-no-vcs to write anyway (`unpatch undo` takes it back)"
+        f"{top} is not a git repository, so the changes could not be reviewed or reverted. Nothing was written. "
+        "Use --allow-no-vcs to write anyway; `unpatch undo` reverts it."
     )

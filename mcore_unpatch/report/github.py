@@ -19,7 +19,7 @@ def lines(report: Report, level: str = "error") -> list[str]:
         f"::error file={_property(report.from_top(error.path))}::{_data(error.message)}" for error in report.errors
     ]
     found += [f"::notice ::{_data(str(judged))}" for judged in report.judged if report.findings]
-    found += [f"::warning ::{_data(note)}" for note in report.notes if note.startswith(("the baseline", "exclude"))]
+    found += [f"::warning ::{_data(note)}" for note in report.notes if note.startswith(("The baseline", "exclude"))]
     return found
 
 

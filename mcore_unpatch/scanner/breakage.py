@@ -17,11 +17,11 @@ def describe(install: Install, replacement: Replacement, version: Version) -> li
     found += _dropped_hook(install, replacement, version)
     since, reason = facts.INERT_SINCE.get((install.owner, install.attribute), ((99, 0), ""))
     if since <= version:
-        found.append(f"has no effect on megatron-core {show(since)}+: {reason}")
+        found.append(f"has no effect on megatron-core {show(since)}+, where {reason}")
     for name in (install.target, install.owner):
         last, now = facts.GONE.get(name, ((99, 0), ""))
         if version > last:
-            found.append(f"`{name.rpartition('.')[2]}` is gone after megatron-core {show(last)}; see `{now}`")
+            found.append(f"`{name.rpartition('.')[2]}` does not exist after megatron-core {show(last)}; use `{now}`")
     return found
 
 
@@ -38,7 +38,7 @@ def _parameters(install: Install, replacement: Replacement, version: Version) ->
     missing = [name for name in expected.parameters if name not in names]
     if missing and not any_keyword:
         since = max(expected.since[name] for name in missing)
-        what = f"no parameter {_quoted(missing)}"
+        what = f"lacks {_quoted(missing)}"
         if by_keyword:
             found.append(f"{what}: TypeError on megatron-core {show(since)}+")
         else:
@@ -87,10 +87,10 @@ def _dropped_hook(install: Install, replacement: Replacement, version: Version) 
     names, any_keyword = accepted
     hook = facts.HOOK_ARGUMENTS[0]
     if hook in names and not replacement.uses(hook):
-        return [f"accepts `{hook}` and never calls it: the hook is silently dropped"]
+        return [f"accepts `{hook}` but never calls it, so hooks are silently dropped"]
     keywords = replacement.function.args.kwarg
     if hook not in names and any_keyword and keywords is not None and not replacement.uses(keywords.arg):
-        return [f"takes `{hook}` in `**{keywords.arg}` and never calls it: the hook is silently dropped"]
+        return [f"accepts `{hook}` in `**{keywords.arg}` but never calls it, so hooks are silently dropped"]
     return []
 
 

@@ -129,7 +129,7 @@ def _message(install: Install, breaks: list[str]) -> str:
     elif install.why.startswith("and "):
         parts[0] += f" {install.why}"
     elif install.why:
-        parts.append(f"known by {install.why}")
+        parts.append(f"resolved from {install.why}")
     return "; ".join(parts)
 
 

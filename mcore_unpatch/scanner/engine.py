@@ -132,7 +132,7 @@ def analyse_parallel(paths: list[str], files: WorkTree, task: Task, jobs: int) -
             try:
                 yield connection.recv()
             except EOFError:
-                raise UsageError("a worker process died, perhaps for want of memory: try --jobs 1") from None
+                raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
 
 
 def _deal(sizes: dict[str, int], parts: int) -> list[list[str]]:

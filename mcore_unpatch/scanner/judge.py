@@ -21,17 +21,13 @@ _LOSS_METHODS = {"compute_language_model_loss", "compute_output_layer_and_langua
 HOOK = "pass `output_processor=` and `output_processor_context=` to `GPTModel.forward` (megatron-core 0.18+)"
 HOOK_IN_PLAN = "pass `output_processor=` to `GPTModel.build_schedule_plan` (megatron-core 0.18+)"
 HOOK_BESIDE_MTP = (
-    "let Megatron compute the MTP loss and return logits or log-probs from `output_processor=` (megatron-core 0.18+)"
+    "let Megatron compute the MTP loss, and return logits or log-probs from `output_processor=` (megatron-core 0.18+)"
 )
-DETACH = (
-    "`config.mtp_detach_heads` (megatron-core 0.19+, one MTP layer), or a forward pre-hook on each layer of `model.mtp`"
-)
-CHECKPOINTED = "Megatron's own recompute of MTP layers (broken in 0.18.x, fixed in megatron-core 0.19)"
-MTP_OTHER = "Megatron's own MTP loss, or module pre-hooks on `model.mtp`"
-HYBRID = "HybridModel has no output hook up to megatron-core 0.19: `mcore_unpatch.compat` serves it without a patch"
-VALUE_HEAD = (
-    "build the model with the value head as its output layer: a subclass of GPTModel that sets it in `__init__`"
-)
+DETACH = "set `config.mtp_detach_heads` (megatron-core 0.19+, one MTP layer), or add a pre-hook to each MTP layer"
+CHECKPOINTED = "use Megatron's own recompute of MTP layers (broken in 0.18, fixed in megatron-core 0.19)"
+MTP_OTHER = "use Megatron's own MTP loss, or register module pre-hooks on `model.mtp`"
+HYBRID = "use `mcore_unpatch.compat`: HybridModel has no output hook up to megatron-core 0.19, and it needs no patch"
+VALUE_HEAD = "build the model with the value head: subclass GPTModel and set `output_layer` in `__init__`"
 
 _WITHOUT_SEAM = {
     "class-attr": "MCU601",

@@ -25,7 +25,7 @@ def finding_in(path: str, data: bytes) -> Finding | None:
     (first, line), *others = touched.items()
     modules = [_module(name) for name in touched]
     seam, rule = _seam(modules)
-    more = f" and {len(others)} more files" if others else ""
+    more = f" and {len(others)} more file{'s' if len(others) > 1 else ''}" if others else ""
     listed = f": {', '.join(modules[1 : 1 + _SHOWN])}{' ...' if len(others) > _SHOWN else ''}" if others else ""
     source = data.split(b"\n")[line - 1].decode(errors="replace").rstrip("\r")
     return Finding(
@@ -40,7 +40,7 @@ def finding_in(path: str, data: bytes) -> Finding | None:
         confidence="certain",
         temporary=False,
         fix=None,
-        message=f"patch file changes `{first}`{more}{listed}",
+        message=f"changes `{first}`{more}{listed}",
         replacement=None,
         related=tuple(Related(number, "touches") for _, number in others),
         in_test=is_test(path),

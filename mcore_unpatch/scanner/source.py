@@ -26,7 +26,7 @@ class Unreadable(Exception):
 def decode(data: bytes) -> str:
     """The text of a Python file, by its byte order mark, its encoding cookie, or UTF-8."""
     if b"\0" in data:
-        raise Unreadable("contains NUL bytes: not a Python source file")
+        raise Unreadable("contains NUL bytes, so it is not Python source")
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         if not _keeps_ascii(encoding):  # what the prefilter reads would not be what Python runs
@@ -34,11 +34,11 @@ def decode(data: bytes) -> str:
         return data.decode(encoding)
     except SyntaxError as error:
         if str(error.msg).startswith("invalid or missing"):
-            raise Unreadable("not valid utf-8: declare the encoding or convert to UTF-8") from None
+            raise Unreadable("not valid UTF-8; declare the encoding or convert the file") from None
         raise Unreadable(f"unknown encoding: {error.msg}") from None
     except UnicodeDecodeError as error:
         raise Unreadable(
-            f"not valid {error.encoding} at byte {error.start}: declare the encoding or convert to UTF-8"
+            f"not valid {error.encoding} at byte {error.start}; declare the encoding or convert the file to UTF-8"
         ) from None
     except (LookupError, UnicodeError) as error:  # a codec that gives no text, such as rot13
         raise Unreadable(f"unknown encoding: {str(error).partition(';')[0]}") from None
@@ -64,7 +64,7 @@ def check(data: bytes) -> None:
 def _read(data: bytes, reader: Callable[[str], T]) -> T:
     if len(data) > MAX_BYTES:
         size = len(data) / 1024 / 1024
-        raise Unreadable(f"{size:.0f} MB is over the limit of {MAX_BYTES >> 20} MB: exclude it if it is generated")
+        raise Unreadable(f"{size:.0f} MB is over the limit of {MAX_BYTES >> 20} MB; exclude generated files")
     text = decode(data)
     try:
         with warnings.catch_warnings():

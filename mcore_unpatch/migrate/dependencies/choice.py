@@ -46,9 +46,9 @@ def addition(root: Path, top: Path, line: str) -> Rewrite:
     main = [listing for listing in listings if listing.is_main]
     if not (chosen := next(iter(beside + main), None)):
         raise UsageError(
-            f"no list of dependencies that can be added to was found in {root} (project.dependencies or "
+            f"found no list of dependencies to add to in {root} (project.dependencies or "
             "tool.poetry.dependencies in pyproject.toml, a literal install_requires in setup.cfg or setup.py, a "
-            f"requirements file that is not generated): add {line!r} to the dependencies by hand, and run without "
+            f"requirements file that is not generated); add {line!r} by hand and run without "
             "--add-dependency"
         )
     return _rewrite(chosen, top, chosen.adding(line))

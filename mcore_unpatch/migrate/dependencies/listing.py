@@ -65,8 +65,7 @@ class Listing(ABC):
     def refusal(self, line: str) -> UsageError:
         """What is said where the file cannot be written."""
         return UsageError(
-            f"could not put {line!r} into {self.file} without changing more: do it by hand, and run without "
-            "--add-dependency"
+            f"cannot add {line!r} to {self.file} without changing more; add it by hand and run without --add-dependency"
         )
 
 

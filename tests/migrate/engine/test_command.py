@@ -25,7 +25,7 @@ def test_migrate_and_undo(sample: Sample) -> None:
     again = run(sample, "migrate")
     assert (again.returncode, again.stdout) == (0, b"Nothing to migrate.\n")
     undone = run(sample, "undo")
-    assert (undone.returncode, undone.stdout.splitlines()[0]) == (0, b"2 files taken back")
+    assert (undone.returncode, undone.stdout.splitlines()[0]) == (0, b"Restored 2 files.")
     assert sample.contents() == FILES
 
 
@@ -112,7 +112,7 @@ def test_refusals_are_errors(sample: Sample) -> None:
     (sample.root / "other.py").write_bytes(b"changed = 1\n")
     done = run(sample, "migrate")
     assert done.returncode == 2
-    assert done.stderr.startswith(b"error: the work tree has uncommitted changes")
+    assert done.stderr.startswith(b"error: The work tree has uncommitted changes")
     assert b"  other.py (changed)\n" in done.stderr
     assert run(sample, "migrate", "--allow-dirty").returncode == 0
     assert run(sample, "undo", "nowhere").returncode == 2

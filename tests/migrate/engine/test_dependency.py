@@ -88,7 +88,7 @@ def test_a_generated_file_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_repository_that_lists_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"add 'mcore-unpatch\[compat\]' to the dependencies by hand"):
+    with pytest.raises(UsageError, match=r"add 'mcore-unpatch\[compat\]' by hand"):
         added(tmp_path, {"setup.py": ""})
 
 

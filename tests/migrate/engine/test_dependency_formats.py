@@ -119,7 +119,7 @@ def test_lists_of_setup_py_that_have_a_name(tmp_path: Path) -> None:
 )
 def test_a_list_of_setup_py_that_is_computed_is_left_alone(tmp_path: Path, value: str) -> None:
     files = {"setup.py": f"setup(install_requires={value})\n"}
-    with pytest.raises(UsageError, match=r"a literal install_requires .* add 'mcore-unpatch\[compat\]' to the depend"):
+    with pytest.raises(UsageError, match=r"a literal install_requires .* add 'mcore-unpatch\[compat\]' by hand"):
         added(tmp_path, files)
     assert added(tmp_path, files | {"requirements.txt": ""}) == ("requirements.txt", f"{LINE}\n")
 
@@ -217,13 +217,13 @@ def test_one_listing_with_the_extra_is_enough(tmp_path: Path) -> None:
 
 def test_a_table_of_its_own_is_left_to_a_person(tmp_path: Path) -> None:
     text = '[tool.poetry.dependencies.mcore-unpatch]\nversion = "^0.1"\n'
-    with pytest.raises(UsageError, match=r"could not put 'mcore-unpatch\[compat\]' into .*pyproject.toml .* by hand"):
+    with pytest.raises(UsageError, match=r"cannot add 'mcore-unpatch\[compat\]' to .*pyproject.toml .* by hand"):
         added(tmp_path, {"pyproject.toml": text})
 
 
 def test_a_text_that_would_mean_something_else_is_refused(tmp_path: Path) -> None:
     """Dotted keys: a new line below them would belong to the table above."""
-    with pytest.raises(UsageError, match=r"could not put 'mcore-unpatch\[compat\]' into .* without changing more"):
+    with pytest.raises(UsageError, match=r"cannot add 'mcore-unpatch\[compat\]' to .* without changing more"):
         added(tmp_path, {"pyproject.toml": '[tool.poetry]\nname = "x"\ndependencies.torch = "*"\n'})
 
 

@@ -109,7 +109,7 @@ def test_a_write_that_fails_half_way(tmp_path: Path) -> None:
 def test_read_only_files_are_listed_and_nothing_is_written(sample: Sample) -> None:
     for name in CHANGED:
         (sample.root / name).chmod(0o444)
-    with pytest.raises(UsageError, match=r"read-only.*\n  rl/actor.py\n  rl/deep/trainer.py"):
+    with pytest.raises(UsageError, match=r"read-only.*\n .*/rl/actor.py\n .*/rl/deep/trainer.py"):
         migrate(sample.request(), planner)
     assert sample.contents() == FILES
     assert stat.S_IMODE((sample.root / CHANGED[0]).stat().st_mode) == 0o444
@@ -124,7 +124,7 @@ def test_a_file_changed_after_planning_keeps_the_change(sample: Sample) -> None:
             trainer.write_bytes(b"mine = 1\n")
         return plan
 
-    with pytest.raises(UsageError, match=r"rl/deep/trainer.py changed while the migration was under way"):
+    with pytest.raises(UsageError, match=r"rl/deep/trainer.py changed during the migration"):
         migrate(sample.request(allow_dirty=True), slow)
     assert trainer.read_bytes() == b"mine = 1\n"
     assert (sample.root / CHANGED[0]).read_bytes() == ACTOR
@@ -156,7 +156,7 @@ def killed_half_way(sample: Sample) -> State:
 def test_the_next_run_takes_back_a_killed_one(sample: Sample) -> None:
     killed_half_way(sample)
     assert sample.contents() != FILES
-    with pytest.raises(UsageError, match=r"was interrupted: `unpatch undo`"):
+    with pytest.raises(UsageError, match=r"was interrupted; run `unpatch undo`"):
         preview(sample.request(), planner)
     assert migrate(sample.request(), planner).written
     assert sample.contents() == MIGRATED
@@ -206,7 +206,7 @@ def test_a_damaged_state_says_what_to_do(sample: Sample) -> None:
     state = locate(sample.root)
     state.folder.mkdir()
     state.file.write_text("{")
-    with pytest.raises(UsageError, match=r"damaged: .* delete the folder"):
+    with pytest.raises(UsageError, match=r"is damaged .*; delete "):
         migrate(sample.request(), planner)
     assert sample.status() == []
 
@@ -230,7 +230,7 @@ def test_a_killed_undo_is_finished_by_the_next(sample: Sample) -> None:
     assert "an `unpatch undo` of" in str(describe_interrupted(sample.root))
     assert undo(sample.root) == list(CHANGED)
     assert sample.contents() == FILES
-    with pytest.raises(UsageError, match="no migration"):
+    with pytest.raises(UsageError, match="Nothing to undo"):
         undo(sample.root)
 
 
@@ -245,7 +245,7 @@ def test_a_killed_undo_before_a_migration(sample: Sample) -> None:
 
 def test_interrupted_after_the_last_step(sample: Sample) -> None:
     """Ctrl-C, again and again, from the moment everything is written: the command ends as if nobody had."""
-    for command, says in ((["migrate"], "Migrated: 2 files"), (["undo"], "2 files taken back")):
+    for command, says in ((["migrate"], "Migrated: 2 files"), (["undo"], "Restored 2 files.")):
         done = subprocess.run(
             [sys.executable, str(HERE / "interrupted_command.py"), *command],
             cwd=sample.root,
@@ -286,7 +286,7 @@ def test_written_while_it_was_replaced(moment: str, sample: Sample, monkeypatch:
         armed = True
         sys.addaudithook(strike)
         monkeypatch.setattr(transaction.files, "content_of", content_of)
-        with pytest.raises(UsageError, match=r"rl/deep/trainer.py changed while the migration was under way"):
+        with pytest.raises(UsageError, match=r"rl/deep/trainer.py changed during the migration"):
             transaction.write(state, rewrites)
         armed = False
     assert target.read_bytes() == FILES[CHANGED[1]] + b"mine = 1\r\n"
@@ -306,9 +306,9 @@ def test_two_runs_at_the_same_time(sample: Sample) -> None:
     )
     assert other.stdout is not None
     assert other.stdout.readline() == "held\n"
-    with pytest.raises(UsageError, match=rf"another unpatch is at work here \(process {other.pid}, "):
+    with pytest.raises(UsageError, match=rf"another unpatch is running here \(process {other.pid}, "):
         migrate(sample.request(), planner)
-    with pytest.raises(UsageError, match="another unpatch is at work"):
+    with pytest.raises(UsageError, match="another unpatch is running"):
         undo(sample.root)
     preview(sample.request(), planner)
     assert sample.status() == []

@@ -126,7 +126,7 @@ def test_a_journal_that_leads_out_through_a_link(link: str, sample: Sample, vict
     else:
         (sample.root / "link").symlink_to(victim)
         plant(locate(sample.root), "link/bashrc")
-    check_refused(sample, victim, "is a link or lies behind one")
+    check_refused(sample, victim, "is a link or is reached through one")
 
 
 def test_a_linked_original(sample: Sample, victim: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_record_that_cannot_be(text: str, sample: Sample, victim: Path) -> Non
     state = locate(sample.root)
     state.folder.mkdir()
     state.file.write_text(text)
-    check_refused(sample, victim, "written by another version or is damaged")
+    check_refused(sample, victim, "is damaged or was written by another version")
     with pytest.raises(UsageError, match="damaged"):
         preview(sample.request(), planner)
 

@@ -164,7 +164,7 @@ def test_undo_takes_back_exactly_once(sample: Sample) -> None:
     sample.commit()
     assert undo(sample.root / "rl") == list(CHANGED)
     assert sample.contents() == FILES
-    with pytest.raises(UsageError, match=r"no migration of .* is known"):
+    with pytest.raises(UsageError, match=r"Nothing to undo in "):
         undo(sample.root)
 
 
@@ -173,7 +173,7 @@ def test_undo_refuses_when_a_file_changed_since(sample: Sample) -> None:
     trainer = sample.root / CHANGED[1]
     trainer.write_bytes(trainer.read_bytes() + b"# mine\n")
     (sample.root / CHANGED[0]).unlink()
-    with pytest.raises(UsageError, match=r"rl/actor.py \(deleted\)\n  rl/deep/trainer.py \(changed\)"):
+    with pytest.raises(UsageError, match=r"rl/actor.py \(deleted\)\n .*/rl/deep/trainer.py \(changed\)"):
         undo(sample.root)
     assert trainer.read_bytes().endswith(b"# mine\n")
 
@@ -195,6 +195,6 @@ def test_each_work_tree_has_its_own_journal(sample: Sample, tmp_path: Path) -> N
     second = tmp_path / "second"
     sample.git("worktree", "add", "-q", str(second))
     migrate(replace(sample.request(), paths=[second]), planner)
-    with pytest.raises(UsageError, match="no migration"):
+    with pytest.raises(UsageError, match="Nothing to undo"):
         undo(sample.root)
     assert undo(second) == list(CHANGED)

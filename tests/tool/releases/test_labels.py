@@ -70,7 +70,7 @@ def test_nemo_rl() -> None:
 VERL_SAYS = {
     ("0.7.1", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "`is_spec_decode`",
     ("0.8.0", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "`padding_mask`",
-    ("0.9.1", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "the hook is silently dropped",
+    ("0.9.1", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "hooks are silently dropped",
     ("0.9.1", f"{MCORE}/model_forward_1f1b_overlap.py", f"{GPT}._postprocess"): "`padding_mask`",
     ("0.9.1", f"{MCORE}/model_forward_1f1b_overlap.py", f"{NODE}.forward_impl"): "no effect",
     ("0.8.0", f"{MCORE}/mtp_patch.py", f"{MTP_LAYER}._get_embeddings"): "TypeError",
