@@ -9,9 +9,11 @@ from pathlib import Path
 from mcore_unpatch.codemods.edits import Options, Plan, Remark
 from mcore_unpatch.discover import Discovery, discover
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.megatron.facts import HOOK_SINCE
+from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.migrate import transaction, vcs
 from mcore_unpatch.migrate.changes import Unsound, rewrites_of
-from mcore_unpatch.migrate.dependencies import choice
+from mcore_unpatch.migrate.dependencies import choice, python
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
 from mcore_unpatch.migrate.recovery import describe_interrupted, recover
@@ -92,6 +94,7 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
             known = known.without(reasons)
     plan = replace(plan, remarks=(*plan.remarks, *_left(known, left)))
     outcome = Outcome(known, plan, options, rewrites, remaining)
+    _refuse_older_megatron(outcome)
     _add_dependency(outcome, plan, known, request)
     return outcome
 
@@ -104,6 +107,19 @@ def _left(known: Survey, reasons: dict[str, str]) -> Iterator[Remark]:
                 yield Remark(path, finding.line, finding.rule, "left", text)
 
 
+def _refuse_older_megatron(outcome: Outcome) -> None:
+    """Raise where the new code would not run on the release that the project, or the user, names."""
+    for item in outcome.rewrites if outcome.plan.requirement else ():
+        judged = outcome.survey.pins.of(item.path)
+        if _SHIMS in item.after and _SHIMS not in item.before and judged.versions[-1] < HOOK_SINCE:
+            release = show(judged.versions[-1])
+            raise UsageError(
+                f"{outcome.shown(item.path)} would need {outcome.plan.requirement}, the first with the hook, but "
+                f"is for megatron-core {release} ({judged.why}). Nothing was written: raise that first, or see what "
+                f"would change with --target-mcore {show(HOOK_SINCE)} --diff"
+            )
+
+
 def _add_dependency(outcome: Outcome, plan: Plan, known: Survey, request: Request) -> None:
     line = plan.dependency if outcome.rewrites else None
     if line is None and request.add_dependency and _uses_shims(known):
@@ -112,7 +128,8 @@ def _add_dependency(outcome: Outcome, plan: Plan, known: Survey, request: Reques
         return
     root, top = known.found.root, known.found.top
     file, has_extra = choice.listed(root, top) or (None, False)
-    outcome.dependency = Dependency(line, file, lacks_extra=file is not None and not has_extra)
+    lacks_extra = file is not None and not has_extra
+    outcome.dependency = Dependency(line, file, lacks_extra=lacks_extra, python=python.too_old(root, top))
     if request.add_dependency and not has_extra:
         addition = choice.addition(root, top, line)
         if any(item.path == addition.path for item in outcome.rewrites):

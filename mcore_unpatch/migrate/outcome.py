@@ -24,6 +24,7 @@ class Dependency:
     file: str | None = None
     added: bool = False
     lacks_extra: bool = False  # the file listed it without the extra
+    python: str = ""  # what the project says of Python, where it allows an older one than the dependency
 
 
 @dataclass(slots=True)

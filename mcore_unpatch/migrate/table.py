@@ -186,6 +186,8 @@ def _needs(outcome: Outcome) -> Iterator[Line]:
         else:
             how = f"listed in {file}" if file else "add it to the dependencies, or run with --add-dependency"
         rows.append(("dependency", f"{needed.line} ({how})"))
+        if needed.python:
+            rows.append(("Python", f"3.12 for {needed.line}, 3.11 for `unpatch` alone ({needed.python})"))
     yield from _section("Now needed", rows)
 
 

@@ -1,4 +1,4 @@
-"""`project.dependencies` and `project.optional-dependencies` of a pyproject.toml."""
+"""`project.dependencies`, `project.optional-dependencies` and `dependency-groups` of a pyproject.toml."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mcore_unpatch.migrate.dependencies.toml_text import assignments
 
 _MAIN = ("project", "dependencies")
 _OPTIONAL = ("project", "optional-dependencies")
+_GROUPS = "dependency-groups"
 
 
 class ProjectArray(Listing):
@@ -29,7 +30,9 @@ class ProjectArray(Listing):
         table = data
         for key in self.key[:-1]:
             table = table[key]
-        return list(table.pop(self.key[-1])), data
+        listed = table.pop(self.key[-1])
+        others = [item for item in listed if not isinstance(item, str)]  # a group that takes in another
+        return [item for item in listed if isinstance(item, str)], (data, others)
 
     def _with_requirement(self, requirement: str) -> str:
         return with_item(self.text, self.array, requirement)
@@ -38,5 +41,5 @@ class ProjectArray(Listing):
 def project_arrays(file: Path, text: str) -> Iterator[ProjectArray]:
     """Those of a file."""
     for one in assignments(text):
-        if one.array and (one.key == _MAIN or one.key[:2] == _OPTIONAL):
+        if one.array and (one.key == _MAIN or one.key[:2] == _OPTIONAL or one.key[0] == _GROUPS):
             yield ProjectArray(file, text, one.key, one.array)

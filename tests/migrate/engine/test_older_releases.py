@@ -1,0 +1,160 @@
+"""What the new code needs, against what the repository says: an older Megatron is refused, an older Python is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dependency_sample import LINE, added
+
+from mcore_unpatch.migrate.dependencies.python import too_old
+
+CALLER = b"from verl.models.mcore.mtp_patch import patch_postprocess\n"
+
+
+def unpatch(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mcore_unpatch", "migrate", "--allow-no-vcs", "--jobs=1", *options]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def repository(above: Path, **files: str) -> Path:
+    folder = above / "repository"
+    folder.mkdir()
+    (folder / "caller.py").write_bytes(CALLER)
+    for name, text in files.items():
+        (folder / name.replace("_", ".", 1)).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "because"),
+    [
+        ({"requirements_txt": "megatron-core==0.17.1\n"}, (), "requirements.txt asks for"),
+        (
+            {"pyproject_toml": '[project]\nname = "x"\ndependencies = ["megatron-core~=0.16.0"]\n'},
+            (),
+            "pyproject.toml asks",
+        ),
+        ({}, ("--target-mcore", "0.17"), "named by --target-mcore"),
+    ],
+    ids=["pin", "compatible release", "target"],
+)
+def test_an_older_megatron_is_refused(
+    tmp_path: Path, files: dict[str, str], options: tuple[str, ...], because: str
+) -> None:
+    top = repository(tmp_path, **files)
+    for extra in ((), ("--diff",), ("--unsafe-fixes",)):
+        done = unpatch(top, *options, *extra)
+        said = " ".join(done.stderr.split())
+        assert done.returncode == 2
+        assert "caller.py would need megatron-core>=0.18, the first with the hook, but is for megatron-core 0.1" in said
+        assert because in said
+        assert "Nothing was written: raise that first" in said
+        assert (top / "caller.py").read_bytes() == CALLER
+    assert unpatch(top, "--target-mcore", "0.18", "--diff").returncode == 0
+
+
+@pytest.mark.parametrize("pin", ["megatron-core==0.18.2", "megatron-core>=0.15", "megatron-core", "torch"])
+def test_a_release_with_the_hook_and_a_lower_bound_are_not(tmp_path: Path, pin: str) -> None:
+    top = repository(tmp_path, requirements_txt=f"{pin}\n")
+    assert unpatch(top).returncode == 0
+    assert b"mcore_unpatch.compat.verl" in (top / "caller.py").read_bytes()
+
+
+PYTHONS = [
+    ("pyproject.toml", '[project]\nname = "x"\nrequires-python = "{}"\n'),
+    ("pyproject.toml", '[tool.poetry.dependencies]\npython = "{}"\n'),
+    ("setup.cfg", "[options]\npython_requires = {}\n"),
+    ("setup.py", "from setuptools import setup\n\nsetup(python_requires='{}')\n"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), PYTHONS)
+@pytest.mark.parametrize(
+    ("said", "old"),
+    [
+        (">=3.10", True),
+        (">=3.11", True),
+        (">=3.9,<3.12", True),
+        ("^3.10", True),
+        ("~3.11", True),
+        (">=3.12", False),
+        ("==3.12.*", False),
+        (">=3.12,<3.15", False),
+        ("^3.12", False),
+        ("no version", False),
+    ],
+)
+def test_an_older_python_is_seen(tmp_path: Path, name: str, text: str, said: str, old: bool) -> None:
+    (tmp_path / name).write_text(text.format(said))
+    (tmp_path / "src").mkdir()
+    assert too_old(tmp_path / "src", tmp_path) == (f"{name} says Python {said}" if old else "")
+
+
+def test_an_older_python_is_told(tmp_path: Path) -> None:
+    top = repository(tmp_path, pyproject_toml='[project]\nname = "x"\nrequires-python = ">=3.10"\ndependencies = []\n')
+    said = unpatch(top, "--diff").stderr
+    told = "3.12 for mcore-unpatch[compat], 3.11 for `unpatch` alone (pyproject.toml says Python >=3.10)"
+    assert told in " ".join(said.split())
+    data = json.loads(unpatch(top, "--diff", "--output-format=json").stdout)
+    assert data["dependency"]["python"] == "pyproject.toml says Python >=3.10"
+    (top / "pyproject.toml").write_text('[project]\nname = "x"\nrequires-python = ">=3.12"\ndependencies = []\n')
+    assert "Python" not in unpatch(top, "--diff").stderr
+
+
+def test_nothing_is_told_where_nothing_is_said(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").write_text("def broken(:\n")
+    (tmp_path / "pyproject.toml").write_text("[tool]\n")
+    assert too_old(tmp_path, tmp_path) == ""
+
+
+GROUP = """\
+[project]
+name = "x"
+dependencies = ["torch"]
+
+[dependency-groups]
+dev = ["pytest", {include-group = "train"}]
+train = [
+    {include-group = "lint"},
+    "megatron-core>=0.16",  # the seam
+    "numpy",
+]
+lint = ["ruff"]
+"""
+
+
+def test_beside_megatron_in_a_dependency_group(tmp_path: Path) -> None:
+    path, new = added(tmp_path, {"pyproject.toml": GROUP})
+    assert (path, new) == ("pyproject.toml", GROUP.replace('    "megatron', f'    "{LINE}",\n    "megatron'))
+
+
+@pytest.mark.parametrize(
+    ("files", "where"),
+    [
+        ({"requirements.txt": "torch\n", "requirements/megatron.in": "megatron-core\n"}, "requirements/megatron.in"),
+        (
+            {
+                "requirements.txt": "torch\n",
+                "requirements-train.txt": "git+https://github.com/NVIDIA/Megatron-LM@core_v0.18.0\n",
+            },
+            "requirements-train.txt",
+        ),
+        (
+            {
+                "requirements.txt": "torch\n",
+                "pyproject.toml": '[project]\nname = "x"\ndependencies = []\n[project.optional-dependencies]\n'
+                'mcore = ["megatron-core @ git+https://github.com/NVIDIA/Megatron-LM@main"]\n',
+            },
+            "pyproject.toml",
+        ),
+    ],
+    ids=["requirements/*.in", "git URL", "extra with a URL"],
+)
+def test_beside_megatron_wherever_it_is_listed(tmp_path: Path, files: dict[str, str], where: str) -> None:
+    path, new = added(tmp_path, files)
+    assert path == where
+    assert new.index(LINE) > new.find("optional-dependencies")
