@@ -17,7 +17,7 @@ from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 
-_GUARD = "the shim works with context parallelism: this refusal can go once the labels are checked under it"
+_GUARD = "The shim supports context parallelism; delete this refusal once you have checked the labels with it"
 
 
 class NemoRl(Migration):

@@ -8,30 +8,29 @@ from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
 PROCESSOR, CONTEXT = HOOK_ARGUMENTS
 FUSION = fusion_kwargs("model")
 UNSEEN = (
-    f"which model these arguments are for is not to be seen: where it is known, pass it `**{FUSION}` from "
+    f"Cannot tell which model receives these arguments. Where it is known, pass it `**{FUSION}` from "
     f"`{COMPAT}` instead of `{FLAG}`, with `labels` as before"
 )
 OVERRIDES = (
-    "what stands before this entry may hold the hook arguments already, or the new dict is asked for the flag: where "
-    "the flag would be false, take "
-    f"`{PROCESSOR}` and `{CONTEXT}` out of the new dict instead; where it would be true, add `**{FUSION}`"
+    "An earlier entry may already hold the hook arguments, or the new dict is asked for the flag. Where the flag would "
+    f"be false, remove `{PROCESSOR}` and `{CONTEXT}` from the new dict; where it would be true, add `**{FUSION}`"
 )
-OTHER = f"nothing reads `{FLAG}` any more: what asks for log-probs now are the arguments `{PROCESSOR}` and `{CONTEXT}`"
+OTHER = f"Nothing reads `{FLAG}` any more; pass `{PROCESSOR}` and `{CONTEXT}` to ask for log-probs"
 
 
 def parameter(function: str) -> str:
     """For a call of a function that has the flag as a parameter of its own."""
     return (
-        f"`{function}` has a parameter `{FLAG}`: give it a `**hook` instead and pass that on to the model, then call "
-        f"it with `**{FUSION}` where the flag was true, and with nothing where it was false"
+        f"`{function}` has a parameter `{FLAG}`. Replace it by `**hook`, pass that on to the model, and call the "
+        f"function with `**{FUSION}` where the flag was true and with nothing where it was false"
     )
 
 
 def off(mapping: str) -> str:
     """For a false value, or one that may be false, where the hook arguments may be there or the flag is asked for."""
     return (
-        f"`{mapping}` may hold the hook arguments already, or is asked for the flag: where the flag would be false, "
-        f"write `{drop(mapping)}` instead; where it would be true, `{mapping}.update({FUSION})`"
+        f"`{mapping}` may already hold the hook arguments, or is asked for the flag. Where the flag would be false, "
+        f"write `{drop(mapping)}`; where it would be true, `{mapping}.update({FUSION})`"
     )
 
 

@@ -65,7 +65,7 @@ class _Proposer:
             self.found.remarks.append(Remark(finding.path, finding.line, FORWARD, "left", _FALLBACK))
             return
         if finding.rule == LM_HEAD:
-            because = self._lm_head(patch) if patch is not None and editable else "it is no plain assignment"
+            because = self._lm_head(patch) if patch is not None and editable else "it is not a plain assignment"
             if because:
                 remark = Remark(finding.path, finding.line, LM_HEAD, "by-hand", steps(finding, because))
                 self.found.remarks.append(remark)

@@ -20,11 +20,12 @@ from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 
 _GUARD = (
-    'this turns fused kernels off when MTP is on. `patch_fused_forward(model, numbers="megatron")` trains both '
-    "together: with it the guard can go. Keep the conditions for value models and padded batches"
+    "This turns fused kernels off when MTP is on. You can delete it if you call "
+    '`patch_fused_forward(model, numbers="megatron")`, which trains both together. '
+    "Keep the conditions for value models and padded batches"
 )
 _DETACH, _GET_EMBEDDINGS = "patch_mtp_layer_get_embeddings", "_patched_get_embeddings_for_detach"
-_STRING = "this text names a file whose callers import the shim now: a mock of it no longer reaches them"
+_STRING = "Callers no longer import this module; mocking it has no effect"
 
 
 class Verl(Migration):

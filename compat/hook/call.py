@@ -23,7 +23,7 @@ class Processor(Protocol):
 def require_processor(processor: Any) -> None:
     """Raise for what Megatron could not call, such as the class `LogProbs` where `LogProbs()` is meant."""
     if isinstance(processor, type):
-        raise TypeError(f"processor: expected an instance, got the class {processor.__name__}: make one")
+        raise TypeError(f"processor: pass an instance: {processor.__name__}()")
     if not callable(processor):
         raise TypeError(f"processor: expected something to call with the hook's keywords, got {processor!r}")
 

@@ -184,7 +184,7 @@ class Compose:
                 new = {type(processor).__name__.lower(): processor(**keywords)}
             for name, value in new.items():
                 if results.setdefault(name, value) is not value:
-                    raise ValueError(f"two of the composed processors give {name!r}, and not the same")
+                    raise ValueError(f"Two composed processors both return {name!r} with different values.")
         return Outputs(**results)
 
     def __eq__(self, other: object) -> bool:

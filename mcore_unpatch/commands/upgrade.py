@@ -47,7 +47,8 @@ Diff = Annotated[
     ),
 ]
 Write = Annotated[
-    bool, typer.Option("--write", help="Merge upstream's changes into the copies where both fit; `undo` takes it back.")
+    bool,
+    typer.Option("--write", help="Merge upstream's changes into the copies where both fit; `undo` reverts it."),
 ]
 AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write even if there are uncommitted changes.")]
 

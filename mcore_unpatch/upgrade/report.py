@@ -45,7 +45,7 @@ def write_merged(merges: Sequence[tuple[Fate, Merge]]) -> None:
     left = sum(bool(made.upstream) for _, made in merges) - done
     said = f"Merged upstream's changes into {count(done, 'copy', 'copies')}"
     said += f"; {left} left as {'it was' if left == 1 else 'they were'}" if left else ""
-    show(wrapped(f"{said}. `unpatch undo` takes it back." if done else f"{said}.", 0), stderr=True)
+    show(wrapped(f"{said}. `unpatch undo` reverts it." if done else f"{said}.", 0), stderr=True)
 
 
 def lines(report: UpgradeReport, merges: Mapping[tuple[str, int], Merge] | None = None) -> Iterator[Line]:

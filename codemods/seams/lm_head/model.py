@@ -34,7 +34,7 @@ def find_model(patch: Patch, around: Surroundings) -> Model | str:
     if isinstance(found, str):
         return _from_callers(patch, found, around)
     if found is None:
-        return f"`{patch.text(patch.target.value)}` is not seen to be a model's `{LAYER}`"
+        return f"`{patch.text(patch.target.value)}` cannot be shown to be a model's `{LAYER}`"
     given = set(parameters(patch.around))
     for name in sorted(names_in(found)):
         stored = [node for node in ast.walk(patch.around) if _is_name(node, name) and isinstance(node.ctx, ast.Store)]  # type: ignore[attr-defined]
@@ -75,8 +75,8 @@ def _from_callers(patch: Patch, parameter: str, surroundings: Surroundings) -> M
     owner = next((node for node in source.tree.body if isinstance(node, ast.ClassDef) and around in node.body), None)
     name = owner.name if owner else around.name
     if owner is None and around not in source.tree.body:
-        return f"`{around.name}` is given the layer, not the model"
-    because = f"`{name}` is given the layer, not the model"
+        return f"`{around.name}` receives the layer, not the model"
+    because = f"`{name}` receives the layer, not the model"
     if (owner and around.name != "__init__") or around.decorator_list:
         return because
     position = [arg.arg for arg in around.args.args].index(parameter) - bool(owner)
@@ -90,7 +90,7 @@ def _from_callers(patch: Patch, parameter: str, surroundings: Surroundings) -> M
         argument.value for argument in arguments if isinstance(argument, ast.Attribute) and argument.attr == LAYER
     ]
     if len(owners) != len(calls):
-        return f"{because}, and not every caller hands over `model.{LAYER}`"
+        return f"{because}, and not every caller passes `model.{LAYER}`"
     argument = next(arg for arg in around.args.args if arg.arg == parameter)
     documented = parameter in (ast.get_docstring(owner or around) or "") + (ast.get_docstring(around) or "")
     if not _may_be_a_model(argument.annotation) or documented or _NEW_NAME in identifiers(around):

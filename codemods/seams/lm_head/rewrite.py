@@ -41,7 +41,7 @@ def to_hook(patch: Patch, files: Workbench, wrapping: Sequence[Function]) -> Rew
     """The rewrite, or why the form is not a known one. `wrapping`: the functions that patch a head, one per patch."""
     function, around = patch.function, Surroundings(patch.source, files)
     if patch.around is None:
-        return "the patch stands outside of a function"
+        return "the patch is outside of a function"
     if patch.target.attr != FORWARD:
         return f"`{patch.target.attr}` is replaced, not `{FORWARD}`"
     if function is None:
@@ -52,15 +52,15 @@ def to_hook(patch: Patch, files: Workbench, wrapping: Sequence[Function]) -> Rew
         return f"line {patch.statement.lineno} holds more than one statement"
     through = read_passthrough(function, patch.bound, patch.text(patch.target.value))
     if through is None:
-        return f"`{function.name}` does more than hand its input through, in a way that is not understood"
+        return f"`{function.name}` does more than return its input; this form is not supported"
     scope = patch.around if is_one_of(function, ast.walk(patch.around)) else patch.source.tree
     if sum(isinstance(node, ast.Name) and node.id == function.name for node in ast.walk(scope)) != 1:
-        return f"`{function.name}` is used elsewhere as well"
+        return f"`{function.name}` is also used elsewhere"
     model = find_model(patch, around)
     if isinstance(model, str):
         return model
     if through.original is not None and not _is_kept(through, patch):
-        return f"`{ast.unparse(through.original)}` is not seen to be the layer's own forward"
+        return f"`{ast.unparse(through.original)}` cannot be shown to be the layer's own forward"
     undoing = plan_undoing(patch, around, [function] if through.plain else [], wrapping)
     if isinstance(undoing, str):
         return undoing
@@ -70,7 +70,7 @@ def to_hook(patch: Patch, files: Workbench, wrapping: Sequence[Function]) -> Rew
     writer = _Writer(patch, around, through, model, undoing)
     rewrite = writer.write()
     if isinstance(rewrite, Rewrite) and around.empties(writer.removed):
-        return "nothing would be left of a block"
+        return "a block would be left empty"
     return rewrite
 
 
@@ -109,7 +109,7 @@ class _Writer:
             return self._install(INSTANCE, [PROCESSOR, "attach"], (*NOTES, WEIGHT_NOTE))
         once = bool(places or self.through.condition) and not self.undoing.handle
         if once and any(isinstance(node, ast.Call) and self._is_model(node.func) for node in ast.walk(self.around)):
-            return f"`{self.around.name}` puts it on at every call of the model and never takes it off"
+            return f"`{self.around.name}` installs it at every call of the model and never removes it"
         notes = (*NOTES, *([WEIGHT_NOTE] if places else []), *([ONCE] if once else []))
         if not places:
             self._remove_function()

@@ -57,7 +57,7 @@ class _Planner:
         for line in lines["backup"]:
             backups = [one for one in self.around.at_line(line) if isinstance(one, ast.Assign) and self._keeps(one)]
             if not backups or self.kept is not None:
-                return f"line {line} keeps the original in a way that is not understood"
+                return f"line {line} keeps the original in a form that is not supported"
             self.kept = backups[0]
         for line in lines["restore"]:
             because = self._read_restore(line, wrapping)

@@ -106,7 +106,7 @@ def _composed() -> None:
     assert torch.equal(out.logits, alone[4])
     assert torch.equal(out.topk_ids, alone[3].topk_ids)
     assert torch.equal(out.topk_logits, alone[3].topk_logits)
-    with pytest.raises(ValueError, match="two of the composed processors give 'topk_logits', and not the same"):
+    with pytest.raises(ValueError, match="Two composed processors both return 'topk_logits' with different values"):
         call_with_processor(model, Compose(TopKLogits(k=3), TopKLogits(k=2)), **inputs)
 
 

@@ -91,9 +91,9 @@ def test_log_probs_are_asked_for_where_they_were(made: str, body: str, call: str
         (f'del kwargs["{FLAG}"]', 'write `del kwargs["output_processor"], kwargs["output_processor_context"]`'),
         (f'kwargs["{FLAG}"] = False', 'write `kwargs.pop("output_processor", None); kwargs.pop("output_processor_'),
         (f'kwargs.setdefault("{FLAG}", True)', 'write `if "output_processor" not in kwargs: kwargs.update('),
-        (f'x = {{**kwargs, "{FLAG}": False}}', "what stands before this entry may hold the hook arguments"),
-        (f'x = {{"{FLAG}": True}}', "which model these arguments are for is not to be seen"),
-        (f'x = ["{FLAG}"]', f"nothing reads `{FLAG}` any more"),
+        (f'x = {{**kwargs, "{FLAG}": False}}', "An earlier entry may already hold the hook arguments"),
+        (f'x = {{"{FLAG}": True}}', "Cannot tell which model receives these arguments"),
+        (f'x = ["{FLAG}"]', f"Nothing reads `{FLAG}` any more"),
     ],
 )
 def test_the_steps_are_told_at_the_line(line: str, step: str) -> None:

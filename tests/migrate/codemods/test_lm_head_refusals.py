@@ -90,7 +90,7 @@ REFUSED = {
             layer.forward = p
             return layer
         """,
-    "nothing would be left of a block": """
+    "a block would be left empty": """
         def run(model: GPTModel, ids):
             try:
                 layer = model.output_layer
@@ -117,7 +117,7 @@ REFUSED = {
 }
 # The same for functions that are not plain passthroughs.
 BODIES = {
-    "does more than hand its input through": """
+    "does more than return its input": """
         def run(model: GPTModel, flags):
             original = model.output_layer.forward
             def f(hidden, weight=None, runtime_gather_output=None):
@@ -135,7 +135,7 @@ BODIES = {
             model.output_layer.forward = f
             return hidden_states
         """,
-    "puts it on at every call of the model": """
+    "installs it at every call of the model": """
         def step(model: GPTModel, ids, box):
             def f(x, weight=None, **kw):
                 box.weight = weight
