@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         TopKLogits,
     )
     from mcore_unpatch.compat.hook.provide import Handle, provide_hook
+    from mcore_unpatch.compat.ops.linear_kl import linear_kl
     from mcore_unpatch.compat.ops.linear_logprob import VocabOutput, linear_logprob, vocab_pass
     from mcore_unpatch.compat.packing.gather import gather_sequence, gather_shares, sum_over_ranks
     from mcore_unpatch.compat.packing.labels import next_token_labels
@@ -84,6 +85,7 @@ _HOME = {
     "gather_sequence": "packing.gather",
     "gather_shares": "packing.gather",
     "is_last_stage": "packing.pipeline",
+    "linear_kl": "ops.linear_kl",
     "linear_logprob": "ops.linear_logprob",
     "mean_per_sequence": "packing.per_sequence",
     "next_token_labels": "packing.labels",
@@ -142,6 +144,7 @@ __all__ = [
     "gather_sequence",
     "gather_shares",
     "is_last_stage",
+    "linear_kl",
     "linear_logprob",
     "mean_per_sequence",
     "next_token_labels",

@@ -116,7 +116,7 @@ class VocabPass(torch.autograd.Function):
             )
             part = hidden_sum.wait() if need_hidden else None
         weight_grad = None if sink is None else sink.buffer if fused is None else announce_main_grad(fused)
-        return _spread_rows(part, hidden, options.rows, options.tile_bytes), weight_grad, None
+        return spread_rows(part, hidden, options.rows, options.tile_bytes), weight_grad, None
 
 
 def _row_grads(
@@ -160,7 +160,7 @@ def _row_grads(
     )
 
 
-def _spread_rows(part: Tensor | None, hidden: Tensor, rows: Tensor | None, tile_bytes: int) -> Tensor | None:
+def spread_rows(part: Tensor | None, hidden: Tensor, rows: Tensor | None, tile_bytes: int) -> Tensor | None:
     """The gradient of all tokens from that of the computed rows."""
     if part is None or rows is None:
         return None if part is None else part.to(hidden.dtype)

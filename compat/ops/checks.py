@@ -136,3 +136,23 @@ def check_vocabulary(total: int | Tensor, vocab_size: int | None, topk: int) -> 
         name = "vocab_size" if vocab_size is not None else "topk"
         raise _wrong(ValueError, name, f"at most {total}, the weight rows of all ranks of tp_group", needed)
     return None
+
+
+def check_divergence(
+    student_hidden: Tensor, student_weight: Tensor, teacher_hidden: Tensor, teacher_weight: Tensor, kind: Any, beta: Any
+) -> None:
+    """The kind of a divergence, and two heads over the same tokens and vocabulary."""
+    if kind not in ("forward", "reverse", "jsd"):
+        raise _wrong(ValueError, "kind", "'forward', 'reverse' or 'jsd'", repr(kind))
+    check_number("beta", beta, positive=True)
+    if beta >= 1:
+        raise _wrong(ValueError, "beta", "a number between 0 and 1", beta)
+    shape = student_hidden.shape[:-1]
+    if teacher_hidden.shape[:-1] != shape:
+        raise _wrong(ValueError, "teacher_hidden", f"shape {list(shape)} + [h]", list(teacher_hidden.shape))
+    if len(teacher_weight) != len(student_weight):
+        raise _wrong(
+            ValueError, "teacher_weight", f"{len(student_weight)} rows as the student's", f"{len(teacher_weight)} rows"
+        )
+    if teacher_hidden.device != student_hidden.device:
+        raise _wrong(ValueError, "teacher_hidden", f"device {student_hidden.device}", teacher_hidden.device)

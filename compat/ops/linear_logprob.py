@@ -188,7 +188,7 @@ def vocab_pass(
         rows=rows.index,
         targets=sorted_labels.targets if sorted_labels is not None else None,
         points=points.targets if points is not None else None,
-        scale=_row_scale(rows, temperature, logit_scale, math_dtype(weight)),
+        scale=row_scale(rows, temperature, logit_scale, math_dtype(weight)),
         columns=shard.columns_below(vocab_size, len(weight)),
         entropy=entropy,
         squares=sum_pi_squared,
@@ -216,7 +216,7 @@ def vocab_pass(
     )
 
 
-def _row_scale(rows: Rows, temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:
+def row_scale(rows: Rows, temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:
     """What the raw product is multiplied by: a number, or one per row `[rows, 1]`."""
     if not isinstance(temperature, Tensor):
         return logit_scale / temperature
