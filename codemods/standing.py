@@ -10,14 +10,12 @@ from mcore_unpatch.codemods.edits import Remark
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron.facts import HOOK_CARRIERS
-from mcore_unpatch.megatron.layout import GPT_MODEL, MTP_BLOCK, MTP_LAYER
+from mcore_unpatch.megatron.layout import MTP_BLOCK, MTP_LAYER
 from mcore_unpatch.scanner.source import Unreadable
 
 Methods = frozenset[tuple[str, str]]
 HOOK: Methods = frozenset(HOOK_CARRIERS)
-MTP: Methods = frozenset(
-    {(GPT_MODEL, "forward"), (GPT_MODEL, "_postprocess"), (MTP_BLOCK, "forward"), (MTP_LAYER, "forward")}
-)
+MTP: Methods = frozenset({(MTP_BLOCK, "forward"), (MTP_LAYER, "forward")})  # they read the configuration
 # The rules of the names whose shims run in the hook, and refuse a model that is patched.
 RULES_ON_THE_HOOK = ("MCU101", "MCU201", "MCU301")
 # One model alone; every other shape changes the class, and with it all models.

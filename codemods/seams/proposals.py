@@ -20,6 +20,7 @@ from mcore_unpatch.codemods.standing import Staying
 from mcore_unpatch.codemods.units import units
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
+from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.source import Unreadable
 
 LM_HEAD = "MCU103"
@@ -119,7 +120,8 @@ class _Proposer:
         alike = [one for one in self.staying.findings if one.target == patch.finding.target]
         known = {(one.path, one.line) for one in alike if self._becomes_config(one)}
         for path in self.repository.paths:
-            source = self._source(path) if name.encode() in self.repository.data(path) else None
+            counts = path == patch.source.path or not is_test(path)
+            source = self._source(path) if counts and name.encode() in self.repository.data(path) else None
             for node in ast.walk(source.tree) if source else ():
                 if isinstance(node, ast.Attribute) and node.attr == name and not isinstance(node.ctx, ast.Load):
                     if (path, node.lineno) not in known:

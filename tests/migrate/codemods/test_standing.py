@@ -126,9 +126,10 @@ def cut(layer: MultiTokenPredictionLayer):
 """
 
 
-def test_a_detach_beside_a_patch_of_the_mtp_loss() -> None:
+def test_a_detach_beside_a_patch_of_the_mtp_block() -> None:
     assert b"layer.config.mtp_detach_heads = True" in unsafe(a=DETACH).files["pkg/a.py"]
-    result = unsafe(a=DETACH, b=HEAD + CLASS_PATCH + "GPTModel._postprocess = ours\n")
+    block = CLASS_PATCH + "MultiTokenPredictionBlock.forward = ours\n"
+    result = unsafe(a=DETACH, b=DETACH.partition("\n")[0].replace("Layer", "Block") + block)
     assert result.files["pkg/a.py"].decode() == DETACH
     assert any(
         "it may not read `config.mtp_detach_heads`: move that patch first." in one for one in said(result, "MCU202")

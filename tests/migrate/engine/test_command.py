@@ -86,7 +86,7 @@ def test_edits_as_data(sample: Sample) -> None:
     assert (data["version"], data["written"], data["errors"]) == (1, False, [])
     assert data["root"] == str(sample.root)
     assert [file["path"] for file in data["files"]] == list(CHANGED)
-    needed = {"line": "mcore-unpatch[compat]", "file": None, "added": False, "lacks_extra": False}
+    needed = {"line": "mcore-unpatch[compat]", "file": None, "added": False, "lacks_extra": False, "python": ""}
     assert data["dependency"] == needed
     edit = data["edits"][0]
     assert {name: edit[name] for name in ("path", "rule", "applicability", "applied", "title", "notes")} == {
