@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from mcore_unpatch.upgrade.leaning import Leaning, Use
 from mcore_unpatch.upgrade.releases import Release, likeness, statements
 
 URGENCIES = ("breaks", "different", "unnecessary", "harmless")
+_RELEASE = re.compile(r"megatron-core [\d.]+\+?")  # the same trouble on two releases is the same
 _A_COPY = 0.4  # of the statements in common; what shares less was written anew
 
 
@@ -89,9 +91,9 @@ def _owner_gone(finding: Finding, happened: Change, old: Release, new: Release) 
 
 def _exceptions(leaning: Leaning, new: Release, old: Release) -> list[str]:
     """What the replacement itself raises on the new release and did not raise on the old one."""
-    before = breakage.describe(leaning.install, leaning.new, old.version)
+    known = {_RELEASE.sub("", said) for said in breakage.describe(leaning.install, leaning.new, old.version)}
     after = breakage.describe(leaning.install, leaning.new, new.version)
-    return [said for said in after if said not in before and ("Error" in said)]
+    return [said for said in after if "Error" in said and _RELEASE.sub("", said) not in known]
 
 
 def _use_breaks(use: Use, old: Release, new: Release) -> list[str]:
