@@ -13,7 +13,7 @@ JOBS ?= 2
 LIMIT := $(shell command -v timeout >/dev/null && echo timeout --foreground --kill-after=10)
 PYTEST = $(if $(LIMIT),$(LIMIT) 1500) $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help demo check test test-alone test-wheel lint format clean
+.PHONY: help demo check test test-alone test-wheel lint format clean torture
 help:
 	@echo "make demo        scan and migrate the sample project in examples/"
 	@echo "make check       lint, and the tests that start no ranks: two minutes"
@@ -72,6 +72,10 @@ test-wheel: $(TEST)/.installed
 	@$(WHEEL)/bin/pip install $(PIP_FLAGS) build/dist/*.whl --group dev
 	@mkdir -p build/neutral && cp -r tests examples pyproject.toml build/neutral/
 	cd build/neutral && $(if $(LIMIT),$(LIMIT) 600) ../../$(WHEEL)/bin/pytest --numprocesses $(JOBS) tests/tool
+
+# Signals, kills, full disks, two runs at once and fuzzed files; docs/robustness.md has the last figures.
+torture: $(TEST)/.installed
+	$(TEST)/bin/python tools/torture.py --seed 1
 
 lint: $(TEST)/.installed
 	$(TEST)/bin/ruff check .

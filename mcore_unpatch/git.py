@@ -31,7 +31,7 @@ _ENVIRONMENT = {
     "LC_ALL": "C",  # messages as `_in_words` knows them
 }
 PARTIAL_CLONE = "files of the base are missing in this partial clone: run `git fetch --refetch --no-filter` first"
-_PATIENCE = 5.0  # seconds until we look for what git may be waiting for
+_PATIENCE = 2.0  # seconds until we look for what git may be waiting for
 
 
 class GitError(UsageError):

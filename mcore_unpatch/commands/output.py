@@ -10,6 +10,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import TracebackType
 
+from mcore_unpatch import printable
 from mcore_unpatch.commands.guard import complain, note, reporting
 from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.errors import UsageError
@@ -58,7 +59,7 @@ def _write(report: Report, style: OutputFormat, statistics: bool) -> None:
     elif style is OutputFormat.html:
         from mcore_unpatch.report import scan_page
 
-        print(scan_page.page_of(report), end="")
+        print(printable.lines(scan_page.page_of(report)), end="")
     else:
         import json
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mcore_unpatch.commands import options as opt
-from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, note
+from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, note, reporting
 
 if TYPE_CHECKING:
     from mcore_unpatch.pins import Lock
@@ -96,7 +96,10 @@ def pin(
             found[name] = replace(one, **said)
     replace_file(file, pins.Lock(found).text())
     changed = [name for name, one in found.items() if name in known.pins and known.pins[name].digest != one.digest]
-    print(f"{pins.LOCK} pins {count(len(found), 'name')} for megatron-core {release.label}; {len(changed)} changed.")
+    with reporting(f"{pins.LOCK} was written, but "):
+        print(
+            f"{pins.LOCK} pins {count(len(found), 'name')} for megatron-core {release.label}; {len(changed)} changed."
+        )
     return EXIT_CLEAN
 
 

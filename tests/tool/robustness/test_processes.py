@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from checking import write_files
+from command import unpatch_process
+from repository import GIT, Repository
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.scanner.engine import Task, WorkTree, analyse_parallel
@@ -52,3 +54,39 @@ def test_a_worker_that_dies_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="a worker process died"):
         list(analyse_parallel(paths, tree, Task(read, tree.exists, lambda _: ((0, 19),), mocks=False), 2))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["scan", "--output-format", "json"],
+        ["check", "--output-format", "sarif", "--select", "ALL"],
+        ["check", "--base", "HEAD~1", "--statistics"],
+        ["migrate", "--annotate", "--check", "--output-format", "json"],
+        ["migrate", "--annotate", "--diff"],
+    ],
+    ids=" ".join,
+)
+def test_the_order_is_the_same_whatever_the_jobs(command: list[str], tmp_path: Path) -> None:
+    several = (
+        "from megatron.core.models.gpt import GPTModel\n"
+        "from megatron.core.transformer.mlp import MLP\n"
+        "def fast(self, input_ids, position_ids, attention_mask, labels=None, **kwargs):\n"
+        "    return self.log_probs(self.decoder(input_ids), labels)\n"
+        "GPTModel.forward = MLP.forward = fast; GPTModel._postprocess = print  # unpatch: ignore[MCU9]\n"
+        "setattr(GPTModel, 'forward', fast); setattr(MLP, 'forward', fast)\n"
+    )
+    repository = Repository(tmp_path)
+    repository.commit({"plain.py": "x = 1\n"})
+    for number in range(6):
+        broken = b"import megatron.core\nmegatron.core.forward = (\n"
+        repository.write({f"p{number}/a.py": several, f"p{number}/b.py": PADDING, f"p{number}/c.py": broken})
+    repository.commit(
+        {"fix.patch": "--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n@@ -1 +1 @@\n-a\n+b\n"}
+    )
+    results = {
+        unpatch_process(*command, "--jobs", jobs, cwd=tmp_path, env={**GIT, "PYTHONHASHSEED": seed})
+        for jobs, seed in (("1", "0"), ("2", "1"), ("4", "2"))
+    }
+    assert len(results) == 1
+    assert "p5" in results.pop().out

@@ -203,3 +203,20 @@ def test_a_patch_hidden_by_its_encoding(tmp_path: Path) -> None:
     result = unpatch("check", cwd=tmp_path)
     assert result.code == ERROR
     assert "the encoding utf-7 is not supported: convert to UTF-8" in result.err
+
+
+@pytest.mark.parametrize("end", ["\r\r\n", "\n\r", "\r", "\r\n", "\f\n", " \\\n\n"])
+def test_odd_line_ends(end: str, tmp_path: Path) -> None:
+    """Whatever ends the lines: written to, or left with a reason; and every byte comes back."""
+    body = "def fast(self, input_ids, position_ids, attention_mask, labels=None, **kwargs):\n"
+    body += "    return self.log_probs(self.decoder(input_ids), labels)\n"
+    source = f"from megatron.core.models.gpt import GPTModel\n{body}GPTModel.forward = fast\n".replace(
+        "\n", end
+    ).encode()
+    Repository(tmp_path).commit({"odd.py": source, "good.py": PATCH.replace("print", "fast")})
+    result = run("migrate", "--annotate", "--output-format", "json", cwd=tmp_path)
+    assert result.code in (CLEAN, ERROR), result.err
+    if result.json["written"]:
+        assert b"TODO(mcore-unpatch)" in (tmp_path / "odd.py").read_bytes()
+        assert run("undo", cwd=tmp_path).code == CLEAN
+    assert (tmp_path / "odd.py").read_bytes() == source
