@@ -149,7 +149,7 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
                 reasons.setdefault(place, "See the steps below")
     for finding in outcome.left:
         reason = reasons.get((finding.path, finding.line)) or finding.replacement or "No official replacement yet"
-        subject = _short(finding) + ("  in a test" if finding.in_test else "")
+        subject = _short(finding) + (" (test)" if finding.in_test else "")
         yield _Entry("finding", finding.path, finding.line, finding.rule, reason, subject)
 
 
