@@ -52,7 +52,7 @@ class Holds:
         for look in looks:
             self._given_to_the_hook(look)
             for need in look.needs:
-                self._replaced(look.source.path, need)
+                self._replaced(look, need)
             self._out_of_reach(look)
 
     def _add(self, flow: Flow, hold: Hold) -> None:
@@ -81,12 +81,23 @@ class Holds:
             if bound in given:
                 self._add(flow_of(origin), _STANDS)
 
-    def _replaced(self, path: str, need: Need) -> None:
-        """Names that a file replaces in the module: the shim reads its own. A test is told of it instead."""
-        if not need.replaces or (is_test(path) and path in self.editable):
+    def _replaced(self, look: Use, need: Need) -> None:
+        """Names that a file replaces in the module: the shim reads its own. A test that may be edited is told of it."""
+        path = look.source.path
+        if not need.replaces or (is_test(path) and (path in self.editable or self._is_for_itself(look, need))):
             return
         for flow in self._flows_with(need):
-            self._add(flow, Hold(f"{path}:{need.line} replaces `{need.name}` here", final=path not in self.editable))
+            if not any(hold.because.startswith(f"{path}:") for hold in self.of[flow]):
+                hold = Hold(f"{path}:{need.line} replaces `{need.name}` here", final=path not in self.editable)
+                self._add(flow, hold)
+
+    def _is_for_itself(self, look: Use, need: Need) -> bool:
+        """Whether a test calls the code that reads what it replaces, which stays for it, and none that moves."""
+        definition = self.exports.definitions.get(need.where)
+        if definition is None or any(origin.where == need.where for _, _, origin in look.asked):
+            return False
+        called = {one.name for one in look.needs if one.where == need.where and not one.replaces}
+        return need.name in words(reached((unit for unit in definition.units if unit.binds & called), definition.units))
 
     def _flows_with(self, need: Need) -> list[Flow]:
         definition = self.exports.definitions.get(need.where)

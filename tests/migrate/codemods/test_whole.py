@@ -178,6 +178,16 @@ def test_a_replacement_outside_the_path_is_final() -> None:
     assert "--unsafe-fixes" not in left(result, MTP)
 
 
+@pytest.mark.parametrize("caller", ["", "m.patch_postprocess\n"])
+def test_a_test_outside_that_replaces_for_what_it_calls_itself_holds_nothing(caller: str) -> None:
+    """The private function that it tests stays for it; where it runs the patch as well, that would change under it."""
+    test = f'import {MODULE} as m\n\nsetattr(m, "roll_tensor", None)\nm._megatron_gptmodel_postprocess\n{caller}'
+    files = verl(tests__test_ours=test)
+    result = migrate(files, editable=below(files, "verl/"))
+    assert b"def _megatron_gptmodel_postprocess" in result.files[MTP]
+    assert (b"def patch_postprocess" in result.files[MTP]) is bool(caller)
+
+
 def test_an_installed_downstream_moves_in_all_files_or_in_none() -> None:
     files = {
         "a.py": b"from verl.models.mcore.model_forward_fused import patch_fused_forward\n",
