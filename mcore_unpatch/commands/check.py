@@ -52,7 +52,7 @@ def check(
     target_mcore: opt.TargetMcore = None,
     jobs: opt.Jobs = None,
 ) -> int:
-    """Fail when the repository patches Megatron Core, or patches more of it than before.
+    """Fail on patches of Megatron Core, or only on new ones.
 
     Exit code: 0 clean, 1 findings, 2 a usage error, an unreadable configuration or a file that could not be analysed.
     """

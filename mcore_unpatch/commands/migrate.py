@@ -69,7 +69,7 @@ def migrate(
     target_mcore: opt.TargetMcore = None,
     jobs: opt.Jobs = None,
 ) -> int:
-    """Rewrite patches of Megatron Core to the official hook: all files, or none.
+    """Rewrite patches to the official hook: all files, or none.
 
     Exit code: 0 done or nothing to do, 1 with --check if anything would change, 2 a usage error, a refusal to write, or
     a file that could not be analysed.
@@ -98,7 +98,10 @@ def migrate(
 def undo(
     path: Annotated[Path, typer.Argument(help="The repository.", show_default=False)] = Path(),
 ) -> int:
-    """Restore every file of the last migration, finished or interrupted; refuse if one of them changed since."""
+    """Restore every file of the last migration.
+
+    An interrupted migration is undone as well. Nothing is restored if one of the files has changed since.
+    """
     from mcore_unpatch.discover import project_root
     from mcore_unpatch.errors import UsageError
     from mcore_unpatch.migrate.undo import undo as take_back

@@ -39,7 +39,7 @@ def rules() -> int:
 def explain(
     rule: Annotated[str, typer.Argument(help="A rule's code or name, such as MCU101; or verl, nemo-rl, lm-head.")],
 ) -> int:
-    """Show what a rule finds, why it matters, before and after, and since which megatron-core.
+    """Explain a rule: what it finds, why, before and after.
 
     With the name of a downstream: what a migration changes there, and what to check by hand.
     """

@@ -18,7 +18,7 @@ def scan(
     target_mcore: opt.TargetMcore = None,
     jobs: opt.Jobs = None,
 ) -> int:
-    """List every place that patches Megatron Core, and what each patch can become.
+    """List every patch of Megatron Core and what it can become.
 
     Exit code: 0 when everything was analysed, 2 when something was not. `unpatch check` is the gate for CI.
     """
