@@ -13,13 +13,14 @@ JOBS ?= 2
 LIMIT := $(shell command -v timeout >/dev/null && echo timeout --foreground --kill-after=10)
 PYTEST = $(if $(LIMIT),$(LIMIT) 1500) $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help demo check test test-alone test-wheel lint format clean torture
+.PHONY: help demo check test test-alone test-wheel mutation lint format clean torture
 help:
 	@echo "make demo        scan and migrate the sample project in examples/"
 	@echo "make check       lint, and the tests that start no ranks: two minutes"
 	@echo "make test        run the whole test suite (Python 3.12+, torch, megatron-core): ten minutes"
 	@echo "make test-alone  run every test file by itself, in random order"
 	@echo "make test-wheel  run the tests of the tool against the built wheel"
+	@echo "make mutation    put small faults into the code and see which the tests notice: an hour"
 	@echo "make lint        ruff and mypy"
 	@echo "make clean       remove the environments and build output"
 
@@ -76,6 +77,11 @@ test-wheel: $(TEST)/.installed
 # Signals, kills, full disks, two runs at once and fuzzed files; docs/robustness.md has the last figures.
 torture: $(TEST)/.installed
 	$(TEST)/bin/python tools/torture.py --seed 1
+
+# FAULTS=20 tries fewer, SEED=3 others, AREA=scanner those of one area. See docs/mutation.md.
+mutation: $(TEST)/.installed
+	$(TEST)/bin/python -m tools.mutation --jobs $(JOBS) --sample $(or $(FAULTS),104) --seed $(or $(SEED),1) \
+		$(if $(AREA),--area "$(AREA)")
 
 lint: $(TEST)/.installed
 	$(TEST)/bin/ruff check .

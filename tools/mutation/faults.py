@@ -39,6 +39,7 @@ class Fault:
     last_line: int
     start: int
     end: int
+    before: str
     text: str
     kind: str
 
@@ -66,7 +67,8 @@ def faults_in(path: str, source: bytes) -> list[Fault]:
         for kind, text in _replacements(node):
             start = starts[node.lineno - 1] + node.col_offset
             end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
-            found.append(Fault(path, node.lineno, node.end_lineno or node.lineno, start, end, text, kind))
+            before, last = source[start:end].decode(), node.end_lineno or node.lineno
+            found.append(Fault(path, node.lineno, last, start, end, before, text, kind))
     return sorted(found, key=lambda fault: (fault.start, fault.end, fault.text))
 
 

@@ -6,7 +6,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from tools.mutation.sample import AREAS, REPOSITORY, sources
+from tools.mutation.faults import Fault
+from tools.mutation.sample import AREAS, sources
 from tools.mutation.trial import Result
 
 EXPLAINED = Path(__file__).parent / "explained.toml"
@@ -15,7 +16,7 @@ EXPLAINED = Path(__file__).parent / "explained.toml"
 def line(result: Result) -> str:
     """One fault in one line."""
     fault = result.fault
-    what = f"{fault.path}:{fault.line} {fault.kind}: {_shortened(_before(result))} -> {_shortened(fault.text)}"
+    what = f"{fault.path}:{fault.line} {fault.kind}: {_shortened(fault.before)} -> {_shortened(fault.text)}"
     if result.noticed_by:
         return f"noticed   {what}  ({result.noticed_by})"
     return f"{'NOT RUN ' if not result.tried else 'SURVIVED'}  {what}"
@@ -28,11 +29,17 @@ def as_json(result: Result) -> dict[str, Any]:
         "path": fault.path,
         "line": fault.line,
         "kind": fault.kind,
-        "before": _before(result),
+        "before": fault.before,
         "after": fault.text,
         "noticed_by": result.noticed_by,
         "tried": len(result.tried),
     }
+
+
+def from_json(row: dict[str, Any]) -> Result:
+    """A result of an earlier run: where its fault stood is not known any more."""
+    fault = Fault(row["path"], row["line"], row["line"], 0, 0, row["before"], row["after"], row["kind"])
+    return Result(fault, row["noticed_by"], [])
 
 
 def table(results: list[Result]) -> str:
@@ -58,12 +65,7 @@ def _explained() -> set[tuple[str, str, str]]:
 
 
 def _key(result: Result) -> tuple[str, str, str]:
-    return result.fault.path, _before(result), result.fault.text
-
-
-def _before(result: Result) -> str:
-    source = (REPOSITORY / result.fault.path).read_bytes()
-    return source[result.fault.start : result.fault.end].decode()
+    return result.fault.path, result.fault.before, result.fault.text
 
 
 def _shortened(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from pathlib import Path
+from typing import Any
 
 from tools.mutation.faults import Fault, faults_in
 
@@ -12,11 +13,14 @@ REPOSITORY = Path(__file__).parents[2]
 
 # Kernels are left out: they run on a GPU, or in an interpreter that takes minutes for each.
 AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    # area: source folders, test folders
-    "scanner": (("mcore_unpatch/scanner", "mcore_unpatch/megatron"), ("tests/tool", "tests/migrate")),
+    # area: source folders, test folders, the nearest first
+    "scanner": (
+        ("mcore_unpatch/scanner", "mcore_unpatch/megatron"),
+        ("tests/tool/scanner", "tests/tool"),
+    ),
     "gate and reports": (("mcore_unpatch/*.py", "mcore_unpatch/commands", "mcore_unpatch/report"), ("tests/tool",)),
-    "migrate": (("mcore_unpatch/migrate",), ("tests/migrate", "tests/tool")),
-    "codemods": (("codemods",), ("tests/migrate",)),
+    "migrate": (("mcore_unpatch/migrate",), ("tests/migrate/engine", "tests/migrate")),
+    "codemods": (("codemods",), ("tests/migrate/codemods", "tests/migrate")),
     "operator": (("compat/ops",), ("tests/compat/ops", "tests/compat/triton")),
     "hook and packing": (("compat/hook", "compat/packing"), ("tests/compat/hook", "tests/compat/packing")),
     "shims": (
@@ -32,6 +36,11 @@ def sources(area: str) -> list[str]:
     for pattern in AREAS[area][0]:
         found.update(REPOSITORY.glob(pattern if pattern.endswith(".py") else f"{pattern}/**/*.py"))
     return sorted(path.relative_to(REPOSITORY).as_posix() for path in found)
+
+
+def area_of(path: str) -> str:
+    """The area a source file belongs to."""
+    return next(area for area in AREAS if path in sources(area))
 
 
 def test_files(area: str) -> list[str]:
@@ -52,3 +61,11 @@ def sample(areas: list[str], size: int, seed: int) -> list[Fault]:
         sound = (fault for fault in known if fault.compiles(texts[fault.path]))
         chosen += itertools.islice(sound, share)
     return chosen
+
+
+def found_again(row: dict[str, Any]) -> Fault | None:
+    """A fault of an earlier run in the source of now, by its text; None where that is gone."""
+    path = row["path"]
+    source = (REPOSITORY / path).read_bytes() if (REPOSITORY / path).exists() else b""
+    same = [fault for fault in faults_in(path, source) if (fault.before, fault.text) == (row["before"], row["after"])]
+    return min(same, key=lambda fault: abs(fault.line - row["line"]), default=None)
