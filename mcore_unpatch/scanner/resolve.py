@@ -232,10 +232,15 @@ class Resolver(Names):
         return self._item(node.value, scope, block, line)
 
     def _on_BoolOp(self, node: ast.BoolOp, scope: Scope, block: Block, line: int) -> Ref | None:
-        return next((ref for value in node.values if (ref := self.expr(value, scope, block, line))), None)
+        return self._either(node.values, scope, block, line)
 
     def _on_IfExp(self, node: ast.IfExp, scope: Scope, block: Block, line: int) -> Ref | None:
-        return self.expr(node.body, scope, block, line) or self.expr(node.orelse, scope, block, line)
+        return self._either([node.body, node.orelse], scope, block, line)
+
+    def _either(self, nodes: list[ast.expr], scope: Scope, block: Block, line: int) -> Ref | None:
+        """The first that is Megatron's, or the first of which anything is known."""
+        refs = [ref for node in nodes if (ref := self.expr(node, scope, block, line))]
+        return next((ref for ref in refs if ref.is_core), refs[0] if refs else None)
 
     def _on_NamedExpr(self, node: ast.NamedExpr, scope: Scope, block: Block, line: int) -> Ref | None:
         return self.expr(node.value, scope, block, line)

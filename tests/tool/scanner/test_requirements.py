@@ -119,6 +119,18 @@ def test_two_pins_are_both_judged() -> None:
     assert found == [("0.16 0.18", "requirements-a.txt asks for ==0.16.0 and requirements-b.txt asks for ==0.18.0")]
 
 
+@pytest.mark.parametrize("text", [">=0.18,<0.19", ">=0.18,<=0.18.9", ">0.17.99,<0.19", "~=0.18.0", "==0.18.*"])
+def test_a_range_of_one_release_is_a_pin(text: str) -> None:
+    found = judged({"requirements-a.txt": "megatron-core==0.16.0\n", "requirements-b.txt": f"megatron-core{text}\n"})
+    assert [releases for releases, _ in found] == ["0.16 0.18"]
+
+
+@pytest.mark.parametrize("text", [">=0.19", "<0.13", "!=0.18.0"])
+def test_one_bound_is_no_pin(text: str) -> None:
+    found = judged({"requirements-a.txt": "megatron-core==0.16.0\n", "requirements-b.txt": f"megatron-core{text}\n"})
+    assert [releases for releases, _ in found] == ["0.16"]
+
+
 def test_the_nearest_project_wins() -> None:
     files = {
         **requires("megatron-core==0.16.0"),
