@@ -80,7 +80,7 @@ torture: $(TEST)/.installed
 
 # FAULTS=20 tries fewer, SEED=3 others, AREA=scanner those of one area. See docs/mutation.md.
 mutation: $(TEST)/.installed
-	$(TEST)/bin/python -m tools.mutation --jobs $(JOBS) --sample $(or $(FAULTS),104) --seed $(or $(SEED),1) \
+	$(TEST)/bin/python -m tools.mutation --jobs $(JOBS) --sample $(or $(FAULTS),105) --seed $(or $(SEED),1) \
 		$(if $(AREA),--area "$(AREA)")
 
 lint: $(TEST)/.installed
