@@ -43,11 +43,9 @@ class Repository(Project):
         self.paths = tuple(paths)
         self.editable = frozenset(paths if editable is None else editable)
 
-    def data(self, path: str) -> bytes:
-        """The bytes of a file as they are on disk, line endings included, read once: edits count in these."""
-        if path not in self._data:
-            self._data[path] = self.read(path)
-        return self._data[path]
+    def _data(self, path: str) -> bytes:
+        """The bytes of a file as they are on disk, line endings included: edits count in these."""
+        return self.read(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ _MAX_BYTES = 1_000_000
 _NAMED = re.compile(rb"megatron[-_. ](?:core|lm)", re.IGNORECASE)
 _NAME = re.compile(r"megatron[-_.]core", re.IGNORECASE)
 _REQUIREMENT = re.compile(
-    r"""\bmegatron[-_.]core(?![-_.\w/])\s*(?:\[[^\]]*\])?\s*\(?((?:\s*[=<>!~]=?=?\s*[\w.*+!]+\s*,?)+)""", re.IGNORECASE
+    r"""\bmegatron[-_.]core(?![-_.\w/])\s*+(?:\[[^\]]{0,500}+\])?\s*+\(?((?:\s*+[=<>!~]=?=?\s*+[\w.*+!]++\s*+,?)++)""",
+    re.IGNORECASE,
 )
 _GIT = re.compile(r"""megatron[-_.](?:core|lm)\b[^\n"',]{0,200}?@([\w./-]*\d\.\d[\w./-]*)""", re.IGNORECASE)
 

@@ -18,6 +18,7 @@ from mcore_unpatch.rules import Selection
 from mcore_unpatch.scanner import patch_files
 from mcore_unpatch.scanner.engine import Part, Task, WorkTree, analyse_parallel
 from mcore_unpatch.scanner.project import Reader
+from mcore_unpatch.scanner.source import Unreadable
 
 if TYPE_CHECKING:
     from mcore_unpatch.upgrade.releases import Release
@@ -106,6 +107,8 @@ def findings_of(
                 whole.findings.append(finding)
         except FileNotFoundError:
             continue  # listed by git, deleted on disk
+        except Unreadable as error:
+            whole.errors.append(FileError(path, str(error)))
         except OSError as error:
             whole.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
     settled = suppress.settle(whole.findings, whole.marked, read)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import re
-import tokenize
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -14,7 +12,13 @@ from mcore_unpatch.rules import UNUSED_IGNORE
 from mcore_unpatch.scanner.engine import IGNORE_MARK
 from mcore_unpatch.scanner.source import Unreadable, decode
 
-_COMMENT = re.compile(r"#\s*unpatch:\s*ignore(?:\[([^\]]*)\])?")
+_COMMENT = re.compile(r"#\s*+unpatch:\s*+ignore(?:\[([^\]]*+)\])?")
+# In time that grows with the text alone, which the standard tokenizer's does not on long lines.
+_STRING_OR_COMMENT = re.compile(
+    r'''"""(?:[^\\"]++|\\.|"(?!""))*+"""|"(?:[^\\"\n]++|\\.)*+"'''
+    r"""|'''(?:[^\\']++|\\.|'(?!''))*+'''|'(?:[^\\'\n]++|\\.)*+'|#[^\n]*+""",
+    re.DOTALL,
+)
 
 
 @dataclass(slots=True)
@@ -37,17 +41,21 @@ def comments(data: bytes) -> list[Ignore]:
     """The ignore comments of a Python file; none if it cannot be tokenized."""
     if IGNORE_MARK not in data:
         return []
-    found: list[Ignore] = []
     try:
-        text = decode(data)
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)):
-                codes = tuple(part.strip().upper() for part in (match[1] or "").split(",") if part.strip())
-                line, column = token.start
-                alone = not token.line[:column].strip()
-                found.append(Ignore(line, column + 1, codes, alone, token.line.rstrip("\r\n")))
-    except (Unreadable, tokenize.TokenError, SyntaxError, IndentationError):
-        return found
+        text = decode(data).replace("\r\n", "\n").replace("\r", "\n")
+    except Unreadable:
+        return []
+    found: list[Ignore] = []
+    position, number = 0, 1
+    for lexeme in _STRING_OR_COMMENT.finditer(text):
+        if not lexeme[0].startswith("#") or not (match := _COMMENT.search(lexeme[0])):
+            continue
+        number += text.count("\n", position, lexeme.start())
+        position = lexeme.start()
+        start = text.rfind("\n", 0, position) + 1
+        codes = tuple(part.strip().upper() for part in (match[1] or "").split(",") if part.strip())
+        alone = not text[start:position].strip()
+        found.append(Ignore(number, position - start + 1, codes, alone, text[start : lexeme.end()]))
     return found
 
 
@@ -59,9 +67,14 @@ def settle(findings: Iterable[Finding], marked: Iterable[str], read: Callable[[s
 
 def apply(findings: Iterable[Finding], ignores: dict[str, list[Ignore]]) -> list[Finding]:
     """Findings without the suppressed ones; `ignores` holds the comments by path and notes which were used."""
+    by_line = {path: {comment.line: comment for comment in found} for path, found in ignores.items()}
+    known: dict[tuple[str, int, int, str], Ignore | None] = {}  # patches may share a statement of very many lines
     kept = []
     for finding in findings:
-        comment = _suppressing(finding, ignores.get(finding.path, []))
+        key = (finding.path, finding.line, finding.end_line, finding.rule)
+        if key not in known:
+            known[key] = _suppressing(finding, by_line.get(finding.path, {}))
+        comment = known[key]
         if comment is None:
             kept.append(finding)
         else:
@@ -69,14 +82,13 @@ def apply(findings: Iterable[Finding], ignores: dict[str, list[Ignore]]) -> list
     return kept
 
 
-def _suppressing(finding: Finding, comments_of_file: list[Ignore]) -> Ignore | None:
-    by_line = {comment.line: comment for comment in comments_of_file}
+def _suppressing(finding: Finding, by_line: dict[int, Ignore]) -> Ignore | None:
     above = finding.line - 1
     while (comment := by_line.get(above)) is not None and comment.alone:
         if comment.covers(finding.rule):
             return comment
         above -= 1
-    for line in range(finding.line, finding.end_line + 1):
+    for line in range(finding.line, finding.end_line + 1) if by_line else ():
         comment = by_line.get(line)
         if comment is not None and not comment.alone and comment.covers(finding.rule):
             return comment

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 from mcore_unpatch.megatron import facts
 from mcore_unpatch.megatron.signatures import signature
 from mcore_unpatch.megatron.versions import Version, show
@@ -67,11 +65,7 @@ def _returns(install: Install, replacement: Replacement, version: Version) -> li
     if history is None or replacement.function is None:
         return []
     since, wanted = [entry for entry in history if entry[0] <= version][-1]
-    counts = {
-        len(node.value.elts)
-        for node in ast.walk(replacement.function)
-        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
-    }
+    counts = replacement.returned_counts
     if counts and wanted not in counts:
         given = ", ".join(str(count) for count in sorted(counts))
         return [f"returns {given} values where megatron-core {show(since)}+ unpacks {wanted}: ValueError"]

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 
 from mcore_unpatch.findings import Finding
+from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner import (
@@ -20,8 +21,11 @@ from mcore_unpatch.scanner import (
 )
 from mcore_unpatch.scanner.installs import Install, from_assignment
 from mcore_unpatch.scanner.resolve import Resolver
+from mcore_unpatch.scanner.scopes import Scope
 from mcore_unpatch.scanner.surroundings import Surroundings
+from mcore_unpatch.scanner.text import Text
 
+_STEPS_OF_A_FINDING = 10
 _HOW = {
     "class-attr": "on the class",
     "class-of-instance": "on the class of an instance",
@@ -40,8 +44,14 @@ def findings_in(resolver: Resolver, releases: Callable[[str], tuple[Version, ...
     installs = relate.split_restores(collect(resolver), resolver)
     around = Surroundings(installs, resolver)
     versions = releases(resolver.model.path) if installs else ()
-    found = (_finding(install, resolver, versions, around) for install in installs)
+    undone, text = relate.Undone(resolver), Text(resolver.lines)
+    found = (_finding(install, resolver, versions, around, undone, text) for install in installs)
     return sorted(found, key=lambda finding: finding.sort_key)
+
+
+def warm_up() -> None:
+    """Read the tables of Megatron's names."""
+    api.attribute_names()
 
 
 def collect(resolver: Resolver) -> list[Install]:
@@ -58,13 +68,10 @@ def collect(resolver: Resolver) -> list[Install]:
             found += calls.from_call(site, resolver)
     found += _literals(resolver)
     found += _rewritten(found, resolver)
-    unique = []
-    for install in (*in_loops, *found):
-        key = (id(install.node), install.target)
-        if install in in_loops or key not in seen:
-            seen.add(key)
-            unique.append(install)
-    return unique
+    first: dict[tuple[int, str], Install] = {}
+    for install in found:
+        first.setdefault((id(install.node), install.target), install)
+    return in_loops + [install for key, install in first.items() if key not in seen]
 
 
 def _literals(resolver: Resolver) -> list[Install]:
@@ -75,43 +82,52 @@ def _literals(resolver: Resolver) -> list[Install]:
 
 def _rewritten(found: list[Install], resolver: Resolver) -> list[Install]:
     """Source rewrites; where the product is then assigned, that assignment is the patch and takes the shape."""
+    assigned: dict[tuple[str, Scope | None], list[Install]] = {}
+    for install in found:
+        assigned.setdefault((install.target, install.site.scope.function), []).append(install)
     rewrites = []
     for rewrite in source_rewrites.from_module(resolver):
-        function = rewrite.site.scope.function
-        assigned = [i for i in found if i.target == rewrite.target and i.site.scope.function is function]
-        for install in assigned:
+        products = assigned.get((rewrite.target, rewrite.site.scope.function), [])
+        for install in products:
             install.shape = "source-rewrite"
-        if not assigned:
+        if not products:
             rewrites.append(rewrite)
     return rewrites
 
 
-def _finding(install: Install, resolver: Resolver, versions: tuple[Version, ...], around: Surroundings) -> Finding:
+def _finding(
+    install: Install,
+    resolver: Resolver,
+    versions: tuple[Version, ...],
+    around: Surroundings,
+    undone: relate.Undone,
+    text: Text,
+) -> Finding:
+    resolver.project.effort.spend(_STEPS_OF_A_FINDING)
     new = replacement.find(install, resolver)
     verdict = judge.judge(install, new, resolver)
     # What breaks on several releases is said once.
-    breaks = dict.fromkeys(text for version in versions for text in breakage.describe(install, new, version))
+    breaks = dict.fromkeys(line for version in versions for line in breakage.describe(install, new, version))
     node = install.node
     assert isinstance(node, ast.stmt | ast.expr)
     end_line = node.end_lineno or node.lineno
-    lines = resolver.lines[node.lineno - 1 : end_line]
     return Finding(
         rule=verdict.rule,
         path=resolver.model.path,
         line=node.lineno,
-        column=_characters(lines[0], node.col_offset) + 1,
+        column=text.characters(node.lineno, node.col_offset) + 1,
         end_line=end_line,
         target=install.target,
         shape=install.shape,
         seam=verdict.seam,
         confidence="certain" if install.sure else "likely",
-        temporary=relate.is_temporary(install),
+        temporary=undone.is_temporary(install),
         fix=None,
         message=_message(install, list(breaks)),
         replacement=verdict.replacement,
         related=around.related_lines(install),
         in_test=is_test(resolver.model.path),
-        source="\n".join(lines),
+        source=text.between(node.lineno, end_line),
     )
 
 
@@ -131,8 +147,3 @@ def _message(install: Install, breaks: list[str]) -> str:
     elif install.why:
         parts.append(f"resolved from {install.why}")
     return "; ".join(parts)
-
-
-def _characters(line: str, offset: int) -> int:
-    """An offset in bytes, as `ast` counts, in characters."""
-    return offset if line.isascii() else len(line.encode()[:offset].decode(errors="replace"))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mcore_unpatch import tree
 from mcore_unpatch.errors import UsageError
@@ -16,13 +17,14 @@ from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner import detect, prefilter
 from mcore_unpatch.scanner.project import Project, Reader
-from mcore_unpatch.scanner.source import Unreadable, check, decode
+from mcore_unpatch.scanner.source import MAX_READ, TooLarge, Unreadable, check, decode
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 # Below this many bytes a second process costs more than it saves.
 _WORTH_A_PROCESS = 1_500_000
+_SMALLEST_SHARE = 200_000
 # Up to this many bytes every file's syntax is checked; beyond, only of files that may patch Megatron.
 _CHECKED_THROUGHOUT = 2_000_000
 
@@ -47,9 +49,12 @@ class WorkTree:
     top: Path
 
     def read(self, path: str) -> bytes:
-        """The bytes of a file."""
-        with open(tree.descriptor(self.top, path), "rb") as file:  # noqa: PTH123 - a descriptor
-            return file.read()
+        """The bytes of a file; raises `Unreadable` for one of too many."""
+        with open(tree.descriptor(self.top, path), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
+            data = file.read(MAX_READ + 1)
+            if len(data) > MAX_READ:
+                raise TooLarge(os.fstat(file.fileno()).st_size)
+            return data
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder."""
@@ -75,18 +80,26 @@ class Part:
 
 def analyse(paths: list[str], task: Task) -> Part:
     """Analyse some files of a project in this process."""
+    return _analyse(paths, task, Project(task.exists, task.read))
+
+
+def _analyse(paths: list[str], task: Task, project: Project) -> Part:
     part = Part(len(paths))
-    project = Project(task.exists, task.read)
     for path in paths:
         try:
-            if IGNORE_MARK in project.data(path):
+            project.begin()
+            data = project.data(path)
+            if IGNORE_MARK in data:
                 part.marked.append(path)
             if task.thorough:
-                check(project.data(path))
+                check(data)
             if may_patch(project, path, task.mocks):
                 part.findings += detect.findings_in(project.resolver(path), task.versions)
         except FileNotFoundError:
             continue  # listed by git, deleted on disk
+        except TooLarge as error:
+            if error.matters:
+                part.errors.append(FileError(path, str(error)))
         except Unreadable as error:
             part.errors.append(FileError(path, str(error)))
         except OSError as error:
@@ -108,60 +121,85 @@ def may_patch(project: Project, path: str, mocks: bool) -> bool:
 
 def analyse_parallel(paths: list[str], files: WorkTree, task: Task, jobs: int) -> Iterator[Part]:
     """The same over several processes, part by part as they come in; one job stays in this process."""
-    sizes = {path: files.size(path) for path in paths}
-    task = replace(task, thorough=sum(sizes.values()) <= _CHECKED_THROUGHOUT)
-    workers = min(jobs, 1 + sum(sizes.values()) // _WORTH_A_PROCESS)
-    parts = workers if workers == 1 else max(workers, min(len(paths) // 200, workers * 8))
-    shares = [(share, task) for share in _deal(sizes, parts)]
-    if workers == 1:
-        yield from map(_analyse_share, shares)
-        return
+    sizes = [files.size(path) for path in paths]
+    total = sum(sizes)
+    task = replace(task, thorough=total <= _CHECKED_THROUGHOUT)
+    workers = min(jobs, 1 + total // _WORTH_A_PROCESS)
+    # Small shares: whoever is done takes the next one, and only the last ones are waited for.
+    shares = _shares(paths, sizes, max(_SMALLEST_SHARE, total // (workers * 32)))
+    with _no_collection():
+        if workers == 1:
+            project = Project(task.exists, task.read)
+            for share in shares:
+                yield _analyse(share, task, project)
+        else:
+            yield from _share_out(shares, task, workers - 1)
+
+
+def _share_out(shares: list[list[str]], task: Task, helpers: int) -> Iterator[Part]:
+    """Hand shares to other processes, and take one here whenever all of them are busy."""
     import multiprocessing
+    from multiprocessing.connection import wait
 
-    # Not a pool: this process takes a share of the work as well, and nothing has to be shut down at the end.
+    # Not a pool: this process takes part in the work, and nothing has to be shut down at the end.
     context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    waiting = []
-    for index in range(1, workers):
-        ours, theirs = context.Pipe(duplex=False)
-        context.Process(target=_work, args=(shares[index::workers], theirs), daemon=True).start()
+    detect.warm_up()  # before the fork, so that the tables are read once
+    waiting = deque(range(len(shares)))
+    busy: dict[Connection, int] = {}
+    for _ in range(helpers):
+        ours, theirs = context.Pipe()
+        context.Process(target=_work, args=(shares, task, theirs), daemon=True).start()
         theirs.close()  # else the end of a worker that died would never be seen
-        waiting.append((ours, len(shares[index::workers])))
-    yield from map(_analyse_share, shares[0::workers])
-    for connection, count in waiting:
-        for _ in range(count):
+        busy[ours] = 0
+    try:
+        for connection in [*busy, *busy]:  # one to work on and one to go on with
+            _hand_out(waiting, connection, busy)
+        project = Project(task.exists, task.read)
+        while any(busy.values()):
+            if waiting:
+                yield _analyse(shares[waiting.popleft()], task, project)
+            open_ones: list[Any] = [connection for connection, number in busy.items() if number]
+            for ready in cast("list[Connection]", wait(open_ones, 0 if waiting else None)):
+                part: Part = ready.recv()
+                busy[ready] -= 1
+                _hand_out(waiting, ready, busy)
+                yield part
+    except (EOFError, ConnectionError):
+        raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
+
+
+def _hand_out(waiting: deque[int], connection: Connection, busy: dict[Connection, int]) -> None:
+    if waiting:
+        connection.send(waiting.popleft())
+        busy[connection] += 1
+
+
+def _work(shares: list[list[str]], task: Task, connection: Connection) -> None:
+    with _no_collection():
+        project = Project(task.exists, task.read)
+        while True:
             try:
-                yield connection.recv()
+                number = connection.recv()
             except EOFError:
-                raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
+                return  # the end of the work
+            connection.send(_analyse(shares[number], task, project))
 
 
-def _deal(sizes: dict[str, int], parts: int) -> list[list[str]]:
-    """Parts of like size. A folder stays together: its files import each other, and each part parses for itself."""
-    folders: dict[str, list[str]] = {}
-    for path in sizes:
-        folders.setdefault(path.rpartition("/")[0], []).append(path)
-    shares: list[list[str]] = [[] for _ in range(parts)]
-    weights = [0] * parts
-    weighed = [(sum(sizes[path] for path in files), files) for files in folders.values()]
-    for weight, files in sorted(weighed, key=lambda item: -item[0]):
-        lightest = weights.index(min(weights))
-        shares[lightest] += files
-        weights[lightest] += weight
+def _shares(paths: list[str], sizes: list[int], wanted: int) -> list[list[str]]:
+    """Runs of files of about so many bytes: neighbours import each other, and each process parses for itself."""
+    shares: list[list[str]] = [[]]
+    weight = 0
+    for path, size in zip(paths, sizes, strict=True):
+        if weight >= wanted:
+            shares.append([])
+            weight = 0
+        shares[-1].append(path)
+        weight += size
     return shares
 
 
-def _work(shares: list[tuple[list[str], Task]], connection: Connection) -> None:
-    for share in shares:
-        connection.send(_analyse_share(share))
-
-
-def _analyse_share(share: tuple[list[str], Task]) -> Part:
-    with _no_collection():
-        return analyse(*share)
-
-
 class _no_collection:  # noqa: N801 - reads as a statement
-    """Syntax trees are many small objects that all stay: looking for garbage among them takes a third of the time."""
+    """Syntax trees are many small objects without a cycle: to look for garbage among them takes a third of the time."""
 
     def __enter__(self) -> None:
         self._was_enabled = gc.isenabled()

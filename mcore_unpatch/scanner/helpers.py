@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner import source_rewrites
+from mcore_unpatch.scanner.callers import argument
 from mcore_unpatch.scanner.installs import Install, parameter_of, set_by_name
-from mcore_unpatch.scanner.names import argument
 from mcore_unpatch.scanner.resolve import Resolver
 from mcore_unpatch.scanner.scopes import FunctionNode, Site, path_text
 
@@ -51,10 +51,9 @@ def _assigned_by_helper(site: Site, resolver: Resolver, home: Resolver, function
     call = site.node
     assert isinstance(call, ast.Call)
     found = []
-    for inner in home.model.sites:
+    for inner in home.sites_in(function):
         target = inner.target
-        inside = function.lineno <= inner.node.lineno <= (function.end_lineno or 0)
-        if not inside or not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
+        if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
             continue
         if (
             inner.value is None
@@ -77,11 +76,10 @@ def _may_be_core(value: ast.expr) -> bool:
 
 
 def _setattrs_in(home: Resolver, function: FunctionNode) -> Iterator[ast.Call]:
-    for other in home.model.calls:
+    for other in home.calls_in(function):
         call = other.node
         if isinstance(call, ast.Call) and path_text(call.func) == "setattr" and len(call.args) == 3:
-            inside = function.lineno <= call.lineno <= (function.end_lineno or 0)
-            if inside and parameter_of(call.args[0], other.scope) is not None:
+            if parameter_of(call.args[0], other.scope) is not None:
                 yield call
 
 

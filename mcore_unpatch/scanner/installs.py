@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 
 from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.scanner.refs import Ref
-from mcore_unpatch.scanner.resolve import Resolver
+from mcore_unpatch.scanner.resolve import Resolver, methods
 from mcore_unpatch.scanner.scopes import FunctionNode, Scope, Site, path_text
 
 _DATA = (ast.Constant, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp, ast.JoinedStr)
+
+
+_STEPS_OF_A_NAME = 10
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +69,7 @@ def set_by_name(
     site: Site, resolver: Resolver, subject: ast.expr, base: Ref | None, names: list[str], value: ast.expr
 ) -> list[Install]:
     """`setattr` with names that are known, or, on a class or module, computed ones."""
+    resolver.project.effort.spend(len(names) * _STEPS_OF_A_NAME)
     found = [i for name in names for i in _attribute(site, resolver, subject, base, name, value, "setattr")]
     if found or names or base is None or not base.is_core or _is_config(base.name):
         return found
@@ -325,9 +329,7 @@ def _is_own_self(node: ast.Name, scope: Scope) -> bool:
 
 def _defines(base: Ref, name: str) -> bool:
     """Whether the repository's own class behind `base` defines `name` in its body."""
-    return isinstance(base.node, ast.ClassDef) and any(
-        isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item.name == name for item in base.node.body
-    )
+    return isinstance(base.node, ast.ClassDef) and base.home is not None and name in base.home.once(methods, base.node)
 
 
 def _is_class_of_instance(node: ast.expr) -> bool:
@@ -355,9 +357,11 @@ def _is_config(name: str) -> bool:
 def _is_same_object(target: ast.expr | None, value: ast.expr) -> bool:
     """`x.y = x.y.to(...)`: the same module, moved."""
     text = ast.unparse(target) if target is not None else ""
-    while isinstance(value, ast.Call | ast.Attribute | ast.Subscript):
+    for _ in range(8):
         if ast.unparse(value) == text:
             return True
+        if not isinstance(value, ast.Call | ast.Attribute | ast.Subscript):
+            return False
         value = value.func if isinstance(value, ast.Call) else value.value
     return False
 

@@ -106,7 +106,7 @@ def _model(install: Install, replacement: Replacement, resolver: Resolver) -> Ve
         return Verdict("output", "MCU104", HOOK)
     hook = HYBRID if install.owner in {layout.HYBRID_MODEL, layout.MAMBA_MODEL} else HOOK
     if name == "_postprocess":
-        if _beside_schedule_plan(install):
+        if _beside_schedule_plan(install, resolver):
             return Verdict("schedule", "MCU301", HOOK_IN_PLAN)
         if replacement.deals_with_output:
             return Verdict("output", "MCU102", hook)
@@ -118,7 +118,7 @@ def _model(install: Install, replacement: Replacement, resolver: Resolver) -> Ve
             return Verdict("output", "MCU102", hook)
         return _nothing(install)
     if name == "forward":
-        if _beside_schedule_plan(install):
+        if _beside_schedule_plan(install, resolver):
             return Verdict("schedule", "MCU301", HOOK_IN_PLAN)
         if replacement.deals_with_output:
             return Verdict("output", "MCU101", hook)
@@ -128,17 +128,19 @@ def _model(install: Install, replacement: Replacement, resolver: Resolver) -> Ve
     return _config(install) or _nothing(install)
 
 
-def _beside_schedule_plan(install: Install) -> bool:
+def _beside_schedule_plan(install: Install, resolver: Resolver) -> bool:
     """Whether the function that installs the patch also builds a schedule plan."""
     function = install.site.scope.function
-    return function is not None and any(
-        isinstance(node, ast.Attribute) and node.attr == "build_schedule_plan" for node in ast.walk(function.node)
-    )
+    return function is not None and resolver.once(_builds_schedule_plan, function.node)
+
+
+def _builds_schedule_plan(function: ast.AST) -> bool:
+    return any(isinstance(node, ast.Attribute) and node.attr == "build_schedule_plan" for node in ast.walk(function))
 
 
 def _output_layer_swapped(install: Install, resolver: Resolver) -> Verdict:
     value = install.value
-    text = ast.unparse(value) if value is not None else ""
+    text = resolver.once(ast.unparse, value) if value is not None else ""
     called = (path_text(value.func) or "") if isinstance(value, ast.Call) else text
     if "Identity" in called or "passthrough" in called.lower() or "hidden" in called.lower():
         return Verdict("output", "MCU103", HOOK)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import ast
-import re
-from typing import TYPE_CHECKING, cast
+from bisect import bisect_right
+from collections.abc import Callable, Hashable
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from mcore_unpatch.megatron import api, layout
-from mcore_unpatch.scanner.prefilter import lines_matching
+from mcore_unpatch.scanner.callers import Callers, argument
+from mcore_unpatch.scanner.effort import DEPTH
 from mcore_unpatch.scanner.refs import Ref
-from mcore_unpatch.scanner.scopes import Binding, Block, FunctionNode, ModuleModel, Scope, calls_on, path_text
+from mcore_unpatch.scanner.scopes import Binding, Block, FunctionNode, ModuleModel, Scope, path_text
+
+N = TypeVar("N", bound=ast.AST)
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from mcore_unpatch.scanner.project import Project
     from mcore_unpatch.scanner.resolve import Resolver
 
-MAX_DEPTH = 24
 CONTAINERS = {"Optional", "Union", "List", "list", "Sequence", "Iterable", "Iterator", "tuple", "Tuple", "Final"}
 
 
@@ -26,33 +31,38 @@ class Names:
         self.model, self.project = model, project
         # Whether the file has to do with Megatron at all: only then are well-known attribute names taken as evidence.
         self.related = related
-        self._depth = 0
-        self._active: set[tuple[int, int]] = set()
-        self._known: dict[Binding, Ref | None] = {}
-        self._calls_by_name: dict[str, list[tuple[ast.Call, Scope, Block]]] = {}
+        self._known: dict[Hashable, Ref | None] = {}
+        self._above: dict[tuple[Scope, str, Block, int], Ref | None] = {}
+        self._callers = Callers(model)
+        self._facts: dict[Hashable, object] = {}
+
+    def once(self, question: Callable[[N], T], node: N) -> T:
+        """What a function says of a node of this tree, asked once."""
+        key = (question, node)
+        if key not in self._facts:
+            self._facts[key] = question(node)
+        return cast("T", self._facts[key])
+
+    def forget(self) -> None:
+        """Drop every answer: they refer to this module, and would keep it alive."""
+        self._known.clear()
+        self._above.clear()
+        self._facts.clear()
 
     # --- entry points ------------------------------------------------------------------------------------------
 
     def expr(self, node: ast.AST | None, scope: Scope, block: Block, line: int) -> Ref | None:
         """What `node`, used at `line`, stands for; None when nothing is known."""
-        if node is None or self._depth > MAX_DEPTH:
-            return None
-        key = (id(node), line)
-        if key in self._active:
-            return None
         handler = getattr(self, "_on_" + type(node).__name__, None)
         if handler is None:
             return None
-        self._active.add(key)
-        self._depth += 1
-        try:
-            return handler(node, scope, block, line)  # type: ignore[no-any-return]
-        finally:
-            self._depth -= 1
-            self._active.discard(key)
+        return self._answer((node, scope, block, line), handler, node, scope, block, line)
 
     def export(self, name: str) -> Ref | None:
         """What another module gets when it imports `name` from this one."""
+        return self._answer(name, self._export, name)
+
+    def _export(self, name: str) -> Ref | None:
         scope = self.model.scope
         for binding in reversed(scope.bindings.get(name, [])):
             if ref := self._guarded(binding, scope):
@@ -64,18 +74,34 @@ class Names:
         return None
 
     def _guarded(self, binding: Binding, scope: Scope) -> Ref | None:
-        """What a binding gives, asked once; cycles and endless chains end here."""
-        if binding in self._known:
-            return self._known[binding]
-        if self._depth > MAX_DEPTH:
-            return None
-        self._known[binding] = None  # what a cycle gets to see
-        self._depth += 1
+        """What a binding gives."""
+        return self._answer(binding, self._binding, binding, scope)
+
+    def _answer(self, key: Hashable, ask: Callable[..., Ref | None], *arguments: object) -> Ref | None:
+        """The answer to a question, asked once; cycles and endless chains end here."""
+        effort = self.project.effort
+        effort.spend()
+        if key in self._known:
+            return self._known[key]
+        open_key = (self, key)
+        if open_key in effort.passing or effort.depth > DEPTH:
+            effort.cuts += 1
+            return effort.passing.get(open_key)
+        cuts = effort.cuts
+        effort.passing[open_key] = None  # what a cycle gets to see
+        effort.depth += 1
         try:
-            ref = self._known[binding] = self._binding(binding, scope)
-            return ref
+            ref = ask(*arguments)
         finally:
-            self._depth -= 1
+            effort.depth -= 1
+            if not effort.depth:
+                effort.passing.clear()
+        if effort.cuts == cuts or not effort.depth:
+            self._known[key] = ref
+            effort.passing.pop(open_key, None)
+        else:
+            effort.passing[open_key] = ref
+        return ref
 
     # --- names -------------------------------------------------------------------------------------------------
 
@@ -92,21 +118,48 @@ class Names:
 
     def _lookup(self, name: str, scope: Scope, block: Block, line: int) -> tuple[bool, Ref | None]:
         for home in scope.chain():
-            bindings = home.bindings.get(name)
-            if not bindings:
+            if name not in home.bindings:
                 continue
-            here = home is scope
-            for binding in reversed(bindings):
-                if here and (binding.line > line or (binding.line == line and binding.kind == "value")):
-                    continue
-                if binding.kind == "narrow" and not (here and block.within(binding.block)):
-                    continue
-                if ref := self._guarded(binding, home):
-                    return True, ref
-                if here and block.within(binding.block) and binding.kind not in {"narrow", "annotation"}:
-                    return True, None  # this one always holds here: what came before it does not count
-            return True, None
+            if home is not scope:
+                return True, self._answer(("outer", home, name), self._outer, home, name)
+            return True, self._bound_above(name, home, block, line)
         return False, None
+
+    def _bound_above(self, name: str, scope: Scope, block: Block, line: int) -> Ref | None:
+        """What a name is bound to by the lines above, the last one first, in the scope where it is used."""
+        bindings = scope.bindings[name]
+        index = bisect_right(bindings, line, key=attrgetter("line")) - 1
+        passed = []
+        cuts, ref = self.project.effort.cuts, None
+        while index >= 0:
+            binding = bindings[index]
+            if block.parent is not None and block is not scope.block and binding.line < block.line:
+                block = block.parent  # what stands before a block is to it what it is to the block around
+                continue
+            key = (scope, name, block, index)
+            if key in self._above:
+                ref = self._above[key]
+                break
+            index -= 1
+            self.project.effort.spend()
+            if binding.line < line:  # from here on the line no longer matters
+                passed.append(key)
+            elif binding.kind == "value":
+                continue  # `x = f(x)`
+            holds = block.within(binding.block)
+            if binding.kind == "narrow" and not holds:
+                continue
+            ref = self._guarded(binding, scope)
+            if ref is not None or (holds and binding.kind not in {"narrow", "annotation"}):
+                break  # one that always holds here: what came before it does not count
+        if cuts == self.project.effort.cuts:
+            self._above.update(dict.fromkeys(passed, ref))
+        return ref
+
+    def _outer(self, home: Scope, name: str) -> Ref | None:
+        """What a name of a scope is to the scopes within: they may run whenever, so any of its bindings may hold."""
+        bindings = (binding for binding in reversed(home.bindings[name]) if binding.kind != "narrow")
+        return next((ref for binding in bindings if (ref := self._guarded(binding, home))), None)
 
     def _binding(self, binding: Binding, scope: Scope) -> Ref | None:
         node, line, block = binding.node, binding.line, binding.block
@@ -127,8 +180,9 @@ class Names:
             case "annotation":
                 return self._annotation(node, scope, block, line)
             case "narrow":
+                assert isinstance(node, ast.expr)
                 ref = self._classes(node, scope, block, line)
-                return ref and ref.but(kind="instance", sure=True, why=f"the isinstance check on line {line}")
+                return ref and ref.but(kind="instance", sure=True, why=f"the isinstance check on line {node.lineno}")
             case "param":
                 assert isinstance(node, ast.arg)
                 return self._param(node, scope)
@@ -173,6 +227,7 @@ class Names:
         function = scope.node
         assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         positional = [*function.args.posonlyargs, *function.args.args]
+        self.project.effort.spend(len(positional))
         outer = scope.parent
         if node.annotation is not None and outer is not None:
             if ref := self._annotation(node.annotation, outer, outer.block, function.lineno):
@@ -185,7 +240,10 @@ class Names:
             return None if "staticmethod" in decorators else own.but(kind="instance", why="`self`")
         if ref := self._default(node, function, scope):
             return ref
-        return self._from_callers(node, function, scope)
+        is_method = outer is not None and outer.kind == "class"
+        position = positional.index(node) if node in positional else -1
+        key = ("callers", function.name, node.arg, position, is_method)
+        return self._answer(key, self._from_callers, node, function, is_method)
 
     def _default(self, node: ast.arg, function: FunctionNode, scope: Scope) -> Ref | None:
         spec = function.args
@@ -199,10 +257,10 @@ class Names:
                 return self.expr(value, scope.parent, scope.parent.block, function.lineno)
         return None
 
-    def _from_callers(self, node: ast.arg, function: FunctionNode, scope: Scope) -> Ref | None:
+    def _from_callers(self, node: ast.arg, function: FunctionNode, is_method: bool) -> Ref | None:
         """A parameter is what this module's own calls pass for it."""
-        is_method = scope.parent is not None and scope.parent.kind == "class"
-        for call, caller, block in self.calls_of(function.name):
+        for call, caller, block in self._callers.of(function.name, self.project.effort):
+            self.project.effort.spend(1 + len(call.keywords))
             value = argument(call, function, node.arg, is_method)
             if value is None:
                 continue
@@ -210,17 +268,6 @@ class Names:
             if ref and ref.is_core:
                 return ref.but(why=ref.why or f"the call on line {call.lineno}")
         return None
-
-    def calls_of(self, name: str) -> list[tuple[ast.Call, Scope, Block]]:
-        """Calls in this module whose function is written `name` or `something.name`."""
-        if name not in self._calls_by_name:
-            found: list[tuple[ast.Call, Scope, Block]] = []
-            self._calls_by_name[name] = found
-            for line in lines_matching(re.compile(rb"\b" + name.encode() + rb"\s*\("), self.model.data):
-                scope, block = self.model.at(line)
-                calls = [c for c in calls_on(scope.node, [line]) if _leaf(c.func) == name]
-                found += [(call, scope, block) for call in calls]
-        return self._calls_by_name[name]
 
     @property
     def _whole(self) -> Resolver:
@@ -294,9 +341,9 @@ class Names:
         bindings = scope.bindings.get(name, [])
         if not any(isinstance(b.node, ast.List | ast.ListComp) and not getattr(b.node, "elts", None) for b in bindings):
             return None
-        for call, caller, block in self.calls_of("append"):
-            if caller is scope and path_text(call.func) == f"{name}.append" and call.args:
-                ref = self.expr(call.args[0], caller, block, call.lineno)
+        for call, block in self._callers.appends(name, scope, self.project.effort):
+            if call.args:
+                ref = self.expr(call.args[0], scope, block, call.lineno)
                 if ref is not None and ref.is_core:
                     return ref
         return None
@@ -316,21 +363,3 @@ def core_name(full: str) -> Ref:
 def output_layer(why: str) -> Ref:
     """The LM head of a model nothing else is known of."""
     return Ref("instance", layout.COLUMN_LINEAR, False, why, via=f"{layout.GPT_MODEL}.output_layer")
-
-
-def argument(call: ast.Call, function: FunctionNode, name: str, is_method: bool) -> ast.expr | None:
-    """The expression a call passes for parameter `name`."""
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            return keyword.value
-    names = [arg.arg for arg in [*function.args.posonlyargs, *function.args.args]]
-    if is_method and isinstance(call.func, ast.Attribute):
-        names = names[1:]
-    if name in names and names.index(name) < len(call.args):
-        value = call.args[names.index(name)]
-        return None if isinstance(value, ast.Starred) else value
-    return None
-
-
-def _leaf(node: ast.expr) -> str | None:
-    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", None)

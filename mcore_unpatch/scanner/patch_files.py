@@ -10,16 +10,20 @@ from mcore_unpatch.paths import is_test
 _HEADER = re.compile(rb"^(?:diff --git .*? b/(\S+)|\+\+\+ (?:b/)?([^\t\r\n]+)|--- (?:a/)?([^\t\r\n]+))", re.MULTILINE)
 _CORE_FILE = re.compile(r"(?:^|/)(megatron/core/[\w./-]+)$")
 _SHOWN = 3
+_LONGEST_NAME = 4096  # bytes of a path
 
 
 def finding_in(path: str, data: bytes) -> Finding | None:
     """One finding for a patch file that touches Megatron Core; the other files it touches are related lines."""
     touched: dict[str, int] = {}
+    position, number = 0, 1
     for match in _HEADER.finditer(data):
-        name = (match[1] or match[2] or match[3]).decode(errors="replace").strip().strip('"')
+        name = (match[1] or match[2] or match[3])[:_LONGEST_NAME].decode(errors="replace").strip().strip('"')
         core = _CORE_FILE.search(name)
         if core and core[1] not in touched:
-            touched[core[1]] = data.count(b"\n", 0, match.start()) + 1
+            number += data.count(b"\n", position, match.start())
+            position = match.start()
+            touched[core[1]] = number
     if not touched:
         return None
     (first, line), *others = touched.items()
@@ -27,7 +31,7 @@ def finding_in(path: str, data: bytes) -> Finding | None:
     seam, rule = _seam(modules)
     more = f" and {len(others)} more file{'s' if len(others) > 1 else ''}" if others else ""
     listed = f": {', '.join(modules[1 : 1 + _SHOWN])}{' ...' if len(others) > _SHOWN else ''}" if others else ""
-    source = data.split(b"\n")[line - 1].decode(errors="replace").rstrip("\r")
+    source = data.split(b"\n", line)[line - 1].decode(errors="replace").rstrip("\r")
     return Finding(
         rule=rule,
         path=path,

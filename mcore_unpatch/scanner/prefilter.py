@@ -7,31 +7,47 @@ from functools import cache
 
 from mcore_unpatch.megatron import api, layout
 
+# No pattern here can take longer than a fixed number of steps for each byte: what may be long is taken at once (`++`)
+# or ends after so many bytes. Most begin with literal bytes, and few are joined by `|`: those are searched for fast.
 # `.attribute = value`, `.attribute: T = value`, `.attribute, other = ...`; a backslash may end a line in between.
-_ASSIGNMENT = re.compile(rb"\.([A-Za-z_]\w*)(?:[ \t]|\\\n)*(?:[:,][^=\n()]*)?=(?!=)(?:[ \t(]|\\\n)*(\S*)")
-_LAYER_ASSIGNMENT = re.compile(rb"\blayers\[[^\]\n]*\]\s*=(?!=)")
+_ASSIGNMENT = re.compile(
+    rb"\.([A-Za-z_]\w*+)(?:[ \t]|\\\n)*+([:,][^=\n()]{0,200}+)?=(?!=)(?:[ \t(]|\\\n)*+(?=(\S{0,100}))"
+)
+_LAYER_ASSIGNMENT = re.compile(rb"\blayers\[[^\]\n]{0,200}+\]\s*+=(?!=)")
 _CONSTANT = re.compile(rb"(?:True|False|None)\b|[-0-9\"']|\[\]|\{\}|[fbr]+[\"']")
 # `if fast: model.forward = fn` on one line.
 _COMPOUND = re.compile(rb"^(?:if|elif|else|for|while|with|try|except|finally|def|class)\b.*:\s+(?=\S)")
-_SETATTR = re.compile(rb"setattr(?:__)?\(\s*([^\s,()\[\]]*)[^,]*,\s*(?:[\"'](\w+)[\"'])?")
-_NAMESPACE_WRITE = re.compile(rb"(?:__dict__|vars\([^)\n]*\))\s*(?:\[|\.update)")
-_MOCKS = (b"monkeypatch", b"mocker", b"mock")
+_LOOK_BACK = 300
+_SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]]{0,200}+)(?:[^,]{0,200}+,\s*+(?:[\"'](\w{1,100}+)[\"'])?)?")
+_NAMESPACE_WRITE = re.compile(rb"(?:__dict__|vars\([^)\n]{0,200}+\))\s*+(?:\[|\.update)")
+_MOCKS = (b"monkeypatch", b"mock")
 _RESTORES = (b"delattr(", b"callback(setattr")
-_PATCH_CALL = re.compile(rb"(?:patch|override|swap|replace_|extend_)\w*\(\s*(?:[\w.\[\]]+,\s*)?(?:\w+\.)*[A-Z]\w+[,.)]")
+_GIVEN_A_CLASS = rb"\w{0,100}+\(\s*+(?:[\w.\[\]]{1,200}+,\s*+)?(?:\w+\.)*[A-Z]\w++[,.)]"
+_PATCH_CALLS = tuple(
+    re.compile(verb + _GIVEN_A_CLASS) for verb in (b"patch", b"override", b"swap", b"replace_", b"extend_")
+)
 _STRING_TARGETS = (b'"megatron.core', b"'megatron.core")
-_CALL = re.compile(
-    rb"setattr|delattr|exec\s*\(|getsource|[\"']megatron\.core|__dict__|update\(|vars\(|mock|patch\.|"
-    + _PATCH_CALL.pattern
+_CALLS = (
+    *(
+        re.compile(word)
+        for word in (b"setattr", b"delattr", b"getsource", b"__dict__", rb"vars\(", b"mock", rb"patch\.")
+    ),
+    *(re.compile(re.escape(word)) for word in _STRING_TARGETS),
+    re.compile(rb"exec\s*+\("),
+    *_PATCH_CALLS,
 )
-_IMPORT = re.compile(rb"\n[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b[ \t]*(\([^)]*|[^\n]*)|import[ \t]+([\w., \t]+))")
-_NAME = re.compile(r"(?:^|[,(])\s*([A-Za-z_]\w*)")
-# They begin with a literal byte, not with `^`, and are not joined by `|`: that is searched for many times faster.
+_IMPORT = re.compile(
+    rb"\n[ \t]*+(?:from[ \t]++([\w.]++)[ \t]++import\b[ \t]*+(\([^)]*+|[^\n]*+)|import[ \t]++([\w., \t]++))"
+)
+_IMPORTED = re.compile(rb"\bimport\b([^\n(]*+(?:\([^)]*+)?)")
+_WORD = re.compile(rb"\w++")
+_NAME = re.compile(r"(?:^|[,(])\s*+([A-Za-z_]\w*+)")
 _ON_CLASS = (
-    re.compile(rb"\n[ \t]*[A-Z]\w*\.\w+[ \t]*=(?!=)"),
-    re.compile(rb"\.[A-Z]\w*\.\w+[ \t]*=(?!=)"),
-    re.compile(rb"setattr\(\s*(?:[a-z_]\w*\.)*[A-Z]"),
+    re.compile(rb"\n[ \t]*+[A-Z]\w*+\.\w++[ \t]*+=(?!=)"),
+    re.compile(rb"\.[A-Z]\w*+\.\w++[ \t]*+=(?!=)"),
+    re.compile(rb"setattr\(\s*+(?:[a-z_]\w*+\.)*+[A-Z]"),
 )
-_ON_NAME = re.compile(rb"\n[ \t]*([a-z_]\w*)\.(\w+)[ \t]*=(?!=)")
+_ON_NAME = re.compile(rb"\n[ \t]*+(?!self\.)([a-z_]\w*+)\.(\w++)[ \t]*+=(?!=)")
 _SEAM_ATTRIBUTES = frozenset(name.encode() for name in (*layout.SEAM_METHODS, "output_layer", "forward_impl"))
 _SEAM_WORDS = (*_SEAM_ATTRIBUTES, b"MethodType(", b"__get__(", b".forward = ")
 
@@ -49,19 +65,19 @@ def may_install(data: bytes, mocks: bool) -> bool:
 def may_install_unsaid(data: bytes) -> bool:
     """The same for a file that does not say Megatron and can only know it through other files: a narrower question."""
     data = b"\n" + data
-    if any(pattern.search(data) for pattern in _ON_CLASS) or any(map(_on_imported_name, _ON_NAME.finditer(data))):
+    if any(pattern.search(data) for pattern in _ON_CLASS) or _on_imported_name(data):
         return True
     return any(word in data for word in _SEAM_WORDS) and any(
-        _plausible(match) and (match[1] in _SEAM_ATTRIBUTES or match[1] == b"forward" or b"_" in match[2])
+        _plausible(match) and (match[1] in _SEAM_ATTRIBUTES or match[1] == b"forward" or b"_" in match[3])
         for match in _ASSIGNMENT.finditer(data)
     )
 
 
-def _on_imported_name(match: re.Match[bytes]) -> bool:
+def _on_imported_name(data: bytes) -> bool:
     """`name.attribute = ...` where an import statement of the file gives `name`."""
-    if match[1] == b"self" or match[2] not in _known_attributes():
-        return False
-    return re.search(rb"\bimport\b(?:[^\n(]*|\s*\([^)]*)\b" + match[1] + rb"\b", match.string) is not None
+    known = _known_attributes()
+    names = {name for name, attribute in _ON_NAME.findall(data) if attribute in known}
+    return bool(names) and any(not names.isdisjoint(_WORD.findall(line)) for line in _IMPORTED.findall(data))
 
 
 def calls_matter(data: bytes, mocks: bool) -> bool:
@@ -74,31 +90,29 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
         return True
     if mocks and any(word in data for word in _MOCKS):
         return True
-    return b"megatron" in data and _PATCH_CALL.search(data) is not None
+    return b"megatron" in data and any(pattern.search(data) for pattern in _PATCH_CALLS)
 
 
 def call_lines(data: bytes) -> list[int]:
     """The lines on which a call that may install a patch can begin or end."""
     if not calls_matter(data, True) and not any(word in data for word in _RESTORES):
         return []
-    return lines_matching(_CALL, data)
-
-
-def lines_matching(pattern: re.Pattern[bytes], data: bytes) -> list[int]:
-    """The numbers of the lines on which a match begins, in order."""
+    starts = sorted({match.start() for pattern in _CALLS for match in pattern.finditer(data)})
     found: list[int] = []
     position, line = 0, 1
-    for match in pattern.finditer(data):
-        line += data.count(b"\n", position, match.start())
-        position = match.start()
+    for start in starts:
+        line += data.count(b"\n", position, start)
+        position = start
         if not found or found[-1] != line:
             found.append(line)
     return found
 
 
 def _plausible(match: re.Match[bytes]) -> bool:
-    attribute, value = match[1], match[2]
+    attribute, value = match[1], match[3]
     owner = _owner(match)
+    if b"=" in owner and match[2] is None:
+        owner = owner.rpartition(b"=")[2].lstrip()  # kept = model.forward = fn
     if owner == b"self" or b"=" in owner or b": " in owner:
         return False
     if _CONSTANT.match(value) and not attribute.isupper():  # a flag; a module's constants are in capitals
@@ -121,8 +135,9 @@ def _plausible_setattr(match: re.Match[bytes]) -> bool:
 
 def _owner(match: re.Match[bytes]) -> bytes:
     """What stands before the attribute in its statement."""
-    data = match.string
-    text = data[data.rfind(b"\n", 0, match.start()) + 1 : match.start()].lstrip()
+    data, end = match.string, match.start()
+    start = max(0, end - _LOOK_BACK)
+    text = data[max(start, data.rfind(b"\n", start, end) + 1) : end].lstrip()
     if b";" in text:
         text = text.rpartition(b";")[2].lstrip()
     return _COMPOUND.sub(b"", text)

@@ -26,10 +26,15 @@ def split_restores(installs: list[Install], resolver: Resolver) -> list[Install]
         else:
             kept.append(install)
             patches.setdefault(_key(install), []).append(install)
+    taken_back: dict[tuple[str, str], list[Site]] = {}
     for restore in restores:
-        for install in patches.get(_key(restore), []):
-            install.restores.append(restore.site)
-    _attach_deletions(kept, resolver)
+        taken_back.setdefault(_key(restore), []).append(restore.site)
+    deleted = _deletions(resolver)
+    for key, same in patches.items():
+        sites = sorted([*taken_back.get(key, ()), *deleted.get(key[1], ())], key=lambda site: site.node.lineno)
+        resolver.project.effort.spend(len(sites))
+        for install in same:
+            install.restores = sites
     return kept
 
 
@@ -59,7 +64,7 @@ def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> 
         return "yes"
     if isinstance(value, ast.Attribute) and backups.get(value.attr) == install.attribute:
         return "yes"
-    if isinstance(value, ast.Name) and _holds_original(value.id, install):
+    if isinstance(value, ast.Name) and _holds_original(value.id, install, resolver):
         return "yes"
     if isinstance(value, ast.Call) and (path_text(value.func) or "").rpartition(".")[2] not in {
         "getattr",
@@ -72,12 +77,13 @@ def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> 
     return "no"
 
 
-def _holds_original(name: str, install: Install) -> bool:
+def _holds_original(name: str, install: Install, resolver: Resolver) -> bool:
     """Whether a local was read from the very attribute that is assigned."""
     scope: Scope | None = install.site.scope
     while scope is not None and name not in scope.bindings:
         scope = scope.parent
     values = [binding.node for binding in scope.bindings[name]] if scope is not None else []
+    resolver.project.effort.spend(len(values))
     return bool(values) and all(
         isinstance(value, ast.Attribute)
         and value.attr == install.attribute
@@ -87,8 +93,9 @@ def _holds_original(name: str, install: Install) -> bool:
     )
 
 
-def _attach_deletions(installs: list[Install], resolver: Resolver) -> None:
+def _deletions(resolver: Resolver) -> dict[str, list[Site]]:
     """`del obj.name` and `delattr(obj, "name")` give the class's own method back; an exit stack does it later."""
+    found: dict[str, list[Site]] = {}
     for site in (*resolver.model.sites, *resolver.model.calls):
         name: str | None = None
         if isinstance(site.node, ast.Delete) and isinstance(site.target, ast.Attribute):
@@ -98,22 +105,35 @@ def _attach_deletions(installs: list[Install], resolver: Resolver) -> None:
         elif _is_callback(site) and isinstance(site.node, ast.Call) and len(site.node.args) == 4:
             if path_text(site.node.args[0]) == "setattr":
                 name = resolver.string(site.node.args[2], site.scope, site.block, site.node.lineno)
-        for install in installs:
-            if name is not None and install.attribute == name:
-                install.restores.append(site)
+        if name is not None:
+            found.setdefault(name, []).append(site)
+    return found
 
 
-def is_temporary(install: Install) -> bool:
-    """Whether the patch is undone by a `finally`, a generator (context manager, fixture) or an `__exit__`."""
-    if install.mock:
-        return True
+class Undone:
+    """Which patches of a file are undone: asked once for each function and what takes its patches back."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self._resolver = resolver
+        self._known: dict[tuple[int, Scope | None], bool] = {}
+
+    def is_temporary(self, install: Install) -> bool:
+        """Whether the patch is undone by a `finally`, a generator (context manager, fixture) or an `__exit__`."""
+        key = (id(install.restores), install.site.scope.function)
+        if key not in self._known:
+            self._resolver.project.effort.spend(len(install.restores))
+            self._known[key] = _is_undone(install, self._resolver)
+        return install.mock or self._known[key]
+
+
+def _is_undone(install: Install, resolver: Resolver) -> bool:
     function = install.site.scope.function
     for site in install.restores:
         other = site.scope.function
         if function is None or other is None:
             continue
         if other is function or _encloses(function, other) or _encloses(other, function):
-            if _in_finally(site) or _is_generator(function.node) or _is_callback(site):
+            if _in_finally(site) or resolver.once(_is_generator, function.node) or _is_callback(site):
                 return True
         names = (getattr(function.node, "name", ""), getattr(other.node, "name", ""))
         if function.parent is other.parent and names in {("__enter__", "__exit__"), ("__aenter__", "__aexit__")}:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from mcore_unpatch.scanner.installs import Install
 from mcore_unpatch.scanner.resolve import Resolver
@@ -23,7 +24,7 @@ _VALUE_WORDS = re.compile(r"value|critic|reward|score|classif|num_labels|LastLay
 _WRAPPERS = {"MethodType", "partial", "staticmethod", "classmethod", "property", "partialmethod", "compile"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class Replacement:
     """What is known of the replacing function; `function` is None when it could not be found."""
 
@@ -32,22 +33,22 @@ class Replacement:
     words: frozenset[str] = frozenset()
     home: Resolver | None = None  # of the file the function stands in
 
-    @property
+    @cached_property
     def deals_with_output(self) -> bool:
         """Log-probs, entropy, temperature and the like appear in it."""
         return any(_OUTPUT_WORDS.search(word) for word in self.words)
 
-    @property
+    @cached_property
     def deals_with_mtp(self) -> bool:
         """Multi-token prediction appears in it."""
         return any("mtp" in word.lower() for word in self.words)
 
-    @property
+    @cached_property
     def deals_with_values(self) -> bool:
         """A value head appears in it."""
         return any(_VALUE_WORDS.search(word) for word in self.words)
 
-    @property
+    @cached_property
     def delegates(self) -> bool:
         """It calls what it replaced."""
         if self.function is None:
@@ -57,7 +58,7 @@ class Replacement:
             for node in ast.walk(self.function)
         )
 
-    @property
+    @cached_property
     def returns_its_input(self) -> bool:
         """A passthrough: what it returns is what it was given, the hidden states."""
         if self.function is None:
@@ -72,7 +73,7 @@ class Replacement:
         returns = [node.value for node in ast.walk(self.function) if isinstance(node, ast.Return)]
         return any(first_value(value) in names for value in returns if value is not None)
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[set[str], bool] | None:
         """The names it takes by keyword, and whether it takes any keyword."""
         if self.function is None:
@@ -80,14 +81,21 @@ class Replacement:
         spec = self.function.args
         return {arg.arg for arg in [*spec.args, *spec.kwonlyargs]}, spec.kwarg is not None
 
+    @cached_property
+    def returned_counts(self) -> frozenset[int]:
+        """How many values its `return a, b` statements give."""
+        nodes = ast.walk(self.function) if self.function is not None else ()
+        values = [node.value for node in nodes if isinstance(node, ast.Return)]
+        return frozenset(len(value.elts) for value in values if isinstance(value, ast.Tuple))
+
+    @cached_property
+    def _read(self) -> frozenset[str]:
+        nodes = ast.walk(self.function) if self.function is not None else ()
+        return frozenset(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+
     def uses(self, name: str) -> bool:
         """Whether its body reads the parameter `name`."""
-        if self.function is None:
-            return False
-        return any(
-            isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-            for node in ast.walk(self.function)
-        )
+        return name in self._read
 
 
 def first_value(value: ast.expr) -> str | None:
@@ -114,9 +122,19 @@ def handed_on(function: ast.AST, names: set[str]) -> set[str]:
 def find(install: Install, resolver: Resolver) -> Replacement:
     """The function behind the value of a patch."""
     function, home = _function(install.value, install, resolver, 0)
-    if function is None:
-        return Replacement(words=_words(install.value) if install.value is not None else frozenset())
-    return Replacement(function, _takes_self(function), _words(function), home)
+    if function is not None:
+        found = home.once(_of_function, function)
+        found.home = home
+        return found
+    return resolver.once(_of_value, install.value) if install.value is not None else Replacement()
+
+
+def _of_function(function: FunctionNode | ast.Lambda) -> Replacement:
+    return Replacement(function, _takes_self(function), _words(function))
+
+
+def _of_value(value: ast.expr) -> Replacement:
+    return Replacement(words=_words(value))
 
 
 def _takes_self(function: FunctionNode | ast.Lambda) -> bool:
@@ -148,13 +166,17 @@ def _function(
 def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | ast.Lambda | None:
     """The inner function that a factory returns."""
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    inner = {item.name: item for item in ast.walk(node) if isinstance(item, ast.FunctionDef) and item is not node}
+    inner = home.once(_inner_functions, node)
     for statement, _ in home.model.returns.get(node, []):
         if isinstance(statement.value, ast.Lambda):
             return statement.value
         if isinstance(statement.value, ast.Name) and statement.value.id in inner:
             return inner[statement.value.id]
     return None
+
+
+def _inner_functions(node: ast.AST) -> dict[str, ast.FunctionDef]:
+    return {item.name: item for item in ast.walk(node) if isinstance(item, ast.FunctionDef) and item is not node}
 
 
 def _words(node: ast.AST) -> frozenset[str]:

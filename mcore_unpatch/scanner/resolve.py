@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left, bisect_right
 from functools import cached_property
 
 from mcore_unpatch.megatron import api, layout
+from mcore_unpatch.scanner.effort import DEPTH
 from mcore_unpatch.scanner.names import Names, core_name, output_layer
 from mcore_unpatch.scanner.refs import Ref
-from mcore_unpatch.scanner.scopes import Block, Scope, path_text
+from mcore_unpatch.scanner.scopes import Binding, Block, FunctionNode, Scope, Site, path_text
 from mcore_unpatch.scanner.source import decode
 
 PASS_THROUGH_METHODS = {"to", "cuda", "cpu", "eval", "train", "half", "bfloat16", "float", "requires_grad_", "copy"}
@@ -24,6 +26,37 @@ class Resolver(Names):
         """The text of the file, line by line."""
         return decode(self.model.data).split("\n")
 
+    @cached_property
+    def execs(self) -> dict[Scope | None, Site]:
+        """The first `exec` of each function."""
+        found: dict[Scope | None, Site] = {}
+        for site in self.model.calls:
+            if isinstance(site.node, ast.Call) and path_text(site.node.func) in {"exec", "builtins.exec"}:
+                found.setdefault(site.scope.function, site)
+        return found
+
+    def calls_in(self, function: FunctionNode) -> list[Site]:
+        """The calls within a function that may matter, those of functions inside it included."""
+        return self._within(function, self._calls)
+
+    def sites_in(self, function: FunctionNode) -> list[Site]:
+        """The assignments within a function, those of functions inside it included."""
+        return self._within(function, self._sites)
+
+    @cached_property
+    def _calls(self) -> list[Site]:
+        return sorted(self.model.calls, key=_line)
+
+    @cached_property
+    def _sites(self) -> list[Site]:
+        return sorted(self.model.sites, key=_line)
+
+    def _within(self, function: FunctionNode, sites: list[Site]) -> list[Site]:
+        first = bisect_left(sites, function.lineno, key=_line)
+        last = bisect_right(sites, function.end_lineno or 0, key=_line)
+        self.project.effort.spend(last - first)
+        return sites[first:last]
+
     def _on_Attribute(self, node: ast.Attribute, scope: Scope, block: Block, line: int) -> Ref | None:
         if text := path_text(node):
             _, ref = self._lookup(text, scope, block, line)
@@ -32,8 +65,6 @@ class Resolver(Names):
         base = self.expr(node.value, scope, block, line)
         if base is not None and (ref := self._member(base, node.attr)):
             return ref
-        if base is not None and base.kind in {"module", "external", "local-module"}:
-            return None
         if base is not None and base.kind in {"class", "instance"} and not base.is_core:
             return None
         return self._well_known(node)
@@ -92,17 +123,20 @@ class Resolver(Names):
             return Ref("instance", layout.MTP_BLOCK, base.sure, base.why)
         return None
 
-    def _own_method(self, base: Ref, name: str, depth: int = 0) -> Ref | None:
+    def _own_method(self, base: Ref, name: str) -> Ref | None:
         """A method that a class of the repository, or one of its own bases, defines."""
-        if base.home is None or not isinstance(base.node, ast.ClassDef) or depth > 6:
+        if base.home is None or not isinstance(base.node, ast.ClassDef):
             return None
-        for item in base.node.body:
-            if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item.name == name:
-                return Ref("local-function", home=base.home, node=item)
-        for parent in base.home.own_bases(base.node):
-            if found := self._own_method(parent, name, depth + 1):
-                return found
-        return None
+        return base.home.own_method(base.node, name)
+
+    def own_method(self, node: ast.ClassDef, name: str) -> Ref | None:
+        """A method that a class of this module, or one of the repository's own bases of it, defines."""
+        return self._answer(("method", node, name), self._find_method, node, name)
+
+    def _find_method(self, node: ast.ClassDef, name: str) -> Ref | None:
+        if item := self.once(methods, node).get(name):
+            return Ref("local-function", home=self, node=item)
+        return next((found for base in self.own_bases(node) if (found := self._own_method(base, name))), None)
 
     def own_bases(self, node: ast.ClassDef) -> list[Ref]:
         """The bases of a class of this module that the repository defines."""
@@ -113,18 +147,28 @@ class Resolver(Names):
 
     def own_attribute(self, node: ast.AST, name: str) -> Ref | None:
         """`self.name` of a class of this module: what its methods assign, or what the class body annotates."""
-        assert isinstance(node, ast.ClassDef)
+        return self._answer(("attribute", node, name), self._find_attribute, node, name)
+
+    def _find_attribute(self, node: ast.ClassDef, name: str) -> Ref | None:
         scope = self.model.classes[node]
         for binding in reversed(scope.bindings.get(name, [])):
             if ref := self._guarded(binding, scope):
                 return ref
-        for item in node.body:
-            method = self.model.functions.get(item)
-            if method is not None:
-                for binding in method.bindings.get(f"self.{name}", []):
-                    if binding.kind in {"value", "annotation"} and (ref := self._guarded(binding, method)):
-                        return ref
+        for binding, method in self.once(self._assigned_to_self, node).get(name, ()):
+            if ref := self._guarded(binding, method):
+                return ref
         return None
+
+    def _assigned_to_self(self, node: ast.ClassDef) -> dict[str, list[tuple[Binding, Scope]]]:
+        """What the methods of a class assign to `self.name`, by name."""
+        found: dict[str, list[tuple[Binding, Scope]]] = {}
+        scopes = [self.model.functions[item] for item in node.body if item in self.model.functions]
+        for scope in scopes:
+            for path, bindings in scope.bindings.items():
+                if path.startswith("self."):
+                    assigned = [(binding, scope) for binding in bindings if binding.kind in {"value", "annotation"}]
+                    found.setdefault(path.removeprefix("self."), []).extend(assigned)
+        return found
 
     def _well_known(self, node: ast.Attribute) -> Ref | None:
         """Attributes only Megatron's models have, on an object nothing else is known of."""
@@ -204,25 +248,20 @@ class Resolver(Names):
 
     def returned(self, node: ast.AST | None) -> Ref | None:
         """What a function of this module returns: its annotation, else the first return that resolves."""
-        assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        return self._answer(node, self._returned, node)
+
+    def _returned(self, node: FunctionNode) -> Ref | None:
         scope = self.model.functions.get(node)
         if scope is None or scope.parent is None:
             return None
-        key = (id(node), -2)
-        if key in self._active:
-            return None
-        self._active.add(key)
-        try:
-            if node.returns is not None:
-                ref = self._annotation(node.returns, scope.parent, scope.parent.block, node.lineno)
-                if ref and ref.is_core:
-                    return ref
-            for statement, block in self.model.returns.get(node, []):
-                ref = self.expr(statement.value, scope, block, statement.lineno)
-                if ref and ref.is_core:
-                    return ref
-        finally:
-            self._active.discard(key)
+        if node.returns is not None:
+            ref = self._annotation(node.returns, scope.parent, scope.parent.block, node.lineno)
+            if ref and ref.is_core:
+                return ref
+        for statement, block in self.model.returns.get(node, []):
+            ref = self.expr(statement.value, scope, block, statement.lineno)
+            if ref and ref.is_core:
+                return ref
         return None
 
     def _on_Subscript(self, node: ast.Subscript, scope: Scope, block: Block, line: int) -> Ref | None:
@@ -264,23 +303,28 @@ class Resolver(Names):
 
     def strings(self, node: ast.AST | None, scope: Scope, block: Block, line: int) -> list[str]:
         """Every string an expression is known to take: a constant, a constant name, a loop over constants."""
-        if isinstance(node, ast.Constant):
-            return [node.value] if isinstance(node.value, str) else []
-        if isinstance(node, ast.Attribute) and node.attr == "__name__":
-            ref = self.expr(node.value, scope, block, line)
-            leaf = ref.name.rpartition(".")[2] if ref and ref.is_core else getattr(ref and ref.node, "name", "")
-            return [leaf] if leaf else []
-        if not isinstance(node, ast.Name):
-            return []
-        for home in scope.chain():
-            for binding in reversed(home.bindings.get(node.id, [])):
-                if binding.kind == "value":
-                    return self.strings(binding.node, home, binding.block, binding.line)
-                if binding.kind == "item":
-                    elements = getattr(binding.node, "elts", None) or self._constant_elements(binding.node, home)
-                    return [e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)]
-            if node.id in home.bindings:
+        for _ in range(DEPTH):
+            if isinstance(node, ast.Constant):
+                return [node.value] if isinstance(node.value, str) else []
+            if isinstance(node, ast.Attribute) and node.attr == "__name__":
+                ref = self.expr(node.value, scope, block, line)
+                leaf = ref.name.rpartition(".")[2] if ref and ref.is_core else getattr(ref and ref.node, "name", "")
+                return [leaf] if leaf else []
+            if not isinstance(node, ast.Name):
                 return []
+            name = node.id
+            home = next((home for home in scope.chain() if name in home.bindings), None)
+            if home is None:
+                return []
+            kinds = reversed(home.bindings[name])
+            binding = next((known for known in kinds if known.kind in {"value", "item"}), None)
+            if binding is None:
+                return []
+            if binding.kind == "item":
+                elements = getattr(binding.node, "elts", None) or self._constant_elements(binding.node, home)
+                self.project.effort.spend(len(elements))
+                return [e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)]
+            node, scope, block, line = binding.node, home, binding.block, binding.line
         return []
 
     def _constant_elements(self, node: ast.AST | None, scope: Scope) -> list[ast.expr]:
@@ -290,3 +334,16 @@ class Resolver(Names):
                     if isinstance(binding.node, ast.Tuple | ast.List | ast.Set):
                         return binding.node.elts
         return []
+
+
+def _line(site: Site) -> int:
+    return site.node.lineno
+
+
+def methods(node: ast.ClassDef) -> dict[str, FunctionNode]:
+    """The methods in the body of a class by name, the first of each."""
+    found: dict[str, FunctionNode] = {}
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.setdefault(item.name, item)
+    return found

@@ -7,11 +7,13 @@ says that a call such as `setattr` can be found.
 from __future__ import annotations
 
 import ast
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+_LONGEST_PATH = 40  # names in `a.b.c`
 
 
 @dataclass(slots=True, eq=False)
@@ -20,7 +22,12 @@ class Block:
 
     parent: Block | None
     kind: str = "body"
-    owner: ast.AST | None = None
+    owner: ast.stmt | None = None
+
+    @property
+    def line(self) -> int:
+        """The first line of the statement that opened it."""
+        return self.owner.lineno if self.owner is not None else 0
 
     def within(self, other: Block) -> bool:
         """Whether this block is `other` or lies inside it."""
@@ -103,25 +110,38 @@ class ModuleModel:
     classes: dict[ast.ClassDef, Scope] = field(default_factory=dict)
     returns: dict[ast.AST, list[tuple[ast.Return, Block]]] = field(default_factory=dict)
     stars: list[Binding] = field(default_factory=list)
-    blocks: list[tuple[int, int, Block, Scope]] = field(default_factory=list)
+    blocks: list[tuple[list[ast.stmt], Block, Scope]] = field(default_factory=list)
+    _innermost: list[int] = field(default_factory=list)
 
-    def at(self, line: int) -> tuple[Scope, Block]:
-        """The innermost scope and block around a line."""
-        scope, block, start = self.scope, self.scope.block, 0
-        for first, last, inner, home in self.blocks:
-            if first <= line <= last and first >= start:
-                scope, block, start = home, inner, first
-        return scope, block
+    def at(self, line: int) -> tuple[Scope, Block, list[ast.stmt]]:
+        """The innermost scope and block around a line, and the statements of that block which span the line."""
+        if not self._innermost:  # blocks stand in the order of the source, the outer before the inner
+            self._innermost = [0] * (_last_line(self.tree.body) + 1)
+            for number, (body, _, _) in enumerate(self.blocks):
+                first, last = body[0].lineno, _last_line(body)
+                self._innermost[first : last + 1] = [number] * (last + 1 - first)
+        statements, block, scope = self.blocks[self._innermost[line] if line < len(self._innermost) else 0]
+        index = bisect_right(statements, line, key=lambda statement: statement.lineno)
+        spanning = []
+        while index and (statements[index - 1].end_lineno or 0) >= line:
+            index -= 1
+            spanning.append(statements[index])
+        return scope, block, spanning[::-1]
+
+
+def _last_line(statements: list[ast.stmt]) -> int:
+    return statements[-1].end_lineno or statements[-1].lineno if statements else 0
 
 
 def path_text(node: ast.expr) -> str | None:
     """`a.b.c` as text, or None for any other expression."""
     if isinstance(node, ast.Name):
         return node.id
-    if isinstance(node, ast.Attribute):
-        base = path_text(node.value)
-        return f"{base}.{node.attr}" if base else None
-    return None
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute) and len(parts) < _LONGEST_PATH:
+        parts.append(node.attr)
+        node = node.value
+    return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else None
 
 
 def build(path: str, data: bytes, tree: ast.Module, call_lines: Sequence[int]) -> ModuleModel:
@@ -129,6 +149,9 @@ def build(path: str, data: bytes, tree: ast.Module, call_lines: Sequence[int]) -
     block = Block(None)
     model = ModuleModel(path, data, tree, Scope("module", tree, None, block))
     _Walker(model, call_lines).body(tree.body, model.scope, block)
+    for scope in (model.scope, *model.functions.values(), *model.classes.values()):
+        for bindings in scope.bindings.values():
+            bindings.sort(key=attrgetter("line"))
     return model
 
 
@@ -154,9 +177,8 @@ class _Walker:
         self.model, self.call_lines = model, call_lines
 
     def body(self, statements: list[ast.stmt], scope: Scope, block: Block) -> None:
-        if statements and block.parent is not None:
-            last = statements[-1]
-            self.model.blocks.append((statements[0].lineno, last.end_lineno or last.lineno, block, scope))
+        if statements:
+            self.model.blocks.append((statements, block, scope))
         for node in statements:
             handler = getattr(self, "on_" + type(node).__name__, None)
             if handler is not None:
@@ -284,8 +306,8 @@ class _Walker:
         self.body(node.body, scope, body)
         orelse = Block(block, "else", node)
         rejected = list(isinstance_checks(node.test, False))
-        for subject, cls in rejected:
-            self.bind(scope, subject, Binding("narrow", node.lineno, orelse, cls))
+        for subject, cls in rejected if node.orelse else ():
+            self.bind(scope, subject, Binding("narrow", node.orelse[0].lineno, orelse, cls))
         self.body(node.orelse, scope, orelse)
         if rejected and node.body and isinstance(node.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break):
             for subject, cls in rejected:  # `if not isinstance(x, C): return`: from here on x is a C

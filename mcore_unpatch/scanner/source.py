@@ -17,10 +17,22 @@ T = TypeVar("T")
 MAX_BYTES = 4 * 1024 * 1024
 # Everything that Python is written in, and a backslash that some encodings take for more.
 _ASCII = bytes(range(32, 127)) + b"\\x41\\u0041+AEE-\n\t"
+# Beyond this a file is not even read.
+MAX_READ = 64 * 1024 * 1024
 
 
 class Unreadable(Exception):
     """A file that cannot be analysed; the message says why."""
+
+
+class TooLarge(Unreadable):
+    """A file of too many bytes; `matters` unless it is known to say nothing of Megatron."""
+
+    def __init__(self, size: int, matters: bool = True) -> None:
+        super().__init__(
+            f"{size / 1024 / 1024:.0f} MB is over the limit of {MAX_BYTES >> 20} MB; exclude generated files"
+        )
+        self.matters = matters
 
 
 def decode(data: bytes) -> str:
@@ -63,8 +75,7 @@ def check(data: bytes) -> None:
 
 def _read(data: bytes, reader: Callable[[str], T]) -> T:
     if len(data) > MAX_BYTES:
-        size = len(data) / 1024 / 1024
-        raise Unreadable(f"{size:.0f} MB is over the limit of {MAX_BYTES >> 20} MB; exclude generated files")
+        raise TooLarge(len(data))
     text = decode(data)
     try:
         with warnings.catch_warnings():
@@ -81,6 +92,6 @@ def _read(data: bytes, reader: Callable[[str], T]) -> T:
 
 def _looks_like_python_2(data: bytes) -> bool:
     return (
-        re.search(rb"^\s*(print\s+[^(=\s]|exec\s+[^(=\s]|except \w+, ?\w+:|raise \w+, )", data, re.MULTILINE)
+        re.search(rb"^[ \t]*(print\s+[^(=\s]|exec\s+[^(=\s]|except \w+, ?\w+:|raise \w+, )", data, re.MULTILINE)
         is not None
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from mcore_unpatch.megatron import api
+from mcore_unpatch.scanner.callers import argument
 from mcore_unpatch.scanner.installs import Install, parameter_of
-from mcore_unpatch.scanner.names import argument
 from mcore_unpatch.scanner.resolve import Resolver
 from mcore_unpatch.scanner.scopes import FunctionNode, Scope, Site, path_text
 
@@ -33,7 +33,7 @@ def from_helper(site: Site, resolver: Resolver, home: Resolver, function: Functi
     call = site.node
     assert isinstance(call, ast.Call)
     scope = home.model.functions.get(function)
-    for inner in home.model.calls:
+    for inner in home.calls_in(function):
         subject = _source_subject(inner)
         if subject is None or inner.scope is not scope or _exec_in(home, scope) is None:
             continue
@@ -62,24 +62,22 @@ def _source_subject(site: Site) -> ast.expr | None:
     return None
 
 
-def _exec_in(resolver: Resolver, scope: Scope) -> Site | None:
-    for site in resolver.model.calls:
-        if isinstance(site.node, ast.Call) and path_text(site.node.func) in {"exec", "builtins.exec"}:
-            if site.scope.function is scope.function:
-                return site
-    return None
+def _exec_in(resolver: Resolver, scope: Scope | None) -> Site | None:
+    """The first `exec` of a function."""
+    return resolver.execs.get(scope.function if scope is not None else None)
 
 
-def _names_behind(node: ast.AST, scope: Scope | None, depth: int = 3) -> list[str]:
+def _names_behind(node: ast.AST, scope: Scope | None) -> list[str]:
     """The names an expression uses, and those that the local names among them were made from."""
-    found: list[str] = []
-    for item in ast.walk(node):
-        if isinstance(item, ast.Name):
-            found.append(item.id)
-            for binding in scope.bindings.get(item.id, []) if scope is not None and depth else ():
-                if binding.kind == "value" and binding.node is not None:
-                    found += _names_behind(binding.node, scope, depth - 1)
-    return found
+    found: dict[str, None] = {}
+    nodes = [node]
+    for _ in range(4):
+        names = [item.id for part in nodes for item in ast.walk(part) if isinstance(item, ast.Name)]
+        new = [name for name in dict.fromkeys(names) if name not in found]
+        found.update(dict.fromkeys(new))
+        bindings = [b for name in new for b in (scope.bindings.get(name, ()) if scope is not None else ())]
+        nodes = [binding.node for binding in bindings if binding.kind == "value" and binding.node is not None]
+    return list(found)
 
 
 def _has_member(kind: str, owner: str, name: str) -> bool:

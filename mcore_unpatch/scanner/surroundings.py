@@ -3,44 +3,58 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
-from typing import NamedTuple
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 from mcore_unpatch.findings import Related
 from mcore_unpatch.scanner.installs import Install
 from mcore_unpatch.scanner.resolve import Resolver
 from mcore_unpatch.scanner.scopes import Scope, Site, path_text
 
+T = TypeVar("T")
 
-class _Read(NamedTuple):
-    """`kept = subject.attribute`, or the same kept as an attribute of something."""
+_SHOWN = 40  # lines of one role, those nearest to the patch
 
-    scope: Scope
-    line: int
-    subject: ast.expr
-    kept_as_attribute: str
+
+class _Place(NamedTuple):
+    """Where an attribute of an object is kept: under a local name, or as an attribute of something."""
+
+    attribute: str
+    subject: str
+    scope: Scope | None
+    as_attribute: bool
 
 
 class Surroundings:
     """Reads and writes of one module, collected once for all its patches."""
 
-    def __init__(self, installs: Iterable[Install], resolver: Resolver) -> None:
+    def __init__(self, installs: Sequence[Install], resolver: Resolver) -> None:
         self._resolver = resolver
         self._patches = {_line(install) for install in installs}
-        self._reads: dict[str, list[_Read]] = {}
-        self._data: dict[str, list[tuple[str, Site]]] = {}
+        self._attributes = {install.attribute for install in installs}
+        self._bases = {ast.dump(install.base) for install in installs if install.base is not None}
+        self._reads: dict[_Place, list[int]] = {}
+        self._data: dict[tuple[str, Scope | None], list[tuple[str, int]]] = {}
+        self._lines_of: dict[tuple[str, str], set[int]] = {}
+        self._known_flags: dict[tuple[str, Scope | None], tuple[list[int], list[int]]] = {}
+        self._constants: dict[str, list[int]] = {}
         if self._patches:
             self._collect()
+        for lines in self._reads.values():
+            lines.sort()
 
     def related_lines(self, install: Install) -> tuple[Related, ...]:
         """The lines that belong to a patch, by role."""
-        found = {Related(site.node.lineno, "restore") for site in install.restores}
+        here = _line(install)
+        restores = [site.node.lineno for site in nearest(install.restores, here, lambda site: site.node.lineno)]
+        found = {Related(line, "restore") for line in restores}
         found |= {Related(line, "backup") for line in self._backups(install)}
         flags, toggles = self._flags(install)
         taken = {item.line for item in found}
-        found |= {Related(line, "flag") for line in flags - taken}
-        found |= {Related(line, "toggle") for line in toggles - taken - flags}
-        return tuple(sorted(item for item in found if item.line != _line(install)))
+        found |= {Related(line, "flag") for line in nearest(flags, here, int) if line not in taken}
+        found |= {Related(line, "toggle") for line in nearest(toggles, here, int) if line not in taken}
+        return tuple(sorted(item for item in found if item.line != here))
 
     def _collect(self) -> None:
         model = self._resolver.model
@@ -61,17 +75,25 @@ class Surroundings:
                         self._add_read(binding.node, scope, binding.line, "")
 
     def _add_read(self, value: ast.expr, scope: Scope, line: int, kept_as: str) -> None:
+        subject, name = None, ""
         if isinstance(value, ast.Attribute):
-            self._reads.setdefault(value.attr, []).append(_Read(scope, line, value.value, kept_as))
+            subject, name = value.value, value.attr
         elif isinstance(value, ast.Call) and path_text(value.func) == "getattr" and len(value.args) >= 2:
-            name = value.args[1]
-            if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                self._reads.setdefault(name.value, []).append(_Read(scope, line, value.args[0], kept_as))
+            if isinstance(value.args[1], ast.Constant) and isinstance(value.args[1].value, str):
+                subject, name = value.args[0], value.args[1].value
+        if subject is None or name not in self._attributes or kept_as == name:
+            return
+        # What an attribute holds is seen in its whole function, a local where it stands and below.
+        home = (None if scope.kind == "module" else scope.function) if kept_as else scope
+        for text in (ast.dump(subject), ""):  # "": for a patch of which the object is not known
+            self._reads.setdefault(_Place(name, text, home, bool(kept_as)), []).append(line)
 
     def _add_data(self, subject: ast.expr, name: str, site: Site) -> None:
         """Plain data written to an object: `obj.flag = True`, `setattr(obj, "flag", True)`."""
-        if site.node.lineno not in self._patches:
-            self._data.setdefault(ast.dump(subject), []).append((name, site))
+        text, line = ast.dump(subject), site.node.lineno
+        if line not in self._patches and text in self._bases:
+            self._data.setdefault((text, site.scope.function), []).append((name, line))
+            self._lines_of.setdefault((text, name), set()).add(line)
 
     def _names_function(self, value: ast.expr, site: Site) -> bool:
         if isinstance(value, ast.Constant):
@@ -81,47 +103,45 @@ class Surroundings:
 
     def _backups(self, install: Install) -> set[int]:
         """Lines that keep the attribute a patch replaces, read from the same object."""
-        base = ast.dump(install.base) if install.base is not None else None
-        function = install.site.scope.function
-        around = set(_with_parents(install.site.scope)) | {self._resolver.model.scope}
-        lines = set()
-        for read in self._reads.get(install.attribute, []):
-            if read.kept_as_attribute:
-                near = read.scope.kind == "module" or read.scope.function is function
-            else:
-                near = read.scope in around
-            if near and read.kept_as_attribute != install.attribute:
-                if base is None or ast.dump(read.subject) == base:
-                    lines.add(read.line)
-        return lines
+        base = ast.dump(install.base) if install.base is not None else ""
+        name, scope = install.attribute, install.site.scope
+        places = [_Place(name, base, home, True) for home in {None, scope.function}]
+        places += [_Place(name, base, home, False) for home in {*_with_parents(scope), self._resolver.model.scope}]
+        lines = [self._reads[place] for place in places if place in self._reads]
+        return {line for some in lines for line in nearest(some, _line(install), int)}
 
-    def _flags(self, install: Install) -> tuple[set[int], set[int]]:
+    def _flags(self, install: Install) -> tuple[list[int], list[int]]:
         """Lines that note on the patched object, or in a global, that the patch is on; and where else they are set."""
         if install.base is None:
-            return set(), set()
+            return [], []
         function = install.site.scope.function
-        here: set[int] = set()
-        elsewhere: dict[str, set[int]] = {}
-        names: set[str] = set()
-        for name, site in self._data.get(ast.dump(install.base), []):
-            if site.scope.function is function:
-                here.add(site.node.lineno)
-                names.add(name)
-            else:
-                elsewhere.setdefault(name, set()).add(site.node.lineno)
-        for name in function.globals if function is not None else ():
-            lines = self._constant_lines(name)
-            inside = {line for line in lines if function is not None and _spans(function.node, line)}
-            if inside:
-                here |= inside
-                names.add(name)
-                elsewhere.setdefault(name, set()).update(lines - inside - {min(lines)})
-        return here, set().union(*(elsewhere.get(name, set()) for name in names))
+        base = ast.dump(install.base)
+        if (base, function) not in self._known_flags:
+            written = self._data.get((base, function), [])
+            here = {line for _, line in written}
+            toggles = set().union(*(self._lines_of[base, name] for name in {name for name, _ in written}))
+            for name in function.globals if function is not None else ():
+                lines = set(self._constant_lines(name))
+                inside = {line for line in lines if function is not None and _spans(function.node, line)}
+                if inside:
+                    here |= inside
+                    toggles |= lines - {min(lines)}
+            self._resolver.project.effort.spend(len(here) + len(toggles))
+            self._known_flags[base, function] = sorted(here), sorted(toggles - here)
+        return self._known_flags[base, function]
 
-    def _constant_lines(self, name: str) -> set[int]:
+    def _constant_lines(self, name: str) -> list[int]:
         """Where a global gets a constant."""
-        bindings = self._resolver.model.scope.bindings.get(name, [])
-        return {binding.line for binding in bindings if isinstance(binding.node, ast.Constant)}
+        if name not in self._constants:
+            bindings = self._resolver.model.scope.bindings.get(name, [])
+            self._constants[name] = [b.line for b in bindings if isinstance(b.node, ast.Constant)]
+        return self._constants[name]
+
+
+def nearest(places: Sequence[T], line: int, line_of: Callable[[T], int]) -> Sequence[T]:
+    """The places nearest to a line, of which there may be very many; they are sorted by their lines."""
+    index = bisect_left(places, line, key=line_of)
+    return places[max(0, index - _SHOWN // 2) : index + _SHOWN // 2]
 
 
 def _line(install: Install) -> int:

@@ -16,7 +16,7 @@ def from_loops(resolver: Resolver) -> list[Install]:
         return []
     found = []
     for site in (*resolver.model.sites, *resolver.model.calls):
-        loop = _loop_over_modules(site.block)
+        loop = _loop_over_modules(site.block, resolver)
         if loop is None:
             continue
         subject, names, value = _written(site, resolver)
@@ -30,13 +30,13 @@ def from_loops(resolver: Resolver) -> list[Install]:
     return found
 
 
-def _loop_over_modules(block: Block) -> ast.For | None:
+def _loop_over_modules(block: Block, resolver: Resolver) -> ast.For | None:
     current: Block | None = block
     while current is not None:
         if (
             isinstance(current.owner, ast.For)
             and current.kind == "for"
-            and "sys.modules" in ast.unparse(current.owner.iter)
+            and "sys.modules" in resolver.once(ast.unparse, current.owner.iter)
         ):
             return current.owner
         current = current.parent
@@ -85,12 +85,10 @@ def _targets(
 ) -> list[tuple[str, bool, str]]:
     """What the loop rebinds: the thing compared with, a name only Megatron defines, or a filter on "megatron"."""
     scope: Scope = site.scope
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.Eq) for op in node.ops):
-            for side in (node.left, *node.comparators):
-                ref = resolver.expr(side, scope, site.block, node.lineno)
-                if ref is not None and ref.is_core and ref.kind in {"function", "class", "value"}:
-                    return [(ref.name, True, "the comparison in the loop")]
+    for side in resolver.once(_compared, loop):
+        ref = resolver.expr(side, scope, site.block, side.lineno)
+        if ref is not None and ref.is_core and ref.kind in {"function", "class", "value"}:
+            return [(ref.name, True, "the comparison in the loop")]
     found = []
     for name in names:
         owner = api.defining_module(name)
@@ -98,6 +96,20 @@ def _targets(
             found.append((f"{owner}.{name}", False, f"the name `{name}`, defined in Megatron Core"))
     if found or not names:
         return found
-    if any(isinstance(n, ast.Constant) and "megatron" in str(n.value) for n in ast.walk(loop)):
+    if resolver.once(_says_megatron, loop):
         return [(f"{api.ROOT}.{name}", False, "the loop's filter on Megatron") for name in names]
     return []
+
+
+def _compared(loop: ast.For) -> list[ast.expr]:
+    """Both sides of the `is` and `==` in a loop."""
+    equal = [
+        node
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.Eq) for op in node.ops)
+    ]
+    return [side for node in equal for side in (node.left, *node.comparators)]
+
+
+def _says_megatron(loop: ast.For) -> bool:
+    return any(isinstance(node, ast.Constant) and "megatron" in str(node.value) for node in ast.walk(loop))

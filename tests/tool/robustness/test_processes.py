@@ -27,7 +27,7 @@ def test_one_process_and_two_find_the_same(tmp_path: Path) -> None:
     found = []
     for jobs in (1, 2):
         parts = list(analyse_parallel(paths, tree, task, jobs))
-        assert (len(parts), sum(part.files for part in parts)) == (jobs, len(paths))
+        assert sum(part.files for part in parts) == len(paths)
         found.append(sorted(finding.path for part in parts for finding in part.findings))
     assert found[0] == found[1] == [f"part{number}/a.py" for number in range(4)]
 

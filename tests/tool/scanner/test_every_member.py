@@ -1,0 +1,359 @@
+"""Every member of every set of names the scanner knows, and every branch of its patterns, has a case that needs it.
+
+The sets are looked for in the scanner's own source. One by one their members are taken out, and the case written for
+the set must then give something else: a member that is added without a case that needs it fails here.
+"""
+
+import ast
+import importlib
+import pkgutil
+import re
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checking import found_in, with_mocks
+
+from mcore_unpatch import scanner
+from mcore_unpatch.megatron import layout
+from mcore_unpatch.scanner import prefilter
+
+HEAD = """\
+import sys, types, functools, builtins, inspect, importlib, copy, torch, unittest.mock as mock
+from typing import Any, Final, Iterable, Iterator, List, Optional, Sequence, Tuple, Type, Union
+import megatron.core.utils
+from megatron.core.models.gpt import GPTModel
+from megatron.core.models.gpt.gpt_model import GPTModel as Model
+from megatron.core import parallel_state
+from megatron.core.models.gpt import gpt_layer_specs
+def f(self, *args): return self
+"""
+MODULES = [
+    importlib.import_module(f"{scanner.__name__}.{found.name}") for found in pkgutil.iter_modules(scanner.__path__)
+]
+SHORT_HEAD = """\
+from megatron.core.models.gpt import GPTModel
+def f(self, *args): return self
+"""
+OTHER = (
+    SHORT_HEAD
+    + "class Own(GPTModel): pass\n"
+    + "".join(
+        f"def {verb}_all(cls, fn): setattr(cls, 'forward', fn)\n"
+        for verb in ("patch", "override", "swap", "replace", "extend")
+    )
+)
+REWRITER = "def patch(c, n): exec(inspect.getsource(getattr(c, n)))"
+Member = tuple[str, str]  # where the set stands and one of its members
+
+# By the set they are for: one text for all members, or one for each; `{}` is the member.
+CASES: dict[str, str | dict[str, str]] = {
+    "calls.from_call": {
+        "setattr": "setattr(GPTModel, 'forward', f)",
+        "__setattr__": "type.__setattr__(GPTModel, 'forward', f)",
+    },
+    "installs._attribute": {
+        "class": "megatron.Wrapped._postprocess = f",
+        "instance": "megatron.Wrapped()._postprocess = f",
+    },
+    "calls._from_namespace_update": {
+        "update": "sys.modules.update({'megatron.core.utils': f})",
+        "setdefault": "sys.modules.setdefault('megatron.core.utils', f)",
+        "__setitem__": "sys.modules.__setitem__('megatron.core.utils', f)",
+    },
+    "installs.from_setattr": "{}(GPTModel, 'forward', f)",
+    "installs._is_mock_object": "GPTModel.forward = mock.{}()",
+    "installs.is_callable": "GPTModel.of_our_own = functools.{}(f)",
+    "installs.core_target": {
+        "class": "register('megatron.core.models.gpt.GPTModel.forward', f)",
+        "module": "register('megatron.core.mpu.get_tensor_model_parallel_rank', f)",
+    },
+    "installs.set_by_name": {
+        "class": "setattr(GPTModel, sys.argv[1], f)",
+        "module": "setattr(megatron.core.utils, sys.argv[1], f)",
+    },
+    "judge._LOSS_METHODS": "GPTModel.{} = f",
+    "judge._model": "def state(self): return value_head\nGPTModel.{} = state",
+    "judge._output_layer_swapped": "def g(m: GPTModel): m.output_layer = {}(m.output_layer)",
+    "judge._config#shapes": {
+        "module-attr": "import megatron.core.of_no_release as n\nn.LNImpl = f",
+        "string-target": "register('megatron.core.of_no_release.LNImpl', f)",
+        "sys-modules": "import megatron.core.of_no_release as n\nvars(n)['LNImpl'] = f",
+    },
+    "judge._config": {
+        "LNImpl": "register('megatron.core.of_no_release.LNImpl', f)",
+        "LayerNormImpl": "register('megatron.core.of_no_release.LayerNormImpl', f)",
+    },
+    "mocks.from_mock#modules": {
+        "dict": "mock.patch.dict(sys.modules, {'megatron.core.utils': f})",
+        "setitem": "def t(monkeypatch): monkeypatch.setitem(sys.modules, 'megatron.core.utils', f)",
+        "delitem": "def t(monkeypatch): monkeypatch.delitem(sys.modules, 'megatron.core.utils')",
+    },
+    "mocks.from_mock#attributes": {
+        "object": "mock.patch.object(GPTModel, 'forward')",
+        "multiple": "mock.patch.multiple(GPTModel, forward=f)",
+        "setattr": "def t(monkeypatch): monkeypatch.setattr(GPTModel, 'forward', f)",
+        "delattr": "def t(monkeypatch): monkeypatch.delattr(GPTModel, 'forward')",
+    },
+    "mocks.from_mock#kinds": {
+        "class": "mock.patch.object(GPTModel, 'forward')",
+        "module": "mock.patch.object(megatron.core.utils, 'get_model_config')",
+        "instance": "mock.patch.object(GPTModel(), 'forward')",
+    },
+    "names.CONTAINERS": "def g(m: {}[GPTModel]): m.forward = f",
+    "names._annotation": "def g(m: {}[GPTModel]): m.forward = f",
+    "names._bound_above": {
+        "narrow": "def g(m: GPTModel):\n    assert isinstance(m, Other)\n    m.forward = f",
+        "annotation": "def g():\n    m = GPTModel()\n    m: Any\n    m.forward = f",
+    },
+    "registries.from_table_method": {
+        "extend": "patches.extend([('megatron.core.models.gpt.GPTModel.forward', f)])",
+        "append": "patches.append(('megatron.core.models.gpt.GPTModel.forward', f))",
+        "update": "patches.update({'megatron.core.models.gpt.GPTModel.forward': f})",
+    },
+    "relate._is_undone": {
+        word: f"class A:\n    {kind} __{start}enter__(self):\n        self.old = GPTModel.forward\n"
+        f"        GPTModel.forward = f\n    {kind} __{start}exit__(self, *a): GPTModel.forward = self.old"
+        for kind, start in (("def", ""), ("async def", "a"))
+        for word in (f"__{start}enter__", f"__{start}exit__")
+    },
+    "relate._restores": "kept = {}\nGPTModel.forward = f\nGPTModel.forward = kept.{}('original')",
+    "replacement._WRAPPERS": "def log_probs(self): return log_probs\nGPTModel.forward = torch.{}(log_probs)",
+    "replacement._takes_self": "def g({}, *args): return 1\nGPTModel.forward = g",
+    "resolve.PASS_THROUGH_METHODS": "m = GPTModel().{}()\nm.forward = f",
+    "resolve.PASS_THROUGH_CALLS": "def g(ms: List[GPTModel]):\n    for m in {}(ms): m.forward = f",
+    "resolve.UNWRAPPERS": "from nowhere import m\nn = {}(m)\nn.forward = f",
+    "resolve.execs": "def g():\n    {}(inspect.getsource(GPTModel.forward))",
+    "resolve._instance_member": "GPTModel().{}.forward = f",
+    "resolve._on_Call": "importlib.{}('megatron.core.utils').get_model_config = f",
+    "resolve._assigned_to_self": {
+        "value": "class A:\n    def __init__(self): self.m = GPTModel()\nA().m.forward = f",
+        "annotation": "class A:\n    def __init__(self): self.m: GPTModel = make()\nA().m.forward = f",
+    },
+    "resolve.strings": {
+        "value": "NAME = 'forward'\nsetattr(GPTModel, NAME, f)",
+        "item": "for name in ('forward', 'state_dict'): setattr(GPTModel, name, f)",
+    },
+    "resolve._on_Attribute": {
+        "class": "class A: pass\nA.output_layer.forward = f",
+        "instance": "class A: pass\nA().output_layer.forward = f",
+    },
+    "source_rewrites._source_subject": "def g():\n    exec(inspect.{}(GPTModel.forward))",
+    "source_rewrites.from_helper": {
+        "class": f"{REWRITER}\npatch(GPTModel, 'forward')",
+        "module": f"{REWRITER}\npatch(megatron.core.utils, 'get_model_config') or patch_all(GPTModel)",
+    },
+    "surroundings._names_function": {
+        "local-function": "def g(m: GPTModel):\n    m.forward = f\n    m.kept = f",
+        "function": "old = GPTModel.state_dict\ndef g():\n    GPTModel.forward = f\n    GPTModel.kept = old",
+        "class": "def g():\n    GPTModel.forward = f\n    GPTModel.kept = Model",
+    },
+    "sysmodules._targets": {
+        "function": "for m in sys.modules.values():\n    if m.g is megatron.core.utils.get_model_config: m.g = f",
+        "class": "for m in sys.modules.values():\n    if m.g == GPTModel: m.g = f",
+        "value": "for m in sys.modules.values():\n    if m.g is megatron.core.utils.of_no_release: m.g = f",
+    },
+    # What the bytes of a file must say; these stand without the imports of the others, which say much.
+    "prefilter._MOCKS": {
+        "monkeypatch": "#!def t(monkeypatch): monkeypatch.delattr(GPTModel, 'forward')",
+        "mock": "#!from unittest import mock\nmock.patch.object(GPTModel, 'forward')",
+    },
+    "prefilter._RESTORES": {
+        "delattr(": "#!def g(m: GPTModel):\n    m.forward = f\n    delattr(m, 'forward')",
+        "callback(setattr": "#!def g(m: GPTModel, stack):\n    m.forward = f\n"
+        "    stack.callback(setattr, m, 'forward', f)",
+    },
+    "prefilter._STRING_TARGETS": {
+        '"megatron.core': '#!register("megatron.core.models.gpt.GPTModel.forward", f)',
+        "'megatron.core": "#!register('megatron.core.models.gpt.GPTModel.forward', f)",
+    },
+    "prefilter._SEAM_WORDS": {
+        **{name: f"##def g(m): m.{name}=some_function" for name in layout.SEAM_METHODS},
+        "output_layer": "##def g(m): m.output_layer=some_layer()",
+        "forward_impl": "##def g(m): m.post_process.forward_impl=some_function",
+        "MethodType(": "##import types\ndef g(m: other.Own): m.state_dict=types.MethodType(some_function, m)",
+        "__get__(": "##def g(m: other.Own): m.state_dict=some_function.__get__(m)",
+        ".forward = ": "##def g(m: other.Own): m.forward = some_function",
+    },
+    "prefilter._ON_CLASS": {
+        "n": "##from other import Own\nOwn.state_dict = some_function",
+        ".": "##other.Own.state_dict = some_function",
+        "setattr": "##setattr(other.Own, 'state_dict', some_function)",
+    },
+    "prefilter._PATCH_CALLS": {
+        verb: f"#!from other import {verb.strip('_')}_all\n{verb.strip('_')}_all(GPTModel, f)"
+        for verb in ("patch", "override", "swap", "replace_", "extend_")
+    },
+    "prefilter._CALLS": {
+        "setattr": "setattr(GPTModel, NAME, f)",
+        "delattr": "def g(m: GPTModel):\n    m.forward = f\n    delattr(m, 'forward')",
+        "getsource": "def g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
+        "exec": "def g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
+        "__dict__": "megatron.core.utils.__dict__.__setitem__('get_model_config', f)",
+        "vars": "vars(megatron.core.utils).update(get_model_config=f)",
+        "mock": "target = 'megatron.core.utils.get_model_config'\nmock.patch(target)",
+        "patch.": "from unittest.mock import patch\npatch.object(GPTModel, 'forward')",
+        '"megatron.core': 'register("megatron.core.models.gpt.GPTModel.forward", f)',
+        "'megatron.core": "register('megatron.core.models.gpt.GPTModel.forward', f)",
+        "patch": "from other import patch_all\npatch_all(GPTModel, f)",
+        "override": "from other import override_all\noverride_all(GPTModel, f)",
+        "swap": "from other import swap_all\nswap_all(GPTModel, f)",
+        "replace_": "from other import replace_all\nreplace_all(GPTModel, f)",
+        "extend_": "from other import extend_all\nextend_all(GPTModel, f)",
+    },
+    # Patterns
+    "mocks._MOCKERS": {
+        r"(?:^|\.)(?:mock|mocker)\.patch(?:\.|$)": "mock.patch('megatron.core.utils.get_model_config')",
+        r"^patch(?:\.|$)": "from unittest.mock import patch\npatch('megatron.core.utils.get_model_config')",
+        r"(?:^|\.)monkeypatch\.": "def t(monkeypatch): monkeypatch.setattr(GPTModel, 'forward', f)",
+        r"^mp\.set(?:attr|item)$": "def t(mp): mp.setattr(GPTModel, 'forward', f)",
+    },
+    "registries._REGISTERS": "{}_it('megatron.core.models.gpt.GPTModel.forward', f)",
+    "registries._TAKES_BACK": "{}_patch('megatron.core.models.gpt.GPTModel.forward', f)",
+    "relate._KEPT": "GPTModel.forward = f\nGPTModel.forward = x.get('{}')",
+    "replacement._OUTPUT_WORDS": "def g(self): return {}\nGPTModel.forward = g",
+    "replacement._KEPT": "def g(self, hidden):\n    {}(self)\n    return hidden\nGPTModel._postprocess = g",
+    "replacement._VALUE_WORDS": "def g(self): return {}\nGPTModel.state_dict = g",
+}
+# How a branch of a pattern is written where its text is not an example of itself.
+EXAMPLES = {
+    r"\bbak": "bak", r"\bold": "old", r"_real\b": "x_real", r"log_?probs?\b": "logprob", r"logp\b": "logp",
+    "linear_?ce": "linear_ce", "fused_?ce": "fusedce", r"\bold_": "old_x", r"_old\b": "x_old", "^fn$": "fn",
+    "^func$": "func", "^forward_fn$": "forward_fn", "_bak": "x_bak", "_old": "x_old",
+}  # fmt: skip
+
+
+def members() -> Iterator[Member]:
+    for module in MODULES:
+        name = module.__name__.rpartition(".")[2]
+        for where, words in _displays(ast.parse(Path(str(module.__file__)).read_text())):
+            for word in sorted(words):
+                yield f"{name}.{where}", word
+        for where, value in vars(module).items():
+            if isinstance(value, tuple) and all(isinstance(item, bytes | re.Pattern) for item in value):
+                yield from ((f"{name}.{where}", _key(item)) for item in value)
+            if isinstance(value, re.Pattern) and isinstance(value.pattern, str) and "|" in value.pattern:
+                if len(branches := _branches(value.pattern)) > 1:
+                    yield from ((f"{name}.{where}", branch) for branch in branches)
+
+
+def _key(item: bytes | re.Pattern[bytes]) -> str:
+    """A word, or the literal that a pattern begins with."""
+    if isinstance(item, bytes):
+        return item.decode()
+    text = item.pattern.decode().replace("\\.", ".")
+    given = prefilter._GIVEN_A_CLASS.decode().replace("\\.", ".")
+    if text.endswith(given):
+        return text.removesuffix(given)
+    return text if text.startswith(("'", '"')) else re.match(r"\\?(\w+\.?|\.)", text)[1]  # type: ignore[index]
+
+
+def _displays(tree: ast.Module) -> Iterator[tuple[str, frozenset[str]]]:
+    """Sets of words in a module: (name of the constant or of the function, the words)."""
+    for statement in ast.walk(tree):
+        if isinstance(statement, ast.FunctionDef):
+            returned = [node.value for node in ast.walk(statement) if isinstance(node, ast.Return)]
+            found = [_words(node) for node in ast.walk(statement) if node not in returned]
+            yield from ((statement.name, words) for words in found if words)
+        elif isinstance(statement, ast.Assign) and statement in tree.body and (words := _words(statement.value)):
+            yield ast.unparse(statement.targets[0]), words
+
+
+def _words(node: ast.AST) -> frozenset[str]:
+    elements = node.elts if isinstance(node, ast.Set | ast.Tuple) else []
+    words = [item.value for item in elements if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+    return frozenset(words) if len(words) == len(elements) > 1 else frozenset()
+
+
+def _branches(pattern: str) -> list[str]:
+    """The alternatives of a pattern at its top level."""
+    found, depth = [""], 0
+    for character in pattern:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "|" and not depth:
+            found.append("")
+        else:
+            found[-1] += character
+    return found
+
+
+@pytest.mark.parametrize("member", sorted(set(members())), ids=lambda member: "-".join(member))
+def test_taken_out(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, word = member
+    sources = [text for name, text in _cases(where, word) if name]
+    assert sources, f"write a case for {where} that needs {word!r}"
+    before = [_found(source) for source in sources]
+    _take_out(where, word, monkeypatch)
+    assert [_found(source) for source in sources] != before, f"no case needs {word!r} in {where}"
+
+
+def _cases(where: str, word: str) -> Iterator[tuple[str, str]]:
+    for name, case in CASES.items():
+        if name.partition("#")[0] == where:
+            if isinstance(case, str):
+                yield name, case.replace("{}", EXAMPLES.get(word, word))
+            elif word in case:
+                yield name, case[word]
+
+
+def _found(source: str) -> list[Any]:
+    head = {"#!": SHORT_HEAD, "##": "import other\n"}.get(source[:2], HEAD)
+    files = {"a.py": f"{head}{source.removeprefix('#!').removeprefix('##')}\n", "other.py": OTHER}
+    return [finding.to_json() for finding in found_in(files, **with_mocks())]
+
+
+def _take_out(where: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, _, leaf = where.partition(".")
+    module = importlib.import_module(f"{scanner.__name__}.{name}")
+    value = getattr(module, leaf, None)
+    if isinstance(value, re.Pattern):
+        rest = "|".join(branch for branch in _branches(value.pattern) if branch != word)
+        monkeypatch.setattr(module, leaf, re.compile(rest, value.flags))
+    elif isinstance(value, set | frozenset | tuple):
+        gone = {item for item in value if word in (item, _key(item) if not isinstance(item, str) else "")}
+        monkeypatch.setattr(module, leaf, type(value)(item for item in value if item not in gone))
+    else:
+        for function in _functions(module, leaf):
+            monkeypatch.setattr(function, "__code__", _without(function.__code__, word))
+
+
+def _functions(module: types.ModuleType, name: str) -> Iterator[types.FunctionType]:
+    for holder in (module, *(item for item in vars(module).values() if isinstance(item, type))):
+        found = vars(holder).get(name)
+        found = getattr(found, "func", found)  # a cached property
+        if isinstance(found, types.FunctionType) and found.__module__ == module.__name__:
+            yield found
+
+
+def _without(code: types.CodeType, word: str) -> types.CodeType:
+    """The code with a word taken out of its constant sets and tuples."""
+
+    def changed(value: object) -> object:
+        if isinstance(value, types.CodeType):
+            return _without(value, word)
+        if isinstance(value, frozenset):
+            return frozenset(item for item in value if item != word and not (type(item) is tuple and word in item))
+        if isinstance(value, tuple) and word in value and value in tuples:
+            return tuple(item for item in value if item != word)
+        return value
+
+    tuples = {value for value in code.co_consts if isinstance(value, tuple) and all(isinstance(i, str) for i in value)}
+    return code.replace(co_consts=tuple(map(changed, code.co_consts)))
+
+
+def test_equal_in_a_walk_over_the_modules() -> None:
+    loop = "for m in sys.modules.values():\n    if m.g {} megatron.core.utils.get_model_config: m.g = f"
+    for operator in ("is", "=="):
+        (finding,) = _found(loop.format(operator))
+        assert "the comparison in the loop" in finding["message"]
+    assert _found(loop.format("is not")) == []
+
+
+@pytest.mark.parametrize("inner", ["def g(): yield", "async def g(): yield", "class G:\n        x = lambda: (yield)"])
+def test_a_generator_within_does_not_make_a_patch_temporary(inner: str) -> None:
+    function = "def h():\n    old = GPTModel.forward\n    GPTModel.forward = f\n    {}\n    GPTModel.forward = old"
+    (outer,) = _found(function.format(inner))
+    (own,) = _found(function.format("yield"))
+    assert (outer["temporary"], own["temporary"]) == (False, True)
