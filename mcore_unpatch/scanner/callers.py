@@ -24,8 +24,8 @@ class Callers:
         if name not in self._known:
             found = self._known[name] = []
             for line in dict.fromkeys(self._lines.get(name.encode(), ())):
-                scope, block, statements = self._model.at(line)
-                for statement in statements:
+                scope, block = self._model.at(line)
+                for statement in self._model.statements_at(line):
                     calls = [call for call in calls_on(statement, [line]) if _leaf(call.func) == name]
                     effort.spend(1 + len(calls))
                     found += [(call, scope, block) for call in calls]

@@ -113,20 +113,28 @@ class ModuleModel:
     blocks: list[tuple[list[ast.stmt], Block, Scope]] = field(default_factory=list)
     _innermost: list[int] = field(default_factory=list)
 
-    def at(self, line: int) -> tuple[Scope, Block, list[ast.stmt]]:
-        """The innermost scope and block around a line, and the statements of that block which span the line."""
-        if not self._innermost:  # blocks stand in the order of the source, the outer before the inner
-            self._innermost = [0] * (_last_line(self.tree.body) + 1)
-            for number, (body, _, _) in enumerate(self.blocks):
-                first, last = body[0].lineno, _last_line(body)
-                self._innermost[first : last + 1] = [number] * (last + 1 - first)
-        statements, block, scope = self.blocks[self._innermost[line] if line < len(self._innermost) else 0]
+    def at(self, line: int) -> tuple[Scope, Block]:
+        """The innermost scope and block around a line."""
+        _, block, scope = self._around(line)
+        return scope, block
+
+    def statements_at(self, line: int) -> list[ast.stmt]:
+        """The statements of the innermost block that span a line."""
+        statements, _, _ = self._around(line)
         index = bisect_right(statements, line, key=lambda statement: statement.lineno)
         spanning = []
         while index and (statements[index - 1].end_lineno or 0) >= line:
             index -= 1
             spanning.append(statements[index])
-        return scope, block, spanning[::-1]
+        return spanning[::-1]
+
+    def _around(self, line: int) -> tuple[list[ast.stmt], Block, Scope]:
+        if not self._innermost:  # blocks stand in the order of the source, the outer before the inner
+            self._innermost = [0] * (_last_line(self.tree.body) + 1)
+            for number, (body, _, _) in enumerate(self.blocks):
+                first, last = body[0].lineno, _last_line(body)
+                self._innermost[first : last + 1] = [number] * (last + 1 - first)
+        return self.blocks[self._innermost[line] if line < len(self._innermost) else 0]
 
 
 def _last_line(statements: list[ast.stmt]) -> int:

@@ -54,6 +54,7 @@ def upgrade(
     for finding in scanned.findings:
         if finding.path not in known:
             is_python = finding.shape != "patch-file"
+            project.begin()
             known[finding.path] = leanings(project.resolver(scanned.from_top(finding.path))) if is_python else {}
         fates.append(judge(finding, known[finding.path].get((finding.line, finding.target)), old, new))
     fates.sort(key=lambda fate: (URGENCIES.index(fate.urgency), fate.finding.sort_key))
