@@ -1,8 +1,8 @@
 """How long `unpatch` takes beside its peers, in one run: `python benchmarks/scan_speed.py [FOLDER] [--runs N]`.
 
-Prints three ratios: a scan of the whole veRL tree over `ast-grep scan` with one rule, `unpatch migrate --diff` over the
-scan, and `unpatch --help` over `python -c "import typer, rich"`. The peers take turns, so that a busy machine is busy
-for all of them; medians count. Without FOLDER, veRL 0.9.1 is downloaded by name and version.
+Prints four ratios: a scan of the whole veRL tree over `ast-grep scan` with one rule, `unpatch migrate --diff` and
+`unpatch upgrade` over the scan, and `unpatch --help` over `python -c "import typer, rich"`. The peers take turns, so
+that a busy machine is busy for all of them; medians count. Without FOLDER, veRL 0.9.1 is downloaded.
 """
 
 import argparse
@@ -82,6 +82,7 @@ def main() -> None:
                 "unpatch scan --jobs 1": [command("unpatch"), "scan", "--jobs", "1", str(tree)],
                 f"unpatch scan --jobs {jobs}": [command("unpatch"), "scan", "--jobs", jobs, str(tree)],
                 "unpatch migrate --diff": [command("unpatch"), "migrate", "--diff", str(tree)],
+                "unpatch upgrade": [command("unpatch"), "upgrade", "--from", "0.17", "--to", "0.19", str(tree)],
                 "unpatch --help": [command("unpatch"), "--help"],
                 'python -c "import typer, rich"': [sys.executable, "-c", "import typer, rich"],
             },
@@ -94,6 +95,7 @@ def main() -> None:
     start, imports = taken["unpatch --help"], taken['python -c "import typer, rich"']
     print(f"scan / ast-grep scan               {scan / peer:5.2f}  (to be at most 1)")
     print(f"migrate --diff / scan              {taken['unpatch migrate --diff'] / scan:5.2f}  (to be at most 5)")
+    print(f"upgrade / scan                     {taken['unpatch upgrade'] / scan:5.2f}  (to be at most 3)")
     print(f"--help / import typer, rich        {start / imports:5.2f}  (to be at most 1.5)")
 
 

@@ -1,8 +1,7 @@
 """Write `mcore_unpatch/megatron/history.bin`: what each release of megatron-core defines, with digests.
 
-    python tools/build_megatron_history.py RELEASE=FOLDER [RELEASE=FOLDER ...]
-
-Each FOLDER holds one unpacked release (`megatron/core/...`), given from the oldest to the newest.
+python tools/build_megatron_history.py                       # every release that is known, fetched with pip
+python tools/build_megatron_history.py --add 0.20.0          # and a new one
 """
 
 from __future__ import annotations
@@ -10,18 +9,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from mcore_unpatch.megatron import history
 from mcore_unpatch.megatron.definitions import read_release
-from mcore_unpatch.megatron.history import pack
+from mcore_unpatch.upgrade.sources import download
 
 OUTPUT = Path(__file__).parents[1] / "mcore_unpatch" / "megatron" / "history.bin"
 
 
 def main() -> None:
-    """Read the releases named on the command line and write the file."""
+    """Fetch the releases, read them and write the file; the same bytes for the same releases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("releases", nargs="+", metavar="RELEASE=FOLDER")
-    releases = [argument.split("=", 1) for argument in parser.parse_args().releases]
-    packed = pack({release: read_release(Path(folder)) for release, folder in releases})
+    parser.add_argument("--add", nargs="+", default=[], metavar="RELEASE")
+    releases = [*history.releases(), *parser.parse_args().add]
+    packed = history.pack({release: read_release(download(release)) for release in releases})
     OUTPUT.write_bytes(packed)
     print(f"{OUTPUT.name}: {len(packed)} bytes, {len(releases)} releases")
 

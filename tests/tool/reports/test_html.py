@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from checking import write_files
 from command import CLEAN, ERROR, unpatch
+from downloads import unpacked
 
 from mcore_unpatch.report.html import Card, Kind, Pane, page
 
@@ -85,18 +86,27 @@ def test_search_and_filter_in_a_browser(tmp_path: Path) -> None:
     </script>"""
     file = tmp_path / "page.html"
     file.write_text(page("t", "s", kinds, cards).replace("</body>", f"{probe}</body>"), encoding="utf-8")
-    quiet = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
-    command = [
-        "chromium",
-        "--headless",
-        "--no-sandbox",
-        *quiet,
-        "--disable-sync",
-        f"--user-data-dir={tmp_path}/profile",
-    ]
-    shown = subprocess.run(
-        [*command, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=100, check=True
-    ).stdout
-    found = re.search(r"<title>(.*?)</title>", shown)
+    found = re.search(r"<title>(.*?)</title>", rendered(file))
     assert found is not None
     assert json.loads(found[1]) == [["one", "two", "three"], ["two"], ["one"]]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
+def test_the_page_of_a_real_repository_in_a_browser(tmp_path: Path) -> None:
+    folder = unpacked("verl", "0.8.0") / "verl"
+    command = ["upgrade", str(folder), "--from", "0.17", "--to", "0.19", "--jobs", "1"]
+    assert unpatch(*command, "--output-format", "html", "-o", "up.html", cwd=tmp_path).code == CLEAN
+    counts = unpatch(*command, "--output-format", "json", cwd=tmp_path).json["counts"]
+    text = rendered(tmp_path / "up.html")
+    total = sum(counts.values())
+    assert f"{total} of {total} shown" in text
+    for kind, number in counts.items():
+        assert text.count(f'data-kind="{kind}"') == number
+
+
+def rendered(file: Path) -> str:
+    """The page as a browser has it after its script ran."""
+    quiet = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
+    profile = f"--user-data-dir={file.parent}/profile"
+    command = ["chromium", "--headless", "--no-sandbox", *quiet, "--disable-sync", profile, "--dump-dom", file.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=True).stdout
