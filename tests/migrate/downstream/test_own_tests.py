@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,22 +35,38 @@ def module(path: str) -> str:
     return path.removesuffix(".py").replace("/", ".")
 
 
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Downstream], tuple[Path, set[str]]]:
+    """A copy of a checkout and the tests that pass in it, made once."""
+
+    @cache
+    def made(downstream: Downstream) -> tuple[Path, set[str]]:
+        folder = downstream.copy(tmp_path_factory.mktemp("own") / "checkout")
+        return folder, passed(downstream.run(folder))
+
+    return made
+
+
+@pytest.mark.parametrize("how", ["whole", "package", "unsafe"])
 @DOWNSTREAMS
-def test_what_passed_before_passes_after(downstream: Downstream, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_what_passed_before_passes_after(
+    downstream: Downstream,
+    how: str,
+    known: Callable[[Downstream], tuple[Path, set[str]]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """The whole repository; the package alone, of which the tests are no part; and with all that is offered."""
-    folder = downstream.copy(tmp_path / "checkout")
-    before = passed(downstream.run(folder))
+    folder, before = known(downstream)
     assert before
-    rows = [f"{downstream.name}: before {len(before)} passed"]
-    for arguments in (["."], [downstream.package], ["--unsafe-fixes", "."]):
+    arguments = {"whole": ["."], "package": [downstream.package], "unsafe": ["--unsafe-fixes", "."]}[how]
+    try:
         said = migrated(folder, *arguments)
         after = passed(downstream.run(folder))
+    finally:
         subprocess.run(["git", "-C", str(folder), "checkout", "-q", "."], check=True)
-        named = tuple(f"{module(path)}::" for path, text in said.items() if "(line " in text)
-        broken = before - after
-        rows.append(f"  {' '.join(arguments)}: {len(before & after)} pass, {len(broken)} named in the table")
-        unnamed = [name for name in broken if not name.startswith(named)]
-        assert not unnamed, f"unpatch migrate {' '.join(arguments)}"
-        assert not broken or "--unsafe-fixes" in arguments
+    named = tuple(f"{module(path)}::" for path, text in said.items() if "(line " in text)
+    broken = before - after
     with capsys.disabled():
-        print("\n" + "\n".join(rows))
+        print(f"\n{downstream.name}, {how}: {len(before)} pass before, {len(before & after)} after")
+    assert not [name for name in broken if not name.startswith(named)]
+    assert not broken or how == "unsafe"
