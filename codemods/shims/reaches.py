@@ -75,7 +75,9 @@ class Reaches:
 def _called(node: ast.AST) -> str:
     """The last part of the name of what is called; empty for what is no call."""
     function = node.func if isinstance(node, ast.Call) else None
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def dotted(node: ast.AST) -> str:
