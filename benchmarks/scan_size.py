@@ -1,0 +1,99 @@
+"""Time and memory of `unpatch` on large trees: `python benchmarks/scan_size.py SOURCE... [--files N] [--runs N]`.
+
+Copies the Python files of the sources (installed packages, checkouts) again and again until there are N, then lets
+`ruff check --no-cache`, `unpatch scan` with one process and with two and, if asked, `unpatch migrate --diff` take
+turns on them. Prints medians, ratios over ruff, and the largest resident memory of all processes of a run together.
+"""
+
+import argparse
+import itertools
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from scan_speed import command
+
+
+def python_files(source: Path) -> Iterator[Path]:
+    """The Python files of a folder, links left out."""
+    for folder, folders, names in os.walk(source):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        files = (Path(folder, name) for name in sorted(names) if name.endswith(".py"))
+        yield from (file for file in files if not file.is_symlink())
+
+
+def make_tree(sources: list[Path], wanted: int, folder: Path) -> int:
+    """Fill a folder with so many files; returns their bytes."""
+    known = [(source, file) for source in sources for file in python_files(source)]
+    size = 0
+    for number, (source, file) in enumerate(itertools.islice(itertools.cycle(known), wanted)):
+        target = folder / f"copy{number // len(known)}" / source.name / file.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+        size += target.stat().st_size
+    return size
+
+
+def family(process: int) -> list[int]:
+    """A process and those it started."""
+    try:
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except OSError:
+        return [process]
+    return [process, *(one for child in children for one in family(int(child)))]
+
+
+def resident(process: int) -> int:
+    """Bytes of a process in memory; 0 where the system does not tell."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def measure(call: list[str]) -> tuple[float, int]:
+    """Wall seconds and the peak of resident bytes of one call."""
+    started, peak = time.perf_counter(), 0
+    with subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        while running.poll() is None:
+            peak = max(peak, sum(map(resident, family(running.pid))))
+            time.sleep(0.05)
+    return time.perf_counter() - started, peak
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sources", type=Path, nargs="+", help="folders of real code to copy")
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--migrate", action="store_true", help="measure `unpatch migrate --diff` too")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        size = make_tree([source.resolve() for source in arguments.sources], arguments.files, Path(temporary))
+        calls = {
+            "ruff check --no-cache": [command("ruff"), "check", "--no-cache", "--isolated", temporary],
+            "unpatch scan --jobs 1": [command("unpatch"), "scan", "--jobs", "1", temporary],
+            "unpatch scan --jobs 2": [command("unpatch"), "scan", "--jobs", "2", temporary],
+        }
+        if arguments.migrate:
+            calls["unpatch migrate --diff"] = [command("unpatch"), "migrate", "--diff", temporary]
+        results: dict[str, list[tuple[float, int]]] = {name: [] for name in calls}
+        for _ in range(arguments.runs):
+            for name, call in calls.items():
+                results[name].append(measure(call))
+    print(f"{arguments.files} files, {size / 1e6:.0f} MB, median of {arguments.runs} runs in turn")
+    ruff = statistics.median(seconds for seconds, _ in results["ruff check --no-cache"])
+    for name, measured in results.items():
+        taken = statistics.median(seconds for seconds, _ in measured)
+        peak = max(peak for _, peak in measured)
+        print(f"  {name:24} {taken:8.2f} s  {taken / ruff:5.2f} of ruff  {peak / 1e6:6.0f} MB at most")
+
+
+if __name__ == "__main__":
+    main()
