@@ -57,7 +57,7 @@ def run(
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, **_ENVIRONMENT, **_as_environment(settings or {})},
+        env={**os.environ, **_absolute_paths(), **_ENVIRONMENT, **_as_environment(settings or {})},
     ) as process:
         try:
             output, errors = process.communicate(stdin, timeout=_PATIENCE)
@@ -83,16 +83,20 @@ def toplevel(folder: Path) -> Path | None:
 
 def work_tree(folder: Path) -> Path:
     """The same; raises `GitError` that says why there is none."""
-    holder = next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
-    if holder is None and "GIT_DIR" not in os.environ:  # told without starting git
+    if "GIT_DIR" in os.environ:  # set by the user, or by git for its hooks: then the work tree is where they stand
+        holder = Path.cwd()
+    else:
+        holder = next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
+    if holder is None:  # told without starting git
         if os.path.lexists(folder / "HEAD") and os.path.lexists(folder / "objects"):
             raise GitError(f"{folder} is a bare repository: run this in a work tree of it")
         raise GitError(f"{folder} is not in a git work tree")
     # Asked where `.git` lies: a folder on the way may be shaped like a bare repository.
-    output = run(holder if holder and "GIT_DIR" not in os.environ else folder, "rev-parse", "--show-toplevel")
-    top = Path(os.fsdecode(output).removesuffix("\n"))
-    if holder and "GIT_DIR" not in os.environ and top != holder.resolve():
+    top = Path(os.fsdecode(run(holder, "rev-parse", "--show-toplevel")).removesuffix("\n"))
+    if "GIT_DIR" not in os.environ and top != holder.resolve():
         raise GitError(f"the git configuration in {holder} claims another work tree, {top}")
+    if not folder.is_relative_to(top):
+        raise GitError(f"{folder} is not in the work tree {top}")
     return top
 
 
@@ -153,6 +157,12 @@ def _executable() -> str:
     if found is None or not Path(found).is_absolute():
         raise GitError("git is not installed")
     return found
+
+
+def _absolute_paths() -> dict[str, str]:
+    """What git hands to its hooks is relative to where they stand, and `-C` goes elsewhere."""
+    names = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
+    return {name: os.path.realpath(value) for name in names if (value := os.environ.get(name))}
 
 
 def _without_filters(top: Path) -> dict[str, str]:

@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -41,6 +42,7 @@ MIGRATE = ("migrate", "--unsafe-fixes", "--annotate", "--add-dependency")
 UNDO = ("undo",)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 OPERATIONS = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.chmod", "os.utime", "os.rmdir"}
+NOT_BEGUN = 99  # the signal came before the command
 BATCH = 40  # fuzzed files per scan
 
 Contents = dict[str, bytes]
@@ -81,7 +83,7 @@ class Subject:
         output = self.root.parent / f"output-{time.monotonic_ns()}"
         if pid := os.fork():
             return pid, output
-        code = 99
+        code = NOT_BEGUN
         try:
             handle = os.open(output, os.O_WRONLY | os.O_CREAT)
             os.dup2(handle, 1)
@@ -146,8 +148,12 @@ def signals(subject: Subject, dice: random.Random, count: int) -> Counter[str]:
         done = result == ("new" if command == MIGRATE else "old")
         if (code == 0 and not done) or (code == 130 and done and command == MIGRATE):
             raise Found(f"signal {number}, {kind.name} in {command[0]}: exit code {code} and {result}: {text}")
-        results[f"{kind.name} {'died' if code < 0 else code}, {result}"] += 1
+        results[f"{kind.name} {_ended(code)}, {result}"] += 1
     return results
+
+
+def _ended(code: int) -> str:
+    return "died" if code < 0 else "before it began" if code == NOT_BEGUN else f"exit code {code}"
 
 
 def _strikes(how: str, number: int) -> Hook:
@@ -183,7 +189,7 @@ def operations(subject: Subject, dice: random.Random, count: int, how: str) -> C
         if how == "full" and code not in (0, 2):
             raise Found(f"full disk {number} in {command[0]}: exit code {code}: {text}")
         result = subject.check(f"{how} {number} at operation {place} of {command[0]}", killed=code < 0)
-        results[f"{'died' if code < 0 else code}, {result}"] += 1
+        results[f"{_ended(code)}, {result}"] += 1
     return results
 
 
@@ -261,7 +267,9 @@ def files(subject: Subject, dice: random.Random, count: int) -> Counter[str]:
             outcome = engine.preview(engine.Request([folder], options, unsafe_fixes=True, annotate=True))
             results["files planned to change"] += len(outcome.rewrites)
         except Exception as error:
-            raise Found(f"{folder}: {type(error).__name__}: {error}") from error
+            kept = Path(tempfile.mkdtemp(prefix="torture-")) / "files"
+            shutil.copytree(folder, kept)
+            raise Found(f"{kept}: {''.join(traceback.format_exception(error))}") from None
         shutil.rmtree(folder)
     return results
 

@@ -50,7 +50,7 @@ def entries(source: Source, node: ast.ImportFrom) -> list[Entry]:
     comments: dict[int, str] = {}
     own_line: set[int] = set()
     text = source.text_of(source.span(node))
-    for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
+    for token in tokenize.generate_tokens(io.StringIO(text, newline=None).readline):
         if token.type == tokenize.COMMENT:
             line = node.lineno + token.start[0] - 1
             comments[line] = token.string

@@ -118,6 +118,8 @@ class _Reader:
 
     def _branch(self, body: Sequence[ast.stmt]) -> tuple[ast.expr, ...] | None:
         """Where a body keeps the weight before it returns `input, None`; None if it does anything else."""
+        if not body:  # an `if` without an `else`, and nothing behind it
+            return None
         kept: list[ast.expr] = []
         *before, last = body
         for statement in before:

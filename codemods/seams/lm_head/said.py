@@ -26,7 +26,7 @@ class Said:
     def between(self, first: int, last: int) -> None:
         """The comments on some lines."""
         text = textwrap.dedent(self.source.text_of(self.source.line_span(first, last)))
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        for token in tokenize.generate_tokens(io.StringIO(text, newline=None).readline):
             if token.type == tokenize.COMMENT and not token.string.startswith(_PRAGMAS):
                 self._comments.setdefault(first + token.start[0] - 1, []).append(token.string)
 

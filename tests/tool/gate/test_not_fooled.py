@@ -71,6 +71,15 @@ def test_errors_elsewhere_are_not_ours(repository: Repository) -> None:
     assert unpatch("check", "--base", "main", cwd=repository.path).code == ERROR
 
 
+@pytest.mark.parametrize("where", ["src", "."])
+def test_inside_a_hook(where: str, repository: Repository) -> None:
+    """Git tells its hooks where it is, relative to where they stand."""
+    repository.commit({"src/copy.py": PATCH})
+    env = {**GIT, "GIT_DIR": ".git", "GIT_INDEX_FILE": ".git/index"}
+    result = unpatch_process("check", "--base", "main", where, "--output-format", "json", cwd=repository.path, env=env)
+    assert [Path(one["path"]).name for one in result.json["findings"]] == ["copy.py"]
+
+
 class TestInWords:
     def test_a_bare_repository(self, repository: Repository, tmp_path: Path) -> None:
         repository.git("clone", "--quiet", "--bare", ".", str(tmp_path / "bare.git"))

@@ -65,7 +65,7 @@ class TestGitignore:
         result = unpatch_process("scan", "--output-format", "json", cwd=tmp_path, env={"PATH": str(empty)})
         assert result.code == CLEAN
         assert [f["path"] for f in result.json["findings"]] == ["a.py", "b.py"]
-        assert "git is not installed: .gitignore is not applied" in result.err
+        assert "git is not installed, so .gitignore is not applied" in result.err
 
     def test_nothing_is_left_behind(self, tmp_path: Path) -> None:
         write_files(tmp_path, self.IGNORED)

@@ -1,5 +1,6 @@
 """What stands where a file is expected: pipes, sockets, devices, links, folders nobody may read, names without end."""
 
+import ast
 import os
 import socket
 from pathlib import Path
@@ -8,6 +9,8 @@ import pytest
 from checking import write_files
 from command import CLEAN, ERROR, FINDINGS, Result, unpatch, unpatch_process, without_privileges
 from repository import GIT, Repository
+
+from mcore_unpatch.codemods.seams.lm_head.passthrough import read_passthrough
 
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
 CONFIGURED = '[tool.mcore-unpatch]\nbaseline = "%s"\n'
@@ -220,3 +223,26 @@ def test_odd_line_ends(end: str, tmp_path: Path) -> None:
         assert b"TODO(mcore-unpatch)" in (tmp_path / "odd.py").read_bytes()
         assert run("undo", cwd=tmp_path).code == CLEAN
     assert (tmp_path / "odd.py").read_bytes() == source
+
+
+def test_a_comment_before_two_carriage_returns(tmp_path: Path) -> None:
+    """Found by fuzzing: it ended the migration of everything."""
+    source = """
+from megatron.core.models.gpt import GPTModel  # kept\r\r
+def fast(self, input_ids, position_ids, attention_mask, labels=None, **kwargs):
+    return self.log_probs(self.decoder(input_ids), labels)
+GPTModel.forward = fast  # unpatch: ignore\r\r
+"""
+    Repository(tmp_path).commit({"odd.py": source.encode(), "good.py": PATCH})
+    result = run("migrate", "--check", "--annotate", "--unsafe-fixes", "--output-format", "json", cwd=tmp_path)
+    assert result.json["errors"] == []
+    assert [finding["path"] for finding in result.json["remaining"]] == ["good.py"], "the ignore comment counts"
+
+
+def test_a_wrapper_that_is_nothing_but_an_if() -> None:
+    """The same."""
+    module = ast.parse("def through(self, input_, weight=None):\n    if FLAG:\n        return input_, None\n")
+    function = module.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    found = read_passthrough(function, True, "layer")
+    assert found is None or not found.plain
