@@ -19,7 +19,10 @@ _KEPT = re.compile(r"#\s*noqa(?!:)|#\s*noqa:[^#]*\bF401\b", re.IGNORECASE)
 
 def drop_leftovers(bench: Workbench, path: str, new: bytes, reason: Reason) -> bool:
     """Let the editor of a file drop the imports that are unused in its `new` content and were used before."""
-    before, after = bench.source(path), Source(path, new)
+    try:
+        before, after = bench.source(path), Source(path, new)
+    except Unreadable:  # an edit went wrong: that is found out, and told, before anything is written
+        return False
     if path.endswith("__init__.py"):
         return False
     unused = {key for _, _, key in _unused(after)} - {key for _, _, key in _unused(before)}
