@@ -34,15 +34,18 @@ $(DEMO)/.installed: pyproject.toml
 	@$(DEMO)/bin/pip install $(PIP_FLAGS) --editable .
 	@touch $@
 
+# A repository of its own, as a user's would be: migrate always reads the whole repository around what it is given.
 demo: $(DEMO)/.installed
+	@rm -rf build/demo && mkdir -p build/demo && cp -r examples/tiny_rl build/demo/
+	@cd build/demo/tiny_rl && git init --quiet && git add --all
 	@echo
-	@echo "--- what does the sample project patch?        unpatch scan examples/tiny_rl"
+	@echo "--- what does the sample project patch?        unpatch scan"
 	@echo
-	@$(DEMO)/bin/unpatch scan examples/tiny_rl
+	@cd build/demo/tiny_rl && ../../../$(DEMO)/bin/unpatch scan
 	@echo
-	@echo "--- what would a migration change?             unpatch migrate --diff examples/tiny_rl"
+	@echo "--- what would a migration change?             unpatch migrate --diff"
 	@echo
-	@$(DEMO)/bin/unpatch migrate --diff examples/tiny_rl
+	@cd build/demo/tiny_rl && ../../../$(DEMO)/bin/unpatch migrate --diff
 
 # --- the tests -------------------------------------------------------------------------------------------------------
 

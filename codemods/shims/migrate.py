@@ -18,6 +18,8 @@ from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 
+_LISTED = 3  # reasons in one sentence; with more nobody reads them
+
 
 class Migration:
     """The move of one downstream."""
@@ -152,7 +154,10 @@ class Migration:
         if not self.options.wants(flow[1]) or self.level(flow):
             return ""
         reasons = self.holds.reasons(flow)
-        text = "; ".join(dict.fromkeys(reason.because for reason in reasons))
+        listed = list(dict.fromkeys(reason.because for reason in reasons))
+        if len(listed) > _LISTED:
+            listed[_LISTED:] = [f"and {len(listed) - _LISTED} more places"]
+        text = "; ".join(listed)
         if any(reason.final for reason in reasons):
             return text
         return f"{text}; `--unsafe-fixes` replaces it all the same"

@@ -198,6 +198,15 @@ def test_an_installed_downstream_moves_in_all_files_or_in_none() -> None:
     assert migrate(files).changed == {"a.py", "b.py"}
 
 
+def test_many_places_outside_are_counted_and_not_all_listed() -> None:
+    text = b"from verl.models.mcore.model_forward_fused import patch_fused_forward\n"
+    files = {f"{name}.py": text for name in "abcdefgh"}
+    said = left(migrate(files, editable=["a.py"]), "a.py")
+    assert "b.py:1 uses it too and was not named" in said
+    assert "; and 4 more places" in said
+    assert "h.py" not in said
+
+
 def test_nemo_rls_flag_outside_the_path_keeps_the_patch() -> None:
     files = {
         "nemo_rl/setup.py": b"from nemo_rl.distributed.model_utils import (\n"
