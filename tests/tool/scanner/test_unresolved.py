@@ -1,7 +1,7 @@
 """What nothing is known of beside what is: a choice between the two, and a class, base or annotation from elsewhere."""
 
 import pytest
-from checking import GPT, check_found, check_noop
+from checking import CORE, GPT, LAYER, check_found, check_noop
 
 IMPORT = "from megatron.core.models.gpt import GPTModel\nfrom elsewhere import Base, Mine, make\n"
 
@@ -50,3 +50,27 @@ def test_a_replacement_whose_self_is_of_another_class() -> None:
     bind = "from types import MethodType\ndef fast(self: {cls}): ...\ndef patch(x):\n    x.odd = MethodType(fast, x)\n"
     check_noop(IMPORT + bind.format(cls="Mine"))
     check_found(IMPORT + bind.format(cls="GPTModel"), target=f"{GPT}.odd", confidence="likely")
+
+
+@pytest.mark.parametrize(("owner", "is_one"), [("TransformerBlock(c, s)", True), ("TransformerBlock", False)])
+def test_layers_are_of_a_block_not_of_its_class(owner: str, is_one: bool) -> None:
+    source = f"""
+from megatron.core.transformer.transformer_block import TransformerBlock
+def patch(c, s, fast):
+    for layer in {owner}.layers:
+        layer.forward = fast
+"""
+    check_found(source, target=f"{LAYER}.forward") if is_one else check_noop(source)
+
+
+@pytest.mark.parametrize(("prefix", "is_one"), [("megatron.core", True), ("mine", False)])
+def test_a_walk_over_modules_with_a_name_of_nobody_is_one_where_it_asks_for_megatron(prefix: str, is_one: bool) -> None:
+    source = f"""
+import sys
+import megatron.core
+def swap(new):
+    for name, module in list(sys.modules.items()):
+        if name.startswith("{prefix}") and hasattr(module, "name_of_nobody"):
+            module.name_of_nobody = new
+"""
+    check_found(source, target=f"{CORE}.name_of_nobody", confidence="likely") if is_one else check_noop(source)
