@@ -7,7 +7,7 @@ A DIR is a checkout or an unpacked wheel; peers that cannot be imported are name
 hidden states drawn anew for every call; CUDA events, median of the calls and their spread. "floor" is 8·N·H·V FLOPs
 (no-grad: 2·N·H·V) at the rate of an 8192 x 8192 x 8192 product: first the best rate seen in the whole run (a cool
 card), then the rate measured right after the calls (the card as warm as they left it). "memory" is the peak beyond
-inputs, outputs and the two gradients. Errors are relative norms against float64 on the same bf16 numbers.
+inputs, outputs and the two gradients. Errors against float64 on the same bf16 numbers: relative norm, and the largest.
 """
 
 import argparse
@@ -16,15 +16,29 @@ import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import triton
 from peers import Checkouts, Head, Peer, all_peers, materialised, ours
 from torch import Tensor
 
+from mcore_unpatch.compat import vocab_pass
+from mcore_unpatch.compat.ops.triton import launch
+
 SHAPES = [(16384, 4096, 151936), (32768, 2048, 248320), (8192, 7168, 129280)]
-TOKENS = [512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144]
+TOKENS = [512, 2048, 8192, 32768, 131072]
 MASKED = [0.0, 0.25, 0.5, 0.75, 0.9]
+KEPT = [0.0, 0.25, 0.5, 0.75, 1.0]
+SPREADS = [2, 8, 30]
+MORE_SHAPES = [
+    (4096, 4096, 151936),
+    (2000, 8192, 128256),
+    (12000, 3584, 152064),
+    (20011, 5120, 151936),
+    (4096, 6144, 200064),
+    (30000, 1536, 102400),
+]
 GIB = 2**30
 best_rate = 0.0  # FLOP per ms of the product alone, the best of this run
 
@@ -32,10 +46,10 @@ best_rate = 0.0  # FLOP per ms of the product alone, the best of this run
 class Inputs:
     """Operands of one shape, and the gradients its results receive."""
 
-    def __init__(self, tokens: int, width: int, vocab: int) -> None:
+    def __init__(self, tokens: int, width: int, vocab: int, spread: float = 2) -> None:
         self.hidden = torch.randn(tokens, width, device="cuda").bfloat16().requires_grad_()
         self.weight = torch.empty(vocab, width, device="cuda", dtype=torch.bfloat16)
-        self.weight.normal_(0, 2 / width**0.5).requires_grad_()
+        self.weight.normal_(0, spread / width**0.5).requires_grad_()
         self.labels = torch.randint(0, vocab, (tokens,), device="cuda")
         self.logprob_grad, self.entropy_grad = torch.randn(2, tokens, device="cuda")
 
@@ -113,10 +127,10 @@ def attempt(peer: Peer, inputs: Inputs, call: Callable[[Peer, Inputs], Any], rep
         torch.cuda.empty_cache()
 
 
-def errors(peer: Peer) -> dict[str, float]:
-    """Relative norms against float64, at 512 x 256 x 5000."""
+def errors(peer: Peer, spread: float) -> dict[str, list[float]]:
+    """Relative norm and largest absolute error against float64, at 1024 x 512 x 8000, logits of that spread."""
     torch.manual_seed(1)
-    inputs = Inputs(512, 256, 5000)
+    inputs = Inputs(1024, 512, 8000, spread)
     try:
         logprobs, entropy = train(peer, inputs)
     except Exception:
@@ -127,12 +141,15 @@ def errors(peer: Peer) -> dict[str, float]:
     if peer.entropy:
         loss = loss + (true_entropy * inputs.entropy_grad).sum()
     torch.autograd.backward(loss)
-    found = {"dH": (inputs.hidden.grad, exact[0].grad), "dW": (inputs.weight.grad, exact[1].grad)}
+    found: dict[str, Any] = {"dH": (inputs.hidden.grad, exact[0].grad), "dW": (inputs.weight.grad, exact[1].grad)}
     if logprobs.shape == true_logprobs.shape:
         found["logprobs"] = (logprobs, true_logprobs)
     if entropy is not None and peer.entropy:
         found["entropy"] = (entropy, true_entropy)
-    return {name: float((a.double() - b).norm() / b.norm()) for name, (a, b) in found.items()}  # type: ignore[union-attr, operator]
+    return {
+        name: [float((a.double() - b).norm() / b.norm()), float((a.double() - b).abs().max())]
+        for name, (a, b) in found.items()
+    }
 
 
 def compare(shape: tuple[int, int, int], peers: list[Peer], repeats: int) -> list[dict[str, Any]]:
@@ -163,19 +180,62 @@ def over_masks(shape: tuple[int, int, int], repeats: int) -> list[dict[str, Any]
     return rows
 
 
+def over_kept(shape: tuple[int, int, int], repeats: int) -> list[dict[str, Any]]:
+    """Ours with a growing part of the logits kept from the forward."""
+    inputs, rows = Inputs(*shape), []
+    for part in KEPT:
+        row = attempt(Peer("ours", ours(kept=part), entropy=True), inputs, train, repeats)
+        rows.append({"shape": shape, "kept": part, **row})
+    return rows
+
+
+def over_statistics(shape: tuple[int, int, int], repeats: int) -> list[dict[str, Any]]:
+    """What each further statistic costs beside log-probs and entropy."""
+    inputs, rows = Inputs(*shape), []
+    ids = torch.randint(0, shape[2], (shape[0], 64), device="cuda")
+    asked: dict[str, dict[str, Any]] = {
+        "log-probs and entropy": {},
+        "sum of squares": {"sum_pi_squared": True},
+        "batch_invariant": {"batch_invariant": True},
+        **{f"top {k}": {"topk": k} for k in (1, 8, 64)},
+        **{f"{k} ids": {"token_ids": ids[:, :k]} for k in (1, 8, 64)},
+    }
+    for name, options in asked.items():
+
+        def head(
+            hidden: Tensor, weight: Tensor, labels: Tensor, options: dict[str, Any] = options
+        ) -> tuple[Tensor, Tensor]:
+            out = vocab_pass(hidden, weight, labels, entropy=True, **options)
+            more = [out.topk_logits, out.token_logprobs, out.sum_pi_squared]
+            return out.logprobs + sum(x.reshape(len(hidden), -1).sum(1) for x in more if x is not None), out.entropy
+
+        peer = Peer(name, head, entropy=True)
+        row = attempt(peer, inputs, train, repeats) | {"infer": attempt(peer, inputs, infer, repeats)}
+        rows.append({"shape": shape, "statistic": name, **row})
+    return rows
+
+
+def without_copy_engine(shape: tuple[int, int, int], repeats: int) -> dict[str, Any]:
+    """Ours as on a card that is no Hopper."""
+    inputs, peer = Inputs(*shape), Peer("ours", ours(), entropy=True)
+    with mock.patch.object(launch, "has_copy_engine", return_value=False):
+        row = attempt(peer, inputs, train, repeats) | {"infer": attempt(peer, inputs, infer, repeats)}
+    return {"shape": shape, **row}
+
+
 def over_tokens(peers: list[Peer], repeats: int) -> Iterator[dict[str, Any]]:
     """Time and memory as tokens grow, at H = 4096 and V = 151936; beyond 32,768 ours alone."""
     for tokens in TOKENS:
         inputs = Inputs(tokens, 4096, 151936)
         many = tokens > 32768
         for peer in peers:
-            if not many or peer.name.startswith("mcore-unpatch"):
+            if not many or peer.name == "mcore-unpatch, triton":
                 few = 1 if many else max(repeats, 20) if tokens <= 2048 else repeats  # short calls are noisy
                 row = {"peer": peer.name, "tokens": tokens, **attempt(peer, inputs, train, few)}
                 yield row | {"infer": attempt(peer, inputs, infer, few)}
 
 
-def show(rows: list[dict[str, Any]], exactness: dict[str, dict[str, float]]) -> None:
+def show(rows: list[dict[str, Any]], exactness: dict[str, dict[str, list[float]]]) -> None:
     for shape in dict.fromkeys(tuple(row["shape"]) for row in rows):
         print(
             f"\nN={shape[0]} H={shape[1]} V={shape[2]}, floor {8 * shape[0] * shape[1] * shape[2] / best_rate:.1f} ms"
@@ -187,7 +247,7 @@ def show(rows: list[dict[str, Any]], exactness: dict[str, dict[str, float]]) -> 
                 print(_cells(row["infer"]))
     print("\nerrors against float64:")
     for name, found in exactness.items():
-        print(f"{name:40}", "  ".join(f"{key} {value:.1e}" for key, value in found.items()))
+        print(f"{name:48}", "  ".join(f"{key} {norm:.1e} ({most:.0e})" for key, (norm, most) in found.items()))
 
 
 def _cells(result: dict[str, Any]) -> str:
@@ -229,6 +289,9 @@ def main() -> None:
         "shapes": [],
         "masks": [],
         "tokens": [],
+        "kept": [],
+        "statistics": [],
+        "pointers": [],
     }
 
     def save() -> None:
@@ -236,17 +299,33 @@ def main() -> None:
         if options.json:
             options.json.write_text(json.dumps(report, indent=1))
 
-    report["errors"] = {f"{peer.name} {'lp+ent' if peer.entropy else 'lp'}": errors(peer) for peer in peers}
+    report["errors"] = {
+        f"{peer.name} {'lp+ent' if peer.entropy else 'lp'}, spread {spread}": errors(peer, spread)
+        for spread in SPREADS
+        for peer in peers
+    }
     for shape in options.shape or SHAPES:
         report["shapes"] += compare(shape, peers, options.repeats)
         report["masks"] += over_masks(shape, options.repeats)
+        report["kept"] += over_kept(shape, options.repeats)
+        report["pointers"].append(without_copy_engine(shape, options.repeats))
+        save()
+    report["statistics"] += over_statistics((options.shape or SHAPES)[0], options.repeats)
+    fast = [peer for peer in peers if peer.entropy and peer.name.startswith(("mcore", "Liger", "materialised, comp"))]
+    for shape in () if options.quick or options.shape else MORE_SHAPES:
+        report["shapes"] += compare(shape, [peer for peer in fast if "torch" not in peer.name], options.repeats)
         save()
     show(report["shapes"], report["errors"])
     for row in report["masks"]:
         print(f"{row['shape']} masked {row['masked']:.0%} count known {row['count_known']}: {row.get('ms', -1):.1f} ms")
-    names = ("mcore-unpatch, triton", "veRL, triton", "materialised", "cut-cross-entropy")
+    for row in report["kept"]:
+        print(f"{row['shape']} kept {row['kept']:.0%}: {row.get('ms', -1):.1f} ms, {row.get('gib', -1):.2f} GiB")
+    for row in report["statistics"] + report["pointers"]:
+        name = row.get("statistic", "without the copy engine")
+        print(f"{row['shape']} {name}: {row.get('ms', -1):.1f} ms; no-grad {row['infer'].get('ms', -1):.1f} ms")
+    names = ("mcore-unpatch, triton", "veRL, triton", "materialised, compiled", "Liger")
     chosen = [peer for peer in peers if peer.name.startswith(names) and "filter" not in peer.name]
-    chosen = [peer for peer in chosen if peer.entropy or peer.name.startswith("cut")]
+    chosen = [peer for peer in chosen if peer.entropy and "half" not in peer.name]
     for row in () if options.quick else over_tokens(chosen, options.repeats):
         report["tokens"].append(row)
         results = (

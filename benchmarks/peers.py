@@ -37,11 +37,29 @@ class Checkouts:
     skyrl: Path | None = None
 
 
-def ours(backend: Any = "auto", entropy: bool = True, mask: Tensor | None = None, count: int | None = None) -> Head:
-    """The operator of this project."""
+def ours(
+    backend: Any = "auto",
+    entropy: bool = True,
+    mask: Tensor | None = None,
+    count: int | None = None,
+    kept: float = 0,
+    **options: Any,
+) -> Head:
+    """The operator of this project; `kept` is the part of the logits that the forward keeps."""
 
     def head(hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        return linear_logprob(hidden, weight, labels, entropy=entropy, backend=backend, mask=mask, mask_count=count)
+        keep_bytes = round(kept * len(hidden) * len(weight) * 2.05)  # with what lies beside the shares
+        return linear_logprob(
+            hidden,
+            weight,
+            labels,
+            entropy=entropy,
+            backend=backend,
+            mask=mask,
+            mask_count=count,
+            keep_bytes=keep_bytes,
+            **options,
+        )
 
     return head
 
@@ -63,11 +81,13 @@ def all_peers(checkouts: Checkouts) -> Iterator[Peer | str]:
     """Each peer, or why one cannot be had."""
     yield Peer("mcore-unpatch, triton", ours(), entropy=True)
     yield Peer("mcore-unpatch, triton", ours(entropy=False), entropy=False)
+    yield Peer("mcore-unpatch, triton, all kept", ours(kept=1), entropy=True)
+    yield Peer("mcore-unpatch, triton, half kept", ours(kept=0.5), entropy=True)
     yield Peer("mcore-unpatch, torch", ours("torch"), entropy=True)
     yield Peer("materialised, eager", materialised, entropy=True)
     yield Peer("materialised, eager", materialised_logprobs, entropy=False)
     yield Peer("materialised, compiled", torch.compile(materialised, dynamic=False), entropy=True)
-    for build in (_verl, _cut_cross_entropy, _liger, _skyrl_triton, _skyrl, _nemo_rl):
+    for build in (_liger_cutedsl, _verl, _cut_cross_entropy, _liger, _skyrl_triton, _skyrl, _nemo_rl):
         try:
             yield from build(checkouts)
         except (ImportError, AttributeError, OSError) as error:
@@ -91,6 +111,19 @@ def _cut_cross_entropy(_: Checkouts) -> list[Peer]:
         Peer(f"cut-cross-entropy {version}", head(), entropy=False),
         Peer(f"cut-cross-entropy {version}, no filter", head(filter_eps=None), entropy=False),
     ]
+
+
+def _liger_cutedsl(_: Checkouts) -> list[Peer]:
+    importlib.import_module("cutlass.cute")  # without it Liger silently takes a slow path
+    module = importlib.import_module("liger_kernel.ops.fused_linear_scaled_cross_entropy")
+    function = module.LigerFusedLinearScaledCrossEntropyFunction
+
+    def head(hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        loss, entropy = function.apply(hidden, weight, labels, 1.0, -100, 1, True)
+        return -loss, entropy
+
+    version = importlib.metadata.version("liger-kernel")
+    return [Peer(f"Liger {version}, CuTe DSL", head, entropy=True)]
 
 
 def _liger(_: Checkouts) -> list[Peer]:

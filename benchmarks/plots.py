@@ -26,6 +26,12 @@ def draw_all(report: dict[str, Any], folder: Path) -> None:
         if row["count_known"] and "failed" not in row:
             lines.setdefault(" x ".join(map(str, row["shape"])), []).append((row["masked"], row["ms"]))
     lines = {name: [(part, ms / line[0][1]) for part, ms in line] for name, line in lines.items() if line[0][0] == 0}
+    kept: dict[str, Any] = {}
+    for row in report.get("kept", []):
+        if "failed" not in row:
+            kept.setdefault(" x ".join(map(str, row["shape"])), []).append((row["gib"], row["ms"]))
+    title = "Forward + backward, ms, against GiB held (all kept at the right end)"
+    (folder / "time-kept.svg").write_text(plot(title, "GiB beyond inputs, outputs and gradients", kept, True))
     title = "Time relative to no row masked"
     (folder / "time-masked.svg").write_text(plot(title, "masked part of the rows", lines, logarithmic=False))
 
@@ -38,7 +44,7 @@ def plot(title: str, below: str, lines: dict[str, Any], logarithmic: bool) -> st
     across = _scale([x for x, _ in points], LEFT, WIDTH - RIGHT, logarithmic)
     up = _scale([y for _, y in points], HEIGHT - BOTTOM, TOP, logarithmic)
     parts = [_text(WIDTH / 2, 20, title, "middle", 15), _text(WIDTH / 2, HEIGHT - 12, below, "middle")]
-    marks = {x: f"{x:g}" if x < 1024 else f"{x / 1024:g}k" for x, _ in points}
+    marks = {x: f"{x:.2g}" if x < 100 else f"{x:g}" if x < 1024 else f"{x / 1024:g}k" for x, _ in points}
     parts += [_text(across(x), HEIGHT - BOTTOM + 18, mark, "middle", 11) for x, mark in marks.items()]
     for y in _ticks([y for _, y in points], logarithmic):
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up(y):.1f}" y2="{up(y):.1f}" stroke="#ddd"/>')
