@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mcore_unpatch.findings import Finding
@@ -26,6 +26,7 @@ class Copy:
     release: str
     share: float
     missing: int  # statements that upstream has now, had not then, and the copy lacks
+    upstreamed: bool = False  # the new release has all that the copy added, and nothing of what it took out
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Fate:
         """As plain data."""
         copied = None
         if self.copy is not None:
-            copied = {"release": self.copy.release, "share": round(self.copy.share, 2), "missing": self.copy.missing}
+            copied = {**asdict(self.copy), "share": round(self.copy.share, 2)}
         return {
             **{name: getattr(self.finding, name) for name in ("rule", "path", "line", "target", "fix")},
             "urgency": self.urgency,
@@ -69,6 +70,8 @@ def judge(finding: Finding, leaning: Leaning | None, old: Release, new: Release)
     reasons = [*breaks, *different]
     if breaks:
         urgency = "breaks"
+    elif copied is not None and copied.upstreamed:
+        urgency, reasons = "unnecessary", []
     elif different:
         urgency = "different"
     elif finding.fix:
@@ -77,6 +80,8 @@ def judge(finding: Finding, leaning: Leaning | None, old: Release, new: Release)
     else:
         urgency = "harmless"
         reasons.append(_harmless(happened, leaning))
+    if copied is not None and copied.upstreamed:
+        reasons.append(f"megatron-core {new.label} does by itself what this copy does: delete the patch")
     return Fate(finding, urgency, happened, tuple(reasons), copied, leaning)
 
 
@@ -149,7 +154,8 @@ def _copy_of(leaning: Leaning, happened: Change) -> Copy | None:
         return None
     now = statements(happened.after.definition.statements) if happened.after else []
     had, has = set(statements(known.statements)), set(statements(leaning.statements))
-    return Copy(release, share, sum(statement not in had and statement not in has for statement in now))
+    missing = sum(statement not in had and statement not in has for statement in now)
+    return Copy(release, share, missing, bool(now) and has <= set(now) and (had - has).isdisjoint(now))
 
 
 def _silent(leaning: Leaning, happened: Change, copied: Copy | None, new: Release) -> list[str]:

@@ -133,16 +133,34 @@ def test_a_wrapper_that_calls_the_original_is_harmless() -> None:
 
 
 def test_a_copy_says_which_release_it_is_of_and_how_much_it_lacks() -> None:
-    model = unpacked("megatron-core", "0.18.2") / "megatron/core/models/gpt/gpt_model.py"
-    tree = ast.parse(model.read_text(encoding="utf-8"))
-    copied = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "_postprocess")
-    copied.body.insert(1, ast.parse("print(hidden_states)").body[0])
-    head = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
-    fate = only(f"{head}{ast.unparse(copied)}\nGPTModel._postprocess = _postprocess\n", "0.18", "0.19")
+    fate = only(backport("print(hidden_states)"), "0.18", "0.19")
     assert (fate.urgency, fate.target.kind) == ("different", "body")
     assert fate.copy is not None
     assert (fate.copy.release, fate.copy.share > 0.9, fate.copy.missing > 2) == ("0.18.0", True, True)
     assert f"lacks {fate.copy.missing} statements that megatron-core 0.19.2 has" in fate.reasons[0]
+
+
+def backport(change: str = "") -> str:
+    """megatron-core 0.18.2's own `_postprocess` as a patch, with a change of the team's own."""
+    model = unpacked("megatron-core", "0.18.2") / "megatron/core/models/gpt/gpt_model.py"
+    tree = ast.parse(model.read_text(encoding="utf-8"))
+    copied = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "_postprocess")
+    if change == "taken out":
+        copied.body[2:3] = []
+    elif change:
+        copied.body.insert(1, ast.parse(change).body[0])
+    head = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
+    return f"{head}{ast.unparse(copied)}\nGPTModel._postprocess = _postprocess\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "urgency"), [("", "unnecessary"), ("print(1)", "harmless"), ("taken out", "harmless")]
+)
+def test_what_upstream_does_by_itself_now_can_be_deleted(change: str, urgency: str) -> None:
+    fate = only(backport(change), "0.18.0", "0.18.2")
+    assert fate.copy is not None
+    assert fate.copy.upstreamed is (urgency == "unnecessary")
+    assert ("delete the patch" in fate.reasons[-1]) is (urgency == "unnecessary")
 
 
 def test_what_the_old_release_lacks_is_not_the_upgrades_doing() -> None:
