@@ -10,7 +10,8 @@ from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.errors import MissingContextError
 from mcore_unpatch.compat.hook.groups import ProcessGroups, check_cp_group, check_tp_group, resolve_groups
-from mcore_unpatch.compat.hook.output_layer import check_head, wake
+from mcore_unpatch.compat.hook.output_layer import check_head, fuses_weight_grad
+from mcore_unpatch.compat.hook.wake import wake
 from mcore_unpatch.compat.ops.linear_logprob import VocabOutput, vocab_pass
 from mcore_unpatch.compat.packing.labels import next_token_labels
 
@@ -82,7 +83,7 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
         vocab_size=options.vocab_size,
         tp_group=groups.tp,
         reduce_hidden_grad=options.reduce_hidden_grad and not gathered,
-        fuse_main_grad=bool(getattr(call.output_layer, "gradient_accumulation_fusion", False)),
+        fuse_main_grad=fuses_weight_grad(call),
         ignore_index=options.ignore_index,
         out_of_vocab_grad=options.out_of_vocab_grad,
         backend=options.backend,

@@ -6,7 +6,8 @@ from typing import Any
 from torch import Tensor
 
 from mcore_unpatch.compat.hook.call import HookCall
-from mcore_unpatch.compat.hook.output_layer import check_head, wake
+from mcore_unpatch.compat.hook.output_layer import check_head, lent_weight
+from mcore_unpatch.compat.hook.wake import wake
 
 
 class HeadInputs:
@@ -18,7 +19,9 @@ class HeadInputs:
     find: that is left to the code that multiplies. The MTP loss is Megatron's own.
 
     `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, of the last call, None before it; `keep` is given it
-    in every call. Two with the same `keep` are the same to `attach`: the one attached first is then the one that runs.
+    in every call. With gradient accumulation fusion it is a view of the parameter, through which the gradient goes to
+    `main_grad`: Megatron ignores the parameter's `.grad` there. Two with the same `keep` are the same to `attach`: the
+    one attached first is then the one that runs.
     """
 
     def __init__(self, keep: Callable[[Tensor], None] | None = None) -> None:
@@ -35,9 +38,9 @@ class HeadInputs:
             )
         check_head(call)
         wake(call)
-        self.weight = call.weight
+        self.weight = lent_weight(call)
         if self.keep is not None:
-            self.keep(call.weight)
+            self.keep(self.weight)
         return call.finish(call.hidden_states)
 
     def __eq__(self, other: object) -> bool:

@@ -1,5 +1,9 @@
 """Whether a product with the output layer's weight is all that the layer does. Where it is not, nobody may guess."""
 
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -9,73 +13,83 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.errors import UnsupportedHeadError
+from mcore_unpatch.compat.ops.weight_grad import into_main_grad
 
 
 def check_head(call: HookCall) -> None:
     """Raise if the layer is not a plain column-parallel product with a weight that is all here."""
-    layer = call.output_layer
-    weight = getattr(layer, "weight", None) if call.output_weight is None else call.output_weight
-    home = type(layer).forward.__module__
-    if "forward" in vars(layer):
-        _refuse(layer, "its forward was replaced on the instance")
-    if isinstance(weight, DTensor):
-        _refuse(layer, "its weight is sharded between calls (FSDP); leave the output layer out of the sharding")
-    if not isinstance(weight, Tensor) or weight.dim() != 2:
-        _refuse(layer, f"it has no 2-D weight ({list(weight.shape) if isinstance(weight, Tensor) else None})")
-    if getattr(layer, "bias", None) is not None:
-        _refuse(layer, "it has a bias")
-    if call.config.defer_embedding_wgrad_compute:
-        _refuse(
-            layer, "config.defer_embedding_wgrad_compute keeps its weight gradient for a step that would find nothing"
-        )
-    if not _is_column_parallel(layer):
-        _refuse(
-            layer, "it is no column-parallel linear layer of Megatron (a value head, or an adapter around the head?)"
-        )
-    if not home.startswith("megatron.core."):
-        _refuse(layer, f"its forward comes from {home}, and may do more than the product (soft-capped logits?)")
+    for reason in _obstacles(call):
+        refuse_head(call.output_layer, reason)
 
 
-def wake(call: HookCall) -> None:
-    """Let the layer's own hooks run, on one row: with them Megatron waits for weights that are still being gathered.
-
-    They run when the layer is called, and nobody calls it here. A hook that changes what the layer is given or what it
-    gives would be lost, and is refused.
-    """
-    layer = call.output_layer
-    if not layer._forward_pre_hooks and not layer._forward_hooks:
-        return
-    seen: dict[str, tuple[Tensor, int]] = {}
-    row = call.hidden_states[:1].detach()
-    before = _state(row)
-    handles = (
-        layer.register_forward_pre_hook(lambda _, args: seen.update(given=_state(args[0]))),
-        layer.register_forward_hook(lambda _, args, output: seen.update(made=_state(output[0])), prepend=True),
-    )
-    try:
-        with torch.no_grad():
-            result = layer(row, weight=call.output_weight)[0]
-    finally:
-        for handle in handles:
-            handle.remove()
-    if _differ(seen["given"], before):
-        _refuse(layer, "a forward pre-hook on it changes its input")
-    if _differ(seen["made"], _state(result)):
-        _refuse(layer, "a forward hook on it changes its output")
-
-
-def _state(tensor: Tensor) -> tuple[Tensor, int]:
-    """A tensor, and how often it was written to; those of inference mode do not count that."""
-    return tensor, 0 if tensor.is_inference() else tensor._version
-
-
-def _differ(left: tuple[Tensor, int], right: tuple[Tensor, int]) -> bool:
-    return left[0] is not right[0] or left[1] != right[1]
-
-
-def _refuse(layer: Module, reason: str) -> None:
+def refuse_head(layer: Module, reason: str) -> None:
+    """Raise for this layer."""
     kind = f"{type(layer).__module__}.{type(layer).__qualname__}"
     raise UnsupportedHeadError(f"output_layer ({kind}): {reason}. Use the Logits processor, which calls the layer")
+
+
+def fuses_weight_grad(call: HookCall) -> bool:
+    """Whether the layer adds its weight's gradient to `main_grad`; Megatron then ignores the weight's `.grad`."""
+    return bool(getattr(call.output_layer, "gradient_accumulation_fusion", call.config.gradient_accumulation_fusion))
+
+
+def lent_weight(call: HookCall) -> Tensor:
+    """The weight for code that multiplies with it by itself: its gradient goes where the layer's own would."""
+    return into_main_grad(call.weight) if fuses_weight_grad(call) else call.weight
+
+
+def _obstacles(call: HookCall) -> Iterator[str]:
+    layer = call.output_layer
+    weight = getattr(layer, "weight", None) if call.output_weight is None else call.output_weight
+    if "forward" in vars(layer):
+        yield "its forward was replaced on the instance"
+    if isinstance(weight, DTensor):
+        yield "its weight is sharded between calls (FSDP); leave the output layer out of the sharding"
+    if not isinstance(weight, Tensor) or weight.dim() != 2:
+        yield f"it has no 2-D weight ({list(weight.shape) if isinstance(weight, Tensor) else None})"
+        return
+    if getattr(layer, "bias", None) is not None:
+        yield "it has a bias"
+    if call.config.defer_embedding_wgrad_compute:
+        yield "config.defer_embedding_wgrad_compute keeps its weight gradient for a step that would find nothing"
+    if not _is_column_parallel(layer):
+        yield "it is no column-parallel linear layer of Megatron (a value head, or an adapter around the head?)"
+    rows = getattr(layer, "output_size_per_partition", len(weight))
+    if len(weight) != rows or max(getattr(owner, "gtp_remat_size", 1) for owner in (layer, weight)) > 1:
+        yield f"its weight is sharded further: {len(weight)} rows are here of the {rows} that it multiplies with"
+    if getattr(layer, "output_size", len(weight)) == 1:
+        yield "it is a value head: over one output there is no distribution"
+    if layer._backward_hooks or layer._backward_pre_hooks:
+        yield "a backward hook on it would never run: the layer is not called"
+    for name in ("forward", "_forward_impl"):
+        if (foreign := _foreign(layer, name)) is not None:
+            yield f"its {name} comes from {foreign}, and may do more than the product (soft-capped logits?)"
+
+
+def _foreign(layer: Module, name: str) -> str | None:
+    """Where the code that runs as this method lies, if it or a function it calls is not Megatron's own.
+
+    By the file of the code object: names are copied by `functools.wraps`.
+    """
+    method = vars(layer).get(name, getattr(type(layer), name, None))
+    function = getattr(method, "__func__", method)
+    if function is None:
+        return None
+    if not isinstance(function, FunctionType):
+        return repr(function)
+    called = (function.__globals__.get(name) for name in function.__code__.co_names)
+    for one in (function, *(f for f in called if isinstance(f, FunctionType))):
+        file = one.__code__.co_filename
+        if not file.startswith(_own_folders()):
+            return f"{file}:{one.__code__.co_firstlineno} ({one.__code__.co_qualname})"
+    return None
+
+
+@cache
+def _own_folders() -> tuple[str, ...]:
+    import megatron.core
+
+    return tuple(f"{Path(package.__path__[0])}/" for package in (megatron.core, torch))
 
 
 def _is_column_parallel(output_layer: Any) -> bool:

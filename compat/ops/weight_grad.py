@@ -32,6 +32,27 @@ def main_grad(weight: Any) -> WeightGradBuffer:
     return WeightGradBuffer(weight.main_grad, accumulate=bool(getattr(weight, "grad_added_to_main_grad", False)))
 
 
+def into_main_grad(weight: Tensor) -> Tensor:
+    """The weight for code that multiplies with it by itself: its gradient is added to `main_grad`, not to `.grad`."""
+    if not (torch.is_grad_enabled() and weight.requires_grad and has_main_grad(weight)):
+        return weight
+    view: Tensor = _IntoMainGrad.apply(weight)  # type: ignore[no-untyped-call]
+    return view
+
+
+class _IntoMainGrad(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor) -> Tensor:
+        ctx.weight = weight  # the parameter itself: only it carries `main_grad`
+        return weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor | None:
+        target = main_grad(ctx.weight)
+        target.buffer.add_(grads[0]) if target.accumulate else target.buffer.copy_(grads[0])
+        return announce_main_grad(ctx.weight)
+
+
 def announce_main_grad(weight: Any) -> Tensor | None:
     """Tell the wrapper that `main_grad` is served; return the stand-in for `.grad` that makes its hooks run."""
     if not hasattr(weight, "grad_added_to_main_grad"):

@@ -12,6 +12,7 @@ from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model, r
 from mcore_unpatch.compat.hook.groups import resolve_groups
 from mcore_unpatch.compat.hook.head import enter_head
 from mcore_unpatch.compat.hook.legacy import refuse_patched
+from mcore_unpatch.compat.hook.output_layer import lent_weight
 from mcore_unpatch.compat.hook.provide import provide_hook
 from mcore_unpatch.compat.hook.watch import Watched, require_called
 
@@ -28,7 +29,7 @@ def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
     hidden, gathered = enter_head(call, groups)
     if not gathered and groups.tp is not None and groups.tp.size() > 1:
         hidden = _SumGradient.apply(hidden, groups.tp)  # type: ignore[no-untyped-call]
-    context["lm_head_weight"] = call.weight
+    context["lm_head_weight"] = lent_weight(call)
     return call.finish(hidden)
 
 

@@ -1,14 +1,18 @@
 """Heads that do more than multiply: their weight alone would give wrong log-probs, and so they are refused."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from harness import run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness.models import Case, batch_of, build_config, build_model, start_world
+from megatron.core.tensor_parallel import ColumnParallelLinear, layers
+from torch import Tensor
 
-from mcore_unpatch.compat import Logits, LogProbs, UnsupportedHeadError, call_with_processor
+from mcore_unpatch.compat import HeadInputs, Logits, LogProbs, UnsupportedHeadError, call_with_processor
 
 
 class SoftCapped(torch.nn.Module):
@@ -55,6 +59,46 @@ def _double_the_input(layer: Any, args: Any) -> Any:
     return args[0] * 2, *args[1:]
 
 
+def _swap_the_weight(layer: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return args, kwargs | {"weight": layer.weight * 2}
+
+
+def _cap_below(model: Any) -> None:
+    """Below `forward`, where the name of the layer's own method says nothing."""
+    own = model.output_layer._forward_impl
+    model.output_layer._forward_impl = lambda **keywords: 0.1 * torch.tanh(own(**keywords) / 0.1)
+
+
+class _HalfTheGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor) -> Tensor:
+        return logits
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return grads[0] / 2
+
+
+class _Contiguous(torch.autograd.Function):
+    """The same value and the same gradient, in other memory: what ROLL's models hang on their output layer."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor) -> Tensor:
+        return logits
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return grads[0].contiguous()
+
+
+def _hand_through(layer: Any, args: Any, output: Any) -> Any:
+    return _Contiguous.apply(output[0]), output[1]  # type: ignore[no-untyped-call]
+
+
+def _scale_the_gradient(layer: Any, args: Any, output: Any) -> Any:
+    return _HalfTheGradient.apply(output[0]), output[1]  # type: ignore[no-untyped-call]
+
+
 WAYS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a class with a forward of its own": (_soft_cap, "its forward comes from"),
     "an adapter": (_adapt, "it has no 2-D weight"),
@@ -68,6 +112,23 @@ WAYS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda m: m.output_layer.register_forward_pre_hook(_double_the_input),
         "changes its input",
     ),
+    "a hook that swaps the weight": (
+        lambda m: m.output_layer.register_forward_pre_hook(_swap_the_weight, with_kwargs=True),
+        "changes its weight",
+    ),
+    "a hook that scales the gradient": (
+        lambda m: m.output_layer.register_forward_hook(_scale_the_gradient),
+        "changes the gradient",
+    ),
+    "a backward hook": (
+        lambda m: m.output_layer.register_full_backward_hook(lambda *_: None),
+        "a backward hook on it would never run",
+    ),
+    "a backward pre-hook": (
+        lambda m: m.output_layer.register_full_backward_pre_hook(lambda *_: None),
+        "a backward hook on it would never run",
+    ),
+    "a product of the instance's own": (_cap_below, "its _forward_impl comes from .*test_output_layer.py"),
 }
 
 
@@ -88,6 +149,94 @@ def _refused(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_head_that_does_more_than_the_product_is_refused(release: str, way: str) -> None:
     run_on_ranks(release, 1, _refused, way)
+
+
+def _under_another_name(name: str) -> None:
+    """A patch of the class or of the function below it, dressed as the original by functools.wraps."""
+    case = Case()
+    start_world(case)
+    model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
+    owner: Any = layers if name.startswith("linear") else ColumnParallelLinear
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def halved(*args: Any, **kwargs: Any) -> Any:
+        out = original(*args, **kwargs)
+        return (out[0] / 2, out[1]) if isinstance(out, tuple) else out / 2
+
+    # The test stands in for such a project; nothing here is replaced outside of this block.
+    with mock.patch.object(owner, name, halved):
+        refused = pytest.raises(UnsupportedHeadError, match=r"comes from .*test_output_layer.py:\d+ .*halved")
+        with refused:
+            call_with_processor(model, LogProbs(), **inputs)
+        with pytest.raises(UnsupportedHeadError):
+            call_with_processor(model, HeadInputs(), **{**inputs, "labels": None})
+    call_with_processor(model, LogProbs(), **inputs)
+
+
+@pytest.mark.parametrize("name", ["forward", "_forward_impl", "linear_with_grad_accumulation_and_async_allreduce"])
+def test_a_patch_is_known_by_its_code_and_not_by_its_name(release: str, name: str) -> None:
+    run_on_ranks(release, 1, _under_another_name, name)
+
+
+def _value_head() -> None:
+    case = Case()
+    start_world(case)
+    model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
+    init = model.config.init_method
+    model.output_layer = ColumnParallelLinear(16, 1, config=build_config(case), init_method=init, bias=False)
+    with pytest.raises(UnsupportedHeadError, match="value head"):
+        call_with_processor(model, LogProbs(), **inputs)
+
+
+def test_one_column_is_no_vocabulary(release: str) -> None:
+    run_on_ranks(release, 1, _value_head)
+
+
+def _sharded_further(rows: int) -> None:
+    """Megatron's generalized tensor parallelism leaves a part of the shard on each rank, padded to a multiple."""
+    case = Case()
+    start_world(case)
+    model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
+    whole = model.output_layer.weight.detach()
+    try:
+        from megatron.core.tensor_parallel.generalized_tensor_parallelism import GTPShardedParam
+    except ImportError:  # megatron-core 0.18 has none
+        GTPShardedParam = torch.nn.Parameter  # noqa: N806
+    part = GTPShardedParam(whole[:rows].clone())
+    part.gtp_remat_size = 2
+    model.output_layer.weight = part
+    model.output_layer.gtp_remat_size = 2
+    for processor in (LogProbs(), HeadInputs()):
+        with pytest.raises(UnsupportedHeadError, match="its weight is sharded further"):
+            call_with_processor(model, processor, **{**inputs, "labels": None})
+
+
+@pytest.mark.parametrize("rows", [24, 48])
+def test_a_weight_that_is_sharded_further_is_refused(release: str, rows: int) -> None:
+    run_on_ranks(release, 1, _sharded_further, rows)
+
+
+def _handed_through() -> None:
+    case = Case()
+    start_world(case)
+    model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
+    results = []
+    for hook in (None, _hand_through, lambda layer, args, output: (output[0].view_as(output[0]), output[1])):
+        if hook is not None:
+            model.output_layer.register_forward_hook(hook)
+        model.zero_grad()
+        for _ in range(2):
+            out = call_with_processor(model, LogProbs(), **inputs)
+        torch.autograd.backward(out.sum())
+        results.append((out.detach(), model.output_layer.weight.grad.clone()))
+        with torch.no_grad():
+            assert torch.equal(call_with_processor(model, LogProbs(), **inputs), out)
+    assert all(torch.equal(one[0], results[0][0]) and torch.equal(one[1], results[0][1]) for one in results)
+
+
+def test_a_hook_that_hands_its_output_through_is_let_be(release: str) -> None:
+    run_on_ranks(release, 1, _handed_through)
 
 
 def _harmless() -> None:
