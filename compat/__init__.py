@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from mcore_unpatch.compat.hook.context import HookContext
     from mcore_unpatch.compat.hook.errors import (
         AttachmentError,
+        HookBypassedError,
         HookError,
         HookMissingError,
         HookSwallowedError,
@@ -52,6 +53,7 @@ _HOME = {
     "Entropy": "hook.processors",
     "Handle": "hook.provide",
     "HeadInputs": "hook.head_inputs",
+    "HookBypassedError": "hook.errors",
     "HookCall": "hook.call",
     "HookContext": "hook.context",
     "HookError": "hook.errors",
@@ -111,6 +113,7 @@ __all__ = [
     "Entropy",
     "Handle",
     "HeadInputs",
+    "HookBypassedError",
     "HookCall",
     "HookContext",
     "HookError",

@@ -1,6 +1,5 @@
 """Installing a processor on a model whose callers cannot change their call, and calling a model with one."""
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -9,9 +8,17 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.hook.call import Processor, require_processor
 from mcore_unpatch.compat.hook.context import HookContext, complete_context
+from mcore_unpatch.compat.hook.entrance import bypassed, enter_as_module
 from mcore_unpatch.compat.hook.errors import AttachmentError
-from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, find_language_model, require_open_wrappers
+from mcore_unpatch.compat.hook.find import (
+    HOOK_KEYWORDS,
+    HookPath,
+    find_language_model,
+    positional_names,
+    require_open_wrappers,
+)
 from mcore_unpatch.compat.hook.provide import Handle, installed_on, provide_hook
+from mcore_unpatch.compat.hook.under_way import UnderWay
 from mcore_unpatch.compat.hook.watch import Watched, require_called
 
 # Given the arguments of a call by name (legacy ones may be taken out), the processor and context for it, or None to
@@ -105,29 +112,42 @@ class _Attachment:
 
     def __init__(self, path: HookPath, select: Select, identity: Any, handle: Handle) -> None:
         self.path, self.select, self.identity, self.handle = path, select, identity, handle
-        self.names = tuple(inspect.signature(path.model.forward).parameters)
-        self.watched: Watched | None = None
+        self.names = positional_names(path.model)
+        self.calls: UnderWay[Watched | None] = UnderWay()
         # The hook must be there before ours: it is looked at last on the way in, and first on the way out.
-        provided = provide_hook(path.model)
-        before = path.model.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True)
-        after = path.model.register_forward_hook(self._after)
-        handle.on_removal(before.remove, after.remove, provided.remove)
+        handle.on_removal(provide_hook(path.model).remove)
+        hooks = [
+            path.model.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True),
+            path.model.register_forward_hook(self._after),
+            path.model.register_forward_hook(self._forget, always_call=True),
+        ]
+        if isinstance(decoder := getattr(path.model, "decoder", None), Module):
+            hooks.append(decoder.register_forward_pre_hook(self._require_entered))
+        handle.on_removal(*(hook.remove for hook in hooks), enter_as_module(path.wrappers, path.model))
 
     def _before(self, model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         positional = dict(zip(self.names, args, strict=False))
         keywords = positional | kwargs
-        self.watched = None
         chosen = self.select(keywords)
         kwargs = {name: value for name, value in keywords.items() if name not in positional}
+        watched = None if chosen is None else Watched(chosen[0])
         if chosen is not None:
-            self.watched = Watched(chosen[0])
-            kwargs |= zip(HOOK_KEYWORDS, (self.watched, complete_context(chosen[1], model)), strict=True)
+            kwargs |= zip(HOOK_KEYWORDS, (watched, complete_context(chosen[1], model)), strict=True)
+        self.calls.begin(watched)
         return args, kwargs
 
+    def _require_entered(self, decoder: Module, args: Any) -> None:
+        """The model runs: then this thread came in through the hooks, or past them."""
+        if not self.calls and not _is_inference({}):
+            raise bypassed(self.path.model)
+
     def _after(self, model: Module, args: Any, output: Any) -> None:
-        watched, self.watched = self.watched, None
+        watched = self.calls.end()
         if watched is not None:
             require_called(watched, self.path)
+
+    def _forget(self, model: Module, args: Any, output: Any) -> None:
+        self.calls.end()
 
 
 def _is_inference(keywords: Mapping[str, Any]) -> bool:

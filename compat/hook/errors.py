@@ -17,6 +17,10 @@ class HookSwallowedError(HookError):
     """The hook's keywords were accepted, the output stage returned, and the processor was never called."""
 
 
+class HookBypassedError(HookError):
+    """The model's `forward` was called as a method, past the hooks that a call of the module runs."""
+
+
 class AttachmentError(HookError):
     """Two users want the hook of the same model at the same time."""
 

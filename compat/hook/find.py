@@ -1,13 +1,14 @@
 """The language model inside its wrappers, and whether the hook's keywords can reach it: by signature, not version."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 from torch.nn import Module
 
+from mcore_unpatch.compat.hook.entrance import original_of
 from mcore_unpatch.compat.hook.errors import HookMissingError, WrapperRefusesError
 
 HOOK_KEYWORDS = ("output_processor", "output_processor_context")
@@ -24,8 +25,8 @@ class HookPath:
 
     @property
     def has_hook(self) -> bool:
-        """Whether the language model's own `forward` takes the hook."""
-        return takes_hook(self.model.forward, by_name=True)
+        """Whether the language model's own `forward` takes the hook, or passes it on to one that does."""
+        return any(takes_hook(forward, by_name=True) for forward in _forwards(self.model))
 
     @property
     def is_hybrid(self) -> bool:
@@ -53,7 +54,26 @@ def find_language_model(model: Module) -> HookPath:
             )
         wrappers.append(current)
         current = inner
-    return HookPath(tuple(wrappers), current)
+    return HookPath(tuple(wrappers), original_of(current))
+
+
+def positional_names(model: Module) -> tuple[str, ...]:
+    """The names of the arguments by position: of `forward`, or of the one that takes what it passes on as `*args`."""
+    for forward in _forwards(model):
+        parameters = inspect.signature(forward).parameters
+        if not any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
+            return tuple(name for name in parameters if name != "self")
+    return ()
+
+
+def _forwards(model: Module) -> Iterator[Callable[..., Any]]:
+    """`forward`, and those it overrides as long as each takes `**kwargs` and so can pass on what it does not know."""
+    own = vars(model).get("forward")
+    found = (vars(cls).get("forward") for cls in type(model).__mro__)
+    for forward in [own] if own is not None else filter(None, found):
+        yield forward
+        if not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(forward).parameters.values()):
+            return
 
 
 def takes_hook(forward: Callable[..., Any], *, by_name: bool = False) -> bool:

@@ -7,7 +7,6 @@ from which the model's own loss, if labels ask for one, costs next to nothing. W
 called with the 16 keywords, and its result becomes the model's. Parameters, names and checkpoints stay as they are.
 """
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +17,9 @@ from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.hook.call import Processor
 from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
-from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath
+from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, positional_names
 from mcore_unpatch.compat.hook.groups import resolve_groups
+from mcore_unpatch.compat.hook.under_way import UnderWay
 
 _PASSED_ON = (
     *("labels", "loss_mask", "input_ids", "position_ids", "attention_mask", "decoder_input"),
@@ -48,9 +48,9 @@ class OutputLayerTap:
                 "config.defer_embedding_wgrad_compute keeps the input of every call of the output layer, and the call "
                 "that is taken here has none to keep: switch it off"
             )
-        self.signature = inspect.signature(model.forward)
+        self.names = positional_names(model)
         self.users = 0
-        self.call: _Call | None = None
+        self.calls: UnderWay[_Call] = UnderWay()
         self.handles: list[RemovableHandle] = [
             model.register_forward_pre_hook(self._begin, with_kwargs=True),
             model.register_forward_hook(self._finish),
@@ -84,23 +84,24 @@ class OutputLayerTap:
     def _begin(self, model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         processor, context = (kwargs.get(name) for name in HOOK_KEYWORDS)
         kwargs = {name: value for name, value in kwargs.items() if name not in HOOK_KEYWORDS}
-        self.call = None
+        self.calls.end()
         if processor is not None and model.post_process:
             _require_no_inference()
-            arguments = self.signature.bind(*args, **kwargs).arguments
-            self.call = _Call(processor, {name: arguments.get(name) for name in _PASSED_ON} | {"context": context})
+            arguments = dict(zip(self.names, args, strict=False)) | kwargs
+            keywords = {name: arguments.get(name) for name in _PASSED_ON} | {"context": context}
+            self.calls.begin(_Call(processor, keywords))
         return args, kwargs
 
     def _see_embedded(self, decoder: Module, args: Any, kwargs: dict[str, Any]) -> None:
-        if self.call is not None:
-            self.call.keywords["decoder_input"] = args[0] if args else kwargs.get("hidden_states")
+        if (call := self.calls.get()) is not None:
+            call.keywords["decoder_input"] = args[0] if args else kwargs.get("hidden_states")
 
     def _see_decoded(self, module: Module, args: Any, output: Any) -> None:
-        if self.call is not None:
-            self.call.decoded = output
+        if (call := self.calls.get()) is not None:
+            call.decoded = output
 
     def _enter_output_layer(self, layer: Module, args: Any, kwargs: dict[str, Any]) -> Any:
-        call = self.call
+        call = self.calls.get()
         if call is None or call.decoded is None:
             return None
         hidden = args[0]
@@ -111,7 +112,7 @@ class OutputLayerTap:
         return (hidden[:1].detach(), *args[1:]), kwargs
 
     def _leave_output_layer(self, layer: Module, args: Any, output: Any) -> Any:
-        call = self.call
+        call = self.calls.get()
         if call is None or not call.at_main:
             return None
         call.at_main = False
@@ -122,7 +123,7 @@ class OutputLayerTap:
         return hidden.new_zeros(rows, hidden.shape[1], 1), None
 
     def _finish(self, model: Module, args: Any, output: Any) -> Any:
-        call, self.call = self.call, None
+        call = self.calls.end()
         if call is None:
             return None
         if not call.taken:
@@ -140,7 +141,7 @@ class OutputLayerTap:
 
     def _forget(self, model: Module, args: Any, output: Any) -> None:
         """Nothing of a call that failed on the way stays behind: neither its tensors nor its place."""
-        self.call = None
+        self.calls.end()
 
 
 def _require_no_inference() -> None:

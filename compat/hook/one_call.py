@@ -1,17 +1,33 @@
 """Plain fields of a module that hold another value while one forward runs, and their own again after it."""
 
+import threading
 from copy import copy
 from typing import Any
 
+from mcore_unpatch.compat.hook.errors import HookError
+
 
 class OneCallFields:
-    """Fields set for the call under way. Only data: a method is never touched."""
+    """Fields set for the call under way. Only data: a method is never touched.
+
+    All threads see them, so a call that needs one set is refused while another thread is in the model.
+    """
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
+        self._inside: set[int] = set()
+
+    def begin(self) -> None:
+        """A call begins; what an interrupted one of this thread left set is put back."""
+        self._inside &= {thread.ident for thread in threading.enumerate() if thread.ident is not None}
+        if self._before:
+            self._require_alone()
+            self._put_back()
+        self._inside.add(threading.get_ident())
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Give `owner.name` another value until `restore`."""
+        self._require_alone()
         before = getattr(owner, name)
         if callable(before):
             raise TypeError(f"{type(owner).__name__}.{name} is a function, and functions are not replaced here")
@@ -31,6 +47,18 @@ class OneCallFields:
         self.set(model, "mtp_process", False)
 
     def restore(self) -> None:
-        """Put everything back, the last set first."""
-        while self._before:
+        """The call ends: put everything back."""
+        if threading.get_ident() in self._inside:
+            self._inside.discard(threading.get_ident())
+            self._put_back()
+
+    def _put_back(self) -> None:
+        while self._before:  # the last set first
             setattr(*self._before.pop())
+
+    def _require_alone(self) -> None:
+        if self._inside - {threading.get_ident()}:
+            raise HookError(
+                "another thread is in a forward of this model, and fields of the model must hold other values for one "
+                "of the two calls (MTP off, or over other ranks): let one thread at a time call it"
+            )

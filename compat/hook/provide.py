@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from torch.nn import Module
 
+from mcore_unpatch.compat.hook.entrance import enter_as_module
 from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.find import find_language_model, require_hook
 from mcore_unpatch.compat.hook.hybrid import OutputLayerTap
@@ -16,7 +17,7 @@ _Kind = TypeVar("_Kind")
 class Handle:
     """What was installed; `remove()` undoes it, once.
 
-    As a context manager it does so when the outermost block ends, unless somebody held it already when that began.
+    As a context manager it does so when the outermost block ends, unless somebody else holds it too.
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ class Handle:
     ) -> None:
         self._blocks -= 1
         self._claims -= 1
-        if self._blocks == 0 and not self._held_before:
+        if self._blocks == 0 and self._claims <= 0 and not self._held_before:
             self.remove()
 
 
@@ -72,7 +73,7 @@ def provide_hook(model: Module) -> Handle:
         require_hook(path)
     tap = installed_on(path.model, OutputLayerTap) or OutputLayerTap(path)
     tap.users += 1
-    handle.on_removal(tap.release)
+    handle.on_removal(tap.release, enter_as_module(path.wrappers, path.model))
     return handle
 
 

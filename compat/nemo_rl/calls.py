@@ -1,6 +1,5 @@
 """A call as NeMo RL makes it, turned into a call with the hook by official forward hooks; nothing is assigned."""
 
-import inspect
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.hook.context import HookContext, complete_context
 from mcore_unpatch.compat.hook.errors import AttachmentError
-from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model
+from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model, positional_names
 from mcore_unpatch.compat.hook.legacy import refuse_patched
 from mcore_unpatch.compat.hook.one_call import OneCallFields
 from mcore_unpatch.compat.hook.provide import provide_hook
@@ -35,7 +34,7 @@ def serve_if_possible(model: Module) -> None:
     refuse_patched(_SHIM, model)
     path = find_language_model(model)
     if path.has_hook or path.is_hybrid:
-        serve(model)
+        serve(path.model)
 
 
 def serve(model: Module) -> None:
@@ -69,6 +68,7 @@ def _ours(kwargs: dict[str, Any]) -> Watched | None:
 
 def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     kwargs = dict(kwargs)
+    _served[model].begin()
     if kwargs.pop(FLAG, False):
         if kwargs.get(_PROCESSOR) is not None:
             raise AttachmentError(f"this call asks for {FLAG} and for another output_processor: one of them, please")
@@ -79,7 +79,7 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
         return args, kwargs
     refuse_patched(_SHIM, model)
     watched.called = False
-    kwargs |= zip(inspect.signature(model.forward).parameters, args, strict=False)
+    kwargs |= zip(positional_names(model), args, strict=False)
     if kwargs.get("labels") is None:
         raise ValueError("labels must be provided when linear CE fusion is enabled")
     context = replace(HookContext.of(kwargs.get(_CONTEXT)), labels=kwargs["labels"])

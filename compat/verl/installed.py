@@ -8,11 +8,13 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.hook.attach import attach_selector
 from mcore_unpatch.compat.hook.call import Processor
+from mcore_unpatch.compat.hook.entrance import enter_as_module
 from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
-from mcore_unpatch.compat.hook.find import HookPath, find_language_model
+from mcore_unpatch.compat.hook.find import find_language_model
 from mcore_unpatch.compat.hook.legacy import refuse_patched
 from mcore_unpatch.compat.hook.processors import Logits
 from mcore_unpatch.compat.hook.provide import Handle, installed_on
+from mcore_unpatch.compat.hook.under_way import UnderWay
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor
 from mcore_unpatch.compat.verl.mtp_call import MtpCalls
 from mcore_unpatch.compat.verl.numbers import Numbers
@@ -23,14 +25,15 @@ Request = tuple[Processor, Any]
 class Installed:
     """The veRL shims on one model. Which of them are on is state; the hooks are the same for all."""
 
-    def __init__(self, path: HookPath) -> None:
-        refuse_patched("mcore_unpatch.compat.verl", path.model, remedy=_REMEDY)
+    def __init__(self, model: Module) -> None:
+        inner = find_language_model(model).model
+        refuse_patched("mcore_unpatch.compat.verl", inner, remedy=_REMEDY)
         self.fused: Numbers | None = None  # whose numbers; None: not on
         self.logits: Numbers | None = None
-        self.config: Any = path.model.config
-        self.request: Request | None = None
-        self.handle: Handle = attach_selector(path.model, self._select, same_as=Installed)
-        self.mtp = MtpCalls(path.model, self)
+        self.config: Any = inner.config
+        self.requests: UnderWay[Request] = UnderWay()
+        self.handle: Handle = attach_selector(model, self._select, same_as=Installed)
+        self.mtp = MtpCalls(inner, self)
         self.handle.on_removal(self.mtp.remove)
 
     @property
@@ -40,11 +43,11 @@ class Installed:
 
     def leaves_out_mtp(self, keywords: dict[str, Any]) -> bool:
         """Whether a call with labels has no MTP in it: veRL's fused forward of the model knows none."""
-        return self.fused == "verl" and self.request is None and keywords.get("output_processor") is None
+        return self.fused == "verl" and not self.requests and keywords.get("output_processor") is None
 
     def _select(self, keywords: dict[str, Any]) -> Request | None:
         temperature = keywords.pop("temperature", None) if self.fused is not None else None
-        request, self.request = self.request, None
+        request = self.requests.end()
         if _is_inference(keywords) or keywords.get("output_processor") is not None:
             return None
         if request is not None:
@@ -86,7 +89,7 @@ def installed(model: Module) -> Installed | None:
 
 def install(model: Module) -> Installed:
     """What is on the language model inside `model`, installed now if it was not."""
-    return installed(model) or Installed(find_language_model(model))
+    return installed(model) or Installed(model)
 
 
 def release(model: Module) -> None:
@@ -100,22 +103,21 @@ def release(model: Module) -> None:
 def requested(model: Module, processor: Processor, context: Any) -> Iterator[Installed]:
     """The next forward of the language model inside `model` runs `processor`, whatever wrappers stand before it.
 
-    Raises if `model` returned and that forward never came: a wrapper that calls `forward` itself passes by every hook.
+    Raises if `model` returned and that forward never came.
     """
     path = find_language_model(model)
     state = install(model)
-    state.request = (processor, context)
+    leave = enter_as_module(path.wrappers, path.model)
+    state.requests.begin((processor, context))
     try:
         yield state
-        if state.request is not None:
+        if state.requests:
             names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
             inner = type(path.model).__name__
-            raise HookSwallowedError(
-                f"{names} returned without calling {inner} as a module, so that the processor never ran: call "
-                f"`language_model(...)` there, not `language_model.forward(...)`, or pass {inner} itself"
-            )
+            raise HookSwallowedError(f"{names} returned without calling {inner}, so that the processor never ran")
     finally:
-        state.request = None
+        state.requests.end()
+        leave()
         release(model)
 
 

@@ -12,6 +12,7 @@ from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.hook.errors import HookError
+from mcore_unpatch.compat.hook.find import positional_names
 from mcore_unpatch.compat.hook.one_call import OneCallFields
 
 # veRL 0.9 leaves it on the packed parameters where gradients are divided by routed instead of loss tokens.
@@ -23,7 +24,7 @@ class MtpCalls:
 
     def __init__(self, model: Any, owner: Any) -> None:
         self.model, self.owner = model, owner
-        self.parameters = list(inspect.signature(model.forward).parameters)
+        self.names = positional_names(model)
         self.fields = OneCallFields()
         self.mtp_products_left = 0
         self._head: RemovableHandle | None = None
@@ -52,7 +53,8 @@ class MtpCalls:
             handle.remove()
 
     def _begin(self, model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        kwargs = dict(zip(self.parameters, args, strict=False)) | kwargs
+        kwargs = dict(zip(self.names, args, strict=False)) | kwargs
+        self.fields.begin()
         if self.model.config.mtp_num_layers and not _is_inference():
             if kwargs.get("labels") is None or self.owner.leaves_out_mtp(kwargs):
                 self.fields.leave_out_mtp(self.model)

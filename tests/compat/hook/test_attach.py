@@ -115,7 +115,8 @@ def _chunks() -> None:
     second = build_model(Case())
     with attach([first, second], Entropy()) as handle:
         assert first(**inputs).shape == second(**inputs).shape == (2, 16)
-        assert attach([first, second], Entropy()) is handle
+        with attach([first, second], Entropy()) as again:
+            assert again is handle
         with pytest.raises(AttachmentError):
             attach([first, build_model(Case())], Entropy())
     assert not first._forward_hooks

@@ -1,0 +1,96 @@
+"""Entering a language model as a module, also where the model around it calls `language_model.forward(...)`.
+
+PyTorch runs no hook for a call of the method. Such a model is given a twin for its `.language_model`: a module of a
+subclass that shares everything with the original, parameters, names and state, and whose `forward` calls the original
+as a module. No method changes.
+"""
+
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from torch.nn import Module
+
+from mcore_unpatch.compat.hook.errors import HookBypassedError
+
+_HELD_AS = "language_model"
+
+
+class _Twin:
+    """The part of the twin's class that is ours; what it holds lies outside of the `__dict__` it shares."""
+
+    __slots__ = ("original", "users")
+
+    original: Module
+    users: int
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.original(*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.original(*args, **kwargs)
+
+
+def original_of(module: Module) -> Module:
+    """The module itself, or the one it is the twin of."""
+    return module.original if isinstance(module, _Twin) else module
+
+
+def enter_as_module(wrappers: tuple[Module, ...], model: Module) -> Callable[[], None]:
+    """See to it that the innermost of `wrappers` enters `model` as a module; gives the way to undo that, once.
+
+    Only one that holds it as `.language_model` needs help: Megatron's and PyTorch's own wrappers call modules.
+    """
+    holder = wrappers[-1] if wrappers else None
+    held = None if holder is None else dict(holder.named_children()).get(_HELD_AS)
+    if holder is None or held is None or original_of(held) is not model:
+        return lambda: None
+    if held is model:
+        held = _twin_of(model)
+        setattr(holder, _HELD_AS, held)
+    twin: Any = held
+    twin.users += 1
+
+    def leave() -> None:
+        twin.users -= 1
+        if twin.users == 0 and getattr(holder, _HELD_AS, None) is twin:
+            setattr(holder, _HELD_AS, model)
+
+    return leave
+
+
+def bypassed(model: Module) -> HookBypassedError:
+    """The error for a `forward` that was called as a method, to be made while it runs: it names the caller."""
+    name = type(model).__name__
+    return HookBypassedError(
+        f"{name}.forward was called as a plain method{_caller_of(model)}: PyTorch runs no hooks then, and the attached "
+        f"processor would be passed by. Call the module there, `language_model(...)` and not "
+        f"`language_model.forward(...)`; or pass attach() the model that holds this {name} as `.{_HELD_AS}`, which it "
+        "can serve as it is"
+    )
+
+
+def _twin_of(model: Module) -> Any:
+    kind = type(model)
+    twin = object.__new__(type(kind.__name__, (_Twin, kind), {"__module__": kind.__module__}))
+    object.__setattr__(twin, "__dict__", vars(model))
+    object.__setattr__(twin, "original", model)
+    object.__setattr__(twin, "users", 0)
+    return twin
+
+
+def _caller_of(model: Module) -> str:
+    codes: set[CodeType] = {vars(cls)["forward"].__code__ for cls in type(model).__mro__ if _is_python(cls)}
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code not in codes:
+        frame = frame.f_back
+    while frame.f_back is not None and frame.f_code in codes:
+        frame = frame.f_back
+    if frame.f_back is None:
+        return ""
+    return f" by {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
+
+
+def _is_python(cls: type) -> bool:
+    return hasattr(vars(cls).get("forward"), "__code__")

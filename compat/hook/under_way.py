@@ -1,0 +1,32 @@
+"""What belongs to the one call of a model that a thread is in: two threads may be in the same model."""
+
+from threading import get_ident
+from typing import Generic, TypeVar
+
+_Value = TypeVar("_Value")
+
+
+class UnderWay(Generic[_Value]):
+    """One value per thread, from the beginning of its call to the end.
+
+    What an interrupted call left behind (PyTorch runs no hook after a KeyboardInterrupt) goes with the thread's next.
+    """
+
+    def __init__(self) -> None:
+        self._by_thread: dict[int, _Value] = {}
+
+    def __bool__(self) -> bool:
+        """Whether this thread is in a call."""
+        return get_ident() in self._by_thread
+
+    def begin(self, value: _Value) -> None:
+        """This thread enters a call."""
+        self._by_thread[get_ident()] = value
+
+    def get(self) -> _Value | None:
+        """The value of this thread's call, None outside of one."""
+        return self._by_thread.get(get_ident())
+
+    def end(self) -> _Value | None:
+        """This thread leaves its call; the value it had."""
+        return self._by_thread.pop(get_ident(), None)
