@@ -7,7 +7,7 @@ from typing import Any
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.call import Processor, require_processor
-from mcore_unpatch.compat.hook.context import HookContext, complete_context
+from mcore_unpatch.compat.hook.context import HookContext, complete_context, refuse_slips
 from mcore_unpatch.compat.hook.entrance import bypassed, enter_as_module
 from mcore_unpatch.compat.hook.errors import AttachmentError
 from mcore_unpatch.compat.hook.find import (
@@ -18,7 +18,7 @@ from mcore_unpatch.compat.hook.find import (
     require_open_wrappers,
 )
 from mcore_unpatch.compat.hook.provide import Handle, installed_on, provide_hook
-from mcore_unpatch.compat.hook.under_way import UnderWay
+from mcore_unpatch.compat.hook.under_way import INSTALLING, UnderWay
 from mcore_unpatch.compat.hook.watch import Watched, require_called
 
 # Given the arguments of a call by name (legacy ones may be taken out), the processor and context for it, or None to
@@ -78,17 +78,18 @@ def attach_selector(model: Module | Sequence[Module], select: Select, *, same_as
         raise ValueError("model: expected a model or its chunks, got an empty list")
     identity = select if same_as is None else same_as
     paths = [find_language_model(chunk) for chunk in chunks]
-    found = [installed_on(path.model, _Attachment) for path in paths]
-    if any(one is not None for one in found):
-        return _the_same(found, identity).claim()
-    handle = Handle()
-    try:
-        for path in paths:
-            _Attachment(path, select, identity, handle)
-    except BaseException:
-        handle.remove()
-        raise
-    return handle.claim()
+    with INSTALLING:
+        found = [installed_on(path.model, _Attachment) for path in paths]
+        if any(one is not None for one in found):
+            return _the_same(found, identity).claim()
+        handle = Handle()
+        try:
+            for path in paths:
+                _Attachment(path, select, identity, handle)
+        except BaseException:
+            handle.remove()
+            raise
+        return handle.claim()
 
 
 def call_with_processor(model: Module, processor: Processor, *args: Any, context: Any = None, **kwargs: Any) -> Any:
@@ -101,7 +102,7 @@ def call_with_processor(model: Module, processor: Processor, *args: Any, context
     require_open_wrappers(path)
     watched = Watched(processor)
     with provide_hook(model):
-        hook = dict(zip(HOOK_KEYWORDS, (watched, complete_context(context, path.model)), strict=True))
+        hook = dict(zip(HOOK_KEYWORDS, (watched, complete_context(context, path.model, processor)), strict=True))
         result = model(*args, **hook, **kwargs)
     require_called(watched, path)
     return result
@@ -132,7 +133,7 @@ class _Attachment:
         kwargs = {name: value for name, value in keywords.items() if name not in positional}
         watched = None if chosen is None else Watched(chosen[0])
         if chosen is not None:
-            kwargs |= zip(HOOK_KEYWORDS, (watched, complete_context(chosen[1], model)), strict=True)
+            kwargs |= zip(HOOK_KEYWORDS, (watched, complete_context(chosen[1], model, chosen[0])), strict=True)
         self.calls.begin(watched)
         return args, kwargs
 
@@ -188,6 +189,7 @@ def _with_fields(context: Any, values: dict[str, Any]) -> Any:
     known = HookContext.of(context)
     names = {f.name for f in fields(HookContext)} - {"extra"}
     extra = {name: value for name, value in values.items() if name not in names}
+    refuse_slips(extra)
     return replace(
         known,
         extra={**known.extra, **extra},

@@ -1,6 +1,6 @@
 """What a caller tells a processor about one call, beside the keywords of the hook."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any
@@ -40,20 +40,34 @@ class HookContext:
         if isinstance(context, Mapping):
             known = {key: value for key, value in context.items() if key in _NAMES}
             extra = {key: value for key, value in context.items() if key not in _NAMES}
-            for key in extra:
-                if close := get_close_matches(str(key), _NAMES, n=1, cutoff=0.8):
-                    raise TypeError(
-                        f"output_processor_context: {key!r} is no field of HookContext, {close[0]!r} is; what is your "
-                        "own goes under 'extra'"
-                    )
+            refuse_slips(extra)
             return cls(**{**known, "extra": {**known.get("extra", {}), **extra}})
         raise TypeError(
             f"output_processor_context: expected a HookContext, a mapping or None, got {type(context).__name__}"
         )
 
 
-def complete_context(context: Any, model: Any) -> Any:
-    """A context of our own kind learns the model's groups; one that a processor brings for itself stays as it is."""
+def refuse_slips(keys: Iterable[Any]) -> None:
+    """Raise for a name that is no field of `HookContext` and looks as if it were meant for one."""
+    for key in map(str, keys):
+        close = get_close_matches(key, _NAMES, n=1, cutoff=0.8)
+        meant = [name for name in _NAMES if name in key.split("_") or (len(key) > 2 and name.startswith(key))]
+        if close or meant:
+            raise TypeError(
+                f"output_processor_context: {key!r} is no field of HookContext, {(close or meant)[0]!r} is; what is "
+                "your own goes under 'extra'"
+            )
+
+
+def complete_context(context: Any, model: Any, processor: Any = None) -> Any:
+    """A context of our own kind learns the model's groups; one that a processor brings for itself stays as it is.
+
+    So does a mapping for a processor that says `takes_own_context`, but for its "groups".
+    """
+    if getattr(processor, "takes_own_context", False):
+        context = {} if context is None else context
+        context.setdefault("groups", resolve_groups(model))
+        return context
     if context is not None and not isinstance(context, (HookContext, Mapping)):
         return context
     known = HookContext.of(context)

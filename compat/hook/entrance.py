@@ -13,6 +13,7 @@ from typing import Any
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.errors import HookBypassedError
+from mcore_unpatch.compat.hook.under_way import INSTALLING
 
 _HELD_AS = "language_model"
 
@@ -46,16 +47,18 @@ def enter_as_module(wrappers: tuple[Module, ...], model: Module) -> Callable[[],
     held = None if holder is None else dict(holder.named_children()).get(_HELD_AS)
     if holder is None or held is None or original_of(held) is not model:
         return lambda: None
-    if held is model:
-        held = _twin_of(model)
-        setattr(holder, _HELD_AS, held)
-    twin: Any = held
-    twin.users += 1
+    with INSTALLING:
+        twin: Any = getattr(holder, _HELD_AS)
+        if twin is model:
+            twin = _twin_of(model)
+            setattr(holder, _HELD_AS, twin)
+        twin.users += 1
 
     def leave() -> None:
-        twin.users -= 1
-        if twin.users == 0 and getattr(holder, _HELD_AS, None) is twin:
-            setattr(holder, _HELD_AS, model)
+        with INSTALLING:
+            twin.users -= 1
+            if twin.users == 0 and getattr(holder, _HELD_AS, None) is twin:
+                setattr(holder, _HELD_AS, model)
 
     return leave
 

@@ -59,14 +59,21 @@ def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -
         )
 
 
-def check_cp_group(group: ProcessGroup | None, config: Any) -> None:
-    """The group must be the one the sequence is split over: with another, labels would come from a wrong place."""
-    found = 1 if group is None else group.size()
+def sequence_group(packed_seq_params: Any, groups: ProcessGroups, config: Any) -> ProcessGroup | None:
+    """The ranks that share the sequences of a call. Megatron's dynamic context parallelism names them anew each time.
+
+    With another group labels would come from a wrong place.
+    """
+    own: ProcessGroup | None = getattr(packed_seq_params, "cp_group", None)
+    if own is not None or getattr(packed_seq_params, "local_cp_size", None) is not None:
+        return own  # a size without a group is 1
+    found = 1 if groups.cp is None else groups.cp.size()
     if found != config.context_parallel_size:
         raise MissingContextError(
             f"config.context_parallel_size is {config.context_parallel_size}, and the context-parallel group at hand "
             f"has {found}. {_WAYS_TO_GROUPS}"
         )
+    return groups.cp
 
 
 def _one(name: str, own: Any, given: ProcessGroup | None, getter: str) -> ProcessGroup | None:

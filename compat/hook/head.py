@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
-from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.errors import MissingContextError
-from mcore_unpatch.compat.hook.groups import ProcessGroups, check_cp_group, check_tp_group, resolve_groups
+from mcore_unpatch.compat.hook.groups import ProcessGroups, check_tp_group, resolve_groups, sequence_group
 from mcore_unpatch.compat.hook.output_layer import check_head, fuses_weight_grad
 from mcore_unpatch.compat.hook.wake import wake
 from mcore_unpatch.compat.ops.linear_logprob import VocabOutput, vocab_pass
@@ -149,18 +148,9 @@ def _labels(call: HookCall, context: HookContext, options: HeadOptions, groups: 
         tokens,
         packed_seq_params=call.packed_seq_params,
         lengths=context.lengths,
-        cp_group=_cp_group(call, groups),
+        cp_group=sequence_group(call.packed_seq_params, groups, call.config),
         fill=fill,
     )
-
-
-def _cp_group(call: HookCall, groups: ProcessGroups) -> ProcessGroup | None:
-    """The ranks that share this sequence. Megatron's dynamic context parallelism names them anew in every call."""
-    own: ProcessGroup | None = getattr(call.packed_seq_params, "cp_group", None)
-    if own is not None or getattr(call.packed_seq_params, "local_cp_size", None) is not None:
-        return own  # a size without a group is 1
-    check_cp_group(groups.cp, call.config)
-    return groups.cp
 
 
 def _is_per_token(temperature: float | Tensor) -> bool:

@@ -19,7 +19,7 @@ from mcore_unpatch.compat.hook.call import Processor
 from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, positional_names
 from mcore_unpatch.compat.hook.groups import resolve_groups
-from mcore_unpatch.compat.hook.under_way import UnderWay
+from mcore_unpatch.compat.hook.under_way import INSTALLING, UnderWay
 
 _PASSED_ON = (
     *("labels", "loss_mask", "input_ids", "position_ids", "attention_mask", "decoder_input"),
@@ -61,10 +61,11 @@ class OutputLayerTap:
 
     def release(self) -> None:
         """One user less; take the hooks away after the last."""
-        self.users -= 1
-        if self.users == 0:
-            for handle in self.handles:
-                handle.remove()
+        with INSTALLING:
+            self.users -= 1
+            if self.users == 0:
+                for handle in self.handles:
+                    handle.remove()
 
     def _watch_inside(self) -> list[RemovableHandle]:
         decoder, output_layer = self.model.decoder, self.model.output_layer

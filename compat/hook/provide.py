@@ -10,6 +10,7 @@ from mcore_unpatch.compat.hook.entrance import enter_as_module
 from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.find import find_language_model, require_hook
 from mcore_unpatch.compat.hook.hybrid import OutputLayerTap
+from mcore_unpatch.compat.hook.under_way import INSTALLING
 
 _Kind = TypeVar("_Kind")
 
@@ -71,8 +72,9 @@ def provide_hook(model: Module) -> Handle:
         return handle
     if not path.is_hybrid:
         require_hook(path)
-    tap = installed_on(path.model, OutputLayerTap) or OutputLayerTap(path)
-    tap.users += 1
+    with INSTALLING:
+        tap = installed_on(path.model, OutputLayerTap) or OutputLayerTap(path)
+        tap.users += 1
     handle.on_removal(tap.release, enter_as_module(path.wrappers, path.model))
     return handle
 

@@ -1,9 +1,12 @@
 """What belongs to the one call of a model that a thread is in: two threads may be in the same model."""
 
-from threading import get_ident
+from threading import RLock, get_ident
 from typing import Generic, TypeVar
 
 _Value = TypeVar("_Value")
+
+# Held while something shared by calls is looked for and installed, or given up and removed.
+INSTALLING = RLock()
 
 
 class UnderWay(Generic[_Value]):

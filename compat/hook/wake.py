@@ -1,5 +1,6 @@
 """The output layer's own hooks, which run when the layer is called, where only its weight is read."""
 
+from threading import get_ident
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -26,12 +27,15 @@ def wake(call: HookCall) -> None:
     row = call.hidden_states[:1].detach()
     before = _state(row)
     seen: dict[str, Any] = {}
+    me = get_ident()  # another thread may call the layer too
 
     def look_in(_: Module, args: Any, kwargs: dict[str, Any]) -> None:
-        seen["given"], seen["weight"] = _state(args[0]), [*args[1:2], kwargs.get("weight")][0]
+        if get_ident() == me:
+            seen["given"], seen["weight"] = _state(args[0]), [*args[1:2], kwargs.get("weight")][0]
 
     def look_out(_: Module, args: Any, output: Any) -> None:
-        seen["made"], seen["state"] = output[0], _state(output[0])
+        if get_ident() == me:
+            seen["made"], seen["state"] = output[0], _state(output[0])
 
     hooks = tuple(layer._forward_hooks.values())
     handles = (
@@ -58,8 +62,11 @@ def wake(call: HookCall) -> None:
 def _require_transparent(call: HookCall, row: Tensor) -> None:
     """What a hook hands on may be the same and its gradient not; compared once for the hooks of a layer."""
     seen: dict[str, Tensor] = {}
+    me = get_ident()
 
     def stand_in(_: Module, args: Any, output: Any) -> Any:
+        if get_ident() != me:
+            return None
         seen["leaf"] = output[0].detach().requires_grad_()
         return seen["leaf"].clone(), *output[1:]
 

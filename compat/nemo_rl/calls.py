@@ -12,6 +12,7 @@ from torch.nn import Module
 from mcore_unpatch.compat.hook.context import HookContext, complete_context
 from mcore_unpatch.compat.hook.errors import AttachmentError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model, positional_names
+from mcore_unpatch.compat.hook.groups import sequence_group
 from mcore_unpatch.compat.hook.legacy import refuse_patched
 from mcore_unpatch.compat.hook.one_call import OneCallFields
 from mcore_unpatch.compat.hook.provide import provide_hook
@@ -108,9 +109,9 @@ def _mtp_labels(model: Module, kwargs: dict[str, Any]) -> tuple[Tensor | None, T
         return None, mask
     from megatron.core.transformer.multi_token_prediction import roll_tensor
 
-    labels = kwargs["labels"]
-    how = {"shifts": -1, "dims": -1, "cp_group": kwargs[_CONTEXT].groups.cp}
-    how["packed_seq_params"] = kwargs.get("packed_seq_params")
+    labels, packed = kwargs["labels"], kwargs.get("packed_seq_params")
+    group = sequence_group(packed, kwargs[_CONTEXT].groups, model.config)
+    how = {"shifts": -1, "dims": -1, "cp_group": group, "packed_seq_params": packed}
     mask = torch.ones_like(labels) if mask is None else mask
     return roll_tensor(labels, **how)[0], roll_tensor(mask, **how)[0]
 

@@ -9,7 +9,7 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.hook.call import HookCall, Outputs
 from mcore_unpatch.compat.hook.context import HookContext
-from mcore_unpatch.compat.hook.groups import resolve_groups
+from mcore_unpatch.compat.hook.groups import resolve_groups, sequence_group
 from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass
 from mcore_unpatch.compat.ops.peer_arguments import chunk_tile_bytes
 from mcore_unpatch.compat.packing.gather import Gradient, gather_sequence
@@ -74,8 +74,8 @@ class NextTokenLogProbs:
         return whole_but_last(share, call.packed_seq_params, self._cp_group(call), self.cp_gradient)
 
     def _cp_group(self, call: HookCall) -> ProcessGroup | None:
-        own: ProcessGroup | None = getattr(call.packed_seq_params, "cp_group", None)
-        return own or (HookContext.of(call.context).groups or resolve_groups()).cp
+        groups = HookContext.of(call.context).groups or resolve_groups()
+        return sequence_group(call.packed_seq_params, groups, call.config)
 
 
 def whole_but_last(share: Tensor, packed: Any, cp_group: ProcessGroup | None, gradient: Gradient) -> Tensor:

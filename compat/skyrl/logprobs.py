@@ -49,6 +49,11 @@ def from_parallel_hidden_to_logprobs(
     length = target.shape[1]
     window = _window(length, num_actions)
     padding = hidden.shape[1] * ranks - length
+    if padding < 0:
+        raise ValueError(
+            f"hidden: expected [b, s / cp, h] with at least the {length} positions of target over {ranks} "
+            f"context-parallel ranks, got {list(hidden.shape)}"
+        )
     labels = torch.nn.functional.pad(target.roll(-1, 1), (0, padding))
     mask = None
     if num_actions is not None:

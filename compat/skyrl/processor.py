@@ -33,6 +33,10 @@ def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
     return call.finish(hidden)
 
 
+# The context is the caller's own dictionary: the weight is put into it.
+fused_lm_head_output_processor.takes_own_context = True  # type: ignore[attr-defined]
+
+
 def call_model_with_fused_lm_head(
     model: Module,
     *args: Any,

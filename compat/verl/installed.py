@@ -14,7 +14,7 @@ from mcore_unpatch.compat.hook.find import find_language_model
 from mcore_unpatch.compat.hook.legacy import refuse_patched
 from mcore_unpatch.compat.hook.processors import Logits
 from mcore_unpatch.compat.hook.provide import Handle, installed_on
-from mcore_unpatch.compat.hook.under_way import UnderWay
+from mcore_unpatch.compat.hook.under_way import INSTALLING, UnderWay
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor
 from mcore_unpatch.compat.verl.mtp_call import MtpCalls
 from mcore_unpatch.compat.verl.numbers import Numbers
@@ -31,6 +31,7 @@ class Installed:
         self.fused: Numbers | None = None  # whose numbers; None: not on
         self.logits: Numbers | None = None
         self.config: Any = inner.config
+        self.calls = 0  # of those that ask for something, in all threads
         self.requests: UnderWay[Request] = UnderWay()
         self.handle: Handle = attach_selector(model, self._select, same_as=Installed)
         self.mtp = MtpCalls(inner, self)
@@ -39,7 +40,7 @@ class Installed:
     @property
     def in_use(self) -> bool:
         """Whether any shim still wants to be here."""
-        return self.fused is not None or self.logits is not None
+        return self.fused is not None or self.logits is not None or self.calls > 0
 
     def leaves_out_mtp(self, keywords: dict[str, Any]) -> bool:
         """Whether a call with labels has no MTP in it: veRL's fused forward of the model knows none."""
@@ -89,14 +90,16 @@ def installed(model: Module) -> Installed | None:
 
 def install(model: Module) -> Installed:
     """What is on the language model inside `model`, installed now if it was not."""
-    return installed(model) or Installed(model)
+    with INSTALLING:
+        return installed(model) or Installed(model)
 
 
 def release(model: Module) -> None:
     """Take everything away if no shim wants it any more."""
-    found = installed(model)
-    if found is not None and not found.in_use:
-        found.handle.remove()
+    with INSTALLING:
+        found = installed(model)
+        if found is not None and not found.in_use:
+            found.handle.remove()
 
 
 @contextmanager
@@ -106,7 +109,9 @@ def requested(model: Module, processor: Processor, context: Any) -> Iterator[Ins
     Raises if `model` returned and that forward never came.
     """
     path = find_language_model(model)
-    state = install(model)
+    with INSTALLING:
+        state = install(model)
+        state.calls += 1
     leave = enter_as_module(path.wrappers, path.model)
     state.requests.begin((processor, context))
     try:
@@ -118,7 +123,9 @@ def requested(model: Module, processor: Processor, context: Any) -> Iterator[Ins
     finally:
         state.requests.end()
         leave()
-        release(model)
+        with INSTALLING:
+            state.calls -= 1
+            release(model)
 
 
 def has_language_model(model: Module) -> bool:

@@ -116,6 +116,7 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
 
         Without labels, logits `[b, s, vocab / tp]`. On a pipeline stage without output, the stage's own result.
         `sequence_parallel` is read from the model; `data_format="bshd"` leaves the batch padded.
+        `temperature` may be one per sequence `[b]` or per token `[b, s]`.
         `mtp_enable_train`: also train MTP, on the labels of `labels_mask`; None: with Megatron's numbers, if
         `patch_postprocess` was called.
         """
@@ -131,7 +132,7 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
         if row is not None and _trains_mtp(model, mtp_enable_train):
             mask = attention_mask if labels_mask is None else labels_mask
             arguments |= {"labels": row, "loss_mask": batch.pack(mask).float()}
-        out = _call(model, arguments, row, temperature, entropy=True)
+        out = _call(model, arguments, row, _heat(temperature, input_ids, batch), entropy=True)
         if row is None or not _has_output(model):
             return batch.unpack(out) if _has_output(model) else out
         log_probs = out.log_probs
@@ -193,10 +194,8 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
             arguments |= {"labels": row.clamp(min=0), "loss_mask": batch.pack(next_in_sequence(counted, 0)).float()}
             if mtp_loss_normalization_factor is not None and "packed_seq_params" in arguments:
                 setattr(arguments["packed_seq_params"], NORMALIZATION_FACTOR, mtp_loss_normalization_factor)
-        spread = _per_token(temperature, input_ids)
-        heat = batch.pack(spread, fill=1) if isinstance(spread, Tensor) else spread
         known = labels_like_verl(batch, labels) if labels is not None and _numbers(model) == "verl" else row
-        out = _call(model, arguments, known, heat, calculate_entropy)
+        out = _call(model, arguments, known, _heat(temperature, input_ids, batch), calculate_entropy)
         if row is None or not _has_output(model):
             return batch.unpack(out) if _has_output(model) else out
         results = {"log_probs": out.log_probs} | ({"entropy": out.entropy} if calculate_entropy else {})
@@ -278,12 +277,23 @@ def _trains_mtp(model: Module, asked: bool | None) -> bool:
     return wanted
 
 
-def _per_token(temperature: float | Tensor, tokens: Tensor) -> float | Tensor:
-    """One per sequence, spread over its tokens; one for all as it is."""
-    if not isinstance(temperature, Tensor) or temperature.is_nested:
+def _heat(temperature: float | Tensor, tokens: Tensor, batch: Batch) -> float | Tensor:
+    """One for all as it is; one per sequence, spread over its tokens, or one per token, as the model's row."""
+    if not isinstance(temperature, Tensor):
         return temperature
-    if temperature.numel() == 1:
+    if not temperature.is_nested and temperature.numel() == 1:
         return float(temperature) if temperature.device.type == "cpu" else temperature.reshape(())
-    offsets: Tensor = tokens.offsets()  # type: ignore[attr-defined]
-    spread = temperature.flatten().to(tokens.device).repeat_interleave(offsets.diff(), output_size=len(tokens.values()))
-    return torch.nested.nested_tensor_from_jagged(spread, offsets)
+    temperature = temperature.to(tokens.device)
+    if tokens.is_nested and not temperature.is_nested:
+        offsets: Tensor = tokens.offsets()  # type: ignore[attr-defined]
+        spread = temperature.flatten().repeat_interleave(offsets.diff(), output_size=len(tokens.values()))
+        temperature = torch.nested.nested_tensor_from_jagged(spread, offsets)
+    elif not tokens.is_nested:
+        per_row = temperature[:, None] if temperature.dim() == 1 else temperature
+        if len(per_row) != len(tokens) or per_row.dim() != 2 or per_row.shape[1] not in (1, tokens.shape[1]):
+            shape, given = list(tokens.shape), list(temperature.shape)
+            raise ValueError(
+                f"temperature: expected a number, one per sequence or one per token of {shape}, got {given}"
+            )
+        temperature = per_row.expand(tokens.shape)
+    return batch.pack(temperature, fill=1)

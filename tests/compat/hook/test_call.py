@@ -60,6 +60,14 @@ def test_a_context_may_be_none_a_mapping_or_itself() -> None:
     assert HookContext.of({"extra": {"topic": 1}, "other": 2}) == HookContext(extra={"topic": 1, "other": 2})
     with pytest.raises(TypeError, match="expected a HookContext, a mapping or None, got int"):
         HookContext.of(3)
+    for slip, meant in (
+        ("loss_mask", "mask"),
+        ("temp", "temperature"),
+        ("label", "labels"),
+        ("token_labels", "labels"),
+    ):
+        with pytest.raises(TypeError, match=f"'{slip}' is no field of HookContext, '{meant}' is"):
+            HookContext.of({slip: 1})
     with pytest.raises(TypeError, match="'temprature' is no field of HookContext, 'temperature' is"):
         HookContext.of({"temprature": 2.0})
 

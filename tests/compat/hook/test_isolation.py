@@ -69,6 +69,12 @@ def _blocks() -> None:
     assert torch.equal(model(**inputs), loss)
     with pytest.raises(HookError, match="this handle was removed"), kept:
         pass
+    with attach(model, LogProbs()):  # and what was attached within it for good
+        held = attach(model, LogProbs())
+        with attach(model, LogProbs()):
+            pass
+    assert torch.allclose(model(**inputs), -loss, atol=1e-6)
+    held.remove()
     with pytest.raises(ZeroDivisionError), attach(model, LogProbs()):
         _ = 1 / 0
     with attach(model, LogProbs()):

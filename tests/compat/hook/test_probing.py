@@ -8,6 +8,7 @@ from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from megatron.core.models.common.language_module.language_module import LanguageModule
 from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.models.hybrid.hybrid_model import HybridModel
 
 from mcore_unpatch.compat import (
     HookMissingError,
@@ -118,3 +119,33 @@ def test_missing_refused_and_swallowed_are_told_apart(release: str) -> None:
     assert "OwnForward.forward is its own: take the two keywords there and pass them on" in said["subclass"]
     assert "Stranger.forward has no output_processor; of Megatron's language models only GPTModel" in said["stranger"]
     assert "no Megatron language model (GPTModel, HybridModel) inside Closed > Linear" in said["no model"]
+
+
+class PassingOn(GPTModel):
+    """A subclass that does something of its own and passes everything on."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls = getattr(self, "calls", 0) + 1
+        return super().forward(*args, **kwargs)
+
+
+class PassingOnHybrid(HybridModel):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(*args, **kwargs)
+
+
+def _passed_on(case: Case) -> None:
+    start_world(case)
+    model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
+    expected = call_with_processor(model, LogProbs(), **inputs)
+    model.__class__ = PassingOnHybrid if case.hybrid else PassingOn
+    assert torch.equal(call_with_processor(model, LogProbs(), **inputs), expected)
+    first = [inputs[name] for name in ("input_ids", "position_ids", "attention_mask")]
+    with attach(model, LogProbs(), legacy={"temperature": "temperature"}):
+        assert torch.equal(model(**inputs), expected)
+        assert torch.equal(model(*first, None, inputs["labels"], temperature=1.0), expected)
+
+
+@pytest.mark.parametrize("case", [Case(), Case(hybrid=True, mtp=1)], ids=str)
+def test_a_subclass_that_passes_everything_on_has_the_hook(release: str, case: Case) -> None:
+    run_on_ranks(release, 1, _passed_on, case)

@@ -17,7 +17,7 @@ from harness.oracle import Result, assert_no_worse, default_path, gradients_of
 from megatron.core import parallel_state
 from torch import Tensor
 
-from mcore_unpatch.compat import pack_padded
+from mcore_unpatch.compat import attach, call_with_processor, pack_padded
 from mcore_unpatch.compat.packing.packed_row import gather_packed_row, split_packed_row
 from mcore_unpatch.compat.skyrl import (
     call_model_with_fused_lm_head,
@@ -196,3 +196,27 @@ def test_beside_skyrls_own(any_checkout: str, case: Case, older: str, newer: str
     expected = newer if Path(any_checkout, *NEWER.split(".")).with_suffix(".py").exists() else older
     for found in run_on_ranks("0.19.2", case.ranks, _beside_theirs, case, any_checkout):
         assert expected in found
+
+
+def _by_the_general_way(case: Case) -> None:
+    start_world(case)
+    model, batch = build_model(case), Batch(case)
+    expected: dict[str, Any] = {}
+    hidden = call_model_with_fused_lm_head(model, **batch.call, output_processor_context=expected)
+    context: dict[str, Any] = {}
+    assert torch.equal(
+        call_with_processor(model, fused_lm_head_output_processor, context=context, **batch.call), hidden
+    )
+    assert context["lm_head_weight"] is expected["lm_head_weight"]
+    context = {}
+    with attach(model, fused_lm_head_output_processor, context):
+        assert torch.equal(model(**batch.call), hidden)
+    assert context["lm_head_weight"] is expected["lm_head_weight"]
+    assert torch.equal(call_with_processor(model, fused_lm_head_output_processor, **batch.call), hidden)
+    with pytest.raises(ValueError, match=r"hidden: expected .* at least the 16 positions of target"):
+        batch.log_probs(hidden[:, :-3], context["lm_head_weight"])
+
+
+@pytest.mark.parametrize("case", [Case(), Case(tp=2), Case(hybrid=True)], ids=str)
+def test_the_processor_is_one_as_any_other_and_short_hidden_states_are_refused(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _by_the_general_way, case)

@@ -170,6 +170,32 @@ def test_nested_batches_with_mtp_a_temperature_for_each_sequence_and_without_lab
     run_on_ranks(release, 1, _nested_mtp)
 
 
+def _temperatures(data_format: str) -> None:
+    """One per sequence, `[b]` or `[b, 1]`, or one per token."""
+    case = Case(batch=3)
+    start_world(case)
+    model = build_model(case)
+    ids, real, labels = _batch(case)
+    real[1, :4] = False
+    each = torch.tensor([0.5, 1.0, 2.0])
+
+    def forward(temperature: Any) -> Tensor:
+        out = fused_forward_model_gen()(model, ids, None, real, labels, real, temperature, data_format=data_format)
+        return torch.stack([out["log_probs"], out["entropy"]])
+
+    expected = torch.stack([forward(float(each[row]))[:, row] for row in range(3)], 1)
+    for given in (each, each[:, None], each[:, None].expand(3, ids.shape[1])):
+        assert torch.allclose(forward(given), expected, atol=1e-6)
+    assert torch.equal(forward(torch.tensor([0.5])), forward(0.5))
+    with pytest.raises(ValueError, match="temperature: expected a number, one per sequence or one per token"):
+        forward(torch.ones(2))
+
+
+@pytest.mark.parametrize("data_format", ["thd", "bshd"])
+def test_a_temperature_for_each_sequence_of_a_padded_batch(release: str, data_format: str) -> None:
+    run_on_ranks(release, 1, _temperatures, data_format)
+
+
 class Wrapper(torch.nn.Module):
     """Stands for a vision-language model that knows nothing of the hook: packs by itself, calls the inner model."""
 

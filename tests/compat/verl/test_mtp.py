@@ -1,8 +1,10 @@
 """The MTP shim by itself: its switches, its return values, recompute, and what it refuses."""
 
 import gc
+import threading
 import warnings
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -67,6 +69,46 @@ def _no_labels() -> None:
 
 def test_without_labels_there_is_no_mtp_even_where_megatron_would_make_labels_up(release: str) -> None:
     run_on_ranks(release, 1, _no_labels)
+
+
+def _interrupted() -> None:
+    """PyTorch runs no hook after a KeyboardInterrupt, so that nobody tidies up before the next call."""
+    model, inputs = _start(Case(mtp=1))
+    patch_postprocess(model)
+    expected = _logits(model, inputs)
+    assert expected.logged
+
+    def interrupt(module: Any, args: Any) -> None:
+        raise KeyboardInterrupt
+
+    stop = model.decoder.layers[1].register_forward_pre_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model(**{**inputs, "labels": None})
+    stop.remove()
+    assert_same(_logits(model, inputs), expected, 0)
+    inside, leave = threading.Event(), threading.Event()
+
+    def wait_inside(module: Any, args: Any) -> None:
+        inside.set()
+        leave.wait(9)
+
+    stop = model.decoder.layers[1].register_forward_pre_hook(wait_inside)
+    with ThreadPoolExecutor(1) as other:
+        running = other.submit(lambda: model(**{**inputs, "labels": None}))
+        assert inside.wait(9)
+        stop.remove()
+        try:
+            with pytest.raises(HookError, match="another thread is in a forward of this model"):
+                model(**inputs)
+        finally:
+            leave.set()
+        running.result()
+    MTPLossLoggingHelper.tracker.clear()
+    assert_same(_logits(model, inputs), expected, 0)
+
+
+def test_an_interrupted_forward_leaves_the_next_one_its_mtp(release: str) -> None:
+    run_on_ranks(release, 1, _interrupted)
 
 
 def _switch(case: Case) -> None:

@@ -1,0 +1,71 @@
+"""Two threads in one model: each call has its own state, and what cannot be shared is refused."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_model, start_world
+
+from mcore_unpatch.compat import HookBypassedError, LogProbs, attach, call_with_processor
+from mcore_unpatch.compat.verl.model_forward_fused import fused_forward_model_gen
+
+CALLS = 24
+
+
+def _at_once(work: Any) -> list[Any]:
+    with ThreadPoolExecutor(4) as threads:
+        return list(threads.map(work, range(CALLS)))
+
+
+def _batches(case: Case) -> list[dict[str, Any]]:
+    return [{**batch_of(case, seed), "attention_mask": None} for seed in range(CALLS)]
+
+
+def _two_threads(case: Case) -> None:
+    start_world(case)
+    model = build_model(case)
+    batches = _batches(case)
+    expected = [call_with_processor(model, LogProbs(), **batch).detach() for batch in batches]
+    with attach(model, LogProbs()):
+        found = _at_once(lambda number: model(**batches[number]).detach())
+    assert [torch.equal(a, b) for a, b in zip(found, expected, strict=True)].count(False) == 0
+    found = _at_once(lambda number: call_with_processor(model, LogProbs(), **batches[number]).detach())
+    assert [torch.equal(a, b) for a, b in zip(found, expected, strict=True)].count(False) == 0
+    with attach(model, LogProbs()):
+
+        def works_or_goes_past(number: int) -> bool:
+            if number % 2:
+                return torch.equal(model(**batches[number]), expected[number])
+            with pytest.raises(HookBypassedError):
+                model.forward(**batches[number])
+            return True
+
+        assert all(_at_once(works_or_goes_past))
+
+
+@pytest.mark.parametrize("case", [Case(), Case(hybrid=True), Case(hybrid=True, mtp=1)], ids=str)
+def test_each_call_has_its_own_state(release: str, case: Case) -> None:
+    run_on_ranks(release, 1, _two_threads, case)
+
+
+def _shim() -> None:
+    case = Case()
+    start_world(case)
+    model = build_model(case)
+    batches = _batches(case)
+    real = torch.ones(2, 16, dtype=torch.bool)
+    forward = fused_forward_model_gen()
+
+    def log_probs(number: int) -> Any:
+        batch = batches[number]
+        return forward(model, batch["input_ids"], None, real, batch["labels"], real, 0.5 + number)["log_probs"].detach()
+
+    expected = [log_probs(number) for number in range(CALLS)]
+    found = _at_once(log_probs)
+    assert [torch.equal(a, b) for a, b in zip(found, expected, strict=True)].count(False) == 0
+
+
+def test_verls_fused_forward(release: str) -> None:
+    run_on_ranks(release, 1, _shim)
