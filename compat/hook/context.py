@@ -16,7 +16,8 @@ class HookContext:
 
     `labels`, `mask` and a `temperature` tensor are `[b, s]` and, where given, stand before what the model was called
     with and what the processor was made with. `mask_count` is the number of rows that `mask` keeps, and spares the one
-    wait for the device. `lengths` `[sequences]` are lengths without padding, for next-token labels.
+    wait for the device. `lengths` `[sequences]` are lengths without padding, for next-token labels. `keep_mask`
+    `[b, s, vocab / tp]` says which tokens of this rank's vocabulary take part (top-p and top-k replay).
     """
 
     groups: ProcessGroups | None = None
@@ -25,6 +26,7 @@ class HookContext:
     mask: Tensor | None = None
     mask_count: int | None = None
     lengths: Tensor | None = None
+    keep_mask: Tensor | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod

@@ -1,6 +1,6 @@
 """One pass over the vocabulary for a hook call: hidden states gathered, labels shifted, results back in `[b, s]`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from torch import Tensor
@@ -55,9 +55,11 @@ class Wants:
     logprobs: bool = False
     entropy: bool = False
     topk: int = 0
+    logit_stats: bool = False
 
     def __or__(self, other: "Wants") -> "Wants":
-        return Wants(self.logprobs or other.logprobs, self.entropy or other.entropy, max(self.topk, other.topk))
+        """What both ask for: the greater of each."""
+        return Wants(**{f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(Wants)})
 
 
 def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput:
@@ -79,6 +81,8 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
         mask_count=context.mask_count,
         entropy=wants.entropy,
         topk=wants.topk,
+        logit_stats=wants.logit_stats,
+        keep_mask=_rows("keep_mask", context.keep_mask, shape),
         vocab_size=options.vocab_size,
         tp_group=groups.tp,
         reduce_hidden_grad=options.reduce_hidden_grad and not gathered,
@@ -161,7 +165,7 @@ def _rows(name: str, value: Any, shape: tuple[int, int]) -> Any:
     """`[b, s]` as the rows of `[s, b, h]`."""
     if value is None:
         return None
-    if tuple(value.shape) != shape:
+    if tuple(value.shape[:2]) != shape or (name != "keep_mask" and value.dim() != 2):
         raise ValueError(
             f"{name}: expected [batch, sequence] = {list(shape)} as the hidden states have, got {list(value.shape)}"
         )

@@ -135,6 +135,23 @@ class TopKLogits(HeadProcessor):
         return {"topk_logits": out.topk_logits[..., k], "topk_ids": out.topk_ids[..., k], "logsumexp": out.logsumexp}
 
 
+@dataclass(frozen=True, kw_only=True)
+class LogitStats(HeadProcessor):
+    """Of the logits of each token, over the vocabulary: `Outputs(logit_min, logit_max, logit_mean, logit_norm)`.
+
+    Each `[b, s]` fp32, scaled and divided by the temperature, without gradient.
+    """
+
+    @property
+    def wants(self) -> Wants:
+        """The four numbers; no labels needed."""
+        return Wants(logit_stats=True)
+
+    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
+        """`logit_min`, `logit_max`, `logit_mean` and `logit_norm`."""
+        return {name: getattr(out, name) for name in ("logit_min", "logit_max", "logit_mean", "logit_norm")}
+
+
 @dataclass(frozen=True)
 class Logits:
     """What the default path returns without labels: `[b, s, vocab / tp]`, or `[b, s, vocab]` if the layer gathers.

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.ops.seam import Backend, Problem, RowGrads
+from mcore_unpatch.compat.ops.seam import NO_LOGIT, Backend, Problem, RowGrads
 from mcore_unpatch.compat.ops.shards import ShardSum, VocabShard, merge_stats
 from mcore_unpatch.compat.ops.tile_plan import spans
 from mcore_unpatch.compat.ops.weight_grad import announce_main_grad, fresh_grad, main_grad
@@ -34,6 +34,8 @@ class PassOptions:
     batch_invariant: bool
     reduce_hidden_grad: bool
     main_grad_of: Tensor | None  # the parameter itself: only it carries `main_grad`
+    keep_mask: Tensor | None = None
+    moments: bool = False
 
     def problem(self, hidden: Tensor, weight: Tensor) -> Problem:
         """The part of the call a backend sees."""
@@ -51,6 +53,8 @@ class PassOptions:
             self.tile_bytes,
             self.keep_bytes,
             self.batch_invariant,
+            self.keep_mask,
+            self.moments,
         )
 
 
@@ -58,7 +62,8 @@ class VocabPass(torch.autograd.Function):
     """`(hidden [tokens, h], weight)` to the statistics of the rows.
 
     logprob, entropy, logsumexp, sum of squared probabilities `[rows]`, log-probs of the points, top-k logits and ids
-    `[rows, k]`. Autocast is off inside: the product's dtype is the weight's, in the forward and in the backward.
+    `[rows, k]`, moments `[5, rows]` with the peak last. Autocast is off inside: the product's dtype is the weight's, in
+    the forward and in the backward.
     """
 
     @staticmethod
@@ -66,6 +71,8 @@ class VocabPass(torch.autograd.Function):
         """Run the backend's pass and merge the shards."""
         with torch.autocast(hidden.device.type, enabled=False):
             stats = merge_stats(options.backend.forward(options.problem(hidden, weight)), options.shard)
+            if options.keep_mask is not None:  # a row of which nothing is kept has no distribution
+                stats = replace(stats, total=stats.total.where(stats.peak > NO_LOGIT / 2, torch.nan))
             log_total = stats.total.log()
             logsumexp = stats.peak + log_total
             # From the peak, not from logsumexp: the difference of near numbers is exact.
@@ -90,9 +97,9 @@ class VocabPass(torch.autograd.Function):
             *stats.kept,
         )
         ctx.set_materialize_grads(False)
-        if stats.topk_columns is not None:
-            ctx.mark_non_differentiable(stats.topk_columns)
-        return logprob, entropy, logsumexp, squares, points, stats.topk_logits, stats.topk_columns
+        moments = None if stats.moments is None else torch.cat([stats.moments, stats.peak[None]])
+        ctx.mark_non_differentiable(*(part for part in (stats.topk_columns, moments) if part is not None))
+        return logprob, entropy, logsumexp, squares, points, stats.topk_logits, stats.topk_columns, moments
 
     @staticmethod
     def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
@@ -132,7 +139,7 @@ def _row_grads(
     topk_ids: Tensor | None,
 ) -> RowGrads:
     """The gradients of the outputs as coefficients of each row, and of chosen columns of it."""
-    logprob_grad, entropy_grad, logsumexp_grad, squares_grad, points_grad, topk_grad, _ = output_grads
+    logprob_grad, entropy_grad, logsumexp_grad, squares_grad, points_grad, topk_grad, _, _ = output_grads
     softmax = torch.zeros_like(peak) if logsumexp_grad is None else logsumexp_grad.clone()
     chosen: list[tuple[Tensor, Tensor, Tensor]] = []  # gradient, column and log-prob, each [rows, k]
     if logprob_grad is not None and logprob is not None and options.targets is not None:

@@ -14,9 +14,12 @@ _AMPERE = 8  # compute capability: the first with bfloat16 in its matrix units
 _warned: set[str] = set()
 
 
-def choose_backend(name: str, device: torch.device) -> Backend:
-    """The backend for `device`; asked for triton where it cannot run, say why once and use torch."""
-    reason = "" if name == "torch" else _why_not_triton(device)
+def choose_backend(name: str, device: torch.device, only_torch: str = "") -> Backend:
+    """The backend for `device`; asked for triton where it cannot run, say why once and use torch.
+
+    `only_torch` names what the call asks for and the triton backend has not.
+    """
+    reason = "" if name == "torch" else f"it has no {only_torch}" if only_torch else _why_not_triton(device)
     if name == "triton" and reason and reason not in _warned:
         _warned.add(reason)
         warnings.warn(f"backend='triton' cannot run here, using 'torch': {reason}", RuntimeWarning, stacklevel=4)

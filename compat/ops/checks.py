@@ -59,6 +59,25 @@ def check_tensors(hidden: Any, weight: Any, labels: Any, mask: Any, temperature:
             raise _wrong(ValueError, name, f"device {hidden.device} as hidden's", tensor.device)
 
 
+def check_keep_mask(keep_mask: Any, hidden: Tensor, weight: Tensor) -> None:
+    """A boolean for every token and every row of this rank's weight."""
+    if keep_mask is None:
+        return
+    if not isinstance(keep_mask, Tensor) or keep_mask.dtype != torch.bool:
+        got = keep_mask.dtype if isinstance(keep_mask, Tensor) else type(keep_mask).__name__
+        raise _wrong(TypeError, "keep_mask", "a tensor of booleans", got)
+    shape = [*hidden.shape[:-1], len(weight)]
+    if list(keep_mask.shape) != shape:
+        raise _wrong(
+            ValueError,
+            "keep_mask",
+            f"shape {shape}: hidden's without h, and this rank's weight rows",
+            list(keep_mask.shape),
+        )
+    if keep_mask.device != hidden.device:
+        raise _wrong(ValueError, "keep_mask", f"device {hidden.device} as hidden's", keep_mask.device)
+
+
 def _check_temperature(temperature: Any, shape: torch.Size) -> None:
     if not isinstance(temperature, Tensor):
         check_number("temperature", temperature, positive=True)

@@ -11,6 +11,7 @@ from mcore_unpatch.compat.ops.autograd import PassOptions, VocabPass
 from mcore_unpatch.compat.ops.backends import choose_backend
 from mcore_unpatch.compat.ops.checks import (
     check_count,
+    check_keep_mask,
     check_mask_count,
     check_number,
     check_options,
@@ -38,6 +39,10 @@ class VocabOutput:
     topk_ids: Tensor | None  # [..., k] global token ids
     token_logprobs: Tensor | None = None  # [..., k] of `token_ids`
     sum_pi_squared: Tensor | None = None  # [...] sum of the squared probabilities
+    logit_min: Tensor | None = None  # [...] of the scaled logits of each token; these four without gradient
+    logit_max: Tensor | None = None
+    logit_mean: Tensor | None = None
+    logit_norm: Tensor | None = None  # the root of the sum of squares
 
 
 def linear_logprob(
@@ -137,6 +142,8 @@ def vocab_pass(
     topk: int = 0,
     token_ids: Tensor | None = None,
     sum_pi_squared: bool = False,
+    keep_mask: Tensor | None = None,
+    logit_stats: bool = False,
     vocab_size: int | None = None,
     tp_group: ProcessGroup | None = None,
     reduce_hidden_grad: bool = True,
@@ -148,19 +155,24 @@ def vocab_pass(
     keep_bytes: int | Literal["auto"] | None = None,
     batch_invariant: bool = False,
 ) -> VocabOutput:
-    """Everything one pass over the vocabulary can give; the arguments are those of `linear_logprob`, and three more.
+    """Everything one pass over the vocabulary can give; the arguments are those of `linear_logprob`, and these.
 
     Args:
         topk: also give the so many largest logits of each row, and their ids.
         token_ids: `[..., k]` global token ids; also give their log-probs. An id outside the vocabulary gives 0 without
             gradient; one may stand in a row several times.
         sum_pi_squared: also give the sum of the squared probabilities of each row.
+        keep_mask: `[..., vocab / tp]` booleans for this rank's tokens. Where it is False a token takes no part in its
+            row, in nothing that is given, as if its logit were minus infinity (the tokens that top-p or top-k sampling
+            left out). The label always takes part. A row that keeps nothing is NaN. With the torch backend.
+        logit_stats: also give smallest, largest and mean logit and the norm of each row. With the torch backend.
     """
     check_tensors(hidden, weight, labels, mask, temperature, token_ids)
     check_options(weight, backend, out_of_vocab_grad, ignore_index, tp_group, fuse_main_grad)
     check_number("logit_scale", logit_scale, positive=False)
     shape = hidden.shape[:-1]
     check_mask_count(mask_count, mask)
+    check_keep_mask(keep_mask, hidden, weight)
     check_count("topk", topk, 0)
     check_count("vocab_size", vocab_size, 1)
     check_count("tile_bytes", tile_bytes, 1)
@@ -183,7 +195,7 @@ def vocab_pass(
         points = sort_labels(rows.take(token_ids), shard, vocab_size, ignore_index=None)
     will_have_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     options = PassOptions(
-        backend=choose_backend(backend, hidden.device),
+        backend=choose_backend(backend, hidden.device, _only_torch(keep_mask, logit_stats)),
         shard=shard,
         rows=rows.index,
         targets=sorted_labels.targets if sorted_labels is not None else None,
@@ -198,9 +210,11 @@ def vocab_pass(
         batch_invariant=batch_invariant,
         reduce_hidden_grad=reduce_hidden_grad,
         main_grad_of=weight if fuse_main_grad else None,
+        keep_mask=None if keep_mask is None else keep_mask.reshape(shape.numel(), -1),
+        moments=logit_stats,
     )
     found = VocabPass.apply(tokens, weight, options)  # type: ignore[no-untyped-call]
-    logprob, level, logsumexp, squares, at_points, topk_logits, topk_ids = found
+    logprob, level, logsumexp, squares, at_points, topk_logits, topk_ids, moments = found
     if sorted_labels is not None:
         logprob = sorted_labels.settle(logprob, logsumexp, out_of_vocab_grad)
     if token_ids is not None:
@@ -213,7 +227,19 @@ def vocab_pass(
         topk_ids=None if topk_ids is None else rows.spread(topk_ids),
         token_logprobs=None if at_points is None else rows.spread(at_points),
         sum_pi_squared=None if squares is None else rows.spread(squares),
+        **({} if moments is None else _logit_stats(rows, *moments)),
     )
+
+
+def _only_torch(keep_mask: Tensor | None, logit_stats: bool) -> str:
+    return "keep_mask" if keep_mask is not None else "logit_stats" if logit_stats else ""
+
+
+def _logit_stats(
+    rows: Rows, least: Tensor, total: Tensor, squares: Tensor, count: Tensor, most: Tensor
+) -> dict[str, Tensor]:
+    found = {"logit_min": least, "logit_max": most, "logit_mean": total / count, "logit_norm": squares.sqrt()}
+    return {name: rows.spread(value) for name, value in found.items()}
 
 
 def row_scale(rows: Rows, temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:

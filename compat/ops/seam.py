@@ -37,6 +37,8 @@ class Problem:
     tile_bytes: int
     keep_bytes: int  # what the forward may hold for the backward; 0 where no backward follows
     batch_invariant: bool
+    keep_mask: Tensor | None = None  # [tokens, shard] bool: the columns that take part, and the target's; all when None
+    moments: bool = False
 
     @property
     def row_count(self) -> int:
@@ -57,6 +59,7 @@ class RowStats:
     topk_logits: Tensor | None  # [rows, k] descending, NO_LOGIT beyond the shard's columns
     topk_columns: Tensor | None  # [rows, k]
     kept: tuple[Tensor, ...] = ()  # what this backend's backward uses up instead of making it again
+    moments: Tensor | None = None  # [4, rows] of the columns that take part: min z, sum z, sum z^2, how many
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,9 @@ def merge_stats(stats: RowStats, shard: VocabShard) -> RowStats:
         stats = _merge_topk(stats, stats.topk_logits, stats.topk_columns, shard)
     if shard.group is None or stats.peak.numel() == 0:
         return stats
+    moments = None if stats.moments is None else gather(stats.moments, shard.group)  # [ranks, 4, rows]
+    if moments is not None:
+        stats = replace(stats, moments=torch.cat([moments[:, :1].amin(0), moments[:, 1:].sum(0)]))
     numbers = [stats.peak, stats.total, stats.drift, stats.squares, stats.target]
     packed = torch.stack([number for number in numbers if number is not None])
     points = None if stats.points is None else stats.points.t()

@@ -45,7 +45,8 @@ def tile_cost(problem: Problem, keeps_low_precision: bool) -> TileCost:
     row = (hidden.itemsize if problem.rows is not None else 0) + cast
     row += weight.itemsize if hidden.dtype != weight.dtype else 0
     return TileCost(
-        cell=2 * number,  # the logits, and their exponentials or a rounded copy
+        # The logits, and their exponentials or a rounded copy; booleans of a mask; a copy for the smallest logit.
+        cell=2 * number + (2 if problem.keep_mask is not None else 0) + (number + 1 if problem.moments else 0),
         row=row * width + (_VECTORS + 4 * problem.topk) * 8,
         # The cast, the product before it is rounded, and the copy that a CPU's matrix library packs for itself.
         column=(cast + (number if narrow else 0) + number) * width,

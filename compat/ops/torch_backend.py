@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from mcore_unpatch.compat.ops.invariant import fold_invariantly
 from mcore_unpatch.compat.ops.seam import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer, math_dtype
 from mcore_unpatch.compat.ops.tile_plan import plan_tiles, tile_cost
 from mcore_unpatch.compat.ops.tiles import Tiles
@@ -20,11 +21,12 @@ class TorchBackend:
     def forward(self, problem: Problem) -> RowStats:
         """Fold each tile into the rows' running peak, sums, chosen logits and top-k."""
         if problem.batch_invariant:
-            raise ValueError(
-                "batch_invariant=True: the torch backend cannot promise it, as its products depend on the number of "
-                "rows; backend='triton' can, for 16-bit weights on a GPU"
-            )
-        tiles = _Tiles(problem)
+            return fold_invariantly(problem, self.fold)
+        return self.fold(problem)
+
+    def fold(self, problem: Problem, tile_rows: int | None = None) -> RowStats:
+        """The same, in tiles of so many rows; None: of as many as fit."""
+        tiles = _Tiles(problem, tile_rows)
         rows, targets, points = problem.row_count, problem.targets, problem.points
         peak = tiles.new(rows).fill_(NO_LOGIT)
         total = tiles.new(rows).zero_()
@@ -32,6 +34,9 @@ class TorchBackend:
         squares = tiles.new(rows).zero_() if problem.squares else None
         target = tiles.new(rows, 1).zero_() if targets is not None else None
         point = tiles.new(*points.shape).zero_() if points is not None else None
+        moments = tiles.new(4, rows).zero_() if problem.moments else None
+        if moments is not None:
+            moments[0] = torch.inf
         top = _RunningTopK(tiles, rows) if problem.topk else None
         for r in tiles.row_spans():
             x = tiles.load_rows(r)
@@ -43,6 +48,8 @@ class TorchBackend:
                     _pick(z, points[r], c, point[r])
                 if top is not None:
                     top.fold(z, r, c)
+                if moments is not None:
+                    _add_moments(moments[:, r], z, tiles.second(z))
                 higher = torch.maximum(peak[r], z.amax(1))
                 fall = peak[r] - higher
                 fade = fall.exp()
@@ -66,6 +73,7 @@ class TorchBackend:
             point,
             None if top is None else top.logits,
             None if top is None else top.columns,
+            moments=moments,
         )
 
     def backward(
@@ -87,12 +95,15 @@ class TorchBackend:
 class _Tiles(Tiles):
     """The logits lie in two buffers of one tile each."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, tile_rows: int | None = None) -> None:
         # A CPU multiplies float32 fastest; a GPU multiplies 16 bits fastest, and adds up in float32 anyway.
         on_cpu = problem.weight.device.type == "cpu"
         super().__init__(problem, math_dtype(problem.weight) if on_cpu else problem.weight.dtype)
         cost = tile_cost(problem, self.operand_dtype != self.dtype)
-        self.tile_rows, self.tile_columns = plan_tiles(problem.row_count, self.column_count, cost, problem.tile_bytes)
+        rows = tile_rows or problem.row_count
+        self.tile_rows, self.tile_columns = plan_tiles(rows, self.column_count, cost, problem.tile_bytes)
+        if tile_rows is not None:  # a power of two: what is left of it divides it
+            self.tile_rows = 1 << (self.tile_rows.bit_length() - 1)
         self.buffers = self.new(2, self.tile_rows * self.tile_columns)
 
     def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
@@ -119,7 +130,17 @@ class _Tiles(Tiles):
         if self.column_limit is not None:
             excluded = torch.arange(c.start, c.stop, device=z.device) >= self.column_limit
             z.masked_fill_(excluded, NO_LOGIT)
+        if self.problem.keep_mask is not None:
+            z.masked_fill_(self._left_out(self.problem.keep_mask, r, c), NO_LOGIT)
         return z
+
+    def _left_out(self, keep_mask: Tensor, r: slice, c: slice) -> Tensor:
+        rows, targets = self.problem.rows, self.problem.targets
+        left_out = ~(keep_mask[r, c] if rows is None else keep_mask[rows[r], c])
+        if targets is not None:
+            column, inside = _within(targets[r, None], c)
+            left_out.scatter_(1, column, left_out.gather(1, column) & ~inside)
+        return left_out
 
     def second(self, z: Tensor) -> Tensor:
         """The second buffer in the shape of `z`."""
@@ -165,6 +186,16 @@ def _logits_to_grad(z: Tensor, tiles: _Tiles, grads: RowGrads, r: slice, c: slic
         factor = scale[:, None] if isinstance(scale, Tensor) else scale
         _add_at(dz, grads.point_columns[r], c, factor * grads.points[r])
     return dz
+
+
+def _add_moments(moments: Tensor, z: Tensor, spare: Tensor) -> None:
+    """Add the logits of a tile to the `[4, rows]` of `RowStats.moments`."""
+    counts = z > NO_LOGIT / 2
+    moments[0] = torch.minimum(moments[0], z.where(counts, torch.inf).amin(1))
+    torch.mul(z, counts, out=spare)
+    moments[1] += spare.sum(1)
+    moments[2] += spare.square_().sum(1)
+    moments[3] += counts.sum(1)
 
 
 def _pick(z: Tensor, columns: Tensor, c: slice, out: Tensor) -> None:

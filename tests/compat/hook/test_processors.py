@@ -7,6 +7,7 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
+from harness.oracle import main_logits
 from harness.rounding import assert_close
 from megatron.core import parallel_state
 from torch import Tensor
@@ -17,6 +18,7 @@ from mcore_unpatch.compat import (
     Entropy,
     HookContext,
     Logits,
+    LogitStats,
     LogProbs,
     LogProbsAndEntropy,
     MissingContextError,
@@ -197,3 +199,33 @@ def test_what_is_missing_or_wrong_is_named(release: str) -> None:
     assert "expected a HookContext, a mapping or None, got int" in failures["odd context"]
     assert "its forward was replaced on the instance" in failures["patched head"]
     assert "a value head" in failures["value head"]
+
+
+def _kept_and_measured(case: Case) -> None:
+    """A keep-mask from the context, and the logits' own statistics beside the log-probs, in one pass."""
+    start_world(case)
+    model = build_model(case)
+    inputs = {**batch_of(case), "attention_mask": None}
+    group = parallel_state.get_tensor_model_parallel_group()
+    logits = main_logits(model, inputs).transpose(0, 1).double()  # [b, s, vocab / tp]
+    parts = [torch.empty_like(logits) for _ in range(group.size())]
+    torch.distributed.all_gather(parts, logits.contiguous(), group=group)
+    whole = torch.cat(parts, -1)
+    keep = torch.rand(whole.shape, generator=torch.Generator().manual_seed(1)) < 0.3
+    allowed = keep.scatter(-1, inputs["labels"][..., None], True)
+    log_p = whole.masked_fill(~allowed, -torch.inf).log_softmax(-1)
+    expected = log_p.gather(-1, inputs["labels"][..., None]).squeeze(-1)
+    mine = keep.chunk(group.size(), -1)[group.rank()]
+    found = call_with_processor(model, LogProbs(), context={"keep_mask": mine}, **inputs)
+    assert_close(found, expected)
+    out = call_with_processor(model, Compose(LogProbs(), LogitStats()), **inputs)
+    assert_close(out.logit_min, whole.amin(-1))
+    assert_close(out.logit_max, whole.amax(-1))
+    assert_close(out.logit_norm, whole.norm(dim=-1))
+    assert_close(out.logit_mean * whole.shape[-1], whole.sum(-1))
+    assert torch.equal(out.log_probs, call_with_processor(model, LogProbs(), **inputs))
+
+
+@pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True)], ids=str)
+def test_kept_tokens_and_the_logits_own_statistics(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _kept_and_measured, case)

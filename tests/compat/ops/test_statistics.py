@@ -87,12 +87,6 @@ def test_ids_of_another_shape() -> None:
         vocab_pass(inputs.hidden, inputs.weight, token_ids=inputs.labels)
 
 
-def test_what_the_torch_backend_cannot_promise_it_refuses() -> None:
-    inputs = make_inputs(4, WIDTH, VOCAB)
-    with pytest.raises(ValueError, match="batch_invariant=True: the torch backend cannot promise it"):
-        vocab_pass(inputs.hidden, inputs.weight, batch_invariant=True, backend="torch")
-
-
 @pytest.mark.parametrize("value", ["-1", "much", "1.5"])
 def test_the_environment_variable_of_keep_bytes(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = make_inputs(4, WIDTH, VOCAB)
