@@ -14,7 +14,7 @@ from mcore_unpatch.compat.hook.find import (
     HOOK_KEYWORDS,
     HookPath,
     find_language_model,
-    positional_names,
+    argument_names,
     require_open_wrappers,
 )
 from mcore_unpatch.compat.hook.provide import Handle, installed_on, provide_hook
@@ -113,7 +113,7 @@ class _Attachment:
 
     def __init__(self, path: HookPath, select: Select, identity: Any, handle: Handle) -> None:
         self.path, self.select, self.identity, self.handle = path, select, identity, handle
-        self.names = positional_names(path.model)
+        self.names = argument_names(path.model)
         self.calls: UnderWay[Watched | None] = UnderWay()
         # The hook must be there before ours: it is looked at last on the way in, and first on the way out.
         handle.on_removal(provide_hook(path.model).remove)

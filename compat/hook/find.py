@@ -57,8 +57,8 @@ def find_language_model(model: Module) -> HookPath:
     return HookPath(tuple(wrappers), original_of(current))
 
 
-def positional_names(model: Module) -> tuple[str, ...]:
-    """The names of the arguments by position: of `forward`, or of the one that takes what it passes on as `*args`."""
+def argument_names(model: Module) -> tuple[str, ...]:
+    """The names of the arguments, in order: of `forward`, or of the one that takes what it passes on as `*args`."""
     for forward in _forwards(model):
         parameters = inspect.signature(forward).parameters
         if not any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):

@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.hook.call import Processor
 from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
-from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, positional_names
+from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, argument_names
 from mcore_unpatch.compat.hook.groups import resolve_groups
 from mcore_unpatch.compat.hook.under_way import INSTALLING, UnderWay
 
@@ -48,7 +48,7 @@ class OutputLayerTap:
                 "config.defer_embedding_wgrad_compute keeps the input of every call of the output layer, and the call "
                 "that is taken here has none to keep: switch it off"
             )
-        self.names = positional_names(model)
+        self.names = argument_names(model)
         self.users = 0
         self.calls: UnderWay[_Call] = UnderWay()
         self.handles: list[RemovableHandle] = [

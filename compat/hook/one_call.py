@@ -5,6 +5,7 @@ from copy import copy
 from typing import Any
 
 from mcore_unpatch.compat.hook.errors import HookError
+from mcore_unpatch.compat.hook.find import argument_names
 
 
 class OneCallFields:
@@ -41,8 +42,11 @@ class OneCallFields:
             setattr(config, name, value)
         self.set(model, "config", config)
 
-    def leave_out_mtp(self, model: Any) -> None:
+    def leave_out_mtp(self, model: Any, keywords: dict[str, Any]) -> None:
         """No multi-token prediction in this call: neither its layers nor a loss."""
+        if "compute_mtp_loss" in argument_names(model):  # HybridModel, from 0.20 on
+            keywords.setdefault("compute_mtp_loss", False)
+            return
         self.configure(model, mtp_num_layers=None)
         self.set(model, "mtp_process", False)
 

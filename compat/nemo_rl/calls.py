@@ -11,7 +11,7 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.hook.context import HookContext, complete_context
 from mcore_unpatch.compat.hook.errors import AttachmentError
-from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model, positional_names
+from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model, argument_names
 from mcore_unpatch.compat.hook.groups import sequence_group
 from mcore_unpatch.compat.hook.legacy import refuse_patched
 from mcore_unpatch.compat.hook.one_call import OneCallFields
@@ -80,14 +80,14 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
         return args, kwargs
     refuse_patched(_SHIM, model)
     watched.called = False
-    kwargs |= zip(positional_names(model), args, strict=False)
+    kwargs |= zip(argument_names(model), args, strict=False)
     if kwargs.get("labels") is None:
         raise ValueError("labels must be provided when linear CE fusion is enabled")
     context = replace(HookContext.of(kwargs.get(_CONTEXT)), labels=kwargs["labels"])
     kwargs[_CONTEXT] = complete_context(context, model)
     if model.config.mtp_num_layers:  # type: ignore[union-attr]
         if watched.processor.numbers == "nemo_rl":  # type: ignore[attr-defined]
-            _served[model].leave_out_mtp(model)
+            _served[model].leave_out_mtp(model, kwargs)
         else:
             kwargs["labels"], kwargs["loss_mask"] = _mtp_labels(model, kwargs)
     return (), kwargs

@@ -12,7 +12,7 @@ from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.hook.errors import HookError
-from mcore_unpatch.compat.hook.find import positional_names
+from mcore_unpatch.compat.hook.find import argument_names
 from mcore_unpatch.compat.hook.one_call import OneCallFields
 
 # veRL 0.9 leaves it on the packed parameters where gradients are divided by routed instead of loss tokens.
@@ -24,7 +24,7 @@ class MtpCalls:
 
     def __init__(self, model: Any, owner: Any) -> None:
         self.model, self.owner = model, owner
-        self.names = positional_names(model)
+        self.names = argument_names(model)
         self.fields = OneCallFields()
         self.mtp_products_left = 0
         self._head: RemovableHandle | None = None
@@ -57,7 +57,7 @@ class MtpCalls:
         self.fields.begin()
         if self.model.config.mtp_num_layers and not _is_inference():
             if kwargs.get("labels") is None or self.owner.leaves_out_mtp(kwargs):
-                self.fields.leave_out_mtp(self.model)
+                self.fields.leave_out_mtp(self.model, kwargs)
             else:
                 self._with_mtp(kwargs.get("packed_seq_params"))
         return (), kwargs

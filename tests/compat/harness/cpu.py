@@ -2,7 +2,8 @@
 
 Stand-ins, used in the worker processes of the tests alone: `torch.cuda.current_device`, factory calls with
 `device="cuda"`, pinned memory, `Tensor.cuda`, the name of a tensor's type, the current stream, and the state of the
-CUDA random generator (no model here draws from it).
+CUDA random generator (no model here draws from it). Without Transformer Engine Megatron's main branch cannot say
+whether a layer is one for inference, which it asks of every MTP layer: it is told that none is.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,8 @@ from unittest import mock
 
 import torch
 from torch.overrides import TorchFunctionMode
+
+_MTP = "megatron.core.transformer.multi_token_prediction"
 
 
 class _CudaMeansCpu(TorchFunctionMode):
@@ -44,6 +47,7 @@ def on_the_cpu() -> Iterator[None]:
         mock.patch("torch.cuda.get_rng_state", side_effect=torch.get_rng_state),
         mock.patch("torch.cuda.random.get_rng_state", return_value=torch.get_rng_state()),
         mock.patch("megatron.core.tensor_parallel.random._set_cuda_rng_state"),
+        mock.patch(f"{_MTP}.is_inference_column_parallel_linear", return_value=False, create=True),
         _CudaMeansCpu(),
     ):
         yield

@@ -36,7 +36,7 @@ class Case:
     head_dtype: torch.dtype | None = None
     query_groups: int = 4
     bias: bool = False
-    recompute: bool = False
+    recompute: bool | str = False  # True: whole layers; "selective": attention and MLP inside them
     hybrid: bool = False
     packed: bool = False
     vocab: int = 48
@@ -72,7 +72,10 @@ def start_world(case: Case) -> None:
 def build_config(case: Case) -> TransformerConfig:
     """The Megatron configuration of `case`, with everything that needs a GPU switched off."""
     half = {torch.bfloat16: {"bf16": True}, torch.float16: {"fp16": True}}.get(case.dtype, {})
-    recompute = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    recompute: dict[str, Any] = {"recompute_granularity": "full", "recompute_method": "uniform"}
+    recompute |= {"recompute_num_layers": 1}
+    if case.recompute == "selective":
+        recompute = {"recompute_granularity": "selective", "recompute_modules": ["core_attn", "mlp"]}
     return TransformerConfig(
         num_layers=4 if case.hybrid else 2,
         hidden_size=case.hidden,

@@ -13,6 +13,7 @@ CASES = [
     Case(bias=True, tp=2),
     Case(mup=True, mtp=1),
     Case(recompute=True),
+    Case(recompute="selective"),
     Case(mtp=1, tied=True),
     Case(mtp=2),
     Case(dtype=torch.bfloat16),
@@ -39,6 +40,7 @@ CASES = [
     Case(hybrid=True, tied=True, mtp=1),
     Case(hybrid=True, mtp=2, mup=True),
     Case(hybrid=True, recompute=True, dtype=torch.bfloat16),
+    Case(hybrid=True, recompute="selective"),
     Case(hybrid=True, tp=2, sequence_parallel=True, mtp=1),
     Case(hybrid=True, cp=2, packed=True),
 ]
