@@ -76,7 +76,7 @@ def bypassed(model: Module) -> HookBypassedError:
 
 def _twin_of(model: Module) -> Any:
     kind = type(model)
-    twin = object.__new__(type(kind.__name__, (_Twin, kind), {"__module__": kind.__module__}))
+    twin: Any = object.__new__(type(kind.__name__, (_Twin, kind), {"__module__": kind.__module__}))
     object.__setattr__(twin, "__dict__", vars(model))
     object.__setattr__(twin, "original", model)
     object.__setattr__(twin, "users", 0)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import FunctionType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +38,8 @@ def lent_weight(call: HookCall) -> Tensor:
 
 
 def _obstacles(call: HookCall) -> Iterator[str]:
+    from megatron.core.tensor_parallel import ColumnParallelLinear
+
     layer = call.output_layer
     weight = getattr(layer, "weight", None) if call.output_weight is None else call.output_weight
     if "forward" in vars(layer):
@@ -52,8 +53,11 @@ def _obstacles(call: HookCall) -> Iterator[str]:
         yield "it has a bias"
     if call.config.defer_embedding_wgrad_compute:
         yield "config.defer_embedding_wgrad_compute keeps its weight gradient for a step that would find nothing"
-    if not _is_column_parallel(layer):
-        yield "it is no column-parallel linear layer of Megatron (a value head, or an adapter around the head?)"
+    if not isinstance(layer, ColumnParallelLinear):
+        yield (
+            "it is no ColumnParallelLinear of Megatron (a value head, an adapter around the head, or a head of "
+            "Transformer Engine, which multiplies in fp8?)"
+        )
     rows = getattr(layer, "output_size_per_partition", len(weight))
     if len(weight) != rows or max(getattr(owner, "gtp_remat_size", 1) for owner in (layer, weight)) > 1:
         yield f"its weight is sharded further: {len(weight)} rows are here of the {rows} that it multiplies with"
@@ -90,11 +94,3 @@ def _own_folders() -> tuple[str, ...]:
     import megatron.core
 
     return tuple(f"{Path(package.__path__[0])}/" for package in (megatron.core, torch))
-
-
-def _is_column_parallel(output_layer: Any) -> bool:
-    from megatron.core.tensor_parallel import ColumnParallelLinear
-
-    if isinstance(output_layer, ColumnParallelLinear):
-        return True
-    return type(output_layer).__name__ == "TELMHeadColumnParallelLinear"

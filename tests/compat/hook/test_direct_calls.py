@@ -6,6 +6,7 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness.rounding import assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.transformer.module import Float16Module
 
@@ -165,7 +166,7 @@ def _shims() -> None:
     vision = DirectVision(model)
     patch_fused_forward(vision)
     out = vision(**inputs)
-    assert torch.allclose(out.log_probs, -plain, atol=1e-6)
+    assert_close(out.log_probs, -plain)
     unpatch_fused_forward(vision)
     assert vision.language_model is model
     mask = torch.ones(2, 16, dtype=torch.bool)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness.rounding import assert_agree
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from torch import Tensor
@@ -92,8 +93,7 @@ def _loses_nothing(case: Case, steps: str) -> None:
         expected = _train(case, steps, fused=False)
         parallel_state.destroy_model_parallel()
         found = _train(case, steps, fused=True)
-    for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, msg=lambda text, name=name: f"{name}: {text}")
+    assert_agree(found, expected)
     assert expected["output_layer.weight"].abs().max() > 1e-4
 
 
@@ -130,8 +130,7 @@ def _toggling() -> None:
         expected = _toggled(False)
         parallel_state.destroy_model_parallel()
         found = _toggled(True)
-    for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, msg=lambda text, name=name: f"{name}: {text}")
+    assert_agree(found, expected)
 
 
 def test_switched_on_and_off_between_micro_batches(release: str) -> None:

@@ -185,7 +185,7 @@ def _temperatures(data_format: str) -> None:
 
     expected = torch.stack([forward(float(each[row]))[:, row] for row in range(3)], 1)
     for given in (each, each[:, None], each[:, None].expand(3, ids.shape[1])):
-        assert torch.allclose(forward(given), expected, atol=1e-6)
+        assert_close(forward(given), expected)
     assert torch.equal(forward(torch.tensor([0.5])), forward(0.5))
     with pytest.raises(ValueError, match="temperature: expected a number, one per sequence or one per token"):
         forward(torch.ones(2))

@@ -1,0 +1,98 @@
+"""On a GPU: Megatron's own FSDP, and real gradient accumulation fusion. Skipped where there is none."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from harness.attention import CpuAttention, Norm
+from harness.models import Case, batch_of, build_config, start_world
+from harness.rounding import assert_agree
+from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.distributed.fsdp.mcore_fsdp_adapter import FullyShardedDataParallel
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+
+from mcore_unpatch.compat import HeadInputs, TokenLoss, attach
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+needs_apex = pytest.mark.skipif(
+    find_spec("fused_weight_gradient_mlp_cuda") is None, reason="needs Apex' fused_weight_gradient_mlp_cuda"
+)
+CASE = Case(hidden=64, vocab=512, batch=2, sequence=32)
+
+
+@pytest.fixture
+def world(tmp_path: Any) -> Iterator[None]:
+    torch.distributed.init_process_group("nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    start_world(CASE)
+    yield
+    parallel_state.destroy_model_parallel()
+    torch.distributed.destroy_process_group()
+
+
+def _model(**options: Any) -> tuple[Any, Any]:
+    torch.manual_seed(99)
+    config = build_config(CASE)
+    for name, value in options.items():
+        setattr(config, name, value)
+    spec = get_gpt_layer_local_spec()
+    spec.submodules.self_attention.submodules.core_attention = CpuAttention
+    spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = Norm
+    block = TransformerBlockSubmodules(layer_specs=[spec] * config.num_layers, layer_norm=Norm)
+    model = GPTModel(config, block, CASE.vocab, CASE.sequence, position_embedding_type="rope")
+    return config, model.cuda()
+
+
+def _batch() -> dict[str, Any]:
+    return {**{name: value.cuda() for name, value in batch_of(CASE).items()}, "attention_mask": None}
+
+
+@needs_gpu
+@pytest.mark.parametrize("strategy", ["no_shard", "optim_grads", "optim_grads_params"])
+def test_megatron_fsdp_gives_the_same_losses_and_gradients(world: None, strategy: str) -> None:
+    """The default path and the hook under the same wrapper; what the wrapper keeps of the gradients is compared."""
+    results = []
+    for hooked in (False, True):
+        config, model = _model()
+        ddp_config = DistributedDataParallelConfig(
+            use_distributed_optimizer=True, use_megatron_fsdp=True, data_parallel_sharding_strategy=strategy
+        )
+        wrapped = FullyShardedDataParallel(config, ddp_config, model)
+        handle = attach(wrapped, TokenLoss()) if hooked else None
+        loss = wrapped(**_batch())
+        torch.autograd.backward(loss.mean())
+        wrapped.finish_grad_sync()
+        if handle is not None:
+            handle.remove()
+        found = {"loss": loss.detach()}
+        for name, parameter in wrapped.named_parameters():
+            gradient = parameter.grad if getattr(parameter, "main_grad", None) is None else parameter.main_grad
+            if gradient is not None:
+                found[name] = getattr(gradient, "_local_tensor", gradient).detach().clone()
+        results.append(found)
+    default, ours = results
+    assert len(default) > 2
+    assert_agree(ours, default)
+
+
+@needs_gpu
+@needs_apex
+def test_head_inputs_beside_the_real_fused_accumulation(world: None) -> None:
+    """What `test_fused_accumulation.py` shows with a stand-in for the CUDA extension."""
+    results = []
+    for fused in (False, True):
+        config, model = _model(gradient_accumulation_fusion=fused)
+        model.output_layer.gradient_accumulation_fusion = fused
+        wrapped = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
+        torch.autograd.backward(wrapped(**_batch()).mean())
+        processor = HeadInputs()
+        with attach(wrapped, processor):
+            hidden = wrapped(**{**_batch(), "labels": None})
+        assert processor.weight is not None
+        torch.autograd.backward((hidden @ processor.weight.T).square().mean())
+        results.append({name: parameter.main_grad.clone() for name, parameter in model.named_parameters()})
+    assert_agree(results[1], results[0])
