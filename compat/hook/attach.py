@@ -13,8 +13,8 @@ from mcore_unpatch.compat.hook.errors import AttachmentError
 from mcore_unpatch.compat.hook.find import (
     HOOK_KEYWORDS,
     HookPath,
-    find_language_model,
     argument_names,
+    find_language_model,
     require_open_wrappers,
 )
 from mcore_unpatch.compat.hook.provide import Handle, installed_on, provide_hook

@@ -11,7 +11,7 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.hook.context import HookContext, complete_context
 from mcore_unpatch.compat.hook.errors import AttachmentError
-from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model, argument_names
+from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, argument_names, find_language_model
 from mcore_unpatch.compat.hook.groups import sequence_group
 from mcore_unpatch.compat.hook.legacy import refuse_patched
 from mcore_unpatch.compat.hook.one_call import OneCallFields
