@@ -25,14 +25,12 @@ def fold_invariantly(problem: Problem, fold: Fold) -> RowStats:
     size = _rows_of_a_tile(problem, fold)
     first = torch.zeros(-rows % size, dtype=torch.long, device=problem.hidden.device)
     index = torch.arange(rows, device=problem.hidden.device) if problem.rows is None else problem.rows
-    filled = problem
+    filled: dict[str, Any] = {}
     if len(first) and rows:
-        filled = replace(
-            problem,
-            rows=torch.cat([index, index[first]]),
-            **{name: torch.cat([value, value[first]]) for name, value in _per_row(problem).items()},
-        )
-    stats = fold(filled, size)
+        filled = {
+            name: torch.cat([value, value[first]]) for name, value in (_per_row(problem) | {"rows": index}).items()
+        }
+    stats = fold(replace(problem, **filled), size)
     return replace(stats, **{f.name: _first_rows(f.name, getattr(stats, f.name), rows) for f in fields(stats)})
 
 

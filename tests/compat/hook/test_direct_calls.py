@@ -164,7 +164,7 @@ def _shims() -> None:
     model, inputs = _start(Case(mtp=1))
     plain = model(**inputs)
     vision = DirectVision(model)
-    patch_fused_forward(vision)
+    patch_fused_forward(vision, numbers="megatron")
     out = vision(**inputs)
     assert_close(out.log_probs, -plain)
     unpatch_fused_forward(vision)
