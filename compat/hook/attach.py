@@ -126,7 +126,9 @@ class _Attachment:
             hooks.append(decoder.register_forward_pre_hook(self._require_entered))
         handle.on_removal(*(hook.remove for hook in hooks), enter_as_module(path.wrappers, path.model))
 
-    def _before(self, model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _before(self, model: Module, args: Any, kwargs: dict[str, Any] | None = None) -> Any:
+        if kwargs is None:  # another thread, while this hook is being registered or removed
+            return None
         positional = dict(zip(self.names, args, strict=False))
         keywords = positional | kwargs
         chosen = self.select(keywords)

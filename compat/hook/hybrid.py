@@ -82,7 +82,12 @@ class OutputLayerTap:
             handles.append(mtp.register_forward_hook(self._see_decoded))
         return handles
 
-    def _begin(self, model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    # PyTorch registers a hook and then that it takes keywords: a thread that is in the model meanwhile, for somebody
+    # else, may call it without. The same holds when it is removed.
+
+    def _begin(self, model: Module, args: Any, kwargs: dict[str, Any] | None = None) -> Any:
+        if kwargs is None:
+            return None
         processor, context = (kwargs.get(name) for name in HOOK_KEYWORDS)
         kwargs = {name: value for name, value in kwargs.items() if name not in HOOK_KEYWORDS}
         self.calls.end()
@@ -93,17 +98,17 @@ class OutputLayerTap:
             self.calls.begin(_Call(processor, keywords))
         return args, kwargs
 
-    def _see_embedded(self, decoder: Module, args: Any, kwargs: dict[str, Any]) -> None:
-        if (call := self.calls.get()) is not None:
+    def _see_embedded(self, decoder: Module, args: Any, kwargs: dict[str, Any] | None = None) -> None:
+        if (call := self.calls.get()) is not None and kwargs is not None:
             call.keywords["decoder_input"] = args[0] if args else kwargs.get("hidden_states")
 
     def _see_decoded(self, module: Module, args: Any, output: Any) -> None:
         if (call := self.calls.get()) is not None:
             call.decoded = output
 
-    def _enter_output_layer(self, layer: Module, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _enter_output_layer(self, layer: Module, args: Any, kwargs: dict[str, Any] | None = None) -> Any:
         call = self.calls.get()
-        if call is None or call.decoded is None:
+        if call is None or call.decoded is None or kwargs is None:
             return None
         hidden = args[0]
         call.at_main = hidden.data_ptr() == call.decoded.data_ptr()

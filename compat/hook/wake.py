@@ -29,8 +29,8 @@ def wake(call: HookCall) -> None:
     seen: dict[str, Any] = {}
     me = get_ident()  # another thread may call the layer too
 
-    def look_in(_: Module, args: Any, kwargs: dict[str, Any]) -> None:
-        if get_ident() == me:
+    def look_in(_: Module, args: Any, kwargs: dict[str, Any] | None = None) -> None:
+        if get_ident() == me and kwargs is not None:
             seen["given"], seen["weight"] = _state(args[0]), [*args[1:2], kwargs.get("weight")][0]
 
     def look_out(_: Module, args: Any, output: Any) -> None:

@@ -52,7 +52,9 @@ class MtpCalls:
         for handle in self.handles:
             handle.remove()
 
-    def _begin(self, model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _begin(self, model: Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+        if kwargs is None:  # another thread, while this hook is being registered or removed
+            return None
         kwargs = dict(zip(self.names, args, strict=False)) | kwargs
         self.fields.begin()
         if self.model.config.mtp_num_layers and not _is_inference():

@@ -85,7 +85,7 @@ def _interrupted() -> None:
     with pytest.raises(KeyboardInterrupt):
         model(**{**inputs, "labels": None})
     stop.remove()
-    assert_same(_logits(model, inputs), expected, 0)
+    assert_same(_logits(model, inputs), expected)
     inside, leave = threading.Event(), threading.Event()
 
     def wait_inside(module: Any, args: Any) -> None:
@@ -104,7 +104,7 @@ def _interrupted() -> None:
             leave.set()
         running.result()
     MTPLossLoggingHelper.tracker.clear()
-    assert_same(_logits(model, inputs), expected, 0)
+    assert_same(_logits(model, inputs), expected)
 
 
 def test_an_interrupted_forward_leaves_the_next_one_its_mtp(release: str) -> None:
