@@ -83,9 +83,8 @@ def toplevel(folder: Path) -> Path | None:
 
 def work_tree(folder: Path) -> Path:
     """The same; raises `GitError` that says why there is none."""
-    if "GIT_DIR" in os.environ:  # set by the user, or by git for its hooks: then the work tree is where they stand
-        holder = Path.cwd()
-    else:
+    holder: Path | None = Path.cwd()  # where GIT_DIR is set, by the user or by git for its hooks
+    if "GIT_DIR" not in os.environ:
         holder = next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
     if holder is None:  # told without starting git
         if os.path.lexists(folder / "HEAD") and os.path.lexists(folder / "objects"):

@@ -155,8 +155,8 @@ class _KlPass(torch.autograd.Function):
         options: _Options = ctx.options
         *tensors, student_peak, student_total, teacher_peak, teacher_total, sums = ctx.saved_tensors
         heads = [
-            options.head(*tensors[:2], student_peak, student_total),
-            options.head(*tensors[2:], teacher_peak, teacher_total),
+            options.head(tensors[0], tensors[1], student_peak, student_total),
+            options.head(tensors[2], tensors[3], teacher_peak, teacher_total),
         ]
         gradients: list[Tensor | None] = []
         for index, divergence in enumerate((options.divergence, options.divergence.swapped())):
