@@ -141,3 +141,12 @@ MTPLossLoggingHelper.save_loss_to_tracker = print
         said = message(source, "0.19")
         assert "does not exist after megatron-core 0.18" in said
         assert "save_metrics_to_tracker" in said
+
+
+@pytest.mark.parametrize(
+    ("first", "takes_self"),
+    [("self", True), ("_self", True), ("model", True), ("module", True), ("layer", True), ("hidden", False)],
+)
+def test_positional_arguments_take_everything_unless_the_first_is_the_object(first: str, takes_self: bool) -> None:
+    source = f"{IMPORT}def new({first}, *args):\n    return log_probs(args)\nGPTModel._postprocess = new\n"
+    assert ("TypeError" in message(source, "0.19")) == takes_self

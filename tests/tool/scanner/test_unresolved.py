@@ -74,3 +74,18 @@ def swap(new):
             module.name_of_nobody = new
 """
     check_found(source, target=f"{CORE}.name_of_nobody", confidence="likely") if is_one else check_noop(source)
+
+
+@pytest.mark.parametrize(("text", "is_one"), [("inspect.getsource(cls)", True), ("'x = 1'", False)])
+def test_a_helper_that_runs_source_of_its_own(text: str, is_one: bool) -> None:
+    source = f"""
+import inspect
+from megatron.core.models.gpt import GPTModel
+def read(cls):
+    return inspect.getsource(cls)
+def patch_source(cls):
+    text = {text}
+    exec(text)
+patch_source(GPTModel.forward)
+"""
+    check_found(source, shape="source-rewrite") if is_one else check_noop(source)
