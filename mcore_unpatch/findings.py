@@ -9,22 +9,6 @@ from typing import Any
 from mcore_unpatch.paths import from_here, relative
 from mcore_unpatch.requirements import Judged
 
-SHAPES = (
-    "class-attr",
-    "module-attr",
-    "instance-attr",
-    "setattr",
-    "class-of-instance",
-    "submodule",
-    "sys-modules",
-    "string-target",
-    "source-rewrite",
-    "mock",
-    "patch-file",
-    "pin",
-)
-SEAMS = ("output", "schedule", "mtp", "config", "value-head", "none")
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Related:

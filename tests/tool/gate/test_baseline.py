@@ -1,6 +1,7 @@
 """`--write-baseline` keeps the known findings as counts per file and rule; `--baseline` lets only those through."""
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,11 @@ def project(tmp_path: Path) -> Path:
 
 def test_counts_per_file_and_rule(project: Path) -> None:
     assert json.loads((project / FILE).read_text()) == {"version": 1, "counts": {"pkg/patches.py": {"MCU601": 1}}}
+
+
+def test_it_is_made_in_its_own_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(project / "a full or another disk"))
+    assert unpatch("check", "--write-baseline", cwd=project).code == CLEAN
 
 
 def test_known_findings_pass(project: Path) -> None:
