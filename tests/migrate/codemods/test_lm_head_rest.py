@@ -85,3 +85,19 @@ def test_the_same_word_elsewhere_is_another_thing() -> None:
 def test_who_takes_the_original_itself_is_left_alone() -> None:
     text = f"{SKIP}{WRAP}\n\ndef look(layer):\n    return layer.kept\n"
     assert migrated(text) == HEAD + text
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_a_layer_that_is_handed_over_is_the_models_unless_it_is_bound_again(times: int) -> None:
+    again = "    output_layer = swapped(output_layer)\n" * times
+    text = f"""{SKIP}def wrap(output_layer):
+{again}    output_layer.forward = skip
+
+
+def run(model: GPTModel, ids):
+    wrap(model.output_layer)
+    return model(ids)
+"""
+    new = migrated(text)
+    assert (new == HEAD + text) == bool(times)
+    assert ("def wrap(model):\n    attach(model, HeadInputs())\n" in new) == (not times)
