@@ -12,12 +12,18 @@ from typing import Any
 
 import pytest
 from coverage import Coverage
+from hypothesis import settings
 
 import mcore_unpatch
 
 
 def pytest_sessionstart() -> None:
-    """Import the tool's modules: they import each other late, and the first test to do so is not the only one."""
+    """Import the tool's modules: they import each other late, and the first test to do so is not the only one.
+
+    A few examples of a property show the lines that it reaches.
+    """
+    settings.register_profile("few", max_examples=5, deadline=None)
+    settings.load_profile("few")
     top = Path(mcore_unpatch.__path__[0])
     for path in sorted(top.glob("**/*.py")):
         name = path.relative_to(top.parent).with_suffix("").as_posix()

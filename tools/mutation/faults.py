@@ -44,7 +44,9 @@ class Fault:
     kind: str
 
     def applied_to(self, source: bytes) -> bytes:
-        """The file with the fault in it."""
+        """The file with the fault in it; it must be the one that the fault was made for."""
+        if source[self.start : self.end] != self.before.encode():
+            raise ValueError(f"{self.path} changed during the run")
         return source[: self.start] + self.text.encode() + source[self.end :]
 
     def compiles(self, source: bytes) -> bool:
