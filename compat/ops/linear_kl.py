@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.ops.autograd import spread_rows
+from mcore_unpatch.compat.ops.backends import choose_backend
 from mcore_unpatch.compat.ops.checks import (
     check_count,
     check_divergence,
@@ -24,6 +25,7 @@ from mcore_unpatch.compat.ops.rows import select_rows
 from mcore_unpatch.compat.ops.seam import Problem, WeightGradBuffer, math_dtype
 from mcore_unpatch.compat.ops.shards import ShardSum, VocabShard, gather, locate_shard, merge_stats
 from mcore_unpatch.compat.ops.tile_plan import default_tile_bytes
+from mcore_unpatch.compat.ops.torch_backend import TorchBackend
 from mcore_unpatch.compat.ops.weight_grad import announce_main_grad, fresh_grad, main_grad
 
 
@@ -137,11 +139,11 @@ class _KlPass(torch.autograd.Function):
         with torch.autocast(tensors[0].device.type, enabled=False):
             heads = [options.head(*tensors[:2]), options.head(*tensors[2:])]
             norms = []
-            for stats in Pair(*heads).stats():
+            for stats in _pair_of(heads).stats():
                 whole = merge_stats(stats, options.shard)
                 norms += [whole.peak, whole.total.log()]
             heads = [options.head(*tensors[:2], *norms[:2]), options.head(*tensors[2:], *norms[2:])]
-            sums = Pair(*heads).sums(options.divergence)
+            sums: Tensor = _pair_of(heads).sums(options.divergence)
             if options.shard.group is not None and sums.numel():
                 sums = gather(sums, options.shard.group).sum(0)
         ctx.options = options
@@ -153,10 +155,10 @@ class _KlPass(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError("linear_kl has no second derivative: call backward without create_graph=True")
         options: _Options = ctx.options
-        *tensors, student_peak, student_total, teacher_peak, teacher_total, sums = ctx.saved_tensors
+        student_hidden, student_weight, teacher_hidden, teacher_weight, *norms, sums = ctx.saved_tensors
         heads = [
-            options.head(tensors[0], tensors[1], student_peak, student_total),
-            options.head(tensors[2], tensors[3], teacher_peak, teacher_total),
+            options.head(student_hidden, student_weight, norms[0], norms[1]),
+            options.head(teacher_hidden, teacher_weight, norms[2], norms[3]),
         ]
         gradients: list[Tensor | None] = []
         for index, divergence in enumerate((options.divergence, options.divergence.swapped())):
@@ -172,6 +174,16 @@ class _KlPass(torch.autograd.Function):
                 need_weight,
             )
         return (*gradients, None)
+
+
+def _pair_of(heads: list[Head]) -> Any:
+    """Both heads, by the fused kernel where it can run."""
+    mine, other = heads
+    if isinstance(choose_backend("auto", mine.problem.weight.device), TorchBackend):
+        return Pair(mine, other)
+    from mcore_unpatch.compat.ops.triton.pair import TritonPair, pair_fits
+
+    return TritonPair(mine, other) if pair_fits(mine.problem, other.problem) else Pair(mine, other)
 
 
 def _gradients_of(
@@ -193,7 +205,7 @@ def _gradients_of(
         if need_weight:
             sink = fresh_grad(weight) if fused is None else main_grad(fused)
         hidden_sum = ShardSum(options.shard.group if options.reduce_hidden_grad else None)
-        Pair(*heads).backward(divergence, own_sum, grad, hidden_sum.start if need_hidden else None, sink)
+        _pair_of(heads).backward(divergence, own_sum, grad, hidden_sum.start if need_hidden else None, sink)
         part = hidden_sum.wait() if need_hidden else None
     weight_grad = None if sink is None else sink.buffer if fused is None else announce_main_grad(fused)
     return [spread_rows(part, hidden, options.rows, options.tile_bytes), weight_grad]

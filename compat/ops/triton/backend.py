@@ -29,9 +29,9 @@ class TritonBackend:
 
     def forward(self, problem: Problem) -> RowStats:
         """Statistics of every segment of the vocabulary, then of every row."""
-        if not _fits(problem):
+        if not fits(problem):
             return TorchBackend().forward(problem)
-        tiles = _Tiles(problem)
+        tiles = TritonTiles(problem)
         rows, targets, points = problem.row_count, problem.targets, problem.points
         peak, total, drift, squares, target = tiles.new(5, rows).zero_()
         peak.fill_(NO_LOGIT)
@@ -84,11 +84,11 @@ class TritonBackend:
         weight_grad: WeightGradBuffer | None,
     ) -> None:
         """The gradient of each tile of logits, multiplied out into those of hidden states and weight."""
-        if not _fits(problem):
+        if not fits(problem):
             TorchBackend().backward(problem, grads, hidden_grad, weight_grad)
             return
         kept = Kept(*grads.kept) if grads.kept else None
-        tiles = _Tiles(problem, weight_grad, kept)
+        tiles = TritonTiles(problem, weight_grad, kept)
         factors = row_factors(problem, grads)
         terms = {"entropy": grads.entropy is not None, "squares": grads.squares is not None}
         gradient = TileGrad(problem.weight[: tiles.column_count], problem.scale, factors, tiles.column_limit, **terms)
@@ -107,7 +107,7 @@ class TritonBackend:
         tiles.multiply_out(grad_of_tile, hidden_grad, weight_grad)
 
 
-def _fits(problem: Problem) -> bool:
+def fits(problem: Problem) -> bool:
     """Whether the kernels take this problem: 16 bits, no large top-k, operands that the copy engine can read."""
     weight = problem.weight
     # Triton's interpreter, on a CPU, would multiply the bits of bfloat16 as if they were integers.
@@ -115,7 +115,7 @@ def _fits(problem: Problem) -> bool:
     return narrow and problem.topk <= LARGEST_K and weight.shape[1] % 8 == 0 and can_be_described(weight)
 
 
-class _Tiles(Tiles):
+class TritonTiles(Tiles):
     """The gradient of a tile lies in one buffer, in the weight's dtype; that of kept columns where these were kept."""
 
     def __init__(self, problem: Problem, weight_grad: WeightGradBuffer | None = None, kept: Kept | None = None) -> None:
@@ -138,10 +138,12 @@ class _Tiles(Tiles):
         ]
 
     def row_operand(self, x: Tensor) -> Tensor:
+        """Some hidden states where the copy engine can read them."""
         x = super().row_operand(x)
         return x if can_be_described(x) else x.clone(memory_format=torch.contiguous_format)
 
     def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
+        """By the vendor's library."""
         (multiply_add if accumulate else multiply)(a, b, out)
 
     def gradient_tile(self, rows: int, columns: int) -> Tensor:

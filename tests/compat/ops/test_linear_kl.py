@@ -42,7 +42,7 @@ def plain(tensors: list[Tensor], kind: str, beta: float, temperature: Any, mask:
 def results(function: Any, tensors: list[Tensor]) -> dict[str, Tensor]:
     leaves = [x.clone().requires_grad_() for x in tensors]
     value = function(leaves)
-    (value * torch.linspace(-1, 2, len(value), dtype=value.dtype)).sum().backward()
+    (value * torch.linspace(-1, 2, len(value), dtype=value.dtype, device=value.device)).sum().backward()
     names = ("student", "student weight", "teacher", "teacher weight")
     return {"value": value.detach()} | {name: grad_of(leaf) for name, leaf in zip(names, leaves, strict=True)}
 

@@ -14,7 +14,7 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from mcore_unpatch.compat.ops.triton import grad_kernel, keep, launch, points, stats_kernel  # noqa: E402
+from mcore_unpatch.compat.ops.triton import grad_kernel, keep, launch, pair, points, stats_kernel  # noqa: E402
 from mcore_unpatch.compat.ops.triton.launch import kernel_options  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -25,6 +25,8 @@ SIZES = (
     "columns",
     "vocabulary",
     "width",
+    "x_width",
+    "y_width",
     "kept_columns",
     "first_row",
     "first_column",
@@ -51,7 +53,9 @@ def compiled(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], o
     return triton.compile(ASTSource(kernel, types, values), target=GPUTarget("cuda", card, 32), options=options)
 
 
-def check(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], card: int) -> None:
+def check(
+    kernel: Any, pointers: dict[str, str], constants: dict[str, Any], card: int, has_logarithm: bool = False
+) -> None:
     """A kernel that makes logits, with a scale that rounds nothing and with one that does."""
     for scale in (1.0, 0.7):
         with mock.patch.object(launch, "has_copy_engine", return_value=card == 90):
@@ -63,7 +67,7 @@ def check(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], card
         assert "mma" in found.asm["ptx"]
         assert found.metadata.shared <= SHARED_MEMORY[card]
     # Both kernels must round `z * scale`: neither compiler, the one to PTX nor the one from PTX, may fuse it.
-    assert "fma.rn" not in found.asm["ptx"]
+    assert has_logarithm or "fma.rn" not in found.asm["ptx"]  # a logarithm is made of them
     assert found.metadata.enable_fp_fusion is False
 
 
@@ -116,6 +120,17 @@ def test_gradient(dtype: str, card: int) -> None:
             {"even_width": True, "entropy": True, "squares": False, "rows": 1, "columns": 1},
             card,
         )
+
+
+@pytest.mark.parametrize("card", [90, 80])
+@pytest.mark.parametrize("kind", [0, 1, 2])
+@pytest.mark.parametrize("gradient", [False, True])
+def test_two_heads(card: int, kind: int, gradient: bool) -> None:
+    names = ("x", "w", "y", "v")
+    pointers = dict.fromkeys(names, "tensordesc<bf16[128,64]>" if card == 90 else "*bf16") | {"factors": "*fp32"}
+    pointers["out"] = "*fp32" if not gradient else "tensordesc<bf16[128,128]>" if card == 90 else "*bf16"
+    constants = {"kind": kind, "beta": 0.5, "log_beta": -0.7, "log_rest": -0.7, "gradient": gradient}
+    check(pair._pair, pointers, constants | {"even_width": True, "block_columns": 128}, card, has_logarithm=kind == 2)
 
 
 def test_the_small_kernels() -> None:

@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.ranks
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
-@pytest.mark.parametrize("file", ["interpreted.py", "interpreted_statistics.py"])
+@pytest.mark.parametrize("file", ["interpreted.py", "interpreted_statistics.py", "interpreted_kl.py"])
 def test_the_kernels_by_the_interpreter(file: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     done = subprocess.run(

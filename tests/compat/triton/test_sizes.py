@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 from mcore_unpatch.compat.ops.seam import Problem, WeightGradBuffer
 from mcore_unpatch.compat.ops.triton import launch
-from mcore_unpatch.compat.ops.triton.backend import _Tiles
+from mcore_unpatch.compat.ops.triton.backend import TritonTiles
 from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_ROWS, least_tile_bytes
 from mcore_unpatch.compat.ops.triton.keep import padded
 
@@ -69,7 +69,7 @@ def test_tiles_and_copies_keep_within_tile_bytes() -> None:
         case = problem(rows, width, budget, masked, hidden_dtype, shift)
         for buffer, accumulate in itertools.product((HALF, torch.float16, torch.float32), (False, True)):
             target = WeightGradBuffer(torch.empty(300_000, width, dtype=buffer, device="meta"), accumulate)
-            tiles = _Tiles(case, target)
+            tiles = TritonTiles(case, target)
             used = tiles.tile_rows * padded(tiles.tile_columns) * HALF.itemsize
             if tiles.sums_apart(target, len(tiles.row_spans())):
                 used += tiles.tile_columns * width * 4
@@ -91,5 +91,5 @@ def test_tiles_and_copies_keep_within_tile_bytes() -> None:
 )
 def test_the_default_tiles_stay_wide(rows: int, width: int, columns: int, masked: bool) -> None:
     """As they were measured: a mask makes them no smaller."""
-    tiles = _Tiles(problem(rows, width, DEFAULT, masked, HALF, 0))
+    tiles = TritonTiles(problem(rows, width, DEFAULT, masked, HALF, 0))
     assert (tiles.sizes.forward_rows, tiles.tile_rows, tiles.tile_columns) == (rows, rows, columns)
