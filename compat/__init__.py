@@ -179,7 +179,7 @@ def __getattr__(name: str) -> Any:
         if missing not in _FROM_EXTRA:
             raise
         raise ImportError(
-            f"{__name__}.{name} needs {missing}, which is not installed: pip install 'mcore-unpatch[compat]'"
+            f"{__name__}.{name} needs {missing}, which is not installed; run `pip install 'mcore-unpatch[compat]'`."
         ) from error
 
 

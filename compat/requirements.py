@@ -1,4 +1,4 @@
-"""What a shim needs before anything else: torch and a megatron-core that has the hook. Said at import, not later."""
+"""The check that each shim makes at import: torch is installed, and megatron-core has the hook."""
 
 import re
 from importlib import import_module
@@ -7,7 +7,7 @@ NEEDED = (0, 18)
 
 
 def require_megatron(shim: str) -> None:
-    """Raise an ImportError that names what is missing, or the version found and the one needed."""
+    """Raise an ImportError that names the missing package, or the installed version and the one needed."""
     for package in ("torch", "triton", "megatron.core"):
         try:
             module = import_module(package)
@@ -17,13 +17,13 @@ def require_megatron(shim: str) -> None:
                 raise
             name = "megatron-core" if missing == "megatron" else missing
             raise ImportError(
-                f"{shim} needs {name}, which is not installed: pip install 'mcore-unpatch[compat]'"
+                f"{shim} needs {name}, which is not installed; run `pip install 'mcore-unpatch[compat]'`."
             ) from error
     found = str(module.__version__)
     numbers = re.match(r"(\d+)\.(\d+)", found)
     if numbers is not None and tuple(map(int, numbers.groups())) < NEEDED:
         needed = ".".join(map(str, NEEDED))
         raise ImportError(
-            f"{shim} needs megatron-core >= {needed}, the first with the output_processor hook; found {found}: "
-            f"pip install 'megatron-core>={needed}'"
+            f"{shim} needs megatron-core >= {needed}, the first release with the output_processor hook, but {found} is "
+            f"installed; run `pip install 'megatron-core>={needed}'`."
         )

@@ -1,4 +1,4 @@
-"""Installing a processor on a model whose callers cannot change their call, and calling a model with one."""
+"""Attach a processor to a model whose callers cannot change their call, or call a model with one."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -21,8 +21,8 @@ from mcore_unpatch.compat.hook.provide import Handle, installed_on, provide_hook
 from mcore_unpatch.compat.hook.under_way import INSTALLING, UnderWay
 from mcore_unpatch.compat.hook.watch import Watched, require_called
 
-# Given the arguments of a call by name (legacy ones may be taken out), the processor and context for it, or None to
-# leave it be.
+# Takes the arguments of a call by name (and may remove legacy ones); returns the processor and context for that call,
+# or None to leave the call alone.
 Select = Callable[[dict[str, Any]], tuple[Processor, Any] | None]
 
 
@@ -38,20 +38,21 @@ def attach(
 
     `model` may be wrapped (DDP, Float16Module, FSDP, a vision-language model) or be the list of chunks of a virtual
     pipeline. `legacy` translates keywords that callers of an old patch still pass into fields of the context, such as
-    `{"temperature": "temperature"}`; a name that is no field of `HookContext` lands in its `extra`.
-    Calls for inference keep Megatron's own path, and so does every other forward at whose beginning `when` says no.
-    Attaching the same again changes nothing and gives the same handle; attaching something else, another `when`
-    included, is an error. The handle is also a context manager, and the end of a block leaves alone what was attached
-    before it.
+    `{"temperature": "temperature"}`; a name that is not a field of `HookContext` goes into its `extra`.
+    `when` is called at the start of every forward; if it returns False, that forward takes Megatron's own path. Calls
+    for inference always take Megatron's own path.
+    Attaching the same processor again changes nothing and returns the same handle; attaching a different one, or the
+    same one with a different `when`, raises `AttachmentError`. The handle is also a context manager; leaving its block
+    does not remove what was attached before the block.
 
-    Where a whole model is checkpointed, its forward runs again in the backward, and `when` is asked again there: stay
-    attached until then, and let `when` answer as it did the first time. PyTorch raises if the two runs save different
-    tensors, but with `use_reentrant=True` only if their outputs differ in shape: else the gradients are wrong. The
-    recompute of Megatron's own configuration is of layers inside the model and does not ask.
+    If a whole model is checkpointed, its forward runs again in the backward, and `when` is called again there: stay
+    attached until then, and make `when` return what it returned the first time. PyTorch raises if the two runs save
+    different tensors; with `use_reentrant=True` it raises only if their outputs differ in shape, and otherwise the
+    gradients are wrong. Megatron's own recompute works on layers inside the model and does not call `when`.
     """
     require_processor(processor)
     if when is not None and not callable(when):
-        raise TypeError(f"when: expected a function that is asked at every forward, got {when!r}")
+        raise TypeError(f"when: expected a function to call at every forward, got {when!r}")
     names = dict(legacy or {})
 
     def select(keywords: dict[str, Any]) -> tuple[Processor, Any] | None:
@@ -60,8 +61,8 @@ def attach(
             return None
         if keywords.get("output_processor") is not None:
             raise AttachmentError(
-                f"this call brings its own output_processor, but {processor!r} is attached to the model: remove() the "
-                "handle, or leave the argument out"
+                f"this call passes its own output_processor, but {processor!r} is attached to the model; remove() the "
+                "handle or drop the argument."
             )
         return processor, _with_fields(context, values)
 
@@ -69,13 +70,13 @@ def attach(
 
 
 def attach_selector(model: Module | Sequence[Module], select: Select, *, same_as: Any = None) -> Handle:
-    """Like `attach`, with `select(keywords)` choosing the processor and context of each call, or None for no change.
+    """Like `attach`, but `select(keywords)` chooses the processor and context of each call, or None for no change.
 
-    `same_as` is what makes two attachments the same; without it, only the very same function is.
+    Two attachments are the same if their `same_as` is equal; without it, only if `select` is the same function.
     """
     chunks = model if isinstance(model, Sequence) else [model]
     if not chunks:
-        raise ValueError("model: expected a model or its chunks, got an empty list")
+        raise ValueError("model: expected a model or a list of its chunks, got an empty list")
     identity = select if same_as is None else same_as
     paths = [find_language_model(chunk) for chunk in chunks]
     with INSTALLING:
@@ -93,10 +94,10 @@ def attach_selector(model: Module | Sequence[Module], select: Select, *, same_as
 
 
 def call_with_processor(model: Module, processor: Processor, *args: Any, context: Any = None, **kwargs: Any) -> Any:
-    """`model(*args, **kwargs)` with `processor` at the output, through every wrapper's own `forward`.
+    """Call `model(*args, **kwargs)` with `processor` at the output, through every wrapper's own `forward`.
 
-    Raises before the call if the model has no hook or a wrapper refuses the keywords, and after it if somebody
-    swallowed them. On a pipeline stage without output the stage's own result is returned.
+    Raises before the call if the model has no hook or a wrapper refuses the keywords, and after it if a wrapper or a
+    patch dropped them. On a pipeline stage without output, returns the stage's own result.
     """
     path = find_language_model(model)
     require_open_wrappers(path)
@@ -109,13 +110,13 @@ def call_with_processor(model: Module, processor: Processor, *args: Any, context
 
 
 class _Attachment:
-    """The pre-hook that brings the two arguments into a call, and the hook that sees whether they were used."""
+    """The pre-hook that adds the two arguments to a call, and the hook that checks that they were used."""
 
     def __init__(self, path: HookPath, select: Select, identity: Any, handle: Handle) -> None:
         self.path, self.select, self.identity, self.handle = path, select, identity, handle
         self.names = argument_names(path.model)
         self.calls: UnderWay[Watched | None] = UnderWay()
-        # The hook must be there before ours: it is looked at last on the way in, and first on the way out.
+        # Must be registered before our own hooks: it then runs last on the way in, and first on the way out.
         handle.on_removal(provide_hook(path.model).remove)
         hooks = [
             path.model.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True),
@@ -140,7 +141,7 @@ class _Attachment:
         return args, kwargs
 
     def _require_entered(self, decoder: Module, args: Any) -> None:
-        """The model runs: then this thread came in through the hooks, or past them."""
+        """Raise if this thread runs the model without having passed our hooks."""
         if not self.calls and not _is_inference({}):
             raise bypassed(self.path.model)
 
@@ -166,13 +167,13 @@ def _the_same(found: list[_Attachment | None], identity: Any) -> Handle:
     if len(handles) == 1 and _equal(first.identity, identity):
         return first.handle
     raise AttachmentError(
-        "another processor is attached to this model already, or the same with another context, legacy or when (no two "
-        "lambdas are the same): remove() its handle first, or combine the two with Compose"
+        "a processor is already attached to this model, and it differs from this one in the processor, context, legacy "
+        "or when (two lambdas are never equal); remove() its handle first, or combine the two with Compose."
     )
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """Equality that never asks a tensor for its truth: tensors are the same only if they are one."""
+    """Equality that never compares the values of tensors: two tensors are equal only if they are the same object."""
     if left is right:
         return True
     if isinstance(left, (tuple, list)) and type(left) is type(right) and len(left) == len(right):

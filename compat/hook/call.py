@@ -1,4 +1,4 @@
-"""What the hook is called with, as one typed and immutable value."""
+"""The arguments of one call of the hook, as one typed and immutable value."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -10,9 +10,9 @@ from torch import Tensor
 
 
 class Processor(Protocol):
-    """Anything that Megatron may call as `output_processor`: keywords in, the model's output out.
+    """Anything Megatron can call as `output_processor`: it takes keywords and returns the model's output.
 
-    It must take `**keywords`, so that a keyword added by a later Megatron does not break it. `HookCall.of(keywords)`
+    It must take `**keywords`, so that a keyword added by a later Megatron cannot break it. `HookCall.of(keywords)`
     gives the typed view. In a schedule plan the result must be a tensor or a tuple of tensors (see `AsTuple`).
     """
 
@@ -21,11 +21,11 @@ class Processor(Protocol):
 
 
 def require_processor(processor: Any) -> None:
-    """Raise for what Megatron could not call, such as the class `LogProbs` where `LogProbs()` is meant."""
+    """Raise for something Megatron could not call, such as the class `LogProbs` where `LogProbs()` is meant."""
     if isinstance(processor, type):
         raise TypeError(f"processor: pass an instance: {processor.__name__}()")
     if not callable(processor):
-        raise TypeError(f"processor: expected something to call with the hook's keywords, got {processor!r}")
+        raise TypeError(f"processor: expected a callable that takes the hook's keywords, got {processor!r}")
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class HookCall:
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> "HookCall":
-        """The view of one call; a keyword that is missing is named."""
+        """The typed view of one call; raises a TypeError that names the missing keywords."""
         missing = [name for name in KEYWORDS if name not in keywords]
         if missing:
             raise TypeError(
-                f"the output hook is called with {len(KEYWORDS)} keywords; missing here: {', '.join(missing)}. "
-                "A processor is called by Megatron, or with everything that Megatron would give it"
+                f"this call of the processor is missing {', '.join(missing)}; let Megatron call it, or pass all "
+                f"{len(KEYWORDS)} keywords that Megatron passes."
             )
         extras = MappingProxyType({name: value for name, value in keywords.items() if name not in KEYWORDS})
         return cls(**{name: keywords[name] for name in KEYWORDS}, extras=extras)
@@ -70,14 +70,16 @@ class HookCall:
 
     @property
     def logit_scale(self) -> float:
-        """The factor that `scale_logits` (MuP) puts on the logits, asked of the function itself."""
+        """The factor by which `scale_logits` (MuP) multiplies the logits, measured by calling it."""
         zero, one, two = self.scale_logits(torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)).tolist()
         if zero != 0 or two != 2 * one:
-            raise NotImplementedError("this model's scale_logits is not a plain factor; use the Logits processor")
+            raise NotImplementedError(
+                "this model's scale_logits does not multiply by a constant; use the Logits processor."
+            )
         return float(one)
 
     def finish(self, logits: Tensor) -> Tensor:
-        """What Megatron returns where there are no labels: `[s, b, ...]` scaled (MuP) and turned to `[b, s, ...]`."""
+        """What Megatron returns without labels: `[s, b, ...]` scaled (MuP) and turned to `[b, s, ...]`."""
         return self.scale_logits(logits).transpose(0, 1).contiguous()
 
 
@@ -94,10 +96,10 @@ class Outputs(Mapping[str, Any]):
         return self.__dict__[name]
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"no {name!r} here; this call gave {', '.join(self.__dict__)}")
+        raise AttributeError(f"this call returned no {name!r}; it returned {', '.join(self.__dict__)}.")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"{name!r} cannot be set: the results of a call are fixed")
+        raise AttributeError(f"cannot set {name!r}: the results of a call are read-only.")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.__dict__)

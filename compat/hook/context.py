@@ -1,4 +1,4 @@
-"""What a caller tells a processor about one call, beside the keywords of the hook."""
+"""What a caller can pass to a processor for one call, besides the keywords of the hook."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -14,10 +14,10 @@ from mcore_unpatch.compat.hook.groups import ProcessGroups, resolve_groups
 class HookContext:
     """Passed as `output_processor_context`; every field may be left out.
 
-    `labels`, `mask` and a `temperature` tensor are `[b, s]` and, where given, stand before what the model was called
-    with and what the processor was made with. `mask_count` is the number of rows that `mask` keeps, and spares the one
-    wait for the device. `lengths` `[sequences]` are lengths without padding, for next-token labels. `keep_mask`
-    `[b, s, vocab / tp]` says which tokens of this rank's vocabulary take part (top-p and top-k replay).
+    `labels`, `mask` and a `temperature` tensor are `[b, s]`; if given, they override the model's arguments and the
+    processor's own options. `mask_count` is the number of rows that `mask` keeps; passing it avoids the one device
+    sync. `lengths` `[sequences]` are lengths without padding, for next-token labels. `keep_mask` `[b, s, vocab / tp]`
+    selects the tokens of this rank's vocabulary that take part (top-p and top-k replay).
     """
 
     groups: ProcessGroups | None = None
@@ -33,7 +33,7 @@ class HookContext:
     def of(cls, context: Any) -> "HookContext":
         """The context as given: None, a `HookContext`, or a mapping.
 
-        Keys not known here land in `extra`; one that looks like a slip of the pen is an error.
+        Unknown keys go into `extra`; a key that looks like a misspelt field raises a TypeError.
         """
         if context is None:
             return cls()
@@ -50,21 +50,21 @@ class HookContext:
 
 
 def refuse_slips(keys: Iterable[Any]) -> None:
-    """Raise for a name that is no field of `HookContext` and looks as if it were meant for one."""
+    """Raise for a name that looks like a misspelt field of `HookContext`."""
     for key in map(str, keys):
         close = get_close_matches(key, _NAMES, n=1, cutoff=0.8)
         meant = [name for name in _NAMES if name in key.split("_") or (len(key) > 2 and name.startswith(key))]
         if close or meant:
             raise TypeError(
-                f"output_processor_context: {key!r} is no field of HookContext, {(close or meant)[0]!r} is; what is "
-                "your own goes under 'extra'"
+                f"output_processor_context: unknown key {key!r}; did you mean {(close or meant)[0]!r}? Put keys of "
+                "your own under 'extra'."
             )
 
 
 def complete_context(context: Any, model: Any, processor: Any = None) -> Any:
-    """A context of our own kind learns the model's groups; one that a processor brings for itself stays as it is.
+    """Fill in the model's groups; a context of another type, for a processor of your own, is returned unchanged.
 
-    So does a mapping for a processor that says `takes_own_context`, but for its "groups".
+    A mapping for a processor with `takes_own_context` only gets "groups".
     """
     if getattr(processor, "takes_own_context", False):
         context = {} if context is None else context

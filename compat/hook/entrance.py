@@ -1,8 +1,8 @@
-"""Entering a language model as a module, also where the model around it calls `language_model.forward(...)`.
+"""Runs a language model's hooks even if the model around it calls `language_model.forward(...)`.
 
-PyTorch runs no hook for a call of the method. Such a model is given a twin for its `.language_model`: a module of a
-subclass that shares everything with the original, parameters, names and state, and whose `forward` calls the original
-as a module. No method changes.
+PyTorch runs no hooks if the method is called. Such a model gets a twin as its `.language_model`: a module of a subclass
+that shares everything with the original (parameters, names and state), and whose `forward` calls the original as a
+module. No method changes.
 """
 
 import sys
@@ -19,7 +19,7 @@ _HELD_AS = "language_model"
 
 
 class _Twin:
-    """The part of the twin's class that is ours; what it holds lies outside of the `__dict__` it shares."""
+    """Our part of the twin's class; its fields are outside the `__dict__` it shares."""
 
     __slots__ = ("original", "users")
 
@@ -34,14 +34,14 @@ class _Twin:
 
 
 def original_of(module: Module) -> Module:
-    """The module itself, or the one it is the twin of."""
+    """The module itself, or the original of a twin."""
     return module.original if isinstance(module, _Twin) else module
 
 
 def enter_as_module(wrappers: tuple[Module, ...], model: Module) -> Callable[[], None]:
-    """See to it that the innermost of `wrappers` enters `model` as a module; gives the way to undo that, once.
+    """Make the innermost of `wrappers` call `model` as a module; returns a function that undoes it, once.
 
-    Only one that holds it as `.language_model` needs help: Megatron's and PyTorch's own wrappers call modules.
+    Only a wrapper with a `.language_model` needs it: Megatron's and PyTorch's own wrappers call modules.
     """
     holder = wrappers[-1] if wrappers else None
     held = None if holder is None else dict(holder.named_children()).get(_HELD_AS)
@@ -64,13 +64,12 @@ def enter_as_module(wrappers: tuple[Module, ...], model: Module) -> Callable[[],
 
 
 def bypassed(model: Module) -> HookBypassedError:
-    """The error for a `forward` that was called as a method, to be made while it runs: it names the caller."""
+    """The error for a `forward` called as a method; make it while `forward` runs, so that it can name the caller."""
     name = type(model).__name__
     return HookBypassedError(
-        f"{name}.forward was called as a plain method{_caller_of(model)}: PyTorch runs no hooks then, and the attached "
-        f"processor would be passed by. Call the module there, `language_model(...)` and not "
-        f"`language_model.forward(...)`; or pass attach() the model that holds this {name} as `.{_HELD_AS}`, which it "
-        "can serve as it is"
+        f"{name}.forward was called as a plain method{_caller_of(model)}, so PyTorch runs no hooks and the attached "
+        f"processor would be skipped. Call the module there, `language_model(...)` and not "
+        f"`language_model.forward(...)`, or call attach() on the model that has this {name} as `.{_HELD_AS}`."
     )
 
 

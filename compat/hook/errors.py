@@ -1,4 +1,4 @@
-"""What can stand between a processor and the hook, each with its own way out."""
+"""The errors of the hook: why a processor cannot run, or did not run."""
 
 
 class HookError(RuntimeError):
@@ -18,16 +18,16 @@ class HookSwallowedError(HookError):
 
 
 class HookBypassedError(HookError):
-    """The model's `forward` was called as a method, past the hooks that a call of the module runs."""
+    """The model's `forward` was called as a method, which skips the hooks that a call of the module runs."""
 
 
 class AttachmentError(HookError):
-    """Two users want the hook of the same model at the same time."""
+    """Two processors were given for the same call of the same model."""
 
 
 class UnsupportedHeadError(HookError):
-    """The output layer is not a plain column-parallel product, so its weight alone does not give the logits."""
+    """The output layer does more than multiply by its weight, so its weight alone does not give the logits."""
 
 
 class MissingContextError(HookError):
-    """The processor needs something that the hook is not given and the context does not hold."""
+    """The processor needs a value that is neither in the call nor in its context."""

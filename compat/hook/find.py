@@ -49,8 +49,8 @@ def find_language_model(model: Module) -> HookPath:
         if inner is None:
             seen = " > ".join(type(m).__name__ for m in [*wrappers, current])
             raise HookMissingError(
-                f"no Megatron language model (GPTModel, HybridModel) inside {seen}: looked for "
-                f"{', '.join('.' + name for name in _INNER_NAMES)}. Pass the language model itself"
+                f"no Megatron language model (GPTModel, HybridModel) found in {seen} by following "
+                f"{', '.join('.' + name for name in _INNER_NAMES)}; pass the language model itself."
             )
         wrappers.append(current)
         current = inner
@@ -85,7 +85,7 @@ def takes_hook(forward: Callable[..., Any], *, by_name: bool = False) -> bool:
 
 
 def require_hook(path: HookPath) -> None:
-    """Raise unless the language model has the hook of its own."""
+    """Raise unless the language model's own `forward` has the hook."""
     if path.has_hook:
         return
     from megatron.core.models.gpt.gpt_model import GPTModel
@@ -93,37 +93,36 @@ def require_hook(path: HookPath) -> None:
     model, name = path.model, type(path.model).__name__
     foreign = foreign_methods(model)
     if path.is_hybrid:
-        remedy = "attach() and provide_hook() serve it through its output layer"
+        remedy = "use attach() or provide_hook(), which work through its output layer"
     elif foreign:
-        remedy = f"{', '.join(foreign)} took the place of Megatron's own: remove that patch"
+        remedy = f"{', '.join(foreign)} replaced Megatron's method: remove that patch"
     elif takes_hook(GPTModel.forward, by_name=True):
         own = type(model).forward
-        remedy = f"{own.__module__}.{own.__qualname__} is its own: take the two keywords there and pass them on"
+        remedy = f"accept the two keywords in {own.__module__}.{own.__qualname__} and pass them on"
         if not isinstance(model, GPTModel):
-            remedy = "of Megatron's language models only GPTModel has the hook, and HybridModel can be served"
+            remedy = "only GPTModel and HybridModel are supported"
     else:
         from megatron.core import __version__
 
-        remedy = f"megatron-core is {__version__}; the hook came with 0.18: upgrade"
-    raise HookMissingError(f"{name}.forward has no output_processor; {remedy}")
+        remedy = f"the hook was added in 0.18 and this is {__version__}: upgrade megatron-core"
+    raise HookMissingError(f"{name}.forward has no output_processor; {remedy}.")
 
 
 def require_open_wrappers(path: HookPath) -> None:
-    """Raise if a wrapper on the way would refuse the keywords."""
+    """Raise if a wrapper's `forward` does not accept the keywords."""
     for wrapper in path.wrappers:
         if not takes_hook(wrapper.forward):
             raise WrapperRefusesError(
                 f"{type(wrapper).__name__}.forward takes neither output_processor nor **kwargs, so the hook cannot "
-                f"reach {type(path.model).__name__} through it: use attach(), which enters at the inner model, or pass "
-                "the keywords on in the wrapper"
+                f"reach {type(path.model).__name__} through it; use attach(), which hooks the inner model directly, or "
+                "pass the keywords on in the wrapper."
             )
 
 
 def foreign_methods(module: Module, names: Iterable[str] = ("forward", "_postprocess")) -> list[str]:
-    """`where.what` of every one of these methods that somebody replaced, on the instance or on its class.
+    """The qualified names of the functions that replaced any of these methods, on the instance or on its class.
 
-    A subclass that overrides a method is a choice of its author, and Megatron's own method put back on the instance by
-    an undone patch is no patch.
+    A method overridden in a subclass is not a patch, nor is Megatron's own method set on the instance by an undone one.
     """
     owners = {cls.__module__ for cls in type(module).__mro__}
     found = []

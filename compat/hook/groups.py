@@ -1,4 +1,4 @@
-"""The process groups a processor works in. Megatron does not hand them to the hook."""
+"""The process groups of a processor, which Megatron does not pass to the hook."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,14 +9,14 @@ from torch.distributed import ProcessGroup
 from mcore_unpatch.compat.hook.errors import MissingContextError
 
 _WAYS_TO_GROUPS = (
-    "Use attach(), which reads the model's groups, pass HookContext(groups=resolve_groups(model)), or initialise "
-    "megatron.core.parallel_state"
+    "use attach(), which reads the model's groups, pass HookContext(groups=resolve_groups(model)), or initialise "
+    "megatron.core.parallel_state."
 )
 
 
 @dataclass(frozen=True)
 class ProcessGroups:
-    """Tensor, context and pipeline parallel groups; None stands for a group of one."""
+    """Tensor, context and pipeline parallel groups; None means a group of one rank."""
 
     tp: ProcessGroup | None = None
     cp: ProcessGroup | None = None
@@ -32,7 +32,7 @@ def resolve_groups(
 ) -> ProcessGroups:
     """Each group from the model's `pg_collection`, else from the argument, else from Megatron's `parallel_state`.
 
-    An argument that names other ranks than the model's own group is an error, not a choice.
+    Raises if an argument names other ranks than the model's own group.
     """
     own = getattr(model, "pg_collection", None)
     return ProcessGroups(
@@ -43,26 +43,26 @@ def resolve_groups(
 
 
 def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -> None:
-    """The group must be the one the head is sharded over: a wrong one gives wrong log-probs without a sound."""
+    """Raise unless the head is sharded over this group: with another one, log-probs would be silently wrong."""
     own = getattr(output_layer, "tp_group", None)
     expected = config.tensor_model_parallel_size if own is None else own.size()
     found = 1 if group is None else group.size()
     if found != expected:
         raise MissingContextError(
-            f"the output layer is sharded over {expected} tensor-parallel ranks, and the group at hand has {found}. "
-            f"{_WAYS_TO_GROUPS}"
+            f"the output layer is sharded over {expected} tensor-parallel ranks, but the processor's group has "
+            f"{found}; {_WAYS_TO_GROUPS}"
         )
     if own is not None and group is not None and not _same_ranks(own, group):
         raise MissingContextError(
-            f"the output layer is sharded over ranks {_ranks(own)}, and the tensor-parallel group at hand is "
-            f"{_ranks(group)}"
+            f"the output layer is sharded over ranks {_ranks(own)}, but the processor's tensor-parallel group is "
+            f"{_ranks(group)}; {_WAYS_TO_GROUPS}"
         )
 
 
 def sequence_group(packed_seq_params: Any, groups: ProcessGroups, config: Any) -> ProcessGroup | None:
-    """The ranks that share the sequences of a call. Megatron's dynamic context parallelism names them anew each time.
+    """The ranks that share the sequences of a call. With dynamic context parallelism Megatron names them in every call.
 
-    With another group labels would come from a wrong place.
+    Raises for another group, with which labels would be silently wrong.
     """
     own: ProcessGroup | None = getattr(packed_seq_params, "cp_group", None)
     if own is not None or getattr(packed_seq_params, "local_cp_size", None) is not None:
@@ -70,8 +70,8 @@ def sequence_group(packed_seq_params: Any, groups: ProcessGroups, config: Any) -
     found = 1 if groups.cp is None else groups.cp.size()
     if found != config.context_parallel_size:
         raise MissingContextError(
-            f"config.context_parallel_size is {config.context_parallel_size}, and the context-parallel group at hand "
-            f"has {found}. {_WAYS_TO_GROUPS}"
+            f"config.context_parallel_size is {config.context_parallel_size}, but the processor's context-parallel "
+            f"group has {found}; {_WAYS_TO_GROUPS}"
         )
     return groups.cp
 
@@ -81,7 +81,8 @@ def _one(name: str, own: Any, given: ProcessGroup | None, getter: str) -> Proces
     if found is not None:
         if given is not None and not _same_ranks(found, given):
             raise ValueError(
-                f"{name}={_ranks(given)} was passed, but the model's pg_collection.{name} is {_ranks(found)}"
+                f"{name}={_ranks(given)} was passed, but the model's pg_collection.{name} is {_ranks(found)}; "
+                f"leave {name} out."
             )
         return found
     if given is not None:

@@ -1,4 +1,4 @@
-"""One pass over the vocabulary for a hook call: hidden states gathered, labels shifted, results back in `[b, s]`."""
+"""One pass over the vocabulary for a hook call: gather hidden states, shift labels, return results as `[b, s]`."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -19,15 +19,15 @@ from mcore_unpatch.compat.packing.labels import next_token_labels
 class HeadOptions:
     """How the head is read; the same for all processors that share a pass.
 
-    `shift="aligned"`: the label at position i is what position i predicts, as Megatron's own `labels` are.
-    `shift="next_token"`: labels are token ids (or, without labels, `input_ids` themselves) and are moved one to the
-    left here, within each packed sequence and over context-parallel chunk borders; the last token of each has no label.
-    `use_loss_mask`: rows where the model's `loss_mask` is zero are not computed and give 0 (a `mask` in the context
-    always does so). The mask belongs to output positions; it is not shifted.
-    `scale_logits`: apply MuP's factor, as Megatron does. `reduce_hidden_grad`: where hidden states are whole on every
-    tensor-parallel rank, sum their gradient over the ranks, as Megatron does. Off, both are for the numbers of code
-    that left them out.
-    The rest is handed to `linear_logprob`.
+    `shift="aligned"`: the label at position i is what position i predicts, as in Megatron's own `labels`.
+    `shift="next_token"`: labels are token ids (`input_ids` if there are no labels) and are shifted one to the left
+    here, within each packed sequence and across context-parallel chunks; the last token of a sequence has no label.
+    `use_loss_mask`: rows where the model's `loss_mask` is zero are not computed and return 0, as with a `mask` in the
+    context. The mask applies to output positions; it is not shifted.
+    `scale_logits`: apply MuP's factor, as Megatron does. `reduce_hidden_grad`: if every tensor-parallel rank has the
+    whole hidden states, sum their gradient over the ranks, as Megatron does. Turn these two off to reproduce the
+    numbers of code that did neither.
+    The other options are passed to `linear_logprob`.
     """
 
     temperature: float | Tensor = 1.0
@@ -50,7 +50,7 @@ class HeadOptions:
 
 @dataclass(frozen=True)
 class Wants:
-    """What a pass over the vocabulary is asked for."""
+    """What a pass over the vocabulary must compute."""
 
     logprobs: bool = False
     entropy: bool = False
@@ -58,7 +58,7 @@ class Wants:
     logit_stats: bool = False
 
     def __or__(self, other: "Wants") -> "Wants":
-        """What both ask for: the greater of each."""
+        """Everything that either asks for; the larger of each number."""
         return Wants(**{f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(Wants)})
 
 
@@ -98,18 +98,16 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
 
 
 def selection_mask(call: HookCall) -> Tensor:
-    """`[b, s]`: the mask of the context, else the model's `loss_mask`; one of them must be there."""
+    """`[b, s]`: the mask of the context, else the model's `loss_mask`; raises if both are missing."""
     mask = HookContext.of(call.context).mask
     mask = call.loss_mask if mask is None else mask
     if mask is None:
-        raise MissingContextError(
-            "no mask says which tokens are selected: pass loss_mask= to the model or mask= in the context"
-        )
+        raise MissingContextError("no mask selects the tokens; pass loss_mask= to the model or mask= in the context.")
     return mask
 
 
 def enter_head(call: HookCall, groups: ProcessGroups) -> tuple[Tensor, bool]:
-    """What comes before any pass: the head can be read, its weight is there, hidden states as in `gather_hidden`."""
+    """Check that the head can be read, wait for its weight, and gather the hidden states as `gather_hidden` does."""
     check_head(call)
     check_tp_group(groups.tp, call.output_layer, call.config)
     wake(call)
@@ -119,8 +117,8 @@ def enter_head(call: HookCall, groups: ProcessGroups) -> tuple[Tensor, bool]:
 def gather_hidden(call: HookCall, groups: ProcessGroups) -> tuple[Tensor, bool]:
     """`[s, b, h]`, and whether it was gathered from sequence-parallel shares.
 
-    The backward of the gather is a reduce-scatter, which also adds up the tensor-parallel parts of the gradient: nobody
-    else may reduce it again.
+    The backward of the gather is a reduce-scatter, which already sums the gradient over tensor-parallel ranks: do not
+    reduce it again.
     """
     if not call.config.sequence_parallel or groups.tp is None or groups.tp.size() == 1:
         return call.hidden_states, False
@@ -137,15 +135,14 @@ def _labels(call: HookCall, context: HookContext, options: HeadOptions, groups: 
     if options.shift == "aligned":
         if labels is None:
             raise MissingContextError(
-                'labels are missing: pass labels= to the model, labels= in the context, or use shift="next_token" to '
-                "take them from input_ids"
+                'labels are missing; pass labels= to the model or in the context, or use shift="next_token" to take '
+                "them from input_ids."
             )
         return labels
     tokens = call.input_ids if labels is None else labels
     if tokens is None:
         raise MissingContextError(
-            "there is nothing to shift: the model was called with neither labels nor input_ids, and the context has no "
-            "labels"
+            'shift="next_token" needs token ids; pass input_ids= or labels= to the model, or labels= in the context.'
         )
     fill = -100 if options.ignore_index is None else options.ignore_index
     return next_token_labels(
@@ -167,7 +164,7 @@ def _rows(name: str, value: Any, shape: tuple[int, int]) -> Any:
         return None
     if tuple(value.shape[:2]) != shape or (name != "keep_mask" and value.dim() != 2):
         raise ValueError(
-            f"{name}: expected [batch, sequence] = {list(shape)} as the hidden states have, got {list(value.shape)}"
+            f"{name}: expected [batch, sequence] = {list(shape)} to match the hidden states, got {list(value.shape)}"
         )
     return value.transpose(0, 1)
 

@@ -1,4 +1,4 @@
-"""The processor for code that multiplies with the LM head itself: the head's two inputs instead of its product."""
+"""A processor for code that multiplies by the LM head itself: it returns the inputs of the head, not its output."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,17 +11,17 @@ from mcore_unpatch.compat.hook.wake import wake
 
 
 class HeadInputs:
-    """`[b, s, h]`: the hidden states that the output layer would be given; its weight is in `.weight`.
+    """Returns `[b, s, h]`: the hidden states that the output layer would receive; its weight is in `.weight`.
 
-    What the model returns where `output_layer.forward` is replaced by one that hands its input through: MuP's scaling
-    is in it as in logits, under sequence parallelism it is this rank's share `[b, s / tp, h]`, and its dtype is that of
-    the hidden states. Nothing is gathered, and nobody adds up the parts of the gradient that tensor-parallel ranks
-    find: that is left to the code that multiplies. The MTP loss is Megatron's own.
+    This is what a model returns if `output_layer.forward` is replaced by a function that returns its input: MuP's
+    factor is applied as to logits, sequence parallelism leaves this rank's share `[b, s / tp, h]`, and the dtype is
+    that of the hidden states. Nothing is gathered, and gradients are not summed over tensor-parallel ranks: the code
+    that multiplies must do both. The MTP loss is Megatron's own.
 
-    `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, of the last call, None before it; `keep` is given it
-    in every call. With gradient accumulation fusion it is a view of the parameter, through which the gradient goes to
-    `main_grad`: Megatron ignores the parameter's `.grad` there. Two with the same `keep` are the same to `attach`: the
-    one attached first is then the one that runs.
+    `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, from the last call, or None before the first; `keep`
+    is called with it in every call. With gradient accumulation fusion it is a view of the parameter whose gradient goes
+    to `main_grad`, because Megatron then ignores the parameter's `.grad`. `attach` treats two with the same `keep` as
+    equal: the first one attached runs.
     """
 
     def __init__(self, keep: Callable[[Tensor], None] | None = None) -> None:
@@ -29,12 +29,12 @@ class HeadInputs:
         self.weight: Tensor | None = None
 
     def __call__(self, **keywords: Any) -> Tensor:
-        """Take what the layer would multiply; labels are for the MTP loss alone, and refused where there is none."""
+        """Return the layer's input. Labels only serve the MTP loss; without MTP layers they raise a ValueError."""
         call = HookCall.of(keywords)
         if call.labels is not None and not call.config.mtp_num_layers:
             raise ValueError(
-                "labels: HeadInputs gives hidden states and no loss, and this model has no MTP layers that would use "
-                "labels. Leave them out (other processors take them from HookContext(labels=...)), or use TokenLoss"
+                "labels: HeadInputs returns hidden states and no loss, and this model has no MTP layers to use labels; "
+                "leave them out (other processors take them from HookContext(labels=...)), or use TokenLoss."
             )
         check_head(call)
         wake(call)

@@ -1,10 +1,10 @@
-"""The hook for a model whose `forward` has none (HybridModel up to 0.19), through official PyTorch hooks alone.
+"""The hook for a model whose `forward` has none (HybridModel up to 0.19), through official PyTorch hooks only.
 
-The output layer is called once per MTP layer and then once for the main output. The main call is the one that is fed
-with what the decoder (or the MTP block) returned: the same memory. There the hidden states are taken and the product
-is spared: the layer gets a single row, and what it returns is replaced by logits over a vocabulary of one per rank,
-from which the model's own loss, if labels ask for one, costs next to nothing. When `forward` returns, the processor is
-called with the 16 keywords, and its result becomes the model's. Parameters, names and checkpoints stay as they are.
+The output layer is called once per MTP layer and then once for the main output. The main call is the one whose input is
+what the decoder (or the MTP block) returned: the same memory. There the hidden states are captured and the product is
+avoided: the layer gets a single row, and its result is replaced by logits over a vocabulary of one per rank, from which
+the model's own loss, if there are labels, costs next to nothing. When `forward` returns, the processor is called with
+the 16 keywords, and its result becomes the model's. Parameters, names and checkpoints do not change.
 """
 
 from collections.abc import Callable
@@ -39,14 +39,14 @@ class _Call:
 
 
 class OutputLayerTap:
-    """The hooks on one model; they go with the last of its users."""
+    """The hooks on one model; removed when the last user releases them."""
 
     def __init__(self, path: HookPath) -> None:
         self.model = model = path.model
         if model.config.defer_embedding_wgrad_compute:  # type: ignore[union-attr]
             raise HookError(
-                "config.defer_embedding_wgrad_compute keeps the input of every call of the output layer, and the call "
-                "that is taken here has none to keep: switch it off"
+                "config.defer_embedding_wgrad_compute needs the input of every call of the output layer, which the "
+                "hook on this model replaces; set it to False."
             )
         self.names = argument_names(model)
         self.users = 0
@@ -60,7 +60,7 @@ class OutputLayerTap:
             self.handles += self._watch_inside()
 
     def release(self) -> None:
-        """One user less; take the hooks away after the last."""
+        """Drop one user; remove the hooks with the last one."""
         with INSTALLING:
             self.users -= 1
             if self.users == 0:
@@ -134,8 +134,8 @@ class OutputLayerTap:
             return None
         if not call.taken:
             raise HookSwallowedError(
-                f"{type(model).__name__} returned without feeding what its decoder gave to output_layer, so there was "
-                "nothing to give to the processor. Something replaced its forward or the layer's"
+                f"{type(model).__name__} returned without passing its decoder's output to output_layer, so the "
+                "processor never ran; remove the patch that replaced the forward of the model or of the layer."
             )
         helpers: dict[str, Callable[..., Any] | Any] = {
             "output_layer": model.output_layer,
@@ -146,7 +146,7 @@ class OutputLayerTap:
         return call.processor(**call.keywords, **call.taken, **helpers)
 
     def _forget(self, model: Module, args: Any, output: Any) -> None:
-        """Nothing of a call that failed on the way stays behind: neither its tensors nor its place."""
+        """Drop the state of a call that failed, its tensors included."""
         self.calls.end()
 
 
@@ -154,4 +154,4 @@ def _require_no_inference() -> None:
     from megatron.core.inference.utils import InferenceMode
 
     if InferenceMode.is_active():
-        raise HookError("output_processor cannot be served on this model in Megatron's inference mode; call without it")
+        raise HookError("this model cannot use output_processor in Megatron's inference mode; call it without one.")

@@ -1,4 +1,4 @@
-"""A model that still carries somebody's patch: found by its methods, and refused by the name of the patch."""
+"""Refuses a model that still carries a patch, and names the patch."""
 
 from collections.abc import Iterable
 
@@ -11,14 +11,14 @@ _OUTPUT = ("forward", "_postprocess")
 
 
 class LegacyPatchError(HookError):
-    """The model's methods were replaced by a patch that would run instead of the hook, or against it."""
+    """A patch replaced methods of the model and would run instead of the hook, or conflict with it."""
 
 
 def refuse_patched(shim: str, module: Module, names: Iterable[str] = _OUTPUT, remedy: str = "") -> None:
-    """Raise if one of the methods is a patch, with its name and the way out."""
+    """Raise if one of the methods is a patch; the error names it and says how to remove it."""
     found = foreign_methods(module, names)
     if found:
         raise LegacyPatchError(
-            f"{shim} cannot stand on a patched {type(module).__name__}: {', '.join(found)} took the place of "
-            f"Megatron's own. {remedy or 'Do not install that patch, or undo it first'}"
+            f"{shim} cannot work on a patched {type(module).__name__}: {', '.join(found)} replaced Megatron's method; "
+            f"{remedy or 'do not install that patch, or undo it first'}."
         )

@@ -1,4 +1,4 @@
-"""Plain fields of a module that hold another value while one forward runs, and their own again after it."""
+"""Plain fields of a module that have another value during one forward, and are restored after it."""
 
 import threading
 from copy import copy
@@ -9,9 +9,9 @@ from mcore_unpatch.compat.hook.find import argument_names
 
 
 class OneCallFields:
-    """Fields set for the call under way. Only data: a method is never touched.
+    """Fields set for the current call. Data only: methods are never replaced.
 
-    All threads see them, so a call that needs one set is refused while another thread is in the model.
+    All threads see them, so a call that needs to set one raises while another thread is in the model.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class OneCallFields:
         self._inside: set[int] = set()
 
     def begin(self) -> None:
-        """A call begins; what an interrupted one of this thread left set is put back."""
+        """Begin a call; restores what an interrupted call of this thread left set."""
         self._inside &= {thread.ident for thread in threading.enumerate() if thread.ident is not None}
         if self._before:
             self._require_alone()
@@ -31,12 +31,12 @@ class OneCallFields:
         self._require_alone()
         before = getattr(owner, name)
         if callable(before):
-            raise TypeError(f"{type(owner).__name__}.{name} is a function, and functions are not replaced here")
+            raise TypeError(f"{type(owner).__name__}.{name} is a function; only data fields may be set.")
         self._before.append((owner, name, before))
         setattr(owner, name, value)
 
     def configure(self, model: Any, **values: Any) -> None:
-        """Give the model another configuration; its layers keep theirs, which they may read again in the backward."""
+        """Give the model a changed configuration; its layers keep theirs, which they may read in the backward."""
         config = copy(model.config)
         for name, value in values.items():
             setattr(config, name, value)
@@ -51,7 +51,7 @@ class OneCallFields:
         self.set(model, "mtp_process", False)
 
     def restore(self) -> None:
-        """The call ends: put everything back."""
+        """End the call and restore everything."""
         if threading.get_ident() in self._inside:
             self._inside.discard(threading.get_ident())
             self._put_back()
@@ -63,6 +63,6 @@ class OneCallFields:
     def _require_alone(self) -> None:
         if self._inside - {threading.get_ident()}:
             raise HookError(
-                "another thread is in a forward of this model, and fields of the model must hold other values for one "
-                "of the two calls (MTP off, or over other ranks): let one thread at a time call it"
+                "another thread is in a forward of this model, and one of the two calls needs different values in the "
+                "model's fields (MTP off, or over other ranks); call the model from one thread at a time."
             )

@@ -1,4 +1,4 @@
-"""Whether a product with the output layer's weight is all that the layer does. Where it is not, nobody may guess."""
+"""Checks that the output layer does nothing but multiply by its weight, and refuses any other layer."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -16,15 +16,15 @@ from mcore_unpatch.compat.ops.weight_grad import into_main_grad
 
 
 def check_head(call: HookCall) -> None:
-    """Raise if the layer is not a plain column-parallel product with a weight that is all here."""
+    """Raise unless the layer is a plain column-parallel product whose weight is present on this rank."""
     for reason in _obstacles(call):
         refuse_head(call.output_layer, reason)
 
 
 def refuse_head(layer: Module, reason: str) -> None:
-    """Raise for this layer."""
+    """Raise for this layer, with the reason and the way out."""
     kind = f"{type(layer).__module__}.{type(layer).__qualname__}"
-    raise UnsupportedHeadError(f"output_layer ({kind}): {reason}. Use the Logits processor, which calls the layer")
+    raise UnsupportedHeadError(f"output_layer ({kind}): {reason}; use the Logits processor, which calls the layer.")
 
 
 def fuses_weight_grad(call: HookCall) -> bool:
@@ -33,7 +33,7 @@ def fuses_weight_grad(call: HookCall) -> bool:
 
 
 def lent_weight(call: HookCall) -> Tensor:
-    """The weight for code that multiplies with it by itself: its gradient goes where the layer's own would."""
+    """The weight for code that multiplies by it directly: its gradient goes where the layer's own would."""
     return into_main_grad(call.weight) if fuses_weight_grad(call) else call.weight
 
 
@@ -52,26 +52,26 @@ def _obstacles(call: HookCall) -> Iterator[str]:
     if getattr(layer, "bias", None) is not None:
         yield "it has a bias"
     if call.config.defer_embedding_wgrad_compute:
-        yield "config.defer_embedding_wgrad_compute keeps its weight gradient for a step that would find nothing"
+        yield "config.defer_embedding_wgrad_compute computes its weight gradient from inputs it would never see"
     if not isinstance(layer, ColumnParallelLinear):
         yield (
-            "it is no ColumnParallelLinear of Megatron (a value head, an adapter around the head, or a head of "
+            "it is not a ColumnParallelLinear of Megatron (a value head, an adapter around the head, or a head of "
             "Transformer Engine, which multiplies in fp8?)"
         )
     rows = getattr(layer, "output_size_per_partition", len(weight))
     if len(weight) != rows or max(getattr(owner, "gtp_remat_size", 1) for owner in (layer, weight)) > 1:
-        yield f"its weight is sharded further: {len(weight)} rows are here of the {rows} that it multiplies with"
+        yield f"its weight is sharded further: only {len(weight)} of its {rows} rows are on this rank"
     if getattr(layer, "output_size", len(weight)) == 1:
-        yield "it is a value head: over one output there is no distribution"
+        yield "it is a value head: a single output has no distribution"
     if layer._backward_hooks or layer._backward_pre_hooks:
-        yield "a backward hook on it would never run: the layer is not called"
+        yield "a backward hook on it would never run, because the layer is not called"
     for name in ("forward", "_forward_impl"):
         if (foreign := _foreign(layer, name)) is not None:
-            yield f"its {name} comes from {foreign}, and may do more than the product (soft-capped logits?)"
+            yield f"its {name} is defined in {foreign} and may do more than the product (soft-capped logits?)"
 
 
 def _foreign(layer: Module, name: str) -> str | None:
-    """Where the code that runs as this method lies, if it or a function it calls is not Megatron's own.
+    """Where this method, or a function it calls, is defined, if that is not in Megatron.
 
     By the file of the code object: names are copied by `functools.wraps`.
     """

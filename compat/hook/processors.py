@@ -12,7 +12,7 @@ from mcore_unpatch.compat.ops.linear_logprob import VocabOutput
 
 @dataclass(frozen=True, kw_only=True)
 class HeadProcessor(HeadOptions):
-    """A processor made of one pass over the vocabulary; a subclass says what it wants of the pass and gives."""
+    """A processor that makes one pass over the vocabulary; subclasses define what to compute and what to return."""
 
     @property
     def wants(self) -> Wants:
@@ -24,7 +24,7 @@ class HeadProcessor(HeadOptions):
         raise NotImplementedError
 
     def __call__(self, **keywords: Any) -> Any:
-        """One result as it is, several as `Outputs`."""
+        """Return a single result as it is, several as `Outputs`."""
         call = HookCall.of(keywords)
         results = self.results(call, head_pass(call, self, self.wants))
         return Outputs(**results) if len(results) > 1 else next(iter(results.values()))
@@ -91,7 +91,7 @@ class TokenLoss(HeadProcessor):
 class SelectedTokenCrossEntropy(HeadProcessor):
     """Cross-entropy of the selected tokens alone: `[selected]` fp32, in the order of the flattened `[b, s]`.
 
-    The context's `mask`, else the model's `loss_mask`, selects; rows not selected cost no product.
+    The context's `mask`, else the model's `loss_mask`, selects; rows not selected are not computed.
     """
 
     use_loss_mask: bool = True
@@ -156,7 +156,7 @@ class LogitStats(HeadProcessor):
 class Logits:
     """What the default path returns without labels: `[b, s, vocab / tp]`, or `[b, s, vocab]` if the layer gathers.
 
-    For callers that pass labels only so that Megatron computes the MTP loss.
+    For callers that pass labels only for Megatron's MTP loss.
     """
 
     def __call__(self, **keywords: Any) -> Tensor:
@@ -169,10 +169,10 @@ class Logits:
 
 
 class Compose:
-    """Several processors in one call, the results of all in one `Outputs`.
+    """Several processors in one call, with all results in one `Outputs`.
 
-    All that read the head share a single pass over the vocabulary, so they must agree on `HeadOptions` (the temperature
-    and so on); `Logits` calls the layer by itself. Any other processor is called for itself and named by its class.
+    Those that read the head share a single pass over the vocabulary, so they must have equal `HeadOptions` (temperature
+    and so on). `Logits` and any other processor are called separately; the result has the name of the class.
     """
 
     def __init__(self, *processors: Processor) -> None:
@@ -183,7 +183,7 @@ class Compose:
         for reader in self.readers[1:]:
             _check_agreement(self.readers[0], reader)
         if not processors:
-            raise ValueError("Compose needs at least one processor")
+            raise ValueError("Compose needs at least one processor.")
 
     def __call__(self, **keywords: Any) -> Outputs:
         """Run the shared pass and every other processor."""
@@ -213,7 +213,7 @@ class Compose:
 
 @dataclass(frozen=True)
 class AsTuple:
-    """The same processor with several results as a plain tuple, which is what a schedule plan can carry."""
+    """The same processor, returning several results as a plain tuple, as a schedule plan requires."""
 
     processor: Processor
 
@@ -221,7 +221,7 @@ class AsTuple:
         require_processor(self.processor)
 
     def __call__(self, **keywords: Any) -> Any:
-        """Tuples for `Outputs`; anything else as it is."""
+        """Return `Outputs` as a tuple, anything else as it is."""
         result = self.processor(**keywords)
         return tuple(result.values()) if isinstance(result, Outputs) else result
 
@@ -231,6 +231,6 @@ def _check_agreement(first: HeadProcessor, other: HeadProcessor) -> None:
         mine, theirs = getattr(first, option.name), getattr(other, option.name)
         if mine is not theirs and (isinstance(mine, Tensor) or isinstance(theirs, Tensor) or mine != theirs):
             raise ValueError(
-                f"processors that share a pass must agree: {type(first).__name__} has {option.name}={mine!r}, "
-                f"{type(other).__name__} has {option.name}={theirs!r}"
+                f"composed processors must have the same options, but {type(first).__name__} has "
+                f"{option.name}={mine!r}, {type(other).__name__} has {option.name}={theirs!r}."
             )

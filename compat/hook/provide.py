@@ -1,4 +1,4 @@
-"""Makes `model(..., output_processor=..., output_processor_context=...)` work, whatever `forward` itself takes."""
+"""Makes `model(..., output_processor=..., output_processor_context=...)` work even if `forward` lacks the hook."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -16,9 +16,9 @@ _Kind = TypeVar("_Kind")
 
 
 class Handle:
-    """What was installed; `remove()` undoes it, once.
+    """A handle to what was installed; `remove()` undoes it, once.
 
-    As a context manager it does so when the outermost block ends, unless somebody else holds it too.
+    As a context manager it does so when the outermost block ends, unless another caller holds it too.
     """
 
     def __init__(self) -> None:
@@ -29,23 +29,23 @@ class Handle:
         self._removed = False
 
     def on_removal(self, *undo: Callable[[], Any]) -> None:
-        """Remember how to undo."""
+        """Add functions to call on removal."""
         self._undo += undo
 
     def claim(self) -> "Handle":
-        """One more caller holds this handle."""
+        """Count one more holder of this handle."""
         self._claims += 1
         return self
 
     def remove(self) -> None:
-        """Undo everything, whoever else holds the handle."""
+        """Undo everything, even if others hold the handle."""
         self._removed = True
         while self._undo:
             self._undo.pop(0)()
 
     def __enter__(self) -> "Handle":
         if self._removed:
-            raise HookError("this handle was removed, and so nothing is installed any more: install again")
+            raise HookError("this handle was removed, so nothing is installed any more; attach again.")
         if self._blocks == 0:
             self._held_before = self._claims > 1
         self._blocks += 1
@@ -61,10 +61,10 @@ class Handle:
 
 
 def provide_hook(model: Module) -> Handle:
-    """Give the hook to a model that has none and can be served, until the handle is removed.
+    """Provide the hook on a model whose `forward` lacks it, until the handle is removed.
 
-    Nothing to do where `forward` has the hook. A HybridModel without it is served through its output layer; anything
-    else raises `HookMissingError`.
+    Does nothing if `forward` has the hook. For a HybridModel without it the hook works through the output layer; any
+    other model raises `HookMissingError`.
     """
     path = find_language_model(model)
     handle = Handle()
@@ -80,6 +80,6 @@ def provide_hook(model: Module) -> Handle:
 
 
 def installed_on(model: Module, kind: type[_Kind]) -> _Kind | None:
-    """The `kind` whose method is a forward pre-hook of `model`: who stands there is known from the model alone."""
+    """The `kind` one of whose methods is a forward pre-hook of `model`, if any."""
     owners = (getattr(hook, "__self__", None) for hook in model._forward_pre_hooks.values())
     return next((owner for owner in owners if isinstance(owner, kind)), None)

@@ -1,4 +1,4 @@
-"""What belongs to the one call of a model that a thread is in: two threads may be in the same model."""
+"""State of the call that a thread is in: two threads may be in the same model."""
 
 from threading import RLock, get_ident
 from typing import Generic, TypeVar
@@ -12,7 +12,7 @@ INSTALLING = RLock()
 class UnderWay(Generic[_Value]):
     """One value per thread, from the beginning of its call to the end.
 
-    What an interrupted call left behind (PyTorch runs no hook after a KeyboardInterrupt) goes with the thread's next.
+    The thread's next call replaces what an interrupted one left (PyTorch runs no hook after a KeyboardInterrupt).
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class UnderWay(Generic[_Value]):
         return get_ident() in self._by_thread
 
     def begin(self, value: _Value) -> None:
-        """This thread enters a call."""
+        """Record that this thread enters a call."""
         self._by_thread[get_ident()] = value
 
     def get(self) -> _Value | None:
@@ -31,5 +31,5 @@ class UnderWay(Generic[_Value]):
         return self._by_thread.get(get_ident())
 
     def end(self) -> _Value | None:
-        """This thread leaves its call; the value it had."""
+        """Record that this thread leaves its call; returns its value."""
         return self._by_thread.pop(get_ident(), None)

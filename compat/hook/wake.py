@@ -1,4 +1,4 @@
-"""The output layer's own hooks, which run when the layer is called, where only its weight is read."""
+"""Runs the output layer's own hooks, which a call of the layer runs, although only its weight is read."""
 
 from threading import get_ident
 from typing import Any
@@ -16,10 +16,10 @@ _transparent: WeakKeyDictionary[Module, tuple[Any, ...]] = WeakKeyDictionary()
 
 
 def wake(call: HookCall) -> None:
-    """Let the layer's own hooks run, on one row: with them Megatron waits for weights that are still being gathered.
+    """Run the layer's own hooks on one row: in them Megatron waits for weights that are still being gathered.
 
-    They run when the layer is called, and nobody calls it here. A hook that changes what the layer is given or what it
-    gives would be lost, and is refused; one that hands the same memory on is not.
+    They run when the layer is called, which does not happen otherwise here. A hook that changes the layer's input or
+    output would be lost, so it raises; one that returns the same memory does not.
     """
     layer = call.output_layer
     if not layer._forward_pre_hooks and not layer._forward_hooks:
@@ -60,7 +60,7 @@ def wake(call: HookCall) -> None:
 
 
 def _require_transparent(call: HookCall, row: Tensor) -> None:
-    """What a hook hands on may be the same and its gradient not; compared once for the hooks of a layer."""
+    """Whether hooks leave the gradient alone, as well as the value; checked once for the hooks of a layer."""
     seen: dict[str, Tensor] = {}
     me = get_ident()
 
@@ -83,6 +83,6 @@ def _require_transparent(call: HookCall, row: Tensor) -> None:
 
 
 def _state(tensor: Tensor) -> tuple[Any, ...]:
-    """Which memory a tensor shows, how, and how often it was written to; those of inference mode do not count that."""
+    """A tensor's memory, its layout, and how often it was written to (not counted in inference mode)."""
     version = 0 if tensor.is_inference() else tensor._version
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, version

@@ -1,4 +1,4 @@
-"""Knowing that a processor ran: the only proof that nobody swallowed it on the way."""
+"""Checks that a processor ran: the only proof that nothing dropped it on the way."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class Watched:
 
 
 def require_called(watched: Watched, path: HookPath) -> None:
-    """Raise if the output stage returned and the processor had not been called."""
+    """Raise if the output stage returned without calling the processor."""
     if watched.called or not getattr(path.model, "post_process", True):
         return
     suspects = foreign_methods(path.model) or [
@@ -30,7 +30,7 @@ def require_called(watched: Watched, path: HookPath) -> None:
     ]
     name = type(path.model).__name__
     raise HookSwallowedError(
-        f"{name} returned its output and never called the processor. Accepted and dropped by: "
-        f"{', '.join(suspects) or f'{name}.forward'}. Remove that patch, pass the keywords on in that wrapper, or use "
-        "attach(), which enters at the inner model"
+        f"{name} returned its output without calling the processor: {', '.join(suspects) or f'{name}.forward'} "
+        "accepted output_processor and dropped it. Remove that patch, pass the keywords on in that wrapper, or use "
+        "attach(), which hooks the inner model directly."
     )

@@ -1,4 +1,4 @@
-"""A call as NeMo RL makes it, turned into a call with the hook by official forward hooks; nothing is assigned."""
+"""Turns a call in NeMo RL's form into a call with the hook, by official forward hooks; no method is replaced."""
 
 import warnings
 from dataclasses import replace
@@ -25,13 +25,13 @@ _PROCESSOR, _CONTEXT = HOOK_KEYWORDS
 
 
 class Fusion:
-    """The chunk size of calls that bring none."""
+    """The chunk size of calls that do not pass one."""
 
     chunk_size: int | None = None
 
 
 def serve_if_possible(model: Module) -> None:
-    """`serve`, but let alone a model that cannot have the hook, such as BERT."""
+    """`serve`, except for a model that cannot have the hook, such as BERT, which is left alone."""
     refuse_patched(_SHIM, model)
     path = find_language_model(model)
     if path.has_hook or path.is_hybrid:
@@ -39,7 +39,7 @@ def serve_if_possible(model: Module) -> None:
 
 
 def serve(model: Module) -> None:
-    """Let the language model `model` understand the flag and the processor; once."""
+    """Make the language model `model` accept the flag and the processor; a second call does nothing."""
     refuse_patched(_SHIM, model)
     if model not in _served:
         _served[model] = OneCallFields()
@@ -51,7 +51,7 @@ def serve(model: Module) -> None:
 
 
 def watch(wrapper: Module) -> None:
-    """See to it that no wrapper between `wrapper` and the language model swallows the processor; once."""
+    """Raise in a later call if a wrapper between `wrapper` and the language model drops the processor."""
     if wrapper not in _watched:
         _watched.add(wrapper)
         wrapper.register_forward_pre_hook(_forget, with_kwargs=True)
@@ -72,7 +72,7 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
     _served[model].begin()
     if kwargs.pop(FLAG, False):
         if kwargs.get(_PROCESSOR) is not None:
-            raise AttachmentError(f"this call asks for {FLAG} and for another output_processor: one of them, please")
+            raise AttachmentError(f"this call passes both {FLAG} and another output_processor; pass only one.")
         kwargs[_PROCESSOR] = Watched(NextTokenLogProbs(chunk_size=Fusion.chunk_size, numbers="nemo_rl"))
         _warn_where_kept(model.config)
     watched = _ours(kwargs)
@@ -82,7 +82,7 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
     watched.called = False
     kwargs |= zip(argument_names(model), args, strict=False)
     if kwargs.get("labels") is None:
-        raise ValueError("labels must be provided when linear CE fusion is enabled")
+        raise ValueError("labels are missing, and linear CE fusion needs them; pass labels=input_ids to the model.")
     context = replace(HookContext.of(kwargs.get(_CONTEXT)), labels=kwargs["labels"])
     kwargs[_CONTEXT] = complete_context(context, model)
     if model.config.mtp_num_layers:  # type: ignore[union-attr]
@@ -94,16 +94,16 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
 
 
 def _warn_where_kept(config: Any) -> None:
-    """Say where NeMo RL's numbers, which the flag stands for, are not Megatron's."""
+    """Warn if NeMo RL's numbers, which the flag gives, differ from Megatron's for this configuration."""
     kept = ["MTP layers are not trained"] if config.mtp_num_layers else []
     kept += ["the logits are not scaled by MuP's factor"] if getattr(config, "use_mup", False) else []
     if kept:
-        text = f"{FLAG} keeps NeMo RL's numbers: {'; '.join(kept)}. For Megatron's own, pass "
-        warnings.warn(f"{text}**linear_ce_fusion_kwargs(model) instead", UserWarning, stacklevel=2)
+        text = f"{FLAG} keeps NeMo RL's numbers: {'; '.join(kept)}. For Megatron's numbers, pass "
+        warnings.warn(f"{text}**linear_ce_fusion_kwargs(model) instead.", UserWarning, stacklevel=2)
 
 
 def _mtp_labels(model: Module, kwargs: dict[str, Any]) -> tuple[Tensor | None, Tensor | None]:
-    """Labels and loss mask as Megatron's MTP loss wants them: those of the next token, not the token's own."""
+    """Labels and loss mask as Megatron's MTP loss expects them: those of the next token, not the token's own."""
     mask = kwargs.get("loss_mask")
     if not (model.training and torch.is_grad_enabled()):
         return None, mask

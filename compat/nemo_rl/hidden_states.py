@@ -1,4 +1,4 @@
-"""The function below the model: hidden states and LM-head weight in, log-probs of the tokens that follow out."""
+"""NeMo RL's function from hidden states and LM-head weight to the log-probs of the next tokens."""
 
 from typing import Any
 
@@ -32,8 +32,8 @@ def from_parallel_hidden_states_to_logprobs(
     """`[b, s - 1]` fp32 log-probs of the token after each of `target` `[b, s]`.
 
     Hidden states are `[s / tp, b, h]` as sequence parallelism leaves them, or whole `[s, b, h]`. Under context
-    parallelism hidden states and `target` are this rank's share, and the result is the whole. What is new stands after
-    the `*`; `runtime_gather_output` changes nothing, as before.
+    parallelism hidden states and `target` are this rank's share, and the result is the whole sequence. The arguments
+    after the `*` are new; `runtime_gather_output` has no effect, as before.
     """
     hidden, weight = tensor_parallel_hidden_states, output_weight_layer
     _check(hidden, weight, target, vocab_start_index, vocab_end_index, tp_group)
@@ -61,12 +61,12 @@ def from_parallel_hidden_states_to_logprobs(
 def _check(hidden: Tensor, weight: Tensor, target: Any, start: int, end: int, group: ProcessGroup) -> None:
     if not isinstance(target, Tensor):
         raise TypeError(
-            f"target: expected token ids [b, s], got {type(target).__name__}. The arguments are those of NeMo RL "
-            "0.7.0 and later; 0.6.0 had output_weight as the third, which is gone"
+            f"target: expected token ids [b, s], got {type(target).__name__}; use the arguments of NeMo RL "
+            "0.7.0 and later (0.6.0 had output_weight as the third, which was removed)."
         )
     if hidden.shape[0] not in (target.shape[1], target.shape[1] // group.size()):
         raise ValueError(
-            f"tensor_parallel_hidden_states: expected [s, b, h] or [s / tp, b, h] with s = {target.shape[1]} as "
-            f"target has and tp = {group.size()}, got {list(hidden.shape)}"
+            f"tensor_parallel_hidden_states: expected [s, b, h] or [s / tp, b, h] with s = {target.shape[1]} "
+            f"(from target) and tp = {group.size()}, got {list(hidden.shape)}"
         )
     check_vocab_range(start, end, weight, group)

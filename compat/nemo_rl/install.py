@@ -1,4 +1,4 @@
-"""The ways in: for callers that keep NeMo RL's flag, and for callers that pass the hook's arguments themselves."""
+"""The entry points: one for callers that keep NeMo RL's flag, one for callers that pass the hook's arguments."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ _registration: list[RemovableHandle] = []
 
 
 def patch_gpt_model_forward_for_linear_ce_fusion(*, chunk_size: int) -> None:
-    """From now on, models that are built or wrapped understand `return_logprobs_for_linear_ce_fusion=True`.
+    """Make models built or wrapped from now on accept `return_logprobs_for_linear_ce_fusion=True`.
 
-    The name is NeMo RL's, and so are the numbers that the flag gives; no class is patched. PyTorch's module
-    registration hook shows each new language model, and a forward pre-hook on it turns the flag into the arguments of
-    the output hook. A second call changes the chunk size.
-    A model that was complete and wrapped before is reached with `linear_ce_fusion_kwargs`.
+    The name and the numbers are NeMo RL's; no class is patched. PyTorch's module registration hook sees each new
+    language model, and a forward pre-hook on it turns the flag into the arguments of the output hook. A second call
+    changes the chunk size.
+    For a model that was built and wrapped before this call, use `linear_ce_fusion_kwargs`.
     """
     if chunk_size < 1:
         raise ValueError(f"chunk_size: expected at least 1, got {chunk_size}")
@@ -34,7 +34,7 @@ def patch_gpt_model_forward_for_linear_ce_fusion(*, chunk_size: int) -> None:
 
 
 def unpatch_gpt_model_forward_for_linear_ce_fusion() -> None:
-    """Models built from now on do not understand the flag any more; those built before still do."""
+    """Make models built from now on reject the flag again; those built before still accept it."""
     Fusion.chunk_size = None
     while _registration:
         _registration.pop().remove()
@@ -49,11 +49,11 @@ def linear_ce_fusion_kwargs(
     cp_gradient: Gradient = "summed",
     numbers: Numbers = "megatron",
 ) -> dict[str, Any]:
-    """What to pass to `model(..., labels=input_ids, **these)` for log-probs `[b, s - 1]` instead of the flag.
+    """The keywords for `model(..., labels=input_ids, **keywords)` that return log-probs `[b, s - 1]`, as the flag does.
 
-    `model` is what will be called, wrappers and all. `chunk_size` defaults to that of
+    `model` is the module that will be called, with all its wrappers. `chunk_size` defaults to that of
     `patch_gpt_model_forward_for_linear_ce_fusion`. The other arguments are those of `NextTokenLogProbs`.
-    `numbers="nemo_rl"` is for calls that used to run NeMo RL's patch: there is no MTP loss either, as before.
+    `numbers="nemo_rl"` reproduces the results of NeMo RL's patch, which also has no MTP loss.
     """
     path = find_language_model(model)
     require_open_wrappers(path)

@@ -1,4 +1,4 @@
-"""What NeMo RL asks of the hook: log-probs of the tokens that follow, `[b, s - 1]`, whole on every rank."""
+"""NeMo RL's processor: log-probs of the next tokens, `[b, s - 1]`, the whole sequence on every rank."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -25,13 +25,13 @@ Numbers = Literal["megatron", "nemo_rl"]
 class NextTokenLogProbs:
     """`[b, s - 1]` fp32: at position i the log-prob of token i + 1. With `entropy`, `Outputs(log_probs, entropy)`.
 
-    `labels` are the token ids themselves, moved by one here, within each packed sequence: where the next token belongs
-    to another sequence, the result is 0. Packed rows come as `[1, tokens - 1]`.
-    Under context parallelism every rank gets the whole, in order. `cp_gradient="summed"` adds the gradients of the
-    ranks, as NeMo RL's own gather does, for a loss that is divided by `cp`; `"own"` is for a loss that is not.
-    `chunk_size` bounds the memory: no temporary takes more than the fp32 logits of so many positions.
+    `labels` are the token ids themselves; they are shifted by one here, within each packed sequence: where the next
+    token belongs to another sequence, the result is 0. Packed rows give `[1, tokens - 1]`.
+    Under context parallelism every rank gets the whole sequence, in order. `cp_gradient="summed"` sums the gradients
+    over the ranks, as NeMo RL's own gather does, for a loss divided by `cp`; `"own"` is for a loss that is not.
+    `chunk_size` bounds the memory: no temporary is larger than the fp32 logits of that many positions.
     `numbers="nemo_rl"` is what NeMo RL's patch computes: MuP does not scale the logits, and a packed row counts as one
-    sequence (the patch has no context parallelism, so that under it labels stay in their sequences).
+    sequence (except under context parallelism, which the patch does not support: labels stay in their sequences).
     """
 
     chunk_size: int | None = None
@@ -45,7 +45,7 @@ class NextTokenLogProbs:
             raise ValueError(f'numbers must be "megatron" or "nemo_rl", not {self.numbers!r}')
 
     def __call__(self, **keywords: Any) -> Any:
-        """One pass over the vocabulary; without a graph where the call is one for inference."""
+        """One pass over the vocabulary; without a graph in a call for inference."""
         call = HookCall.of(keywords)
         with torch.set_grad_enabled(torch.is_grad_enabled() and call.inference_context is None):
             one_sequence = self.numbers == "nemo_rl" and self._is_whole(call)
@@ -79,7 +79,7 @@ class NextTokenLogProbs:
 
 
 def whole_but_last(share: Tensor, packed: Any, cp_group: ProcessGroup | None, gradient: Gradient) -> Tensor:
-    """The share of every context-parallel rank in one row per sequence, without the last position."""
+    """The shares of all context-parallel ranks as one row per sequence, without the last position."""
     if cp_group is None or cp_group.size() == 1:
         return share[:, :-1]
     if packed is None:

@@ -1,1 +1,1 @@
-"""Operators over the LM head that never build `[tokens, vocab]`."""
+"""Operators on the LM head that never build `[tokens, vocab]`."""

@@ -17,7 +17,7 @@ _SPREAD_ROWS = 4096
 
 @dataclass(frozen=True)
 class PassOptions:
-    """All of a call but its two differentiable tensors. Its tensors are private copies, safe from later writes."""
+    """The arguments of a call except the two differentiable tensors. Tensors are copies, safe from later writes."""
 
     backend: Backend
     shard: VocabShard
@@ -105,7 +105,7 @@ class VocabPass(torch.autograd.Function):
     def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
         """Run the backend's backward for the gradients asked for, and reduce the one of hidden."""
         if torch.is_grad_enabled():
-            raise RuntimeError("linear_logprob has no second derivative: call backward without create_graph=True")
+            raise RuntimeError("linear_logprob has no second derivative; call backward without create_graph=True.")
         if all(grad is None for grad in output_grads):
             return None, None, None
         hidden, weight, *saved = ctx.saved_tensors

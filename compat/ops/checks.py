@@ -1,4 +1,4 @@
-"""Errors for wrong arguments: the argument, what was expected, what came. Nothing here waits for a GPU."""
+"""Errors for wrong arguments: the argument, what was expected, what was passed. Nothing here waits for a GPU."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ def _wrong(kind: type[Exception], argument: str, expected: str, got: object) -> 
 
 
 def waiting_is_free(tensor: Tensor) -> bool:
-    """Whether values can be read at no cost. On an accelerator a read would wait for everything queued."""
+    """Whether values can be read at no cost; on an accelerator, reading waits for all queued work."""
     return tensor.device.type == "cpu"
 
 
@@ -30,7 +30,7 @@ def check_tensors(hidden: Any, weight: Any, labels: Any, mask: Any, temperature:
     if weight.dim() != 2:
         raise _wrong(ValueError, "weight", "shape [vocab / tp, h]", list(weight.shape))
     if hidden.dim() < 1 or hidden.shape[-1] != weight.shape[1] or weight.shape[1] == 0:
-        raise _wrong(ValueError, "hidden", f"shape [..., {weight.shape[1]}] as weight's", list(hidden.shape))
+        raise _wrong(ValueError, "hidden", f"shape [..., {weight.shape[1]}] to match weight", list(hidden.shape))
     shape = hidden.shape[:-1]
     for name, tensor in (("labels", labels), ("mask", mask)):
         if tensor is None:
@@ -38,7 +38,7 @@ def check_tensors(hidden: Any, weight: Any, labels: Any, mask: Any, temperature:
         if not isinstance(tensor, Tensor):
             raise _wrong(TypeError, name, "a tensor", type(tensor).__name__)
         if tensor.shape != shape:
-            raise _wrong(ValueError, name, f"shape {list(shape)} as hidden's without h", list(tensor.shape))
+            raise _wrong(ValueError, name, f"shape {list(shape)} to match hidden without h", list(tensor.shape))
     if token_ids is not None and not isinstance(token_ids, Tensor):
         raise _wrong(TypeError, "token_ids", "a tensor", type(token_ids).__name__)
     if token_ids is not None and (token_ids.dim() != hidden.dim() or token_ids.shape[:-1] != shape):
@@ -56,7 +56,7 @@ def check_tensors(hidden: Any, weight: Any, labels: Any, mask: Any, temperature:
     )
     for name, tensor in others:
         if isinstance(tensor, Tensor) and tensor.device != hidden.device:
-            raise _wrong(ValueError, name, f"device {hidden.device} as hidden's", tensor.device)
+            raise _wrong(ValueError, name, f"device {hidden.device} to match hidden", tensor.device)
 
 
 def check_keep_mask(keep_mask: Any, hidden: Tensor, weight: Tensor) -> None:
@@ -71,11 +71,11 @@ def check_keep_mask(keep_mask: Any, hidden: Tensor, weight: Tensor) -> None:
         raise _wrong(
             ValueError,
             "keep_mask",
-            f"shape {shape}: hidden's without h, and this rank's weight rows",
+            f"shape {shape} to match hidden without h and this rank's weight rows",
             list(keep_mask.shape),
         )
     if keep_mask.device != hidden.device:
-        raise _wrong(ValueError, "keep_mask", f"device {hidden.device} as hidden's", keep_mask.device)
+        raise _wrong(ValueError, "keep_mask", f"device {hidden.device} to match hidden", keep_mask.device)
 
 
 def _check_temperature(temperature: Any, shape: torch.Size) -> None:
@@ -86,14 +86,17 @@ def _check_temperature(temperature: Any, shape: torch.Size) -> None:
         raise _wrong(TypeError, "temperature", "a floating-point dtype", temperature.dtype)
     if temperature.requires_grad:
         raise _wrong(
-            ValueError, "temperature", "no requires_grad (it has no gradient here; detach it)", "requires_grad=True"
+            ValueError,
+            "temperature",
+            "a tensor without requires_grad (it gets no gradient; detach it)",
+            "requires_grad=True",
         )
     if temperature.dim() > 0 and temperature.shape != shape:
         raise _wrong(ValueError, "temperature", f"a scalar or shape {list(shape)}", list(temperature.shape))
 
 
 def check_number(name: str, value: Any, positive: bool) -> None:
-    """A finite number, above zero if it must be."""
+    """A finite number; above zero if `positive`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong(TypeError, name, "a number", type(value).__name__)
     if not math.isfinite(value) or (positive and value <= 0):
@@ -112,9 +115,9 @@ def check_count(name: str, value: Any, least: int, most: int | None = None) -> N
 
 
 def check_mask_count(mask_count: Any, mask: Tensor | None) -> None:
-    """A bound of the rows of the mask that is given."""
+    """An upper bound on the mask's rows; only with a mask."""
     if mask is None and mask_count is not None:
-        raise _wrong(ValueError, "mask_count", "None without a mask", mask_count)
+        raise _wrong(ValueError, "mask_count", "None, because there is no mask", mask_count)
     check_count("mask_count", mask_count, 0, None if mask is None else mask.numel())
 
 
@@ -153,7 +156,7 @@ def check_vocabulary(total: int | Tensor, vocab_size: int | None, topk: int) -> 
         return total >= needed if needed else None
     if needed > total:
         name = "vocab_size" if vocab_size is not None else "topk"
-        raise _wrong(ValueError, name, f"at most {total}, the weight rows of all ranks of tp_group", needed)
+        raise _wrong(ValueError, name, f"at most {total}, the number of weight rows on all ranks of tp_group", needed)
     return None
 
 
@@ -171,7 +174,10 @@ def check_divergence(
         raise _wrong(ValueError, "teacher_hidden", f"shape {list(shape)} + [h]", list(teacher_hidden.shape))
     if len(teacher_weight) != len(student_weight):
         raise _wrong(
-            ValueError, "teacher_weight", f"{len(student_weight)} rows as the student's", f"{len(teacher_weight)} rows"
+            ValueError,
+            "teacher_weight",
+            f"{len(student_weight)} rows to match the student",
+            f"{len(teacher_weight)} rows",
         )
     if teacher_hidden.device != student_hidden.device:
         raise _wrong(ValueError, "teacher_hidden", f"device {student_hidden.device}", teacher_hidden.device)

@@ -1,4 +1,4 @@
-"""How far two distributions over the vocabulary are apart, tile by tile: the formulas of `linear_kl`.
+"""The divergence of two distributions over the vocabulary, tile by tile: the formulas of `linear_kl`.
 
 `a` and `b` are log-probs of student and teacher, `p` and `q` their exponentials. Each kind is
 `sum p * f + sum q * g`; the gradient of a student's logit is `p * (f - sum p * f)` where only `f` depends on it, which
@@ -26,7 +26,7 @@ class Divergence:
     beta: float = 0.5
 
     def swapped(self) -> "Divergence":
-        """The same number with student and teacher changing places."""
+        """The same number with student and teacher swapped."""
         other: dict[Kind, Kind] = {"forward": "reverse", "reverse": "forward", "jsd": "jsd"}
         return Divergence(other[self.kind], 1 - self.beta)
 

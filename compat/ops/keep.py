@@ -1,4 +1,4 @@
-"""How much of what the forward makes may be held for the backward."""
+"""How many bytes of the forward's logits may be kept for the backward."""
 
 import os
 from typing import Literal
@@ -14,7 +14,7 @@ _MARGIN = 1 / 16
 
 
 def bytes_to_keep(asked: int | Literal["auto"] | None, hidden: Tensor, weight: Tensor) -> int:
-    """The bytes asked for; "auto" is what is free now, less a margin and what the backward itself will need."""
+    """The bytes asked for; "auto" is what is free now, minus a margin and what the backward itself needs."""
     if asked is None:
         asked = _from_environment()
     if asked != "auto":
@@ -24,7 +24,7 @@ def bytes_to_keep(asked: int | Literal["auto"] | None, hidden: Tensor, weight: T
         return 0
     if torch.cuda.is_current_stream_capturing():
         raise ValueError(
-            "keep_bytes='auto' reads how much memory is free, which a CUDA graph cannot repeat: give a number of bytes"
+            "keep_bytes='auto' reads how much memory is free, which a CUDA graph cannot replay; pass a number of bytes."
         )
     free, whole = torch.cuda.mem_get_info(hidden.device)
     unused = torch.cuda.memory_reserved(hidden.device) - torch.cuda.memory_allocated(hidden.device)

@@ -1,4 +1,4 @@
-"""Which labels and token ids name a token, and what a row without one gives."""
+"""Which labels and token ids are in the vocabulary, and the results of rows whose label is not."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class LabelRows:
     stray: Tensor  # [rows] the label is neither a token nor ignored
 
     def settle(self, logprob: Tensor, logsumexp: Tensor, out_of_vocab_grad: str) -> Tensor:
-        """Log-prob 0 where the label is no token; "legacy" keeps the gradient of `-logsumexp` for stray ones."""
+        """Log-prob 0 where the label is not a token; "legacy" keeps the gradient of `-logsumexp` for those."""
         nothing = torch.zeros_like(logprob)
         if out_of_vocab_grad == "legacy":
             nothing = torch.where(self.stray, logsumexp.detach() - logsumexp, nothing)

@@ -1,4 +1,4 @@
-"""How far a student's next-token distribution is from a teacher's, from hidden states and LM-head weights."""
+"""The divergence of a student's next-token distribution from a teacher's, from hidden states and LM-head weights."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -58,15 +58,15 @@ def linear_kl(
         kind: "forward" is KL(teacher, student), "reverse" KL(student, teacher), "jsd" the generalised Jensen-Shannon
             divergence, `beta * KL(teacher, m) + (1 - beta) * KL(student, m)` with the mixture
             `m = beta * teacher + (1 - beta) * student`.
-        beta: between 0 and 1, for "jsd" alone.
+        beta: between 0 and 1; only used by "jsd".
         temperature: divides both heads' logits. The result is not multiplied by its square.
-        mask: as in `linear_logprob`, like the arguments that follow.
+        mask: see `linear_logprob`.
         mask_count: see `linear_logprob`.
         vocab_size: see `linear_logprob`.
         tp_group: see `linear_logprob`; both heads are sharded over it.
-        reduce_hidden_grad: see `linear_logprob`; of both hidden states.
+        reduce_hidden_grad: see `linear_logprob`; applies to both hidden states.
         fuse_main_grad: add the gradient of the student's weight to its `main_grad`.
-        tile_bytes: see `linear_logprob`; the tiles of both heads together.
+        tile_bytes: see `linear_logprob`; for the tiles of both heads together.
     """
     check_tensors(student_hidden, student_weight, None, mask, temperature)
     check_tensors(teacher_hidden, teacher_weight, None, mask, temperature)
@@ -153,7 +153,7 @@ class _KlPass(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *output_grads: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            raise RuntimeError("linear_kl has no second derivative: call backward without create_graph=True")
+            raise RuntimeError("linear_kl has no second derivative; call backward without create_graph=True.")
         options: _Options = ctx.options
         student_hidden, student_weight, teacher_hidden, teacher_weight, *norms, sums = ctx.saved_tensors
         heads = [
@@ -196,7 +196,7 @@ def _gradients_of(
     need_hidden: bool,
     need_weight: bool,
 ) -> list[Tensor | None]:
-    """Of hidden states and weight of the first of the two heads."""
+    """The gradients of the hidden states and weight of the first head."""
     if not need_hidden and not need_weight:
         return [None, None]
     hidden, weight = heads[0].problem.hidden, heads[0].problem.weight

@@ -1,4 +1,4 @@
-"""Log-probs, entropy and more of the vocabulary from hidden states and the LM-head weight: the public functions."""
+"""The public functions: log-probs, entropy and more from hidden states and the LM-head weight."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -30,7 +30,7 @@ from mcore_unpatch.compat.ops.tile_plan import default_tile_bytes
 
 @dataclass(frozen=True)
 class VocabOutput:
-    """What one pass over the vocabulary gives, all differentiable but the ids; a masked row is 0 everywhere."""
+    """The results of one pass over the vocabulary, all differentiable except the ids; a masked row is 0 everywhere."""
 
     logprobs: Tensor | None  # [...] None without labels
     entropy: Tensor | None  # [...] None unless asked for
@@ -71,38 +71,38 @@ def linear_logprob(
     `[tokens, vocab]` is never built. Both results are float32 (float64 for a float64 weight), shaped like `labels`.
 
     Args:
-        hidden: `[..., h]`; cast to the weight's dtype for the product, its gradient cast back. Autocast changes
-            nothing here: the weight's dtype is the product's.
+        hidden: `[..., h]`; cast to the weight's dtype for the product, and its gradient cast back. Autocast has no
+            effect: the product is in the weight's dtype.
         weight: `[vocab / tp, h]`, this rank's shard of the LM head. Shards may be unequal.
         labels: `[...]` global token ids, aligned with `hidden`.
-        temperature: a number, or one per token `[...]`. Not differentiated: a tensor that requires grad is refused.
-            In a tensor on a GPU, 0, a negative number or NaN turns its row into NaN: raising would mean waiting.
+        temperature: a number, or one per token `[...]`. Not differentiable: a tensor that requires grad raises.
+            In a tensor on a GPU, 0, a negative number or NaN makes its row NaN, because raising would need a sync.
         logit_scale: multiplies the logits (MuP's output multiplier).
-        mask: `[...]`; rows where it is 0 are left out of every product and give 0 without gradient. It selects, it
-            does not weigh.
-        mask_count: an upper bound of the mask's nonzero rows, the same on every rank of `tp_group`. With it a mask
-            costs no wait for the device. Too low a bound is an error on the CPU and NaN everywhere on a GPU.
+        mask: `[...]`; rows where it is 0 are not computed and return 0 without gradient. It selects rows; it is not
+            a weight.
+        mask_count: an upper bound on the mask's nonzero rows, the same on every rank of `tp_group`. With it, a mask
+            needs no device sync. A bound that is too low raises on a CPU and makes every result NaN on a GPU.
         entropy: also return the entropy of every row that is not masked, whatever its label.
-        vocab_size: tokens from this id on are padding rows of the LM head and take no part.
+        vocab_size: rows of the LM head from this id on are padding and are left out.
         tp_group: the ranks that hold the shards, in order. Every rank passes the same rows and gets all results.
-        reduce_hidden_grad: sum the gradient of `hidden` over `tp_group`, so that each rank has the true one. Turn it
-            off where your own backward sums it, as the reduce-scatter of sequence parallelism does.
+        reduce_hidden_grad: sum the gradient of `hidden` over `tp_group`, so that each rank has the full one. Turn it
+            off if your own backward sums it, as the reduce-scatter of sequence parallelism does.
         fuse_main_grad: add the weight's gradient to `weight.main_grad` as Megatron's gradient accumulation fusion does.
-        ignore_index: rows with this label give log-prob 0 without gradient. None: no label is special.
-        out_of_vocab_grad: a label outside the vocabulary gives log-prob 0. "zero": and no gradient, as the derivative
-            of a constant; "legacy": and the gradient of `-logsumexp`, as fused log-probs elsewhere have it.
-        backend: "auto" takes the fastest that can run; a named one that cannot run here warns once and falls back.
-        tile_bytes: the size of the largest temporary: a tile with what is cast or added up for it. The copy of a tile's
-            rows, where a mask or another dtype asks for one, counts in it; the triton backend gives it as much again,
-            and at least 128 rows. The rest does not grow with the vocabulary: a few numbers per row, and one float32
-            copy of the computed rows' hidden gradient where hidden is narrower or masked.
-        keep_bytes: what the forward may hold until the backward, so that the backward need not multiply those logits
-            out again: two bytes per logit, for as many columns as fit. "auto": what is free on the card beyond a
-            margin; then the last bits of the gradients depend on what is free. None: what the environment variable
-            MCORE_UNPATCH_KEEP_BYTES says, else 0. The first backward uses it up, a second one computes everything
-            again. The torch backend keeps nothing.
-        batch_invariant: a row's log-prob and entropy have the same bits whatever rows stand beside it. Gradients do
-            not: they come from products of all rows.
+        ignore_index: rows with this label return log-prob 0 without gradient. None: no label is ignored.
+        out_of_vocab_grad: a label outside the vocabulary returns log-prob 0; its gradient is 0 with "zero", and that of
+            `-logsumexp` with "legacy", as in other fused log-probs.
+        backend: "auto" takes the fastest one that can run; if "triton" cannot run here, it warns once and uses "torch".
+        tile_bytes: the size of the largest temporary: a tile with its casts and sums. It includes the copy of a tile's
+            rows that a mask or another dtype requires; the triton backend gives that copy as much again, and at least
+            128 rows. The rest does not grow with the vocabulary: a few numbers per row, and one float32 copy of the
+            computed rows' hidden gradient if hidden is narrower or masked.
+        keep_bytes: how many bytes of logits the forward may keep, so that the backward need not compute them again:
+            two bytes per logit, for as many columns as fit. "auto": the free GPU memory minus a margin; the last bits
+            of the gradients then depend on how much is free. None: the environment variable
+            MCORE_UNPATCH_KEEP_BYTES, else 0. The first backward uses the kept logits up; a second one computes
+            everything again. The torch backend keeps nothing.
+        batch_invariant: a row's log-prob and entropy have the same bits whatever the other rows are. Gradients do not:
+            they come from products over all rows.
     """
     out = vocab_pass(
         hidden,
@@ -125,7 +125,7 @@ def linear_logprob(
         batch_invariant=batch_invariant,
     )
     if out.logprobs is None:
-        raise TypeError("labels: expected a tensor, got None (vocab_pass works without)")
+        raise TypeError("labels: expected a tensor, got None (use vocab_pass to call without labels)")
     return out.logprobs, out.entropy
 
 
@@ -155,17 +155,17 @@ def vocab_pass(
     keep_bytes: int | Literal["auto"] | None = None,
     batch_invariant: bool = False,
 ) -> VocabOutput:
-    """Everything one pass over the vocabulary can give; the arguments are those of `linear_logprob`, and these.
+    """Everything one pass over the vocabulary can compute; takes the arguments of `linear_logprob`, and these.
 
     Args:
-        topk: also give the so many largest logits of each row, and their ids.
-        token_ids: `[..., k]` global token ids; also give their log-probs. An id outside the vocabulary gives 0 without
-            gradient; one may stand in a row several times.
-        sum_pi_squared: also give the sum of the squared probabilities of each row.
-        keep_mask: `[..., vocab / tp]` booleans for this rank's tokens. Where it is False a token takes no part in its
-            row, in nothing that is given, as if its logit were minus infinity (the tokens that top-p or top-k sampling
-            left out). The label always takes part. A row that keeps nothing is NaN. With the torch backend.
-        logit_stats: also give smallest, largest and mean logit and the norm of each row. With the torch backend.
+        topk: also return this many of the largest logits of each row, and their ids.
+        token_ids: `[..., k]` global token ids; also return their log-probs. An id outside the vocabulary returns 0
+            without gradient; an id may occur several times in a row.
+        sum_pi_squared: also return the sum of the squared probabilities of each row.
+        keep_mask: `[..., vocab / tp]` booleans for this rank's tokens. A token where it is False is left out of every
+            result of its row, as if its logit were minus infinity (the tokens that top-p or top-k sampling left out).
+            The label is never left out. A row that keeps nothing is NaN. Torch backend only.
+        logit_stats: also return the smallest, largest and mean logit and the norm of each row. Torch backend only.
     """
     check_tensors(hidden, weight, labels, mask, temperature, token_ids)
     check_options(weight, backend, out_of_vocab_grad, ignore_index, tp_group, fuse_main_grad)
@@ -243,7 +243,7 @@ def _logit_stats(
 
 
 def row_scale(rows: Rows, temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:
-    """What the raw product is multiplied by: a number, or one per row `[rows, 1]`."""
+    """The factor of the raw product: a number, or one per row `[rows, 1]`."""
     if not isinstance(temperature, Tensor):
         return logit_scale / temperature
     per_row = rows.take(temperature.expand(rows.shape)).to(dtype)

@@ -1,4 +1,4 @@
-"""Two heads over the same vocabulary, tile by tile: what `linear_kl` sums up and multiplies out.
+"""Two heads over the same vocabulary, tile by tile: the sums and products of `linear_kl`.
 
 Every pass makes each tile by the same product of the same shape, so all see the same logits to the last bit.
 """

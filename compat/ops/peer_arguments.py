@@ -1,4 +1,4 @@
-"""Arguments that fused log-probs elsewhere take, in the terms of the operator here."""
+"""Translates arguments of other fused log-prob functions into those of `linear_logprob`."""
 
 from torch import Tensor
 from torch.distributed import ProcessGroup
@@ -9,10 +9,10 @@ from mcore_unpatch.compat.ops.triton.block_sizes import least_tile_bytes
 
 
 def chunk_tile_bytes(chunk_size: int | None, batch: int, weight: Tensor) -> int | None:
-    """At most what the logits of `chunk_size` positions of the whole batch take; None: the default.
+    """The bytes of the logits of `chunk_size` positions of the whole batch; None: the default.
 
-    So a chunk size stays an upper bound on memory, though nothing here is cut along the sequence. A bound too small for
-    the least that a backend can work with is raised to that.
+    So a chunk size remains an upper bound on memory, although nothing here is cut along the sequence. A bound below the
+    minimum of a backend is raised to that minimum.
     """
     if chunk_size is None:
         return None
@@ -25,10 +25,10 @@ def chunk_tile_bytes(chunk_size: int | None, batch: int, weight: Tensor) -> int 
 
 
 def check_vocab_range(start: int, end: int, weight: Tensor, group: ProcessGroup) -> None:
-    """The range a caller names must be that of the shard: the operator derives it from the shards themselves."""
+    """Raise unless the caller's range is that of the shard: the operator derives it from the shards themselves."""
     expected = (group.rank() * len(weight), (group.rank() + 1) * len(weight))
     if (start, end) != expected:
         raise ValueError(
-            f"vocab_start_index, vocab_end_index: expected {expected} for the {len(weight)} rows that rank "
-            f"{group.rank()} of the tensor-parallel group holds, got {(start, end)}"
+            f"vocab_start_index, vocab_end_index: expected {expected} for the {len(weight)} rows on rank "
+            f"{group.rank()} of the tensor-parallel group, got {(start, end)}"
         )

@@ -45,7 +45,9 @@ def select_rows(
         return Rows(shape, None, None, sound)
     if isinstance(live_count, int):
         if bound is not None and bound < live_count:
-            raise ValueError(f"mask_count: expected at least {live_count}, the mask's nonzero rows, got {bound}")
+            raise ValueError(
+                f"mask_count: expected at least {live_count}, the number of nonzero rows in mask, got {bound}"
+            )
         return Rows(shape, _first(chosen, live_count), None, sound)
     assert bound is not None
     index = _first(chosen, bound)
@@ -54,5 +56,5 @@ def select_rows(
 
 
 def _first(chosen: Tensor, count: int) -> Tensor:
-    """The first `count` chosen tokens in order, without asking the device how many there are."""
+    """The first `count` chosen tokens in order, without a device sync."""
     return (~chosen).to(torch.uint8).argsort(stable=True)[:count]

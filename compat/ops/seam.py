@@ -1,4 +1,4 @@
-"""The seam between the operator and its backends: what a backend is given, what it returns.
+"""The interface between the operator and its backends: what a backend receives and what it returns.
 
 A backend knows one rank's shard and nothing of masks, ignored labels, process groups or `main_grad`: it turns a
 `Problem` into `RowStats`, and later `RowGrads` into the gradients of hidden states and weight.
@@ -102,8 +102,8 @@ class Backend(Protocol):
         hidden_grad: Callable[[Tensor], None] | None,
         weight_grad: WeightGradBuffer | None,
     ) -> None:
-        """Fill `weight_grad`; give `hidden_grad`, once and as early as may be, this shard's part of the rows' gradient.
+        """Fill `weight_grad`; pass this shard's part of the rows' gradient to `hidden_grad`, once and early.
 
-        That part is `[rows, h]` in the math dtype, and nobody else's: the shards are added up in it while the backend
+        That part is `[rows, h]` in the math dtype and must not be shared: the shards are summed in it while the backend
         finishes the weight's gradient.
         """

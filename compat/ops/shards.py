@@ -1,4 +1,4 @@
-"""Tensor parallelism: where this rank's shard lies, and how the shards' results become one.
+"""Tensor parallelism: where this rank's shard lies, and how the shards' results are merged.
 
 Per call: one gather of a few integers, one gather of row statistics, one more for top-k. Backward: one all-reduce,
 beside the last product of the weight's gradient.
@@ -99,7 +99,7 @@ def gather(mine: Tensor, group: ProcessGroup) -> Tensor:
 
 
 class ShardSum:
-    """Adds up the shards' parts of the hidden gradient, in place, while the caller goes on computing."""
+    """Sums the shards' parts of the hidden gradient, in place, while the caller continues to compute."""
 
     def __init__(self, group: ProcessGroup | None) -> None:
         self.group = group
@@ -107,13 +107,13 @@ class ShardSum:
         self.work: dist.Work | None = None
 
     def start(self, part: Tensor) -> None:
-        """Begin; `part` is not to be touched until `wait`."""
+        """Start the sum; do not read or write `part` until `wait`."""
         self.part = part
         if self.group is not None and part.numel():
             self.work = dist.all_reduce(part, group=self.group, async_op=True)
 
     def wait(self) -> Tensor:
-        """The sum; on a GPU its stream waits, not the host."""
+        """Return the sum; on a GPU the stream waits, not the host."""
         assert self.part is not None
         if self.work is not None:
             self.work.wait()

@@ -1,4 +1,4 @@
-"""How large a tile may be: the whole of the rows and part of the vocabulary, or part of both when rows are many."""
+"""The size of a tile: all rows and part of the vocabulary, or part of both if there are many rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _VECTORS = 8
 
 @dataclass(frozen=True)
 class TileCost:
-    """Bytes a tile of `rows x columns` takes: so many per cell, per row and per column."""
+    """The bytes of a tile of `rows x columns`: per cell, per row and per column."""
 
     cell: int
     row: int
@@ -32,12 +32,12 @@ class TileCost:
 
 
 def default_tile_bytes(device_type: str) -> int:
-    """The tile size when the caller names none: cache-friendly on a CPU, wide on a GPU."""
+    """The tile size if the caller gives none: cache-friendly on a CPU, wide on a GPU."""
     return DEFAULT_TILE_BYTES.get(device_type, DEFAULT_TILE_BYTES["cuda"])
 
 
 def tile_cost(problem: Problem, keeps_low_precision: bool) -> TileCost:
-    """What the tiles of `problem` take, the casts of their operands and products included."""
+    """The cost of the tiles of `problem`, including the casts of their operands and products."""
     hidden, weight = problem.hidden, problem.weight
     width, number = hidden.shape[1], math_dtype(weight).itemsize
     narrow = weight.dtype.itemsize < number

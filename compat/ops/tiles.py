@@ -11,7 +11,7 @@ from mcore_unpatch.compat.ops.tile_plan import spans
 
 
 class Tiles(ABC):
-    """One problem, tile by tile, in memory that is used again and again."""
+    """One problem, tile by tile, in memory that is reused."""
 
     tile_rows: int
     tile_columns: int
@@ -31,7 +31,7 @@ class Tiles(ABC):
         return self.problem.weight.new_empty(shape, dtype=self.dtype)
 
     def load_rows(self, r: slice) -> Tensor:
-        """The operand of these rows. Let go of it before asking for others: only one is counted in `tile_bytes`."""
+        """The operand of these rows. Release it before loading others: `tile_bytes` counts only one."""
         if self._loaded is None or self._loaded[0] != r:
             self._loaded = None
             hidden, rows = self.problem.hidden, self.problem.rows
@@ -39,11 +39,11 @@ class Tiles(ABC):
         return self._loaded[1]
 
     def row_operand(self, x: Tensor) -> Tensor:
-        """Some hidden states as the products take them."""
+        """Hidden states in the dtype of the products."""
         return x.to(self.problem.weight.dtype).to(self.operand_dtype)
 
     def load_columns(self, c: slice) -> Tensor:
-        """These rows of the weight as the products take them."""
+        """These rows of the weight in the dtype of the products."""
         return self.problem.weight[c].to(self.operand_dtype)
 
     def row_spans(self) -> list[slice]:

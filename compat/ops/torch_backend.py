@@ -1,6 +1,6 @@
-"""The torch backend: tiles of logits made, used and forgotten, on any device.
+"""The torch backend: computes and discards one tile of logits after another, on any device.
 
-Forward and backward make each tile by the same product of the same shape, so the backward's softmax belongs to the
+Forward and backward compute each tile by the same product of the same shape, so the backward's softmax matches the
 forward's log-sum-exp to the last bit.
 """
 
@@ -25,7 +25,7 @@ class TorchBackend:
         return self.fold(problem)
 
     def fold(self, problem: Problem, tile_rows: int | None = None) -> RowStats:
-        """The same, in tiles of so many rows; None: of as many as fit."""
+        """The same, in tiles of this many rows; None: as many as fit."""
         tiles = _Tiles(problem, tile_rows)
         rows, targets, points = problem.row_count, problem.targets, problem.points
         peak = tiles.new(rows).fill_(NO_LOGIT)

@@ -1,4 +1,4 @@
-"""Where the weight's gradient goes: a fresh `.grad`, or Megatron's `main_grad` by Megatron's conventions.
+"""Where the weight's gradient is written: a new `.grad`, or `main_grad` by Megatron's conventions.
 
 Megatron's data-parallel wrappers hang these attributes on a parameter: `main_grad`, the buffer the optimizer reads;
 `grad_added_to_main_grad`, set here so that the wrapper's hook does not add `.grad` again; `zero_out_wgrad` on a tied
@@ -33,7 +33,7 @@ def main_grad(weight: Any) -> WeightGradBuffer:
 
 
 def into_main_grad(weight: Tensor) -> Tensor:
-    """The weight for code that multiplies with it by itself: its gradient is added to `main_grad`, not to `.grad`."""
+    """The weight for code that multiplies by it directly: its gradient is added to `main_grad`, not to `.grad`."""
     if not (torch.is_grad_enabled() and weight.requires_grad and has_main_grad(weight)):
         return weight
     view: Tensor = _IntoMainGrad.apply(weight)  # type: ignore[no-untyped-call]
@@ -54,7 +54,7 @@ class _IntoMainGrad(torch.autograd.Function):
 
 
 def announce_main_grad(weight: Any) -> Tensor | None:
-    """Tell the wrapper that `main_grad` is served; return the stand-in for `.grad` that makes its hooks run."""
+    """Mark `main_grad` as written; return the placeholder for `.grad` that makes the wrapper's hooks run."""
     if not hasattr(weight, "grad_added_to_main_grad"):
         return None
     weight.grad_added_to_main_grad = True

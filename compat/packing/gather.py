@@ -1,8 +1,8 @@
-"""Bringing the shares of context-parallel ranks together, with a choice of what the backward does.
+"""Gathers the shares of context-parallel ranks, with a choice of what the backward does.
 
-`"own"`: every rank goes on to compute the SAME loss from the gathered whole, so each already holds the full gradient
-and keeps the part that is its own. Summing here would count the gradient `cp` times.
-`"summed"`: every rank computes its own, different, part of the loss, so the parts of the gradient are added over ranks.
+`"own"`: every rank computes the SAME loss from the gathered sequence, so each already has the full gradient and keeps
+its own part. Summing here would count the gradient `cp` times.
+`"summed"`: every rank computes a different part of the loss, so the gradients are summed over the ranks.
 """
 
 from typing import Any, Literal
@@ -17,7 +17,7 @@ Gradient = Literal["own", "summed"]
 
 
 def gather_shares(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own") -> Tensor:
-    """`[...]` on each rank to `[cp, ...]` on every rank, in rank order; None stands for a group of one."""
+    """`[...]` on each rank to `[cp, ...]` on every rank, in rank order; None means a group of one rank."""
     _check(gradient)
     if cp_group is None:
         return share[None]

@@ -18,10 +18,10 @@ def next_token_labels(
     """The token that follows each of `tokens` `[b, s]` in its own sequence; `fill` where none follows.
 
     With `packed_seq_params` the row holds several sequences, laid out by its padded bounds. `lengths` `[sequences]` are
-    the lengths without padding, one per packed sequence or one per row; nothing follows the last real token. Where it
-    is not given, `cu_seqlens_q` tells them if it differs from the padded bounds.
-    With `cp_group` each rank passes its zigzag share and gets the labels of that share: one small collective, and no
-    synchronisation with the host.
+    the lengths without padding, one per packed sequence or one per row; nothing follows the last real token. If not
+    given, they come from `cu_seqlens_q` where it differs from the padded bounds.
+    With `cp_group` each rank passes its zigzag share and gets the labels of that share: one small collective, no host
+    sync.
     """
     ranks = 1 if cp_group is None else cp_group.size()
     rank = 0 if cp_group is None else cp_group.rank()
@@ -53,11 +53,11 @@ def next_token_labels(
 
 def _bounds(tokens: Tensor, packed_seq_params: Any | None, ranks: int) -> Tensor:
     if ranks > 1 and tokens.shape[1] % 2:
-        raise ValueError(f"a share of a zigzag split is two chunks of the same size, and came as {list(tokens.shape)}")
+        raise ValueError(f"tokens: expected a zigzag share, two chunks of equal length, got {list(tokens.shape)}")
     if packed_seq_params is None:
         return torch.arange(2, device=tokens.device) * (tokens.shape[1] * ranks)
     if tokens.shape[0] != 1:
-        raise ValueError(f"packed tokens are one row, [1, tokens], and came as {list(tokens.shape)}")
+        raise ValueError(f"tokens: expected one packed row, [1, tokens], got {list(tokens.shape)}")
     padded = packed_seq_params.cu_seqlens_q_padded
     bounds: Tensor = packed_seq_params.cu_seqlens_q if padded is None else padded
     return bounds.to(tokens.device).long()

@@ -14,9 +14,9 @@ from mcore_unpatch.compat.packing.zigzag import zigzag_index
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """Sequences of `lengths`, each padded to its share of `padded`, one after another in one row.
+    """Sequences of `lengths`, each padded to its entry in `padded`, one after another in one row.
 
-    Made by `plan_packing`. Plain numbers on the host: nothing here waits for a device.
+    Made by `plan_packing`. Plain numbers on the host: nothing here needs a device sync.
     """
 
     lengths: tuple[int, ...]
@@ -64,7 +64,7 @@ class PackedLayout:
     def packed_seq_params(self, device: torch.device) -> Any:
         """Megatron's own description of this layout, for `model(..., packed_seq_params=...)`.
 
-        The padded bounds stand in every field: Megatron rolls MTP labels and splits rotary embeddings by
+        Every field has the padded bounds: Megatron rolls MTP labels and splits rotary embeddings by
         `cu_seqlens_q`, and causal attention keeps the trailing padding of a sequence from its real tokens.
         """
         from megatron.core.packed_seq_params import PackedSeqParams
@@ -102,17 +102,17 @@ def plan_packing(
 ) -> PackedLayout:
     """Lay sequences of `lengths` into one row.
 
-    Each is padded so that `2 * cp` zigzag chunks fit and every rank's row divides over `tp` (sequence parallelism).
-    `token_multiple` asks for more of the row of one context-parallel rank, such as 16 for fp8, 32 for mxfp8 or 128 for
-    blockwise fp8 products; the last sequence takes that padding.
+    Each is padded so that it splits into `2 * cp` zigzag chunks and every rank's row divides by `tp` (sequence
+    parallelism). `token_multiple` is a further multiple for the row of one context-parallel rank, such as 16 for fp8,
+    32 for mxfp8 or 128 for blockwise fp8 products; the last sequence gets that padding.
     """
     if min(tp_size, cp_size, token_multiple) < 1 or not 0 <= cp_rank < cp_size:
         raise ValueError(
-            f"tp_size, cp_size and token_multiple must be at least 1 and 0 <= cp_rank < cp_size; got {tp_size=}, "
-            f"{cp_size=}, {token_multiple=}, {cp_rank=}"
+            "expected tp_size, cp_size and token_multiple of at least 1 and 0 <= cp_rank < cp_size, got "
+            f"{tp_size=}, {cp_size=}, {token_multiple=}, {cp_rank=}"
         )
     if any(length < 0 for length in lengths):
-        raise ValueError(f"lengths must not be negative; got {list(lengths)}")
+        raise ValueError(f"lengths: expected no negative numbers, got {list(lengths)}")
     unit = tp_size if cp_size == 1 else cp_size * math.lcm(tp_size, 2)
     padded = [-(-length // unit) * unit for length in lengths]
     if padded:

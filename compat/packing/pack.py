@@ -1,4 +1,4 @@
-"""Padded batches and nested tensors into packed rows, and back."""
+"""Converts padded batches and nested tensors into packed rows, and back."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,27 +32,27 @@ class Packer:
             if values.is_nested or tuple(values.shape[:2]) != self.shape:
                 expected = list(self.shape or ())
                 found = "nested" if values.is_nested else list(values.shape)
-                raise ValueError(f"values must be {expected} like the attention mask, not {found}")
+                raise ValueError(f"values: expected {expected} to match the attention mask, got {found}")
             real = values.flatten(0, 1)[self.places]
         if real.shape[0] != self.layout.tokens:
-            raise ValueError(f"values hold {real.shape[0]} tokens, and the layout was planned for {self.layout.tokens}")
+            raise ValueError(f"values: expected {self.layout.tokens} tokens as in the layout, got {real.shape[0]}")
         padding = real.new_full((1, *real.shape[1:]), fill)
         return torch.cat([real, padding])[self.layout.real_index(real.device)][None]
 
     def unpack(
         self, row: Tensor, fill: float = 0, *, cp_group: ProcessGroup | None = None, gradient: Gradient = "own"
     ) -> Tensor:
-        """This rank's row `[1, local tokens, ...]` back to `[b, s, ...]` or nested; `fill` stands where padding was.
+        """This rank's row `[1, local tokens, ...]` back to `[b, s, ...]` or nested, with `fill` for padding.
 
         With context parallelism the rows of `cp_group` are gathered first; `gradient` says what that gather's backward
         does (see `gather_shares`).
         """
         if row.shape[:2] != (1, self.layout.local_tokens):
-            raise ValueError(f"a packed row is [1, {self.layout.local_tokens}, ...] here, not {list(row.shape)}")
+            raise ValueError(f"row: expected [1, {self.layout.local_tokens}, ...], got {list(row.shape)}")
         if self.layout.cp_size > 1:
             if cp_group is None or cp_group.size() != self.layout.cp_size:
                 size = None if cp_group is None else cp_group.size()
-                raise ValueError(f"cp_group must have {self.layout.cp_size} ranks as the layout has; it has {size}")
+                raise ValueError(f"cp_group: expected {self.layout.cp_size} ranks as in the layout, got {size}")
             row = gather_shares(row, cp_group, gradient).flatten(0, 1)
         real = row.flatten(0, 1)[self.layout.gathered_index(row.device)]
         if self.places is None:
@@ -63,7 +63,7 @@ class Packer:
 
     def _ragged(self, values: Tensor) -> Tensor:
         if not values.is_nested:
-            raise ValueError(f"values must be nested like the batch the packer was made for, not {list(values.shape)}")
+            raise ValueError(f"values: expected a tensor nested like the packer's batch, got {list(values.shape)}")
         offsets: Tensor = values.offsets()  # type: ignore[attr-defined]
         real: Tensor = values.values()
         if offsets is not self.offsets:
@@ -86,10 +86,10 @@ def pack_padded(
 ) -> Packer:
     """A packer for padded batches: `attention_mask` `[b, s]` is true where a token is real, on either side or anywhere.
 
-    Reading the lengths waits for the device once; pass `lengths` where they are known. (On a CPU they are checked.)
+    Reading the lengths needs one device sync; pass `lengths` if they are known. (On a CPU they are checked.)
     """
     if attention_mask.dim() != 2:
-        raise ValueError(f"attention_mask must be [batch, sequence], not {list(attention_mask.shape)}")
+        raise ValueError(f"attention_mask: expected [batch, sequence], got {list(attention_mask.shape)}")
     real = attention_mask != 0
     known = _lengths("attention_mask", real.sum(-1), lengths)
     layout = plan_packing(known, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
@@ -109,7 +109,7 @@ def pack_nested(
 ) -> Packer:
     """A packer for batches that are nested like `batch` (`[b, ragged, ...]`, layout `torch.jagged`)."""
     if not batch.is_nested or batch.layout != torch.jagged:
-        raise ValueError("batch must be a nested tensor with layout=torch.jagged")
+        raise ValueError("batch: expected a nested tensor with layout=torch.jagged")
     offsets: Tensor = batch.offsets()  # type: ignore[attr-defined]
     known = _lengths("batch", offsets.diff(), lengths)
     layout = plan_packing(known, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
@@ -124,6 +124,6 @@ def _lengths(name: str, counted: Tensor, given: list[int] | None) -> list[int]:
 
 
 def _check_lengths(name: str, counted: Tensor, lengths: list[int]) -> None:
-    """Other lengths of the same total would mix the sequences. Where looking is free, look."""
+    """Raise for wrong lengths of the same total, which would mix the sequences. Only checked on a CPU."""
     if len(counted) != len(lengths) or (counted.device.type == "cpu" and counted.tolist() != lengths):
-        raise ValueError(f"{name}: sequences of {counted.tolist()} tokens, but the lengths are {lengths}")
+        raise ValueError(f"{name}: has sequences of {counted.tolist()} tokens, but lengths is {lengths}")

@@ -1,4 +1,4 @@
-"""A packed row, known by Megatron's `cu_seqlens` on the device: whole, or as the shares of context-parallel ranks.
+"""A packed row, described by Megatron's `cu_seqlens` on the device: whole, or in shares of context-parallel ranks.
 
 `padded_bounds` `[sequences + 1]` are the cumulative padded lengths over all ranks. Nothing here waits for the device.
 """

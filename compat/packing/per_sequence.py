@@ -1,4 +1,4 @@
-"""Per-token values of a packed row, folded into one value per packed sequence."""
+"""Reduces per-token values of a packed row to one value per sequence."""
 
 import torch
 from torch import Tensor
@@ -16,13 +16,13 @@ def sum_per_sequence(
     cp_group: ProcessGroup | None = None,
     gradient: Gradient = "own",
 ) -> Tensor:
-    """`[1, local tokens]` (log-probs, losses) to `[sequences]` sums; padding counts for nothing.
+    """`[1, local tokens]` (log-probs, losses) to `[sequences]` sums; padding is not counted.
 
-    `mask` `[1, local tokens]` weighs the tokens. With `cp_group` the sums run over all context-parallel ranks;
+    `mask` `[1, local tokens]` weights the tokens. With `cp_group` the sums run over all context-parallel ranks;
     `gradient` as in `gather_shares`.
     """
     if row.shape != (1, layout.local_tokens):
-        raise ValueError(f"row must be [1, {layout.local_tokens}], not {list(row.shape)}")
+        raise ValueError(f"row: expected [1, {layout.local_tokens}], got {list(row.shape)}")
     values = row[0] if mask is None else row[0] * mask.reshape(-1)
     sums = values.new_zeros(len(layout.lengths) + 1).index_add(0, layout.sequence_index(row.device), values)
     return sum_over_ranks(sums[:-1], cp_group, gradient)

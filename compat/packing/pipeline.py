@@ -1,4 +1,4 @@
-"""Pipeline parallelism: only the last stage has an output; these give it to the stages before."""
+"""Pipeline parallelism: only the last stage has an output; these functions send it to the other stages."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ def is_last_stage(pp_group: ProcessGroup | None) -> bool:
 
 
 def compute_on_last_stage(compute: Callable[[], Any], pp_group: ProcessGroup | None, device: torch.device) -> Any:
-    """Call `compute` on the last stage alone, and return its result on every stage."""
+    """Call `compute` on the last stage only, and return its result on every stage."""
     return broadcast_from_last_stage(compute() if is_last_stage(pp_group) else None, pp_group, device)
 
 

@@ -1,7 +1,7 @@
 """The zigzag split of Megatron's context parallelism.
 
 A sequence is cut into `2 * cp` equal chunks, and rank `r` holds chunks `r` and `2 * cp - 1 - r`, so that every rank has
-as much causal attention to do as any other.
+the same amount of causal attention to compute.
 """
 
 import torch
@@ -35,7 +35,7 @@ def zigzag_merge(shares: list[Tensor] | tuple[Tensor, ...], dim: int = 1) -> Ten
 def _chunked(whole: Tensor, dim: int, cp_size: int) -> tuple[Tensor, ...]:
     if whole.shape[dim] % (2 * cp_size):
         raise ValueError(
-            f"a sequence of {whole.shape[dim]} tokens cannot be split over context parallelism {cp_size}: "
-            f"pad it to a multiple of 2 * cp = {2 * cp_size}"
+            f"a sequence of {whole.shape[dim]} tokens cannot be split over {cp_size} context-parallel ranks; "
+            f"pad it to a multiple of 2 * cp = {2 * cp_size}."
         )
     return whole.chunk(2 * cp_size, dim)

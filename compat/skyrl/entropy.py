@@ -1,4 +1,4 @@
-"""Entropy from hidden states, with its gradient: per token, and as the mean over the actions of a packed row."""
+"""Entropy from hidden states, with its gradient: per token, or averaged over the actions of a packed row."""
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ def fused_vocab_parallel_entropy_from_hidden(
     mask_count: int | None = None,
     fused_backend: Backend = "torch",
 ) -> Tensor:
-    """`[b, s]` fp32 from hidden `[b, s, h]`; `mask` and `mask_count` as `linear_logprob` has them."""
+    """`[b, s]` fp32 from hidden `[b, s, h]`; `mask` and `mask_count` as in `linear_logprob`."""
     out = vocab_pass(
         hidden,
         lm_head_weight,
@@ -57,8 +57,8 @@ def from_parallel_hidden_to_entropy_packed_sequences(
 ) -> tuple[Tensor, Tensor]:
     """The mean entropy over the last `num_actions` positions of each row, weighted by `loss_mask` `[b, num_actions]`.
 
-    Two numbers: the mean over all context-parallel ranks, without gradient, for metrics; and this rank's part of it,
-    with gradient, for a loss that the ranks add up. Positions of no weight cost no product.
+    Returns two numbers: the mean over all context-parallel ranks, without gradient, for metrics; and this rank's part
+    of it, with gradient, for a loss that is summed over the ranks. Positions without weight are not computed.
     """
     ranks = 1 if cp_group is None else cp_group.size()
     bounds, tokens = cu_seqlens_padded.to(hidden.device), hidden.shape[1] * ranks

@@ -1,7 +1,7 @@
-"""Log-probs of the tokens that follow, from hidden states: for padded batches and for packed rows.
+"""Log-probs of the next tokens from hidden states, for padded batches and packed rows.
 
-The gradient of the hidden states is this rank's part of it, as SkyRL's is: `fused_lm_head_output_processor` gives
-hidden states whose backward adds up the parts.
+The gradient of the hidden states is this rank's part, as in SkyRL: `fused_lm_head_output_processor` returns hidden
+states whose backward sums the parts.
 """
 
 from typing import Any, Literal
@@ -40,9 +40,9 @@ def from_parallel_hidden_to_logprobs(
 ) -> Any:
     """`[b, s - 1]` fp32: at position i the log-prob of token i + 1 of `target` `[b, s]`, from hidden `[b, s / cp, h]`.
 
-    New after the `*`: `num_actions` keeps the last so many positions, `[b, num_actions]`, and the others cost no
-    product. `entropy` gives `Outputs(log_probs, entropy)` of one pass, both with gradients. `cp_gradient` says what the
-    gather over context-parallel ranks does to the gradient (see `gather_shares`).
+    The arguments after the `*` are new. `num_actions` keeps only the last positions, `[b, num_actions]`; the others are
+    not computed. `entropy` returns `Outputs(log_probs, entropy)` from one pass, both with gradients. `cp_gradient` is
+    what the gather over context-parallel ranks does to the gradient (see `gather_shares`).
     """
     check_vocab_range(vocab_start_index, vocab_end_index, lm_head_weight, tp_group)
     ranks, rank = (1, 0) if cp_group is None else (cp_group.size(), cp_group.rank())
@@ -105,8 +105,8 @@ def from_parallel_hidden_to_logprobs_packed_sequences(
 ) -> Any:
     """`[b, unpacked_seqlen - 1]` fp32 from a packed row: hidden `[1, tokens / cp, h]`, `target` `[1, tokens]`.
 
-    Each log-prob stands where its token stood before packing: by `sub_seq_lengths`, else by `attention_mask`
-    `[b, unpacked_seqlen]`, else from the left. 0 where no token follows. What stands after the `*` is new and as in
+    Each log-prob is where its token was before packing: by `sub_seq_lengths`, else by `attention_mask`
+    `[b, unpacked_seqlen]`, else left-aligned. 0 where no token follows. The arguments after the `*` are new and as in
     `from_parallel_hidden_to_logprobs`.
     """
     check_vocab_range(vocab_start_index, vocab_end_index, lm_head_weight, group)
@@ -145,5 +145,5 @@ def from_parallel_hidden_to_logprobs_packed_sequences(
 def _window(length: int, num_actions: int | None) -> slice:
     """The last `num_actions` of the `length - 1` positions that have a token after them."""
     if num_actions is not None and not 0 < num_actions < length:
-        raise ValueError(f"num_actions: expected 1 to {length - 1} for sequences of {length}, got {num_actions}")
+        raise ValueError(f"num_actions: expected 1 to {length - 1} for sequences of {length} tokens, got {num_actions}")
     return slice(0 if num_actions is None else length - 1 - num_actions, length - 1)

@@ -1,4 +1,4 @@
-"""The hook's part: hidden states out of the model instead of logits, and the LM-head weight beside them."""
+"""The processor: the model returns hidden states instead of logits, and the LM-head weight is in the context."""
 
 from typing import Any
 
@@ -18,10 +18,10 @@ from mcore_unpatch.compat.hook.watch import Watched, require_called
 
 
 def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
-    """`[b, s, h]`: hidden states for the functions here, and in `context["lm_head_weight"]` their second argument.
+    """Returns hidden states `[b, s, h]` for the functions here; `context["lm_head_weight"]` is their second argument.
 
-    MuP's scaling is in them already. Their backward adds up the parts of the gradient that tensor-parallel ranks find,
-    with sequence parallelism and without.
+    MuP's factor is already applied. The backward sums the gradient over tensor-parallel ranks, with or without sequence
+    parallelism.
     """
     call = HookCall.of(keywords)
     context = {} if call.context is None else call.context
@@ -44,10 +44,10 @@ def call_model_with_fused_lm_head(
     output_processor_context: dict[str, Any],
     **kwargs: Any,
 ) -> Any:
-    """`model(*args, **kwargs)` with hidden states for an output: GPTModel or HybridModel, wrapped, with MTP or MuP.
+    """Call `model(*args, **kwargs)` and return hidden states: GPTModel or HybridModel, wrapped, with MTP or MuP.
 
-    Afterwards `output_processor_context["lm_head_weight"]` is this rank's shard of the LM head; on a pipeline stage
-    before the last it is missing, and the output is that of the stage.
+    Afterwards `output_processor_context["lm_head_weight"]` is this rank's shard of the LM head. On a pipeline stage
+    before the last there is no such key, and the stage's own output is returned.
     """
     path = find_language_model(model)
     refuse_patched("mcore_unpatch.compat.skyrl", path.model)
@@ -65,7 +65,7 @@ def call_model_with_fused_lm_head(
 
 
 class _SumGradient(torch.autograd.Function):
-    """Nothing forward; backward, the sum over ranks. Megatron 0.18's own loses the sum of a strided gradient."""
+    """Identity forward, sum over ranks backward; Megatron 0.18's own loses the sum of a strided gradient."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, group: ProcessGroup) -> Tensor:

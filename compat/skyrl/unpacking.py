@@ -1,4 +1,4 @@
-"""Where each position of SkyRL's `[b, s - 1]` results stands in the packed row."""
+"""The place of each position of SkyRL's `[b, s - 1]` results in the packed row."""
 
 from dataclasses import dataclass
 from itertools import accumulate
@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Places:
-    """For every position of `[b, s - 1]`: its token in the packed row, and whether it has one that another follows."""
+    """For every position of `[b, s - 1]`: its token in the packed row, and whether another token follows it."""
 
     token: Tensor  # [b, s - 1]
     valid: Tensor  # [b, s - 1] bool
@@ -54,7 +54,7 @@ def places_of(
 def _of_sub_sequences(bounds: Tensor, column: Tensor, tokens: int, sub_seq_lengths: list[list[int]]) -> Places:
     found, known = sum(map(len, sub_seq_lengths)), bounds.numel() - 1
     if found != known:
-        raise ValueError(f"sub_seq_lengths has {found} sub-sequences, and cu_seqlens_padded has {known}")
+        raise ValueError(f"sub_seq_lengths: expected {known} sub-sequences as in cu_seqlens_padded, got {found}")
     first = torch.tensor([0, *accumulate(map(len, sub_seq_lengths))], device=bounds.device)  # [b + 1]
     lengths = torch.tensor([n for row in sub_seq_lengths for n in row], device=bounds.device)
     token = bounds[first[:-1], None] + column

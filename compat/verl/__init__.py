@@ -1,4 +1,4 @@
-"""veRL's patches of Megatron Core as they are called, on the official hook: import from here and keep training."""
+"""veRL's patches of Megatron Core under the same names, on the official hook: change the import and keep training."""
 
 from mcore_unpatch.compat.requirements import require_megatron
 

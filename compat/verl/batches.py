@@ -1,4 +1,4 @@
-"""A micro-batch as the model is called with it, and results back in the batch's own shape; packed (thd) or padded."""
+"""Converts a micro-batch to what the model takes, packed (thd) or padded, and results back to the batch's shape."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,15 +26,15 @@ DataFormat = Literal["thd", "bshd"]
 
 
 class Batch(Protocol):
-    """How tensors of a batch travel to the model and back."""
+    """Converts tensors of a batch for the model, and back."""
 
     arguments: dict[str, Any]  # position_ids and packed_seq_params of the call
 
     def pack(self, values: Tensor, fill: float = 0) -> Tensor:
-        """As the model on this rank takes it."""
+        """Convert to what the model on this rank takes."""
 
     def unpack(self, values: Tensor) -> Tensor:
-        """As the caller's batch has it, from all context-parallel ranks."""
+        """Convert back to the shape of the caller's batch, from all context-parallel ranks."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class PackedBatch:
 
 @dataclass
 class PaddedBatch:
-    """One sequence per row, moved to its beginning: causal attention then needs no mask for the padding behind it."""
+    """One sequence per row, left-aligned: causal attention then needs no mask for the padding after it."""
 
     packer: Packer
     ranks: Ranks
@@ -108,7 +108,7 @@ def packed_batch(
 
 
 def padded_batch(tokens: Tensor, attention_mask: Tensor | None) -> PaddedBatch:
-    """Rows of `tokens`, as long as the longest sequence and what tensor and context parallelism divide."""
+    """Rows of `tokens`, as long as the longest sequence, rounded up for tensor and context parallelism."""
     ranks = Ranks.of_call(None)
     packer = nested_packer(tokens, _unpadded) if attention_mask is None else padded_packer(attention_mask, _unpadded)
     tp = parallel_state.get_tensor_model_parallel_world_size()
@@ -125,10 +125,10 @@ def _unpadded(lengths: list[int]) -> PackedLayout:
 
 
 def labels_like_verl(batch: Batch, labels: Tensor) -> Tensor:
-    """Labels moved one to the left as veRL packs them: a sequence's last token has one as well.
+    """Labels shifted one to the left as veRL packs them: a sequence's last token has a label too.
 
-    In a row of one rank it is what follows in the row, else (and in rows that are not packed) the sequence's first, as
-    in 0.7 and 0.8; in 0.9 it is 0 over several ranks where the sequence is padded.
+    On one rank and packed it is the next token of the row; otherwise it is the first of the sequence, as in 0.7 and
+    0.8. In 0.9 it is 0 over several ranks if the sequence is padded.
     """
     if isinstance(batch, PackedBatch) and batch.ranks.size == 1:
         return batch.pack(labels).roll(-1, -1)

@@ -17,9 +17,9 @@ from mcore_unpatch.compat.verl.result import fused_output
 
 @dataclass(frozen=True, kw_only=True)
 class FusedProcessor(HeadOptions):
-    """`log_probs`, `entropy` (`[b, s]` fp32) and the decoder's `hidden_states`, of one pass over the vocabulary.
+    """`log_probs`, `entropy` (`[b, s]` fp32) and the decoder's `hidden_states`, from one pass over the vocabulary.
 
-    `flat`: `[b * s]` in the order of the labels, as veRL's kernel has them.
+    `flat`: `[b * s]` in the order of the labels, as veRL's kernel returns them.
     """
 
     entropy: bool = True
@@ -54,10 +54,10 @@ def fused_context(labels: Tensor | None, temperature: float | Tensor | None) -> 
 
 
 def refuse_value_head(output_layer: Any, weight: Tensor | None = None) -> None:
-    """Raise for a head that gives one number per token: there is no vocabulary to take a log-prob over."""
+    """Raise for a head with one output per token: without a vocabulary there are no log-probs."""
     weight = getattr(output_layer, "weight", None) if weight is None else weight
     if weight is not None and weight.dim() == 2 and weight.shape[0] == 1:
         raise UnsupportedHeadError(
-            f"{type(output_layer).__name__} is a value head (one output per token), and fused log-probs need an LM "
-            "head: call a value model without patch_fused_forward"
+            f"{type(output_layer).__name__} is a value head (one output per token), but fused log-probs need an LM "
+            "head; call a value model without patch_fused_forward."
         )

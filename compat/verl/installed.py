@@ -1,4 +1,4 @@
-"""What the shims have installed on one language model: a single user of its hook that serves them all."""
+"""What the veRL shims installed on one language model: a single attachment that serves them all."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ Request = tuple[Processor, Any]
 
 
 class Installed:
-    """The veRL shims on one model. Which of them are on is state; the hooks are the same for all."""
+    """The veRL shims on one model: state says which are active; all share the same hooks."""
 
     def __init__(self, model: Module) -> None:
         inner = find_language_model(model).model
@@ -39,11 +39,11 @@ class Installed:
 
     @property
     def in_use(self) -> bool:
-        """Whether any shim still wants to be here."""
+        """Whether any shim is still active."""
         return self.fused is not None or self.logits is not None or self.calls > 0
 
     def leaves_out_mtp(self, keywords: dict[str, Any]) -> bool:
-        """Whether a call with labels has no MTP in it: veRL's fused forward of the model knows none."""
+        """Whether a call with labels runs no MTP, as in veRL's fused forward of the model."""
         return self.fused == "verl" and not self.requests and keywords.get("output_processor") is None
 
     def _select(self, keywords: dict[str, Any]) -> Request | None:
@@ -71,31 +71,31 @@ def _unscaled_logits(**keywords: Any) -> Any:
 
 
 _SEVERAL_ROWS = (
-    "labels {}: veRL's kernel pairs the labels of several rows with other tokens' hidden states. Call the model with "
-    'one packed row, or patch_fused_forward(model, numbers="megatron") for the log-probs of every row'
+    "labels {}: with several rows, veRL's kernel pairs labels with the hidden states of other tokens; pass one packed "
+    'row, or call patch_fused_forward(model, numbers="megatron") to get the log-probs of every row.'
 )
 
 
 _REMEDY = (
-    "Undo it with the unpatch_ function of the file it came from, or import that file's names from "
+    "undo it with the unpatch_ function of the file it comes from, or import that file's names from "
     "mcore_unpatch.compat.verl instead"
 )
 
 
 def installed(model: Module) -> Installed | None:
-    """What is on the language model inside `model`."""
+    """What is installed on the language model inside `model`, if anything."""
     calls = installed_on(find_language_model(model).model, MtpCalls)
     return None if calls is None else calls.owner
 
 
 def install(model: Module) -> Installed:
-    """What is on the language model inside `model`, installed now if it was not."""
+    """What is installed on the language model inside `model`, installing it if needed."""
     with INSTALLING:
         return installed(model) or Installed(model)
 
 
 def release(model: Module) -> None:
-    """Take everything away if no shim wants it any more."""
+    """Remove the hooks if no shim is active any more."""
     with INSTALLING:
         found = installed(model)
         if found is not None and not found.in_use:
@@ -104,9 +104,9 @@ def release(model: Module) -> None:
 
 @contextmanager
 def requested(model: Module, processor: Processor, context: Any) -> Iterator[Installed]:
-    """The next forward of the language model inside `model` runs `processor`, whatever wrappers stand before it.
+    """Run `processor` in the next forward of the language model inside `model`, whatever its wrappers.
 
-    Raises if `model` returned and that forward never came.
+    Raises if `model` returned without that forward.
     """
     path = find_language_model(model)
     with INSTALLING:
@@ -119,7 +119,9 @@ def requested(model: Module, processor: Processor, context: Any) -> Iterator[Ins
         if state.requests:
             names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
             inner = type(path.model).__name__
-            raise HookSwallowedError(f"{names} returned without calling {inner}, so that the processor never ran")
+            raise HookSwallowedError(
+                f"{names} returned without calling {inner}, so the processor never ran; pass {inner} itself."
+            )
     finally:
         state.requests.end()
         leave()
@@ -129,7 +131,7 @@ def requested(model: Module, processor: Processor, context: Any) -> Iterator[Ins
 
 
 def has_language_model(model: Module) -> bool:
-    """Whether a Megatron language model is inside `model`; a stage of a vision model may hold none."""
+    """Whether a Megatron language model is inside `model`; a stage of a vision model may have none."""
     try:
         find_language_model(model)
     except HookError:

@@ -1,4 +1,4 @@
-"""veRL's `model_forward_1f1b_overlap` on the hook: log-probs in a schedule plan, nothing left behind on the model."""
+"""veRL's `model_forward_1f1b_overlap` on the hook: log-probs in a schedule plan, with no state left on the model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,30 +37,32 @@ def gptmodel_forward_1f1b_overlap(
 
     With `calculate_entropy` it is `(log_probs, entropy)`: Megatron then calls the loss function with both, and the loss
     must depend on both. Without labels it is `(logits,)`, `[b, s, vocab / tp]`. Labels are aligned with the outputs,
-    and log-probs are 0 where `labels_mask` is false. Every plan keeps its own batch: any number may be in flight.
-    The batch is packed; with MTP layers it stays padded, because Megatron's plan does not take the two together.
-    `numbers` is that of `patch_fused_forward`.
+    and log-probs are 0 where `labels_mask` is false. Every plan has its own batch: any number may be in flight.
+    The batch is packed; with MTP layers it stays padded, because Megatron's plan does not support both together.
+    `numbers` is as in `patch_fused_forward`.
     """
     check_numbers(numbers)
     if logits_processor is not None:
         raise NotImplementedError(
-            "logits_processor: a schedule plan has no logits here. Its log-probs and entropy are in the plan's output; "
-            "for anything else pass a processor to mcore_unpatch.compat.schedule_plan_with_processor"
+            "logits_processor: this schedule plan computes no logits; read log-probs and entropy from the plan's "
+            "output, or pass a processor to mcore_unpatch.compat.schedule_plan_with_processor."
         )
     if vision_arguments(multi_modal_inputs, input_ids.device):
-        raise NotImplementedError("multi_modal_inputs: Megatron's schedule plan is that of a text model")
+        raise NotImplementedError(
+            "multi_modal_inputs: Megatron's schedule plan supports text models only; leave them out."
+        )
     inner: Any = find_language_model(model).model
     refuse_patched(__name__, inner)
     warn_where_kept("gptmodel_forward_1f1b_overlap", numbers, inner.config)
     mtp = bool(inner.config.mtp_num_layers)
     if mtp and labels is None:
-        raise ValueError("labels are missing: in a schedule plan Megatron would make up labels for the MTP loss")
+        raise ValueError("labels are missing; pass them, or Megatron's plan would make up labels for the MTP loss.")
     state = installed(model)
     detached_head = state is not None and not state.mtp.updates_lm_head
     if mtp and detached_head and not getattr(inner.config, "mtp_detach_heads", False):
         raise NotImplementedError(
-            "mtp_updates_lm_head=False does not reach into a schedule plan: set config.mtp_detach_heads (megatron-core "
-            "0.19), which keeps the MTP loss from the LM head and the encoder"
+            "mtp_updates_lm_head=False has no effect in a schedule plan; set config.mtp_detach_heads (megatron-core "
+            "0.19), which keeps the MTP loss from the LM head and the encoder."
         )
     batch: Batch = (
         padded_batch(input_ids, attention_mask) if mtp else packed_batch(input_ids, attention_mask, inner.config)

@@ -1,7 +1,7 @@
 """veRL's `model_forward_fused` on the hook: log-probs and entropy without logits.
 
 `patch_fused_forward` makes a direct `model(..., labels=, temperature=)` return them as an object with `log_probs` and
-`entropy` (`[b, s]`). The functions that `fused_forward_model_gen` and `fused_forward_model_engine` make pack a batch,
+`entropy` (`[b, s]`). The functions returned by `fused_forward_model_gen` and `fused_forward_model_engine` pack a batch,
 call the model and unpack the results; they reach the inner language model through any wrapper, patched or not.
 `fused_output_processor` is for callers that pass Megatron's hook arguments themselves.
 """
@@ -48,15 +48,15 @@ def fused_output_processor(
 ) -> Any:
     """The `output_processor` of veRL 0.9: `log_probs` and `entropy` of every token, flat in the order of `labels`.
 
-    `context` is anything with a `temperature`, or a `HookContext`. The keywords named here are enough for a call by
-    hand. `partial(fused_output_processor, numbers="megatron")` is as `numbers` of `patch_fused_forward`; with MuP it
-    needs the hook's `scale_logits` too, which alone knows the factor.
+    `context` is anything with a `temperature`, or a `HookContext`. The keywords named here are enough to call it
+    directly. `partial(fused_output_processor, numbers="megatron")` is as `numbers` of `patch_fused_forward`; with MuP
+    it also needs the hook's `scale_logits`, which has the factor.
     """
     check_numbers(numbers)
     if numbers == "verl" and labels is not None and len(labels) > 1:
         raise ValueError(
-            f"labels {list(labels.shape)}: veRL's kernel pairs the labels of several rows with other tokens' hidden "
-            'states. Pass one packed row, or partial(fused_output_processor, numbers="megatron")'
+            f"labels {list(labels.shape)}: with several rows, veRL's kernel pairs labels with the hidden states of "
+            'other tokens; pass one packed row, or use partial(fused_output_processor, numbers="megatron").'
         )
     warn_where_kept("fused_output_processor", numbers, config)
     if not isinstance(context, HookContext | Mapping):
@@ -69,17 +69,18 @@ def fused_output_processor(
 
 
 def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
-    """Fused results from every forward with labels, until `unpatch_fused_forward`; again, it changes `numbers` alone.
+    """Return fused results from every forward with labels, until `unpatch_fused_forward`.
 
-    A forward without labels returns logits, one with its own `output_processor` or for inference is left alone.
-    `numbers="verl"`, for a direct call and for the functions below: MuP does not scale the logits; with tensor and
-    without sequence parallelism each rank keeps its part of the hidden states' gradient; the last token of a sequence
-    in a nested batch predicts what follows in the row; no MTP unless it is asked for. A direct call takes one packed
-    row and gives flat results. `numbers="megatron"` is what Megatron's own logits would give.
+    A second call only changes `numbers`. A forward without labels returns logits; one for inference or with its own
+    `output_processor` is left alone.
+    `numbers="verl"`, for a direct call and for the functions below: MuP does not scale the logits; with TP but no SP,
+    hidden-state gradients are not summed over ranks; the last token of a sequence in a nested batch predicts the next
+    token of the row; no MTP unless asked for. A direct call takes one packed row and returns flat results.
+    `numbers="megatron"`: the results are those of Megatron's own logits.
     """
     check_numbers(numbers)
     if not has_language_model(model):
-        warnings.warn(f"{type(model).__name__} holds no Megatron language model: nothing done", stacklevel=2)
+        warnings.warn(f"{type(model).__name__} contains no Megatron language model; nothing was changed.", stacklevel=2)
         return
     inner: Any = find_language_model(model).model
     refuse_value_head(getattr(inner, "output_layer", None))
@@ -88,7 +89,7 @@ def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
 
 
 def unpatch_fused_forward(model: Module) -> None:
-    """Undo `patch_fused_forward`; nothing happens where it was not called."""
+    """Undo `patch_fused_forward`; does nothing if it was not called."""
     state = installed(model) if has_language_model(model) else None
     if state is not None:
         state.fused = None
@@ -117,7 +118,7 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
         Without labels, logits `[b, s, vocab / tp]`. On a pipeline stage without output, the stage's own result.
         `sequence_parallel` is read from the model; `data_format="bshd"` leaves the batch padded.
         `temperature` may be one per sequence `[b]` or per token `[b, s]`.
-        `mtp_enable_train`: also train MTP, on the labels of `labels_mask`; None: with Megatron's numbers, if
+        `mtp_enable_train`: also train MTP, on the labels that `labels_mask` selects; None: with Megatron's numbers, if
         `patch_postprocess` was called.
         """
         config = find_language_model(model).model.config
@@ -144,7 +145,7 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
 
 
 def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]:
-    """The fused forward for nested batches: `{"log_probs": nested}`, and `"entropy"` where it is asked for."""
+    """The fused forward for nested batches: `{"log_probs": nested}`, and `"entropy"` if asked for."""
 
     def fused_forward_model_engine_inner(
         model: Module,
@@ -164,11 +165,11 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         mtp_enable_train: bool | None = None,
         mtp_loss_normalization_factor: float | None = None,
     ) -> Any:
-        """Nested tensors `[b, ragged]`; labels are token ids and are moved one to the left within each sequence here.
+        """Nested tensors `[b, ragged]`; labels are token ids and are shifted one to the left within each sequence here.
 
-        With Megatron's numbers the log-prob of a sequence's last token, which has nothing to predict, is 0.
+        With Megatron's numbers the log-prob of a sequence's last token, which predicts nothing, is 0.
         `temperature` may be one per sequence.
-        Without labels, nested logits. `loss_mask`, nested like the tokens, says which of them the MTP loss counts.
+        Without labels, nested logits. `loss_mask`, nested like the tokens, selects the tokens of the MTP loss.
         """
         config = find_language_model(model).model.config
         if data_format == "thd":
@@ -181,7 +182,7 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
                 pad_to_length_bucket=pad_to_length_bucket,
             )
         elif cp_layout != "zigzag" or local_cp_size is not None:
-            raise ValueError('data_format="bshd" goes with cp_layout="zigzag" and without local_cp_size')
+            raise ValueError('data_format="bshd" needs cp_layout="zigzag" and no local_cp_size.')
         else:
             batch = padded_batch(input_ids, None)
         tokens, mask = vision_tokens(input_ids, pad_token_id) if vision_model else (input_ids, None)
@@ -227,8 +228,8 @@ def _temperature_of(context: Any) -> float | Tensor:
     temperature: float | Tensor | None = getattr(context, "temperature", None)
     if temperature is None:
         raise MissingContextError(
-            f"fused_output_processor finds no temperature in its context ({type(context).__name__}): pass "
-            "output_processor_context=FusedOutputProcessorContext(temperature=...) to the model"
+            f"fused_output_processor found no temperature in its context ({type(context).__name__}); pass "
+            "output_processor_context=FusedOutputProcessorContext(temperature=...) to the model."
         )
     return temperature
 
@@ -236,7 +237,7 @@ def _temperature_of(context: Any) -> float | Tensor:
 def _arguments(
     batch: Batch, tokens: Tensor, vision_model: bool, attention_mask: Tensor | None, multi_modal: Any
 ) -> dict[str, Any]:
-    """A vision model puts images into unpacked tokens, counts positions itself and packs later."""
+    """The model's arguments; a vision model inserts images into unpacked tokens, counts positions and packs later."""
     arguments = {**batch.arguments, **vision_arguments(multi_modal, tokens.device)}
     if vision_model:
         return arguments | {"input_ids": tokens, "attention_mask": attention_mask, "position_ids": None}
@@ -268,8 +269,8 @@ def _trains_mtp(model: Module, asked: bool | None) -> bool:
     wanted = state is not None and state.logits is not None and inner.training and torch.is_grad_enabled()
     if wanted and _numbers(model) == "verl":
         warnings.warn(
-            "MTP is not trained: veRL's fused forward leaves it out. Pass mtp_enable_train=True, or "
-            'patch_fused_forward(model, numbers="megatron")',
+            "MTP is not trained, because veRL's fused forward leaves it out; pass mtp_enable_train=True, or call "
+            'patch_fused_forward(model, numbers="megatron").',
             UserWarning,
             stacklevel=3,
         )
@@ -278,7 +279,7 @@ def _trains_mtp(model: Module, asked: bool | None) -> bool:
 
 
 def _heat(temperature: float | Tensor, tokens: Tensor, batch: Batch) -> float | Tensor:
-    """One for all as it is; one per sequence, spread over its tokens, or one per token, as the model's row."""
+    """Return a single value as it is; spread one per sequence over its tokens, and pack one per token."""
     if not isinstance(temperature, Tensor):
         return temperature
     if not temperature.is_nested and temperature.numel() == 1:

@@ -1,7 +1,7 @@
-"""What a forward does about multi-token prediction (MTP): as veRL means it, through fields that hold for that call.
+"""Multi-token prediction (MTP) in a forward, as veRL means it, through fields set for that call only.
 
-With labels Megatron runs the MTP layers and adds and logs their loss. Without labels there is no MTP at all; Megatron
-0.19 would make labels of `input_ids` and add a loss.
+With labels, Megatron runs the MTP layers and adds and logs their loss. Without labels there is no MTP here, whereas
+Megatron 0.19 would make labels from `input_ids` and add a loss.
 """
 
 import inspect
@@ -47,7 +47,7 @@ class MtpCalls:
             self._head = layer.register_forward_pre_hook(self._detach_head, with_kwargs=True)
 
     def remove(self) -> None:
-        """Take the hooks away."""
+        """Remove the hooks."""
         self.updates_lm_head = True
         for handle in self.handles:
             handle.remove()
@@ -74,7 +74,7 @@ class MtpCalls:
         factor = getattr(packed_seq_params, NORMALIZATION_FACTOR, None)
         if factor is not None and config.calculate_per_token_loss:
             if factor <= 0:
-                raise ValueError(f"{NORMALIZATION_FACTOR} must be positive, not {factor}")
+                raise ValueError(f"{NORMALIZATION_FACTOR} must be positive, not {factor}.")
             factor *= config.mtp_loss_scaling_factor
             self.fields.configure(self.model, mtp_loss_scaling_factor=factor)
         if getattr(packed_seq_params, "local_cp_size", None) is not None:
@@ -82,7 +82,7 @@ class MtpCalls:
         self.mtp_products_left = config.mtp_num_layers
 
     def _over(self, cp_group: Any) -> None:
-        """Labels and tokens move over the context-parallel ranks of this micro-batch."""
+        """Shift labels and tokens over the context-parallel ranks of this micro-batch."""
         groups = copy(self.model.pg_collection)
         groups.cp = cp_group
         self.fields.set(self.model, "pg_collection", groups)
@@ -104,8 +104,8 @@ class MtpCalls:
         if not all(map(can_recompute, mtp_layers(model))):
             raise HookError(
                 "config.recompute_granularity='full' with MTP: this megatron-core cannot recompute an MTP layer "
-                "(_checkpointed_forward takes no padding_mask). Call patch_mtp_layer_checkpointed_forward(model) of "
-                "mcore_unpatch.compat.verl.mtp_patch, or use megatron-core 0.19"
+                "(_checkpointed_forward takes no padding_mask); call patch_mtp_layer_checkpointed_forward(model) from "
+                "mcore_unpatch.compat.verl.mtp_patch, or use megatron-core 0.19."
             )
 
 
@@ -115,7 +115,7 @@ def mtp_layers(model: Any) -> list[Any]:
 
 
 def can_recompute(layer: Any) -> bool:
-    """Whether this MTP layer can: that of 0.18 hands a padding mask to a function of its own that takes none."""
+    """Whether this MTP layer can recompute: that of 0.18 passes a padding mask to a method that takes none."""
     return "padding_mask" in inspect.signature(type(layer)._checkpointed_forward).parameters
 
 

@@ -1,7 +1,7 @@
-"""veRL's `mtp_patch` on the hook: MTP trained beside a policy that needs logits.
+"""veRL's `mtp_patch` on the hook: train MTP together with a policy that needs logits.
 
 After `patch_postprocess` a forward with `labels` returns logits, and Megatron computes, applies and logs the MTP loss;
-a forward without labels has no MTP in it. A caller's own `output_processor` still runs.
+a forward without labels runs no MTP. A caller's own `output_processor` still runs.
 """
 
 import logging
@@ -27,7 +27,7 @@ _recomputed: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
 
 
 def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, numbers: Numbers = "verl") -> None:
-    """Logits from a forward with labels, with Megatron's own MTP loss. Doing it again changes nothing but the switches.
+    """Return logits from a forward with labels, with Megatron's own MTP loss; a second call only changes the options.
 
     `mtp_updates_lm_head`: whether the MTP loss may change the LM head, as it did in every veRL release that ran on a
     megatron-core with `process_mtp_loss` (0.17 and later). `numbers="megatron"` scales the logits under MuP, as
@@ -43,14 +43,14 @@ def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, number
     state.mtp.updates_lm_head = mtp_updates_lm_head
     if mtp_updates_lm_head and getattr(inner.config, "mtp_detach_heads", False):
         warnings.warn(
-            "config.mtp_detach_heads keeps the MTP loss from the LM head, so mtp_updates_lm_head=True has no effect",
+            "config.mtp_detach_heads keeps the MTP loss from the LM head, so mtp_updates_lm_head=True has no effect.",
             UserWarning,
             stacklevel=2,
         )
 
 
 def unpatch_postprocess(model: Module) -> None:
-    """Undo `patch_postprocess`; nothing happens where it was not called."""
+    """Undo `patch_postprocess`; does nothing if it was not called."""
     if _language_model(model) is None:
         return
     state = installed(model)
@@ -63,17 +63,17 @@ def unpatch_postprocess(model: Module) -> None:
 def patch_mtp_layer_get_embeddings(
     model: Module, *, every_depth: bool = False, use_mtp_detach_heads: bool | None = None
 ) -> bool:
-    """Keep the MTP loss out of decoder and embedding. Whether something was done.
+    """Keep the MTP loss out of the decoder and the embedding; returns whether anything was changed.
 
     `every_depth`: also keep the loss of each depth out of the depths before it, as veRL 0.7 did; 0.8 and later do not.
     With one MTP layer both are the same.
-    `use_mtp_detach_heads`: None takes Megatron's own field where it means the same (0.19, one MTP layer, and a MTP loss
-    that may not update the LM head); True takes it anyway, with a warning where it means less; False never does.
+    `use_mtp_detach_heads`: None uses Megatron's own field if it has the same effect (0.19, one MTP layer, and an MTP
+    loss that may not update the LM head); True always uses it, with a warning if it differs; False never does.
     """
     inner = _language_model(model)
     layers = mtp_layers(inner)
     if inner is None or not layers or inner in _detached:
-        logger.info("no MTP layers to detach the encoder from, or done already")
+        logger.info("no MTP layers, or their encoder is already detached; nothing was changed")
         return False
     _refuse_patched_layers(layers)
     state = installed(model)
@@ -85,12 +85,12 @@ def patch_mtp_layer_get_embeddings(
 
 
 def unpatch_mtp_layer_get_embeddings(model: Module) -> bool:
-    """Undo `patch_mtp_layer_get_embeddings`. Whether there was something to undo."""
+    """Undo `patch_mtp_layer_get_embeddings`; returns whether there was anything to undo."""
     return _undo(model, _detached)
 
 
 def patch_mtp_layer_checkpointed_forward(model: Module) -> bool:
-    """Let MTP layers recompute (`recompute_granularity="full"`). Whether something was done: on 0.19 nothing is needed.
+    """Let MTP layers recompute (`recompute_granularity="full"`); returns whether anything was changed (not on 0.19).
 
     On megatron-core 0.18 each MTP layer is replaced by one that shares its parameters and can recompute.
     """
@@ -109,13 +109,13 @@ def patch_mtp_layer_checkpointed_forward(model: Module) -> bool:
 
 
 def unpatch_mtp_layer_checkpointed_forward(model: Module) -> bool:
-    """Undo `patch_mtp_layer_checkpointed_forward`. Whether there was something to undo."""
+    """Undo `patch_mtp_layer_checkpointed_forward`; returns whether there was anything to undo."""
     return _undo(model, _recomputed)
 
 
 def _language_model(model: Module) -> Any:
     if not has_language_model(model):
-        warnings.warn(f"{type(model).__name__} holds no Megatron language model: nothing done", stacklevel=3)
+        warnings.warn(f"{type(model).__name__} contains no Megatron language model; nothing was changed.", stacklevel=3)
         return None
     return find_language_model(model).model
 

@@ -1,4 +1,4 @@
-"""MTP layers that can recompute on megatron-core 0.18, whose own forget the padding mask on the way and raise.
+"""MTP layers that can recompute on megatron-core 0.18, whose own raise because they drop the padding mask.
 
 A layer is replaced by one of a subclass that shares everything with it: parameters, hooks, names. No method changes.
 """
@@ -13,7 +13,7 @@ from mcore_unpatch.compat.hook.errors import HookError
 
 
 class RecomputedMtpLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
-    """An MTP layer whose `_checkpointed_forward` takes the padding mask that `forward` gives it."""
+    """An MTP layer whose `_checkpointed_forward` takes the padding mask that `forward` passes."""
 
     def _checkpointed_forward(
         self, hidden_states: Tensor, decoder_input: Tensor, padding_mask: Tensor | None = None, **rest: Any
@@ -22,7 +22,9 @@ class RecomputedMtpLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
             result: Tensor = super()._checkpointed_forward(hidden_states, decoder_input, **rest)
             return result
         if self.config.fp8 or self.config.fp4:
-            raise HookError("full recompute of an MTP layer with a padding mask in fp8 or fp4 needs megatron-core 0.19")
+            raise HookError(
+                "this megatron-core cannot recompute an MTP layer with a padding mask in fp8 or fp4; upgrade to 0.19."
+            )
 
         def run(hidden_states: Tensor, decoder_input: Tensor) -> Tensor:
             result: Tensor = self._proj_and_transformer_layer(
@@ -38,7 +40,7 @@ class RecomputedMtpLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
 
 
 def recomputed_twin(layer: MultiTokenPredictionLayer) -> MultiTokenPredictionLayer:
-    """The same layer, of the subclass: both see every change of the other."""
+    """The same layer as an instance of the subclass: the two share all state."""
     kind: type[Any] = RecomputedMtpLayer
     if type(layer) is not MultiTokenPredictionLayer:
         kind = type(f"Recomputed{type(layer).__name__}", (RecomputedMtpLayer, type(layer)), {})

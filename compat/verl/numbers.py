@@ -1,4 +1,4 @@
-"""Whose numbers a shim gives: veRL's, as a name of veRL's promises, or those of Megatron's own logits."""
+"""Whose numbers a shim returns: veRL's, or those of Megatron's own logits."""
 
 import warnings
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ HEAD_OPTIONS: Mapping[Numbers, Mapping[str, Any]] = MappingProxyType(
 
 
 def check_numbers(numbers: Numbers) -> None:
-    """Raise for a word that is none of the two."""
+    """Raise unless `numbers` is one of the two."""
     if numbers not in get_args(Numbers):
-        raise ValueError(f'numbers must be "verl" or "megatron", not {numbers!r}')
+        raise ValueError(f'numbers must be "verl" or "megatron", not {numbers!r}.')
 
 
 def warn_where_kept(shim: str, numbers: Numbers, config: Any, *, logits_alone: bool = False) -> None:
-    """Say where veRL's numbers are not Megatron's for a model of this configuration."""
+    """Warn if veRL's numbers differ from Megatron's for a model of this configuration."""
     if numbers != "verl":
         return
     kept = []
@@ -29,9 +29,9 @@ def warn_where_kept(shim: str, numbers: Numbers, config: Any, *, logits_alone: b
     ranks = config.tensor_model_parallel_size
     if ranks > 1 and not config.sequence_parallel and not logits_alone:
         kept.append(
-            f"without sequence parallelism the gradient of the hidden states is not summed over the {ranks} "
+            f"without sequence parallelism, hidden-state gradients are not summed over the {ranks} "
             "tensor-parallel ranks"
         )
     if kept:
-        text = f"{shim} keeps veRL's numbers: {'; '.join(kept)}. Pass numbers=\"megatron\" for Megatron's own"
+        text = f"{shim} keeps veRL's numbers: {'; '.join(kept)}. Pass numbers=\"megatron\" for Megatron's."
         warnings.warn(text, UserWarning, stacklevel=3)

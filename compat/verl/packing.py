@@ -1,5 +1,4 @@
-"""veRL's packed rows: the same padding and the same split over context-parallel ranks, so that what a caller packed
-itself (a router's padding mask) fits."""
+"""veRL's packed rows: same padding and same split over context-parallel ranks, so tensors that a caller packed fit."""
 
 import math
 from collections.abc import Sequence
@@ -42,7 +41,7 @@ class Ranks:
 
 
 class ContiguousLayout(PackedLayout):
-    """Each rank holds one interval of the whole row, wherever sequences begin and end."""
+    """Each rank has one interval of the whole row, regardless of where sequences begin and end."""
 
     @property
     def _whole(self) -> PackedLayout:
@@ -75,9 +74,9 @@ def plan_row(
 ) -> PackedLayout:
     """Lay sequences of `lengths` into one row as veRL does, on this rank of `ranks`."""
     if cp_layout not in ("zigzag", "contiguous"):
-        raise ValueError(f'cp_layout must be "zigzag" or "contiguous", not {cp_layout!r}')
+        raise ValueError(f'cp_layout must be "zigzag" or "contiguous", not {cp_layout!r}.')
     if pad_to_length_bucket is not None and pad_to_length_bucket <= 0:
-        raise ValueError(f"pad_to_length_bucket must be a positive number, not {pad_to_length_bucket}")
+        raise ValueError(f"pad_to_length_bucket must be a positive number, not {pad_to_length_bucket}.")
     zigzag = cp_layout == "zigzag"
     unit = parallel_state.get_tensor_model_parallel_world_size() * ranks.size * (2 if zigzag and ranks.size > 1 else 1)
     row = 1
@@ -95,7 +94,7 @@ def plan_row(
 
 
 def packed_seq_params(layout: PackedLayout, ranks: Ranks, cp_layout: CpLayout, device: torch.device) -> Any:
-    """Megatron's description of the row; dynamic ranks and the layout where this Megatron can be told."""
+    """Megatron's description of the row, with dynamic ranks and the layout if this Megatron has fields for them."""
     params = layout.packed_seq_params(device)
     if ranks.local_size is not None:
         params.local_cp_size, params.cp_group = ranks.local_size, ranks.group
@@ -103,8 +102,8 @@ def packed_seq_params(layout: PackedLayout, ranks: Ranks, cp_layout: CpLayout, d
         params.cp_partition_mode = cp_layout
     elif cp_layout == "contiguous" and ranks.size > 1:
         raise ValueError(
-            'cp_layout="contiguous" needs PackedSeqParams.cp_partition_mode, which this megatron-core has not: its '
-            'attention would read the row as a zigzag. Use cp_layout="zigzag", or a megatron-core that has the field'
+            'cp_layout="contiguous" needs PackedSeqParams.cp_partition_mode, which this megatron-core lacks, so its '
+            'attention would read the row as zigzag; use cp_layout="zigzag", or a megatron-core that has the field.'
         )
     return params
 
@@ -120,7 +119,7 @@ def padded_packer(attention_mask: Tensor, layout_of: Any) -> Packer:
 def nested_packer(batch: Tensor, layout_of: Any) -> Packer:
     """A packer for tensors nested like `batch`."""
     if not batch.is_nested or batch.layout != torch.jagged:
-        raise ValueError("input_ids must be a nested tensor with layout=torch.jagged")
+        raise ValueError("input_ids must be a nested tensor with layout=torch.jagged.")
     offsets: Tensor = batch.offsets()  # type: ignore[attr-defined]
     return Packer(layout_of([int(n) for n in offsets.diff().tolist()]), offsets=offsets)
 
@@ -148,8 +147,8 @@ def _dynamic_group(size: int) -> ProcessGroup:
                 group: ProcessGroup = getter(group_size=size)
             except (AssertionError, KeyError) as error:
                 raise ValueError(
-                    f"local_cp_size={size}: Megatron has no context-parallel group of that size; initialise it with "
-                    "hybrid_context_parallel=True, and take a power of two"
+                    f"local_cp_size={size}: Megatron has no context-parallel group of that size; initialise Megatron "
+                    "with hybrid_context_parallel=True, and use a power of two."
                 ) from error
             return group
-    raise ValueError(f"local_cp_size={size}: this megatron-core has no dynamic context-parallel groups")
+    raise ValueError(f"local_cp_size={size}: this megatron-core has no dynamic context-parallel groups; leave it out.")

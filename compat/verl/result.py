@@ -1,4 +1,4 @@
-"""What a fused forward of the model returns: veRL's own class where veRL can be imported, else one that reads alike."""
+"""The result of a fused forward: veRL's own class if veRL can be imported, else an equivalent one."""
 
 from functools import cache
 from typing import Any
@@ -7,18 +7,18 @@ _FIELDS = ("loss", "logits", "past_key_values", "hidden_states", "attentions", "
 
 
 class FusedOutput(dict[str, Any]):
-    """Results by attribute and by key; like veRL's class, a field without a value is None and no key."""
+    """Results by attribute and by key; as in veRL's class, a field without a value is None and has no key."""
 
     def __init__(self, **values: Any) -> None:
         unknown = values.keys() - set(_FIELDS)
         if unknown:
-            raise TypeError(f"unknown: {', '.join(sorted(unknown))}; the fields are {', '.join(_FIELDS)}")
+            raise TypeError(f"unknown fields: {', '.join(sorted(unknown))}; the fields are {', '.join(_FIELDS)}.")
         super().__init__({name: values[name] for name in _FIELDS if values.get(name) is not None})
 
     def __getattr__(self, name: str) -> Any:
         if name in _FIELDS:
             return self.get(name)
-        raise AttributeError(f"no {name!r} here; the fields are {', '.join(_FIELDS)}")
+        raise AttributeError(f"no field {name!r}; the fields are {', '.join(_FIELDS)}.")
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value

@@ -1,4 +1,4 @@
-"""What a vision model takes beside tokens."""
+"""The arguments of a vision model besides tokens."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ def vision_arguments(multi_modal_inputs: Mapping[str, Tensor] | None, device: to
 
 
 def vision_tokens(nested: Tensor, pad_token_id: int) -> tuple[Tensor, Tensor]:
-    """Padded tokens `[b, s]` and where they are real, as long as tensor and context parallelism divide."""
+    """Padded tokens `[b, s]` and their mask, with `s` rounded up for tensor and context parallelism."""
     tp, cp = parallel_state.get_tensor_model_parallel_world_size(), parallel_state.get_context_parallel_world_size()
     unit = tp if cp == 1 else 2 * tp * cp
     lengths = nested.offsets().diff()  # type: ignore[attr-defined]

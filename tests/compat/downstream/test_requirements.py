@@ -14,7 +14,7 @@ SHIMS = ["mcore_unpatch.compat.nemo_rl", "mcore_unpatch.compat.skyrl"]
 def test_a_missing_package_is_named_with_the_extra(module: str, package: str) -> None:
     known = "" if module == "torch" else "import torch; "
     said = said_by_imports(SHIMS, f"{known}import sys; sys.modules[{module!r}] = None")
-    how = "which is not installed: pip install 'mcore-unpatch[compat]'"
+    how = "which is not installed; run `pip install 'mcore-unpatch[compat]'`."
     assert said == {shim: f"ImportError: {shim} needs {package}, {how}" for shim in SHIMS}
 
 
@@ -22,4 +22,4 @@ def test_a_real_release_from_before_the_hook_is_named() -> None:
     said = said_by_imports(SHIMS, "import torch", str(Path(unpacked("megatron-core", "0.17.1"))))
     for shim in SHIMS:
         assert f"{shim} needs megatron-core >= 0.18" in said[shim]
-        assert "found 0.17.1" in said[shim]
+        assert "but 0.17.1 is installed" in said[shim]

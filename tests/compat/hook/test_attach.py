@@ -52,7 +52,7 @@ def _life_of_a_handle(case: Case) -> None:
     assert attach(model, LogProbs()) is handle
     with pytest.raises(AttachmentError, match="Compose"):
         attach(model, Entropy())
-    with pytest.raises(AttachmentError, match="brings its own output_processor"):
+    with pytest.raises(AttachmentError, match="passes its own output_processor"):
         model(**inputs, output_processor=TokenLoss())
     assert list(model.state_dict()) == names
     handle.remove()

@@ -80,7 +80,7 @@ def _other_paths() -> None:
         assert torch.equal(model(**inputs, temperature=0.5), expected)  # a legacy keyword never reaches Megatron
         assert model(**inputs, output_processor=lambda **_: "the caller's own") == "the caller's own"
         switch.on = True
-        with pytest.raises(AttachmentError, match="brings its own output_processor"):
+        with pytest.raises(AttachmentError, match="passes its own output_processor"):
             model(**inputs, output_processor=lambda **_: "the caller's own")
         inference = {**inputs, "labels": None, "runtime_gather_output": True}
         asked = switch.asked
@@ -99,10 +99,10 @@ def _identity() -> None:
     handle = attach(model, Entropy(), when=switch.ask)
     assert attach(model, Entropy(), when=switch.ask) is handle
     for when in (None, Switch(on=True).ask, lambda: True):
-        with pytest.raises(AttachmentError, match="the same with another context, legacy or when"):
+        with pytest.raises(AttachmentError, match="differs from this one in the processor, context, legacy or when"):
             attach(model, Entropy(), when=when)
     handle.remove()
-    with pytest.raises(TypeError, match="when: expected a function that is asked at every forward, got True"):
+    with pytest.raises(TypeError, match="when: expected a function to call at every forward, got True"):
         attach(model, Entropy(), when=switch.on)  # type: ignore[arg-type]
     assert not model._forward_pre_hooks
 

@@ -70,7 +70,7 @@ def _without_the_group() -> None:
         "output_processor_context": HookContext(groups=ProcessGroups()),
     }
     with pytest.raises(
-        MissingContextError, match="context_parallel_size is 2, and the context-parallel group at hand has 1"
+        MissingContextError, match="context_parallel_size is 2, but the processor's context-parallel group has 1"
     ):
         model(tokens, tokens, None, **hook)
     assert model(tokens, tokens, None, output_processor=LogProbs(shift="next_token")).shape == (2, 8)

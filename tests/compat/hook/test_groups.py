@@ -50,7 +50,9 @@ def _wrong_group() -> None:
         call_with_processor(model, LogProbs(), context={"groups": ProcessGroups(tp=alone)}, **inputs)
     # Megatron's own call, where nobody has looked at the model: the head itself is asked.
     hook = {"output_processor": LogProbs(), "output_processor_context": HookContext(groups=ProcessGroups(tp=alone))}
-    with pytest.raises(MissingContextError, match="sharded over 2 tensor-parallel ranks, and the group at hand has 1"):
+    with pytest.raises(
+        MissingContextError, match="sharded over 2 tensor-parallel ranks, but the processor's group has 1"
+    ):
         model(**inputs, **hook)
     assert model(**inputs, output_processor=LogProbs()).shape == (2, 16)
 

@@ -206,7 +206,7 @@ def _refusals() -> None:
     model, other, inputs = _start(Case())
     labels = inputs_for(Case())["labels"]
     processor = HeadInputs()
-    with pytest.raises(ValueError, match=r"labels: HeadInputs gives hidden states and no loss.*Leave them out"):
+    with pytest.raises(ValueError, match=r"labels: HeadInputs returns hidden states and no loss.*leave them out"):
         call_with_processor(model, processor, **{**inputs, "labels": labels})
     assert processor.weight is None
     context = HookContext(labels=labels)

@@ -23,6 +23,6 @@ def test_a_real_release_from_before_the_hook_is_named() -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout.splitlines()[-1])
-    upgrade = "GPTModel.forward has no output_processor; megatron-core is 0.17.1; the hook came with 0.18: upgrade"
-    assert said["attach"] == said["call"] == said["provide"] == upgrade
-    assert "GPTModel has one from megatron-core 0.18 on" in said["plan"]
+    upgrade = "the hook was added in 0.18 and this is 0.17.1: upgrade megatron-core"
+    assert said["attach"] == said["call"] == said["provide"] == f"GPTModel.forward has no output_processor; {upgrade}."
+    assert "use a GPTModel of megatron-core 0.18 or later" in said["plan"]

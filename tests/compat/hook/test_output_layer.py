@@ -100,7 +100,7 @@ def _scale_the_gradient(layer: Any, args: Any, output: Any) -> Any:
 
 
 WAYS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "a class with a forward of its own": (_soft_cap, "its forward comes from"),
+    "a class with a forward of its own": (_soft_cap, "its forward is defined in"),
     "an adapter": (_adapt, "it has no 2-D weight"),
     "a bias": (_add_bias, "it has a bias"),
     "a hook that replaces the output": (lambda m: m.output_layer.register_forward_hook(_replace), "changes its output"),
@@ -128,7 +128,7 @@ WAYS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda m: m.output_layer.register_full_backward_pre_hook(lambda *_: None),
         "a backward hook on it would never run",
     ),
-    "a product of the instance's own": (_cap_below, "its _forward_impl comes from .*test_output_layer.py"),
+    "a product of the instance's own": (_cap_below, "its _forward_impl is defined in .*test_output_layer.py"),
 }
 
 
@@ -139,7 +139,7 @@ def _refused(way: str) -> None:
     change, reason = WAYS[way]
     before = call_with_processor(model, LogProbs(), **inputs)
     change(model)
-    with pytest.raises(UnsupportedHeadError, match=f"{reason}.*Use the Logits processor, which calls the layer"):
+    with pytest.raises(UnsupportedHeadError, match=f"{reason}.*use the Logits processor, which calls the layer"):
         call_with_processor(model, LogProbs(), **inputs)
     logits = call_with_processor(model, Logits(), **inputs)
     assert torch.equal(logits, model(**{**inputs, "labels": None}))
@@ -166,7 +166,7 @@ def _under_another_name(name: str) -> None:
 
     # The test stands in for such a project; nothing here is replaced outside of this block.
     with mock.patch.object(owner, name, halved):
-        refused = pytest.raises(UnsupportedHeadError, match=r"comes from .*test_output_layer.py:\d+ .*halved")
+        refused = pytest.raises(UnsupportedHeadError, match=r"is defined in .*test_output_layer.py:\d+ .*halved")
         with refused:
             call_with_processor(model, LogProbs(), **inputs)
         with pytest.raises(UnsupportedHeadError):

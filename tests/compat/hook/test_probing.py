@@ -108,17 +108,17 @@ def _ways_to_fail() -> dict[str, str]:
 def test_missing_refused_and_swallowed_are_told_apart(release: str) -> None:
     said = run_on_ranks(release, 1, _ways_to_fail)[0]
     assert said["refuses"].startswith("Closed.forward takes neither output_processor nor **kwargs")
-    assert "use attach(), which enters at the inner model" in said["refuses"]
+    assert "use attach(), which hooks the inner model directly" in said["refuses"]
     assert "Swallowing.forward" in said["wrapper swallows"]
     assert "postprocess_that_ignores_the_hook" in said["patch swallows"]
     assert "postprocess_that_ignores_the_hook" in said["patch swallows from an attached one"]
-    assert "postprocess_that_ignores_the_hook took the place of Megatron's own" in said["patch in a plan"]
+    assert "postprocess_that_ignores_the_hook replaced Megatron's method" in said["patch in a plan"]
     for name in ("patched forward", "patched forward, attach", "patched forward, provide"):
         assert "forward_of_an_old_release" in said[name]
         assert "remove that patch" in said[name]
-    assert "OwnForward.forward is its own: take the two keywords there and pass them on" in said["subclass"]
-    assert "Stranger.forward has no output_processor; of Megatron's language models only GPTModel" in said["stranger"]
-    assert "no Megatron language model (GPTModel, HybridModel) inside Closed > Linear" in said["no model"]
+    assert "OwnForward.forward and pass them on" in said["subclass"]
+    assert "Stranger.forward has no output_processor; only GPTModel and HybridModel are supported" in said["stranger"]
+    assert "no Megatron language model (GPTModel, HybridModel) found in Closed > Linear" in said["no model"]
 
 
 class PassingOn(GPTModel):

@@ -191,7 +191,7 @@ def _errors() -> dict[str, str]:
 
 def test_what_is_missing_or_wrong_is_named(release: str) -> None:
     failures = run_on_ranks(release, 1, _errors)[0]
-    assert 'pass labels= to the model, labels= in the context, or use shift="next_token"' in failures["no labels"]
+    assert 'pass labels= to the model or in the context, or use shift="next_token"' in failures["no labels"]
     assert "pass loss_mask= to the model or mask= in the context" in failures["no mask"]
     assert "labels: expected [batch, sequence] = [2, 16]" in failures["odd labels"]
     assert "mask: expected [batch, sequence] = [2, 16]" in failures["odd mask"]

@@ -58,5 +58,6 @@ def test_without_torch_the_error_names_the_extra() -> None:
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert said.strip() == (
-        "mcore_unpatch.compat.linear_logprob needs torch, which is not installed: pip install 'mcore-unpatch[compat]'"
+        "mcore_unpatch.compat.linear_logprob needs torch, which is not installed; "
+        "run `pip install 'mcore-unpatch[compat]'`."
     )

@@ -11,7 +11,7 @@ from mcore_unpatch.compat import linear_logprob, vocab_pass
 IDS = torch.zeros(2, 3, dtype=torch.int64)
 HEAD = torch.zeros(20, 8)
 NAN = torch.tensor(float("nan"))
-ALL_SHARDS = "the weight rows of all ranks of tp_group"
+ALL_SHARDS = "the number of weight rows on all ranks of tp_group"
 
 
 def call(**changes: Any) -> Any:
@@ -28,15 +28,19 @@ def call(**changes: Any) -> Any:
     ("changes", "kind", "message"),
     [
         ({"hidden": [[1.0]]}, TypeError, "hidden: expected a tensor, got list"),
-        ({"hidden": torch.zeros(2, 3, 9)}, ValueError, "hidden: expected shape [..., 8] as weight's, got [2, 3, 9]"),
+        (
+            {"hidden": torch.zeros(2, 3, 9)},
+            ValueError,
+            "hidden: expected shape [..., 8] to match weight, got [2, 3, 9]",
+        ),
         ({"hidden": torch.zeros(2, 3, 8, dtype=torch.int64)}, TypeError, "hidden: expected a floating-point dtype"),
-        ({"hidden": torch.zeros(())}, ValueError, "hidden: expected shape [..., 8] as weight's, got []"),
+        ({"hidden": torch.zeros(())}, ValueError, "hidden: expected shape [..., 8] to match weight, got []"),
         ({"weight": torch.zeros(20)}, ValueError, "weight: expected shape [vocab / tp, h], got [20]"),
         ({"weight": HEAD.long()}, TypeError, "weight: expected a floating-point dtype, got torch.int64"),
         (
             {"labels": IDS.t()},
             ValueError,
-            "labels: expected shape [2, 3] as hidden's without h, got [3, 2]",
+            "labels: expected shape [2, 3] to match hidden without h, got [3, 2]",
         ),
         ({"labels": IDS.float()}, TypeError, "labels: expected an integer dtype (token ids), got torch.float32"),
         (
@@ -45,17 +49,17 @@ def call(**changes: Any) -> Any:
             "labels: expected an integer dtype (token ids), got torch.bool",
         ),
         ({"labels": None}, TypeError, "labels: expected a tensor, got None"),
-        ({"mask": torch.zeros(6)}, ValueError, "mask: expected shape [2, 3] as hidden's without h, got [6]"),
+        ({"mask": torch.zeros(6)}, ValueError, "mask: expected shape [2, 3] to match hidden without h, got [6]"),
         ({"mask": [1, 0]}, TypeError, "mask: expected a tensor, got list"),
         (
             {"labels": IDS.to("meta")},
             ValueError,
-            "labels: expected device cpu as hidden's, got meta",
+            "labels: expected device cpu to match hidden, got meta",
         ),
         (
             {"weight": HEAD.to("meta")},
             ValueError,
-            "weight: expected device cpu as hidden's, got meta",
+            "weight: expected device cpu to match hidden, got meta",
         ),
         ({"temperature": 0.0}, ValueError, "temperature: expected a finite number above 0, got 0.0"),
         ({"temperature": -1}, ValueError, "temperature: expected a finite number above 0, got -1"),
@@ -68,7 +72,11 @@ def call(**changes: Any) -> Any:
             TypeError,
             "temperature: expected a floating-point dtype, got torch.int64",
         ),
-        ({"temperature": torch.ones(2, 3, requires_grad=True)}, ValueError, "temperature: expected no requires_grad"),
+        (
+            {"temperature": torch.ones(2, 3, requires_grad=True)},
+            ValueError,
+            "temperature: expected a tensor without requires_grad",
+        ),
         (
             {"temperature": IDS.float()},
             ValueError,
@@ -90,7 +98,7 @@ def call(**changes: Any) -> Any:
         ({"topk": 21}, ValueError, f"topk: expected at most 20, {ALL_SHARDS}, got 21"),
         ({"topk": 9, "vocab_size": 8}, ValueError, "topk: expected at most vocab_size = 8, got 9"),
         ({"topk": -1}, ValueError, "topk: expected at least 0, got -1"),
-        ({"mask_count": 1}, ValueError, "mask_count: expected None without a mask, got 1"),
+        ({"mask_count": 1}, ValueError, "mask_count: expected None, because there is no mask, got 1"),
         (
             {"mask": IDS, "mask_count": 7},
             ValueError,

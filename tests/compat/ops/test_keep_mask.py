@@ -124,5 +124,7 @@ def test_statistics_on_two_ranks() -> None:
 
 def test_the_other_backend_is_not_taken_for_it() -> None:
     inputs = make_inputs(4, WIDTH, VOCAB)
-    with pytest.warns(RuntimeWarning, match="backend='triton' cannot run here, using 'torch': it has no logit_stats"):
+    with pytest.warns(
+        RuntimeWarning, match="backend='triton' cannot run here, using 'torch': it does not support logit_stats"
+    ):
         vocab_pass(inputs.hidden, inputs.weight, logit_stats=True, backend="triton")

@@ -137,7 +137,7 @@ def test_a_wrong_temperature_is_never_silent(wrong: float) -> None:
 def test_too_low_a_number_of_rows_is_never_silent() -> None:
     inputs = make_inputs(4, 8, 30)
     mask = torch.tensor([1, 0, 1, 1])
-    with pytest.raises(ValueError, match="mask_count: expected at least 3, the mask's nonzero rows, got 2"):
+    with pytest.raises(ValueError, match="mask_count: expected at least 3, the number of nonzero rows in mask, got 2"):
         linear_logprob(inputs.hidden, inputs.weight, inputs.labels, mask=mask, mask_count=2)
     with mock.patch("mcore_unpatch.compat.ops.linear_logprob.waiting_is_free", return_value=False):
         logprobs, _ = linear_logprob(inputs.hidden, inputs.weight, inputs.labels, mask=mask, mask_count=2)

@@ -123,7 +123,7 @@ def test_main_grad_of_the_student() -> None:
         ({"kind": "backward"}, "kind: expected 'forward', 'reverse' or 'jsd', got 'backward'"),
         ({"beta": 1.0}, "beta: expected a number between 0 and 1, got 1.0"),
         ({"tokens": 5}, r"teacher_hidden: expected shape \[23\] \+ \[h\], got \[5, 12\]"),
-        ({"vocab": 7}, "teacher_weight: expected 100 rows as the student's, got 7 rows"),
+        ({"vocab": 7}, "teacher_weight: expected 100 rows to match the student, got 7 rows"),
     ],
 )
 def test_errors(change: dict[str, Any], message: str) -> None:

@@ -269,7 +269,7 @@ def ranks_that_disagree(what: str) -> str:
         ("tokens", "hidden or mask: expected the same number of rows on every rank of tp_group, got [5, 4]"),
         ("mask", "hidden or mask: expected the same number of rows on every rank of tp_group, got [0, 2]"),
         ("width", "weight: expected the same hidden size on every rank of tp_group, got [8, 7]"),
-        ("shards", "vocab_size: expected at most 30, the weight rows of all ranks of tp_group, got 31"),
+        ("shards", "vocab_size: expected at most 30, the number of weight rows on all ranks of tp_group, got 31"),
     ],
 )
 def test_ranks_that_disagree_are_told_and_not_left_waiting(what: str, message: str) -> None:

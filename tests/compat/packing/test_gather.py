@@ -98,5 +98,5 @@ def test_wrong_arguments_are_named() -> None:
         gather_sequence(torch.zeros(1), None, "twice")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match='"own" or "summed"'):
         sum_over_ranks(torch.zeros(1), None, "twice")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"row must be \[1, 5\], not \[1, 4\]"):
+    with pytest.raises(ValueError, match=r"row: expected \[1, 5\], got \[1, 4\]"):
         sum_per_sequence(torch.zeros(1, 4), plan_packing([5]))

@@ -76,7 +76,7 @@ def test_lengths_of_another_batch_are_refused() -> None:
 
 def test_packed_tokens_must_be_one_row() -> None:
     params = pack_padded(torch.ones(1, 4)).packed_seq_params(CPU)
-    with pytest.raises(ValueError, match=r"\[1, tokens\], and came as \[2, 4\]"):
+    with pytest.raises(ValueError, match=r"\[1, tokens\], got \[2, 4\]"):
         next_token_labels(torch.zeros(2, 4, dtype=torch.long), packed_seq_params=params)
 
 
@@ -95,7 +95,7 @@ def _over_ranks(packed: bool) -> Any:
         )
         return packer.unpack(labels, fill=-100, cp_group=group)
     whole = torch.arange(48).view(2, 24)
-    with pytest.raises(ValueError, match="two chunks of the same size"):
+    with pytest.raises(ValueError, match="two chunks of equal length"):
         next_token_labels(whole[:, :3], cp_group=group)
     labels = next_token_labels(zigzag_split(whole, ranks, rank), cp_group=group)
     assert torch.equal(labels, zigzag_split(_successors(whole, [24, 24]), ranks, rank))

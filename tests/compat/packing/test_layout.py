@@ -79,19 +79,19 @@ def test_zigzag_and_its_inverse(cp: int, chunk: int) -> None:
 def test_lengths_that_are_not_the_batchs_are_refused() -> None:
     mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
     assert pack_padded(mask, lengths=[3, 1]).layout.lengths == (3, 1)
-    with pytest.raises(ValueError, match=r"attention_mask: sequences of \[3, 1\] tokens, but the lengths are \[2, 2\]"):
+    with pytest.raises(ValueError, match=r"attention_mask: has sequences of \[3, 1\] tokens, but lengths is \[2, 2\]"):
         pack_padded(mask, lengths=[2, 2])
     nested, other = (
         torch.nested.as_nested_tensor([torch.randn(n) for n in lengths], layout=torch.jagged)
         for lengths in ((3, 1), (1, 3))
     )
-    with pytest.raises(ValueError, match=r"batch: sequences of \[3, 1\] tokens"):
+    with pytest.raises(ValueError, match=r"batch: has sequences of \[3, 1\] tokens"):
         pack_nested(nested, lengths=[1, 3])
-    with pytest.raises(ValueError, match=r"values: sequences of \[1, 3\] tokens, but the lengths are \[3, 1\]"):
+    with pytest.raises(ValueError, match=r"values: has sequences of \[1, 3\] tokens, but lengths is \[3, 1\]"):
         pack_nested(nested).pack(other)
-    with pytest.raises(ValueError, match=r"must be nested like the batch the packer was made for, not \[2, 3\]"):
+    with pytest.raises(ValueError, match=r"expected a tensor nested like the packer's batch, got \[2, 3\]"):
         pack_nested(nested).pack(torch.zeros(2, 3))
-    with pytest.raises(ValueError, match=r"\[2, 3\] like the attention mask, not nested"):
+    with pytest.raises(ValueError, match=r"\[2, 3\] to match the attention mask, got nested"):
         pack_padded(mask).pack(nested)
 
 
@@ -117,11 +117,11 @@ def test_wrong_sizes_are_named() -> None:
     with pytest.raises(ValueError, match="negative"):
         plan_packing([3, -1])
     packer = pack_padded(torch.ones(2, 4))
-    with pytest.raises(ValueError, match=r"\[2, 4\] like the attention mask, not \[2, 5\]"):
+    with pytest.raises(ValueError, match=r"\[2, 4\] to match the attention mask, got \[2, 5\]"):
         packer.pack(torch.zeros(2, 5))
-    with pytest.raises(ValueError, match=r"\[1, 8, \.\.\.\] here, not \[1, 7\]"):
+    with pytest.raises(ValueError, match=r"\[1, 8, \.\.\.\], got \[1, 7\]"):
         packer.unpack(torch.zeros(1, 7))
-    with pytest.raises(ValueError, match="must have 2 ranks"):
+    with pytest.raises(ValueError, match="expected 2 ranks"):
         pack_padded(torch.ones(2, 4), cp_size=2).unpack(torch.zeros(1, 4))
     with pytest.raises(ValueError, match="layout=torch"):
         pack_nested(torch.zeros(2, 3))

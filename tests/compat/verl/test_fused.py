@@ -108,7 +108,7 @@ def _with_mtp(data_format: str) -> None:
     alone = fused(data_format=data_format)
     assert not alone.logged
     patch_postprocess(model)
-    with pytest.warns(UserWarning, match="MTP is not trained: veRL's fused forward leaves it out"):
+    with pytest.warns(UserWarning, match="MTP is not trained, because veRL's fused forward leaves it out"):
         assert_same(fused(data_format=data_format), alone)
     asked = fused(data_format=data_format, mtp_enable_train=True)
     patch_fused_forward(model, numbers="megatron")
@@ -326,5 +326,5 @@ def test_a_result_of_our_own_reads_like_verls() -> None:
     assert out["entropy"] == 2
     with pytest.raises(AttributeError, match="the fields are"):
         _ = out.nothing
-    with pytest.raises(TypeError, match="unknown: nothing"):
+    with pytest.raises(TypeError, match="unknown fields: nothing"):
         result.FusedOutput(nothing=1)

@@ -149,10 +149,10 @@ def _official_field() -> None:
     assert not getattr(model.config, "mtp_detach_heads", False)
     two = build_model(Case(mtp=2))
     if not _has_detach_heads(model):
-        with pytest.raises(HookError, match=r"came with 0\.19"):
+        with pytest.raises(HookError, match=r"added in 0\.19"):
             patch_mtp_layer_get_embeddings(two, use_mtp_detach_heads=True)
         return
-    with pytest.warns(UserWarning, match="once before the first of 2 depths.*LM head"):
+    with pytest.warns(UserWarning, match="only before the first of 2 depths.*LM head"):
         assert patch_mtp_layer_get_embeddings(two, use_mtp_detach_heads=True)
     with pytest.warns(UserWarning, match="has no effect"):
         patch_postprocess(two)
@@ -214,7 +214,7 @@ def _twice() -> None:
     plain = build_model(Case())
     assert patch_mtp_layer_get_embeddings(plain) is False
     assert patch_mtp_layer_checkpointed_forward(plain) is False
-    with pytest.warns(UserWarning, match="holds no Megatron language model"):
+    with pytest.warns(UserWarning, match="contains no Megatron language model"):
         assert patch_postprocess(torch.nn.Linear(1, 1)) is None
 
 
