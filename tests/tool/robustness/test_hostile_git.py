@@ -169,6 +169,7 @@ def test_a_tracked_folder_shaped_like_a_bare_repository(tmp_path: Path, canary: 
         for command in ("scan", "check", "migrate"):
             result = run(command, named, cwd=folder)
             assert result.code == (FINDINGS if command == "check" else CLEAN), result.err
+    assert git.work_tree(inner) == outer.path.resolve()
     assert canary.sang == ""
 
 
