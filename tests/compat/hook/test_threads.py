@@ -7,11 +7,19 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
+from harness.pool import MAIN
 
 from mcore_unpatch.compat import HookBypassedError, LogProbs, attach, call_with_processor
 from mcore_unpatch.compat.verl.model_forward_fused import fused_forward_model_gen
 
 CALLS = 24
+
+
+@pytest.fixture
+def threaded(release: str) -> str:
+    if release == MAIN:
+        pytest.skip("on its main branch Megatron's own layers share the state of activation offloading among threads")
+    return release
 
 
 def _at_once(work: Any) -> list[Any]:
@@ -46,8 +54,8 @@ def _two_threads(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [Case(), Case(hybrid=True), Case(hybrid=True, mtp=1)], ids=str)
-def test_each_call_has_its_own_state(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _two_threads, case)
+def test_each_call_has_its_own_state(threaded: str, case: Case) -> None:
+    run_on_ranks(threaded, 1, _two_threads, case)
 
 
 def _shim() -> None:
@@ -67,5 +75,5 @@ def _shim() -> None:
     assert [torch.equal(a, b) for a, b in zip(found, expected, strict=True)].count(False) == 0
 
 
-def test_verls_fused_forward(release: str) -> None:
-    run_on_ranks(release, 1, _shim)
+def test_verls_fused_forward(threaded: str) -> None:
+    run_on_ranks(threaded, 1, _shim)
