@@ -14,10 +14,11 @@ from downstream.verl import verl_files
 from harness import run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
+from harness.pool import MAIN
 from harness.rounding import assert_close
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper, MultiTokenPredictionLayer
 
-from mcore_unpatch.compat import HookError
+from mcore_unpatch.compat import HookError, LogProbs, attach
 from mcore_unpatch.compat.hook.legacy import LegacyPatchError
 from mcore_unpatch.compat.verl.model_forward_fused import patch_fused_forward
 from mcore_unpatch.compat.verl.mtp_patch import (
@@ -276,3 +277,26 @@ def _hybrid() -> None:
 
 def test_hybrid_models_too(release: str) -> None:
     run_on_ranks(release, 1, _hybrid)
+
+
+def _switched_by_argument() -> None:
+    """HybridModel's own argument, given by the caller to an attached model and by the shim for a reference pass."""
+    model, inputs = _start(Case(hybrid=True, mtp=1))
+    with attach(model, LogProbs()):
+        expected = model(**inputs)
+        assert MTPLossLoggingHelper.tracker
+        MTPLossLoggingHelper.tracker.clear()
+        assert torch.equal(model(**inputs, compute_mtp_loss=False), expected)
+        assert not MTPLossLoggingHelper.tracker
+    patch_postprocess(model)
+    given: list[Any] = []
+    model.decoder.register_forward_hook(lambda *_: given.append((model.mtp_process, model.config.mtp_num_layers)))
+    logits = _logits(model, {**inputs, "labels": None})
+    assert not logits.logged
+    assert given == [(True, 1)]  # no field of the model had to change
+
+
+def test_reference_passes_use_the_models_own_switch(release: str) -> None:
+    if release != MAIN:
+        pytest.skip("HybridModel.forward takes compute_mtp_loss on Megatron's main branch alone")
+    run_on_ranks(release, 1, _switched_by_argument)
