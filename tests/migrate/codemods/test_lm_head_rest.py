@@ -101,3 +101,34 @@ def run(model: GPTModel, ids):
     new = migrated(text)
     assert (new == HEAD + text) == bool(times)
     assert ("def wrap(model):\n    attach(model, HeadInputs())\n" in new) == (not times)
+
+
+@pytest.mark.parametrize(
+    ("asks", "stays"),
+    [
+        ("", False),
+        ('    if seen["w"] is None:\n        raise ValueError(ids)\n', True),
+        ('    ids = seen["w"] if seen["w"] is not None else ids\n', True),
+    ],
+)
+def test_a_dict_for_the_weight_stays_where_somebody_asks_if_there_is_one(asks: str, stays: bool) -> None:
+    new = migrated(
+        f"""\
+def run(model: GPTModel, ids):
+    seen = {{}}
+
+    def keep(hidden, weight=None, runtime_gather_output=None):
+        seen["w"] = weight
+        return hidden, None
+
+    original = model.output_layer.forward
+    model.output_layer.forward = keep
+    try:
+        out = model(ids)
+    finally:
+        model.output_layer.forward = original
+{asks}    return out, seen["w"]
+"""
+    )
+    assert ("HeadInputs(keep=keep_weight)" in new) == stays
+    assert new.endswith(f'{asks}    return out, seen["w"]\n' if stays else "    return out, head.weight\n")
