@@ -275,3 +275,8 @@ def test_any_list_gets_one_more(items: list[tuple[str, str]], layout: tuple[str,
     keys = [f'{name} = {{version = "1"}}{comment}' for name, comment in entries.items()]
     [poetry] = poetry_tables(Path("x"), newline.join(["[tool.poetry.dependencies]", *keys]) + end)
     only_inserted(poetry)
+
+
+def test_poetrys_table_on_one_line_is_no_list_to_add_to(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="found no list of dependencies to add to"):
+        added(tmp_path, {"pyproject.toml": '[tool.poetry]\ndependencies = {torch = "*"}\n'})
