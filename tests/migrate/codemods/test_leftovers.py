@@ -146,3 +146,22 @@ def test_a_safe_edit_takes_nothing_away_for_a_proposal_that_is_only_shown() -> N
     assert "mcore_unpatch.compat.verl" in new
     assert "import types\n" in new
     assert "Optional" in new
+
+
+@pytest.mark.parametrize(
+    ("imports", "stays"),
+    [
+        ("import types\nimport os  # noqa: F401\n", False),
+        ("import os  # noqa: F401\nimport types\n", False),
+        ("import types  # noqa: F401\n", True),
+        ("import types  # NOQA\n", True),
+        ("import types  # noqa: E501, F401\n", True),
+        ("import types  # noqa: E501\n", False),
+    ],
+)
+def test_a_comment_keeps_the_import_on_its_own_line(imports: str, stays: bool) -> None:
+    body = "def wrap(model: GPTModel):\n    def skip(self, x, weight=None, **kw):\n        return x, None\n\n"
+    body += "    model.output_layer.forward = types.MethodType(skip, model.output_layer)\n"
+    new = migrate({"a.py": f"{imports}{HEAD}{body}".encode()}, Options(unsafe_fixes=True)).files["a.py"].decode()
+    assert "attach(model, HeadInputs())" in new
+    assert ("import types" in new) == stays
