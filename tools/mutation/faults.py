@@ -42,6 +42,7 @@ class Fault:
     before: str
     text: str
     kind: str
+    shown: str  # the lines that the fault stands on, with it: what it is known by
 
     def applied_to(self, source: bytes) -> bytes:
         """The file with the fault in it; it must be the one that the fault was made for."""
@@ -70,7 +71,8 @@ def faults_in(path: str, source: bytes) -> list[Fault]:
             start = starts[node.lineno - 1] + node.col_offset
             end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
             before, last = source[start:end].decode(), node.end_lineno or node.lineno
-            found.append(Fault(path, node.lineno, last, start, end, before, text, kind))
+            shown = source[starts[node.lineno - 1] : start].decode() + text + source[end : starts[last]].decode()
+            found.append(Fault(path, node.lineno, last, start, end, before, text, kind, " ".join(shown.split())))
     return sorted(found, key=lambda fault: (fault.start, fault.end, fault.text))
 
 

@@ -31,6 +31,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "kind": fault.kind,
         "before": fault.before,
         "after": fault.text,
+        "shown": fault.shown,
         "noticed_by": result.noticed_by,
         "tried": len(result.tried),
     }
@@ -38,7 +39,7 @@ def as_json(result: Result) -> dict[str, Any]:
 
 def from_json(row: dict[str, Any]) -> Result:
     """A result of an earlier run: where its fault stood is not known any more."""
-    fault = Fault(row["path"], row["line"], row["line"], 0, 0, row["before"], row["after"], row["kind"])
+    fault = Fault(row["path"], row["line"], row["line"], 0, 0, row["before"], row["after"], row["kind"], row["shown"])
     return Result(fault, row["noticed_by"], [])
 
 
@@ -52,20 +53,18 @@ def table(results: list[Result]) -> str:
         if not mine:
             continue
         noticed = sum(result.noticed_by is not None for result in mine)
-        harmless = sum(result.noticed_by is None and _key(result) in explained for result in mine)
+        harmless = sum(
+            result.noticed_by is None and (result.fault.path, result.fault.shown) in explained for result in mine
+        )
         rows.append(f"| {area} | {len(mine)} | {noticed} | {harmless} | {len(mine) - noticed - harmless} |")
     return "\n".join(rows)
 
 
-def _explained() -> set[tuple[str, str, str]]:
+def _explained() -> set[tuple[str, str]]:
     if not EXPLAINED.exists():
         return set()
     entries = tomllib.loads(EXPLAINED.read_text())["fault"]
-    return {(entry["path"], entry["before"], entry["after"]) for entry in entries}
-
-
-def _key(result: Result) -> tuple[str, str, str]:
-    return result.fault.path, result.fault.before, result.fault.text
+    return {(entry["path"], entry["shown"]) for entry in entries}
 
 
 def _shortened(text: str) -> str:

@@ -67,5 +67,5 @@ def found_again(row: dict[str, Any]) -> Fault | None:
     """A fault of an earlier run in the source of now, by its text; None where that is gone."""
     path = row["path"]
     source = (REPOSITORY / path).read_bytes() if (REPOSITORY / path).exists() else b""
-    same = [fault for fault in faults_in(path, source) if (fault.before, fault.text) == (row["before"], row["after"])]
+    same = [fault for fault in faults_in(path, source) if fault.shown == row["shown"]]
     return min(same, key=lambda fault: abs(fault.line - row["line"]), default=None)

@@ -280,3 +280,18 @@ def test_any_list_gets_one_more(items: list[tuple[str, str]], layout: tuple[str,
 def test_poetrys_table_on_one_line_is_no_list_to_add_to(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="found no list of dependencies to add to"):
         added(tmp_path, {"pyproject.toml": '[tool.poetry]\ndependencies = {torch = "*"}\n'})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("[]", f'["{LINE}"]'),
+        ("[\n]", f'[\n    "{LINE}",\n]'),
+        ("['torch']", f"['torch', '{LINE}']"),
+        ("[\n    'torch']", f"[\n    'torch',\n    '{LINE}']"),
+        ("[\n    'torch',\n]", f"[\n    'torch',\n    '{LINE}',\n]"),
+    ],
+)
+def test_a_list_in_setup_py(tmp_path: Path, before: str, after: str) -> None:
+    text = "from setuptools import setup\n\nsetup(install_requires={})\n"
+    assert added(tmp_path, {"setup.py": text.format(before)}) == ("setup.py", text.format(after))
