@@ -1,4 +1,4 @@
-"""The gate on `unpatch.lock`: pinned patches are accepted while what they replace is as it was."""
+"""The gate on `unpatch.lock`: pinned patches are accepted while what they replace is unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def settle(
     left = [finding for finding in findings if not (finding.target in lock.pins and lock.pins[finding.target].patched)]
     if required:
         left += [
-            _about(finding, UNPINNED, "is patched and not pinned; run `unpatch pin` with the reason it stays")
+            _about(finding, UNPINNED, "is patched but not pinned; run `unpatch pin --why REASON`")
             for finding in left
             if finding.target
         ]
@@ -33,13 +33,19 @@ def settle(
         if how := pins.difference(pin, release):
             left.append(_finding(pin, file, line, CHANGED, f"{how} on megatron-core {release.label}"))
         if pin.is_past(release):
-            owner = f"; ask {pin.owner}" if pin.owner else ""
+            owner = f" or ask {pin.owner}" if pin.owner else ""
             left.append(
-                _finding(pin, file, line, PAST, f"was to stay until {pin.until} and this is {release.label}{owner}")
+                _finding(
+                    pin,
+                    file,
+                    line,
+                    PAST,
+                    f"has a pin until {pin.until}, and this is {release.label}; remove it{owner}",
+                )
             )
         if whole and pin.patched and pin.name not in targets:
             left.append(
-                _finding(pin, file, line, UNUSED, "is pinned as patched and no longer patched; run `unpatch pin`")
+                _finding(pin, file, line, UNUSED, "is pinned but no longer patched; run `unpatch pin` to drop the pin")
             )
     return left
 

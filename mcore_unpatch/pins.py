@@ -97,13 +97,13 @@ def load(file: Path) -> Lock:
     for entry in data.get("pin", []):
         wrong = not isinstance(entry, dict) or "name" not in entry
         if wrong or any(not isinstance(value, known.get(key, ())) for key, value in entry.items()):
-            raise UsageError(f"{file}: a [[pin]] has {', '.join(known)} and nothing else; this one does not: {entry}")
+            raise UsageError(f"{file}: invalid [[pin]] {entry}; the keys are {', '.join(known)}.")
         pins[entry["name"]] = Pin(**entry)
     return Lock(pins)
 
 
 def pin(name: str, release: Release, patched: bool, known: Pin | None = None) -> Pin | None:
-    """The pin of a name on a release, with what was said about it before; None where the release has no such name."""
+    """The pin of a name on a release, keeping its reason and owner; None if the release has no such name."""
     found = release.find(name)
     if found is None:
         return None
@@ -119,7 +119,7 @@ def pin(name: str, release: Release, patched: bool, known: Pin | None = None) ->
 
 
 def difference(pinned: Pin, release: Release) -> str | None:
-    """How a pinned name differs on a release; None if it is as it was."""
+    """How a pinned name differs on a release; None if it is unchanged."""
     now = pin(pinned.name, release, pinned.patched, pinned)
     if now is not None and replace(now, release=pinned.release) == pinned:
         return None
@@ -127,10 +127,10 @@ def difference(pinned: Pin, release: Release) -> str | None:
         from mcore_unpatch.megatron.definitions import Definition
 
         moved = release.moved(pinned.name, Definition(pinned.kind, pinned.signature))
-        return f"is gone{f'; it is `{moved}` now' if moved else ''}"
+        return f"was removed{f'; it is now `{moved}`' if moved else ''}"
     if now.signature != pinned.signature and now.kind == pinned.kind == "function":
-        return f"has another signature: `{now.signature}`, not `{pinned.signature}`"
-    return "has another body" if now.kind == pinned.kind else f"is a {now.kind} now, not a {pinned.kind}"
+        return f"changed its signature from `{pinned.signature}` to `{now.signature}`"
+    return "changed its body" if now.kind == pinned.kind else f"changed from a {pinned.kind} to a {now.kind}"
 
 
 def differences(pins: Iterable[Pin], release: Release) -> list[str]:
@@ -157,7 +157,7 @@ def verify(lock: Path | str | None = None, *, on_difference: Literal["raise", "w
 
 
 def installed_release() -> Release:
-    """The megatron-core that an import would find; it is read, not imported."""
+    """The megatron-core that an import would find; read, not imported."""
     import importlib.util
     from contextlib import ExitStack
 
@@ -166,7 +166,7 @@ def installed_release() -> Release:
     spec = importlib.util.find_spec("megatron.core")
     places: Any = spec.submodule_search_locations if spec else None
     if not places:
-        raise UsageError("megatron-core is not installed: there is nothing to verify.")
+        raise UsageError("megatron-core is not installed, so there is nothing to verify; install it first.")
     return release_at(Path(next(iter(places))).parents[1], ExitStack())
 
 
@@ -177,4 +177,6 @@ def _beside_the_caller() -> Path:
     for folder in Path(frame.filename).resolve().parents:
         if (folder / LOCK).is_file():
             return folder / LOCK
-    raise UsageError(f"No {LOCK} above {frame.filename}: write one with `unpatch pin`, or name it: verify(path).")
+    raise UsageError(
+        f"No {LOCK} found above {frame.filename}; write one with `unpatch pin`, or pass its path: verify(path)."
+    )

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 What = Annotated[
     list[str] | None,
     typer.Argument(
-        help="The repository, or files and folders of it; or names such as megatron.core.utils.get_model_config, to "
-        "pin what is not patched. [default: .]",
+        help="The repository, or files and folders in it. A name such as megatron.core.utils.get_model_config pins "
+        "code that you use but do not patch. [default: .]",
         show_default=False,
     ),
 ]
-Why = Annotated[str | None, typer.Option(help="Why these stay.", show_default=False)]
+Why = Annotated[str | None, typer.Option(help="Why the patches stay.", show_default=False)]
 Until = Annotated[
     str | None,
-    typer.Option(help="Until when: a release such as 0.20, a pull request, an issue.", show_default=False),
+    typer.Option(help="How long they stay: a release such as 0.20, a pull request or an issue.", show_default=False),
 ]
-Owner = Annotated[str | None, typer.Option(help="Whom to ask.", show_default=False)]
+Owner = Annotated[str | None, typer.Option(help="Who to ask about them.", show_default=False)]
 Mcore = Annotated[
     Path | None,
     typer.Option("--mcore", help="Read the release in use from a checkout, a wheel or a folder.", show_default=False),
@@ -46,10 +46,11 @@ def pin(
     target_mcore: opt.TargetMcore = None,
     jobs: opt.Jobs = None,
 ) -> int:
-    """Record in `unpatch.lock` what each patch replaces, as it is on the release in use, and why it stays.
+    """Record in `unpatch.lock` what each remaining patch replaces.
 
-    Run it again after an upgrade, once you have looked at what changed: what was said of a pin is kept.
-    Exit code: 0 done, 2 a name that the release does not have, or a file that could not be analysed.
+    And why it stays. `unpatch check` then fails when Megatron changes it. After an upgrade, review what changed and run
+    `unpatch pin` again; reasons, deadlines and owners are kept.
+    Exit code: 0 if pinned, 2 if the release lacks a name or a file could not be analysed.
     """
     from dataclasses import replace
 
@@ -81,7 +82,7 @@ def pin(
                 report = scan(paths, replace(options, base=None, baseline=None, lock=None), progress)
             write_asides(report)
             if report.errors:
-                raise UsageError("Nothing was pinned: some files could not be analysed.")
+                raise UsageError("Some files could not be analysed, so nothing was pinned; fix or --exclude them.")
             whole = start == top
             found |= {name: one for name, one in known.pins.items() if not (whole and one.patched)}
             for finding in report.findings:
@@ -92,7 +93,7 @@ def pin(
         for name in names:
             one = pins.pin(name, release, name in found and found[name].patched, found.get(name))
             if one is None:
-                raise UsageError(f"megatron-core {release.label} has no {name}: nothing was pinned.")
+                raise UsageError(f"megatron-core {release.label} has no {name}; nothing was pinned.")
             found[name] = replace(one, **said)
     replace_file(file, pins.Lock(found).text())
     changed = [name for name, one in found.items() if name in known.pins and known.pins[name].digest != one.digest]
@@ -104,7 +105,7 @@ def pin(
 
 
 def release_in_use(top: Path, target: str | None, source: Path | None, lock: Lock, keep: ExitStack) -> Release:
-    """The release that counts: the one that is named, the one that the repository asks for, or that of the lock."""
+    """The release in use: the one given, else the one the repository pins, else that of the lock."""
     from mcore_unpatch.errors import UsageError
     from mcore_unpatch.megatron.versions import show
     from mcore_unpatch.requirements import Pins
@@ -115,5 +116,5 @@ def release_in_use(top: Path, target: str | None, source: Path | None, lock: Loc
     asked = Pins(top).asked("")
     name = target or (show(asked.versions[-1]) if asked else None) or next(reversed(lock.releases), None)
     if not name:
-        raise UsageError("No file of this repository pins megatron-core: name the release in use with --target-mcore.")
+        raise UsageError("No file in this repository pins megatron-core; pass the release in use with --target-mcore.")
     return known_release(name)

@@ -1,4 +1,4 @@
-"""`unpatch upgrade`: what another Megatron release does to every patch."""
+"""`unpatch upgrade`: what another Megatron release does to each patch."""
 
 from __future__ import annotations
 
@@ -37,18 +37,21 @@ Mcore = Annotated[
 ]
 McoreFrom = Annotated[
     Path | None,
-    typer.Option("--mcore-from", help="The same for the release in use.", show_default=False),
+    typer.Option(
+        "--mcore-from", help="Read the release in use from a checkout, a wheel or a folder.", show_default=False
+    ),
 ]
-Download = Annotated[bool, typer.Option("--download", help="Fetch sources that are missing with pip, into a cache.")]
+Download = Annotated[bool, typer.Option("--download", help="Download missing sources with pip, into a cache.")]
 Diff = Annotated[
     bool,
     typer.Option(
-        "--diff", help="Show for each copy what upstream changed since, what you changed, and whether both fit."
+        "--diff",
+        help="Show for each copied function what upstream changed, what you changed, and whether they conflict.",
     ),
 ]
 Write = Annotated[
     bool,
-    typer.Option("--write", help="Merge upstream's changes into the copies where both fit; `undo` reverts it."),
+    typer.Option("--write", help="Merge upstream's changes into the copies that have no conflict; `undo` reverts it."),
 ]
 AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write even if there are uncommitted changes.")]
 
@@ -69,9 +72,10 @@ def upgrade(
     exclude: opt.Exclude = None,
     jobs: opt.Jobs = None,
 ) -> int:
-    """Say what the step to another Megatron release does to every patch: breaks it, changes it, or leaves it alone.
+    """Show which patches another Megatron release breaks.
 
-    Exit code: 0 when everything was analysed, 2 when something was not.
+    Or silently changes, or no longer needs: each patch with the reason, the most urgent first.
+    Exit code: 0 if everything was analysed, 2 if not.
     """
     from mcore_unpatch.commands.output import Progress, into, write_asides
     from mcore_unpatch.upgrade import merge as merging
@@ -106,7 +110,7 @@ def _release(option: str, name: str | None, source: Path | None, keep: ExitStack
     if source is not None:
         return release_at(source, keep)
     if name is None and option == "--from":
-        raise UsageError("No file of this repository pins megatron-core: name the release in use with --from.")
+        raise UsageError("No file in this repository pins megatron-core; pass the release in use with --from.")
     return known_release(name or releases()[-1])
 
 
@@ -119,14 +123,14 @@ def _sources(outcome: UpgradeReport, may_download: bool) -> Sources:
     missing = sorted({*copies, outcome.new.label} - set(folders)) if copies else []
     if missing and not may_download:
         raise UsageError(
-            f"The text of megatron-core {', '.join(missing)} is needed: name the sources with --mcore-from and "
-            "--mcore-to, or let pip fetch them with --download."
+            f"The sources of megatron-core {', '.join(missing)} are missing; pass them with --mcore-from and "
+            "--mcore-to, or use --download."
         )
     return Sources(folders, download if may_download else None)
 
 
 def _pinned(paths: list[Path] | None) -> str | None:
-    """The release that the repository asks for, where it asks for one."""
+    """The release that the repository pins, if any."""
     from mcore_unpatch.discover import project_root
     from mcore_unpatch.megatron.versions import show
     from mcore_unpatch.requirements import Pins

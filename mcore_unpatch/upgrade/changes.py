@@ -33,8 +33,8 @@ class Change:
         match self.kind:
             case "signature":
                 said = [f"new parameter {_quoted(self.added)}"] if self.added else []
-                said += [f"without {_quoted(self.removed)}"] if self.removed else []
-                return f"signature changed: {', '.join(said) or 'another order or other defaults'}"
+                said += [f"removed {_quoted(self.removed)}"] if self.removed else []
+                return f"signature changed: {', '.join(said) or 'different order or defaults'}"
             case "moved":
                 return f"moved to `{self.moved_to}`"
             case "body":

@@ -1,4 +1,4 @@
-"""How urgent a patch is on another release: it breaks, it differs in silence, it is harmless, or no longer needed."""
+"""How urgent a patch is on another release: broken, silently different, harmless, or no longer needed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of one patch."""
+    """What happens to one patch."""
 
     finding: Finding
     urgency: str
@@ -76,12 +76,12 @@ def judge(finding: Finding, leaning: Leaning | None, old: Release, new: Release)
         urgency = "different"
     elif finding.fix:
         urgency = "unnecessary"
-        reasons.append("an official way exists; `unpatch migrate` moves this patch to it")
+        reasons.append("an official replacement exists; run `unpatch migrate`")
     else:
         urgency = "harmless"
         reasons.append(_harmless(happened, leaning))
     if copied is not None and copied.upstreamed:
-        reasons.append(f"megatron-core {new.label} does by itself what this copy does: delete the patch")
+        reasons.append(f"megatron-core {new.label} already does what this copy does; delete the patch")
     return Fate(finding, urgency, happened, tuple(reasons), copied, leaning)
 
 
@@ -110,9 +110,9 @@ def _use_breaks(use: Use, old: Release, new: Release) -> list[str]:
             kind = "AttributeError"
             if use.imported:
                 kind = "ImportError" if new.find(use.module) else "ModuleNotFoundError"
-            hint = f"; it is `{happened.moved_to}` now" if happened.moved_to else ""
+            hint = f"; it is now `{happened.moved_to}`" if happened.moved_to else ""
             when = "on import" if use.on_import else "when it runs"
-            return [f"`{use.name}` (line {use.line}) is gone: {kind} {when}{hint}"]
+            return [f"`{use.name}` (line {use.line}) was removed: {kind} {when}{hint}"]
         case "signature" if use.positions is not None and happened.after is not None and happened.before is not None:
             wrong = _misfit(use, happened.after.definition)
             if wrong and not _misfit(use, happened.before.definition):
@@ -127,7 +127,7 @@ def _misfit(use: Use, definition: Definition) -> str:
     if not any(word.startswith("**") for word in words):
         unknown = [name for name in use.keywords if name not in names]
         if unknown:
-            return f"passes {_quoted(unknown)}, which is no parameter any more"
+            return f"passes {_quoted(unknown)}, which is no longer a parameter"
     if use.open_ended:
         return ""
     before_star = words[: next((at for at, word in enumerate(words) if word.startswith("*")), len(words))]
@@ -159,12 +159,12 @@ def _copy_of(leaning: Leaning, happened: Change) -> Copy | None:
 
 
 def _silent(leaning: Leaning, happened: Change, copied: Copy | None, new: Release) -> list[str]:
-    """What becomes different without an error."""
+    """What changes without an error."""
     said = [text for text in breakage.describe(leaning.install, leaning.new, new.version) if "silently" in text]
     if happened.kind in ("gone", "moved") and not leaning.install.adds:
         backups = leaning.new.delegates
         if not backups:
-            said.append(f"megatron-core {new.label} has no such name any more: the patch is set and never called")
+            said.append(f"megatron-core {new.label} no longer has this name, so the patch is never called")
     if (leaning.install.owner, leaning.install.attribute) in facts.INERT_SINCE:
         since, why = facts.INERT_SINCE[leaning.install.owner, leaning.install.attribute]
         if since <= new.version:
@@ -175,7 +175,7 @@ def _silent(leaning: Leaning, happened: Change, copied: Copy | None, new: Releas
         lacks = f"{copied.missing} statement{'s' if copied.missing != 1 else ''} that megatron-core {new.label} has"
         said.append(f"a copy of {copied.release}'s function ({copied.share:.0%} alike) lacks {lacks}")
     elif copied is None:
-        said.append(f"{happened.sentence}; the replacement knows nothing of it")
+        said.append(f"{happened.sentence}; the replacement does not have this change")
     return said
 
 
@@ -184,7 +184,7 @@ def _harmless(happened: Change, leaning: Leaning | None) -> str:
         case "unchanged":
             return "what it replaces is unchanged"
         case "unknown":
-            return "it adds a name, or replaces one that is not a definition of Megatron Core"
+            return "it adds a name, or replaces one that Megatron Core does not define"
     if leaning is not None and leaning.new.delegates:
         return f"{happened.sentence}; the replacement calls the original"
     return happened.sentence

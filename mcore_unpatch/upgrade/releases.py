@@ -104,7 +104,7 @@ def statements(digests: bytes) -> list[bytes]:
 
 
 def known_release(text: str) -> Release:
-    """A release by its number: `0.19` stands for the newest 0.19; raises `UsageError` where it is not known."""
+    """A release by its number: `0.19` is the newest 0.19; raises `UsageError` if it is not known."""
     known = history.releases()
     try:
         version = parse_version(text)
@@ -115,8 +115,8 @@ def known_release(text: str) -> Release:
         fitting = [release for release in known if parse_version(release) == version]
     if not fitting:
         raise UsageError(
-            f"megatron-core {text} is not known to this version of unpatch, which knows {known[0]} to {known[-1]}. "
-            "Read it from its source: --mcore PATH takes a checkout, a wheel or a folder."
+            f"This version of unpatch knows megatron-core {known[0]} to {known[-1]}, not {text}; pass its source with "
+            "--mcore PATH (a checkout, a wheel or a folder)."
         )
     return Release(fitting[-1], version, history.snapshot(fitting[-1]))
 
@@ -129,7 +129,9 @@ def release_at(path: Path, keep: ExitStack) -> Release:
         if (folder / "megatron" / "core").is_dir():
             break
     else:
-        raise UsageError(f"{path} holds no megatron/core: name a checkout of Megatron-LM, a wheel, or an unpacked one.")
+        raise UsageError(
+            f"{path} contains no megatron/core; pass a checkout of Megatron-LM, a wheel or an unpacked wheel."
+        )
     version = _version_of(folder)
     return Release(version, parse_version(version), SourceNames(folder), folder)
 
@@ -163,5 +165,7 @@ def _version_of(folder: Path) -> str:
             values[node.targets[0].id] = node.value.value
     numbers = [values.get(name) for name in ("MAJOR", "MINOR", "PATCH")]
     if any(not isinstance(number, int) for number in numbers):
-        raise UsageError(f"{folder}/megatron/core/package_info.py does not say which release this is.")
+        raise UsageError(
+            f"{folder}/megatron/core/package_info.py does not name a release; pass a complete checkout or wheel."
+        )
     return ".".join(map(str, numbers))

@@ -73,13 +73,11 @@ def _fate(fate: Fate, path: str) -> Iterator[Line]:
 
 
 def _merge(made: Merge, release: str) -> Iterator[Line]:
-    fits = "both fit: --write merges them"
+    fits = "no conflict; --write merges them"
     if made.conflicts:
-        fits = f"{count(made.conflicts, 'conflict')}: merge by hand"
+        fits = f"{count(made.conflicts, 'conflict')}; merge by hand"
     elif made.unknown:
-        fits = (
-            f"both fit, but the file does not know {', '.join(f'`{name}`' for name in made.unknown)}: import it first"
-        )
+        fits = f"no conflict, but the file lacks {', '.join(f'`{name}`' for name in made.unknown)}; import it first"
     for head, text in ((f"upstream, {made.release} to {release}", made.upstream), ("yours", made.own)):
         yield [(f"      {head}: {'no change' if not text else ''}".rstrip(), "bold")]
         for line in text.splitlines()[2:]:

@@ -1,4 +1,4 @@
-"""One upgrade report: scan, look at what each patch leans on, compare the two releases, judge."""
+"""One upgrade report: scan, see what each patch depends on, compare the two releases, judge."""
 
 from __future__ import annotations
 

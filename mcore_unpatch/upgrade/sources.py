@@ -83,7 +83,9 @@ def download(release: str) -> Path:
             if wheels := sorted(Path(folder).glob("*.whl")):
                 break
         else:
-            raise UsageError(f"megatron-core {release} cannot be downloaded with pip: {said[-300:]}")
+            raise UsageError(
+                f"pip could not download megatron-core {release}; pass its source with --mcore instead. {said[-300:]}"
+            )
         unpacked = Path(folder) / "unpacked"
         with zipfile.ZipFile(wheels[0]) as archive:
             names = [name for name in archive.namelist() if name.startswith("megatron/") and name.endswith(".py")]

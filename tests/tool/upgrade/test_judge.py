@@ -65,7 +65,7 @@ def test_a_class_that_moved_breaks_the_import_and_says_where_it_is() -> None:
     fate = only(MOVED, "0.18", "0.19")
     assert fate.urgency == "breaks"
     said = " ".join(fate.reasons)
-    assert "ImportError on import; it is `megatron.core.models.common.utils.PostProcessNode` now" in said
+    assert "ImportError on import; it is now `megatron.core.models.common.utils.PostProcessNode`" in said
 
 
 CALLS_WHAT_IS_GONE = """
@@ -84,7 +84,7 @@ CALLS_WHAT_IS_GONE = """
 def test_a_name_that_the_body_calls_and_that_is_gone_breaks() -> None:
     fate = only(CALLS_WHAT_IS_GONE.format(guard="pass"), "0.18", "0.19")
     assert fate.urgency == "breaks"
-    assert "save_loss_to_tracker` (line 7) is gone: AttributeError when it runs" in fate.reasons[0]
+    assert "save_loss_to_tracker` (line 7) was removed: AttributeError when it runs" in fate.reasons[0]
 
 
 def test_a_use_behind_a_question_is_the_authors_decision() -> None:

@@ -83,7 +83,7 @@ def test_both_changes_are_shown_and_merged_and_taken_back(repository: Repository
     assert "-    logits = hidden @ weight\n" in shown
     assert "+    logits = self.mm(hidden, weight)\n" in shown
     assert "+    return loss + 1\n" in shown
-    assert "both fit" in shown
+    assert "no conflict" in shown
     before = (repository.path / "patches.py").read_text()
     assert "into 1 copy" in upgrade(repository, "--write")
     after = (repository.path / "patches.py").read_text()
@@ -96,14 +96,14 @@ def test_a_conflict_is_left_alone(repository: Repository) -> None:
     repository.commit({"patches.py": COPY.format(result="loss").replace("hidden @ weight", "hidden.float() @ weight")})
     megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
     before = (repository.path / "patches.py").read_text()
-    assert "1 conflict: merge by hand" in upgrade(repository, "--diff")
+    assert "1 conflict; merge by hand" in upgrade(repository, "--diff")
     assert "into 0 copies; 1 left as it was" in upgrade(repository, "--write")
     assert (repository.path / "patches.py").read_text() == before
 
 
 def test_a_name_the_file_does_not_know_is_said_and_not_written(repository: Repository) -> None:
     megatron(repository.path.parent / "new", 51, logits="torch.matmul(hidden, weight)")
-    assert "does not know `torch`" in " ".join(upgrade(repository, "--diff").split())
+    assert "lacks `torch`" in " ".join(upgrade(repository, "--diff").split())
     upgrade(repository, "--write")
     assert repository.git("status", "--porcelain") == ""
 
@@ -144,5 +144,5 @@ def test_missing_sources_are_asked_for(repository: Repository) -> None:
     new = megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
     result = unpatch("upgrade", "--from", "0.50", "--mcore", str(new), "--diff", cwd=repository.path)
     assert result.code == ERROR
-    assert "0.50.0 is needed" in result.err
+    assert "0.50.0 are missing" in result.err
     assert "--download" in result.err

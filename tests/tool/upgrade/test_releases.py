@@ -93,7 +93,7 @@ def test_what_happened_to_a_name(both: tuple[Release, Release], name: str, kind:
 
 def test_a_signature_says_which_parameter(both: tuple[Release, Release]) -> None:
     assert change("megatron.core.a.f", *both).sentence == "signature changed: new parameter `y`"
-    assert change("megatron.core.a.f", *reversed(both)).sentence == "signature changed: without `y`"
+    assert change("megatron.core.a.f", *reversed(both)).sentence == "signature changed: removed `y`"
 
 
 @pytest.mark.parametrize(("text", "label"), [("0.17", "0.17.1"), ("0.17.0", "0.17.0"), ("v0.19", "0.19.2")])
