@@ -26,10 +26,10 @@ def is_off(mapping: ast.expr, at: ast.AST, parents: Parents, *, absent: bool = F
         return False
     rounds = _rounds(mapping, at, parents)
     for name in names:
-        comes_before = name.lineno < mapping.lineno or not rounds.isdisjoint(_above(name, parents))
-        if name is made[0] or name is mapping or not comes_before:
+        in_loop = not rounds.isdisjoint(_above(name, parents))
+        if name is made[0] or name is mapping or not (name.lineno < mapping.lineno or in_loop):
             continue
-        if not _is_harmless(name, parents, absent) and (rounds or not _in_other_branch(name, at, parents)):
+        if not _is_harmless(name, parents, absent) and (in_loop or not _in_other_branch(name, at, parents)):
             return False
     return made[0].lineno < mapping.lineno
 

@@ -196,7 +196,11 @@ _OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-s
 
 def _environment(installed: Path) -> dict[str, str]:
     """The copy stands before everything else on the path; the folder the tests run from does not stand there at all."""
-    return os.environ | {"PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"}
+    return os.environ | {
+        "PYTHONPATH": str(installed),
+        "PYTHONSAFEPATH": "1",
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(installed / ".hypothesis"),
+    }
 
 
 def _installed_copy(folder: Path) -> Path:

@@ -6,7 +6,7 @@ import textwrap
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from planning import migrate
 
@@ -71,6 +71,17 @@ def hooked(ids: int, **kwargs: Any) -> bool:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(MADE, statements(), CALLS)
+@example(
+    made="{}",
+    body=f"""\
+if a:
+    for _ in range(2):
+        kwargs.setdefault("{FLAG}", False)
+else:
+    for _ in range(2):
+        kwargs.setdefault("{FLAG}", True)""",
+    call="model(ids, **kwargs)",
+)
 def test_log_probs_are_asked_for_where_they_were(made: str, body: str, call: str) -> None:
     code = f"def f(model, ids, a, b):\n    kwargs = {made}\n{textwrap.indent(body, '    ')}\n    return {call}\n"
     result = migrate({"m.py": code.encode()})  # a second run changes nothing
