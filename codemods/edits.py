@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mcore_unpatch.codemods.source import Source, Sources
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.rules import Selection
@@ -42,6 +43,11 @@ class Repository(Project):
         super().__init__(exists, read)
         self.paths = tuple(paths)
         self.editable = frozenset(paths if editable is None else editable)
+        self.sources = Sources(self.data)
+
+    def source(self, path: str) -> Source:
+        """A parsed file, to be held as long as its nodes matter; raises `Unreadable` and `OSError`."""
+        return self.sources.get(path)
 
     def _data(self, path: str) -> bytes:
         """The bytes of a file as they are on disk, line endings included: edits count in these."""

@@ -6,7 +6,7 @@ the imports of each file, for all of these at once; last the comments, for the f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -18,7 +18,7 @@ from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.nemo_rl.migrate import NemoRl
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.seams import proposals
-from mcore_unpatch.codemods.shims.migrate import Migration
+from mcore_unpatch.codemods.shims.migrate import Analysis, Migration
 from mcore_unpatch.codemods.standing import Staying
 from mcore_unpatch.codemods.verl.migrate import Verl
 from mcore_unpatch.codemods.workbench import Workbench
@@ -28,25 +28,17 @@ REQUIREMENT = "megatron-core>=0.18"
 DEPENDENCY = "mcore-unpatch[compat]"
 
 
+Known = list[tuple[type[Migration], Analysis]]
+
+
 def plan(repository: Repository, findings: Sequence[Finding], options: Options) -> Plan:
     """What is to be done about the findings of a repository."""
-    bench, moves, found = _moved(repository, findings, options)
-    staying = Staying.of(findings, found.removes)
-    if (below := staying.below("", standing.HOOK)) and (found.edits or bench.import_edits()):
-        if standing.is_certain(below, bench):  # then no move that needs the hook is made
-            ignore = (*options.selection.ignore, *standing.RULES_ON_THE_HOOK)
-            without = replace(options, selection=replace(options.selection, ignore=ignore))
-            bench, moves, found = _moved(repository, findings, without)
-            staying = Staying.of(findings, found.removes)
-        found.remarks.append(standing.refused_by_shims(below))
-    # The imports of proposals that are only shown are no part of those that are written.
-    proposing = bench if options.unsafe_fixes else Workbench(repository)
-    taken = [*bench.import_edits(), *found.edits]
-    found.add(proposals.propose(proposing, _open(findings, found, options), options, taken, staying))
+    known = _known(repository)
+    bench, proposing, found = _found(repository, findings, options, known)
     found.edits = _with_imports(bench, proposing, found.edits, options)
     found.add(annotate.annotate(bench, _open(findings, found, options), options, found.edits))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in found.edits if options.applies(edit))
-    errors = {error for move in moves for error in move.exports.errors}
+    errors = {error for _, one in known for error in one.exports.errors}
     return Plan(
         tuple(sorted(found.edits, key=attrgetter("path", "start", "end"))),
         tuple(sorted(dict.fromkeys(found.remarks), key=attrgetter("path", "line", "rule"))),
@@ -57,19 +49,52 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     )
 
 
+def removals(
+    repository: Repository, findings: Sequence[Finding], choices: Iterable[Options]
+) -> Iterator[list[Finding]]:
+    """The findings that a plan would remove, for each of some options; the files are looked into once for all."""
+    known = _known(repository)
+    for options in choices:
+        yield _found(repository, findings, options, known)[2].removes
+
+
+def _known(repository: Repository) -> Known:
+    return [(kind, kind.analyse(repository)) for kind in (Verl, NemoRl)]
+
+
+def _found(
+    repository: Repository, findings: Sequence[Finding], options: Options, known: Known
+) -> tuple[Workbench, Workbench, Outcome]:
+    """What all codemods but that of the imports and the comments found, and the benches of moves and proposals."""
+    bench, found = _moved(repository, findings, options, known)
+    staying = Staying.of(findings, found.removes)
+    if (below := staying.below("", standing.HOOK)) and (found.edits or bench.import_edits()):
+        if standing.is_certain(below, bench):  # then no move that needs the hook is made
+            ignore = (*options.selection.ignore, *standing.RULES_ON_THE_HOOK)
+            without = replace(options, selection=replace(options.selection, ignore=ignore))
+            bench, found = _moved(repository, findings, without, known)
+            staying = Staying.of(findings, found.removes)
+        found.remarks.append(standing.refused_by_shims(below))
+    # The imports of proposals that are only shown are no part of those that are written.
+    proposing = bench if options.unsafe_fixes else Workbench(repository)
+    taken = [*bench.import_edits(), *found.edits]
+    found.add(proposals.propose(proposing, _open(findings, found, options), options, taken, staying))
+    return bench, proposing, found
+
+
 def _moved(
-    repository: Repository, findings: Sequence[Finding], options: Options
-) -> tuple[Workbench, list[Migration], Outcome]:
+    repository: Repository, findings: Sequence[Finding], options: Options, known: Known
+) -> tuple[Workbench, Outcome]:
     """The downstreams' moves, on a bench of their own."""
     found, bench = Outcome(), Workbench(repository)
-    moves: list[Migration] = [Verl(bench, options), NemoRl(bench, options)]
-    for move in moves:
+    for move in [kind(one, bench, options) for kind, one in known]:
         found.add(move.outcome(findings))
-    return bench, moves, found
+    return bench, found
 
 
 def _open(findings: Iterable[Finding], found: Outcome, options: Options) -> list[Finding]:
-    return [finding for finding in findings if finding not in found.removes and options.wants(finding.rule)]
+    gone = set(found.removes)
+    return [finding for finding in findings if finding not in gone and options.wants(finding.rule)]
 
 
 def _with_imports(bench: Workbench, proposing: Workbench, edits: list[Edit], options: Options) -> list[Edit]:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import NamedTuple, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from mcore_unpatch.scanner.source import parse
+
+Node = TypeVar("Node", bound=ast.AST)
+# Files that nobody holds any more are kept up to so many bytes; their trees take some fifty times of that.
+_KEPT_BYTES = 1_000_000
 
 
 class Files(Protocol):
@@ -49,6 +56,15 @@ class Source:
         self._bom = 3 if bom else 0
         ending = next((line for line in self.lines if line.endswith((b"\n", b"\r"))), b"\n")
         self.newline = "\r\n" if ending.endswith(b"\r\n") else "\r" if ending.endswith(b"\r") else "\n"
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node, as `ast.walk` gives them."""
+        return list(ast.walk(self.tree))
+
+    def every(self, *kinds: type[Node]) -> list[Node]:
+        """The nodes of some kinds, in the same order."""
+        return [node for node in self.nodes if isinstance(node, kinds)]
 
     def offset(self, line: int, column: int) -> int:
         """The byte of a position given as `ast` gives it: columns in UTF-8 bytes, the byte order mark not counted."""
@@ -109,6 +125,30 @@ class Source:
         while line > 1 and self.is_comment(line - 1):
             line -= 1
         return first_line(node) if line == 1 else line
+
+
+class Sources:
+    """Parsed files: one and the same for as long as somebody holds it, and the last ones beyond that."""
+
+    def __init__(self, read: Callable[[str], bytes]) -> None:
+        self._read = read
+        self._held: WeakValueDictionary[str, Source] = WeakValueDictionary()
+        self._last: OrderedDict[str, Source] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, path: str) -> Source:
+        """A parsed file; raises `Unreadable` and `OSError`."""
+        source = self._held.get(path)
+        if source is None:
+            source = self._held[path] = Source(path, self._read(path))
+        if path not in self._last:
+            self._last[path] = source
+            self._bytes += len(source.data)
+        self._last.move_to_end(path)
+        while self._bytes > _KEPT_BYTES and len(self._last) > 1:
+            _, old = self._last.popitem(last=False)
+            self._bytes -= len(old.data)
+        return source
 
 
 def first_line(node: ast.stmt) -> int:

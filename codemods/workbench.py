@@ -1,11 +1,10 @@
-"""The repository while a plan for it is made: every file is parsed once, and its imports have one editor for all."""
+"""The repository while a plan for it is made: the imports of a file have one editor for all."""
 
 from __future__ import annotations
 
 from mcore_unpatch.codemods.edits import Edit, Repository
 from mcore_unpatch.codemods.imports.arrange import arrange
 from mcore_unpatch.codemods.imports.editor import ImportEditor
-from mcore_unpatch.codemods.source import Source
 
 
 class Workbench(Repository):
@@ -13,14 +12,8 @@ class Workbench(Repository):
 
     def __init__(self, repository: Repository) -> None:
         super().__init__(repository.paths, repository.exists, repository.data, repository.editable)
-        self._sources: dict[str, Source] = {}
+        self.sources = repository.sources
         self._editors: dict[str, ImportEditor] = {}
-
-    def source(self, path: str) -> Source:
-        """A parsed file; raises `Unreadable` and `OSError`."""
-        if path not in self._sources:
-            self._sources[path] = Source(path, self.data(path))
-        return self._sources[path]
 
     def imports(self, path: str) -> ImportEditor:
         """The editor of a file's imports."""

@@ -20,12 +20,12 @@ def mark(findings: list[Finding], found: Discovery, whole: Discovery, pins: Pins
     if all(finding.seam in _NEVER for finding in findings):
         return findings
     from mcore_unpatch.codemods.edits import Options, Repository
-    from mcore_unpatch.codemods.planner import plan
+    from mcore_unpatch.codemods.planner import removals
 
     fixes: dict[Finding, str] = {}
     tree, version = WorkTree(found.top), pins.target_for(finding.path for finding in findings)
     repository = Repository(whole.own, tree.exists, tree.read, found.own)
-    for unsafe, name in ((True, "unsafe"), (False, "safe")):
-        for finding in plan(repository, findings, Options(unsafe_fixes=unsafe, target=version)).removes:
-            fixes[finding] = name
+    choices = [Options(unsafe_fixes=unsafe, target=version) for unsafe in (True, False)]
+    for name, removed in zip(("unsafe", "safe"), removals(repository, findings, choices), strict=True):
+        fixes.update(dict.fromkeys(removed, name))
     return [replace(finding, fix=fixes.get(finding)) for finding in findings]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from keyword import iskeyword
 
 from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.imports.blocks import Import
@@ -14,6 +15,7 @@ from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.scanner.source import Unreadable
 
 _Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+_WORD = re.compile(rb"[\w\x80-\xff]+")
 _KEPT = re.compile(r"#\s*noqa(?!:)|#\s*noqa:[^#]*\bF401\b", re.IGNORECASE)
 
 
@@ -25,16 +27,21 @@ def drop_leftovers(bench: Workbench, path: str, new: bytes, reason: Reason) -> b
         return False
     if path.endswith("__init__.py"):
         return False
-    unused = {key for _, _, key in _unused(after)} - {key for _, _, key in _unused(before)}
+    unused = {key for _, _, key in _unused(after)}
+    unused -= {key for _, _, key in _unused(before)} if unused else set()
+    going = [
+        (scope, node, alias)
+        for scope, node in _imports(before.tree)
+        for alias in node.names
+        if _key(scope, node, alias) in unused and alias.name != alias.asname and not _is_kept(before, node)
+    ]
+    names = {bound_by_import(alias, node) for scope, node, alias in going if isinstance(scope, ast.Module)}
+    asked_for = _asked_for(bench, path, names)
     dropped = False
-    for scope, node in _imports(before.tree):
-        for alias in node.names:
-            name = bound_by_import(alias, node)
-            if _key(scope, node, alias) not in unused or alias.name == alias.asname or _is_kept(before, node):
-                continue
-            if not (isinstance(scope, ast.Module) and _is_asked_for(bench, path, name)):
-                bench.imports(path).drop(node, {alias.name}, reason)
-                dropped = True
+    for scope, node, alias in going:
+        if not (isinstance(scope, ast.Module) and bound_by_import(alias, node) in asked_for):
+            bench.imports(path).drop(node, {alias.name}, reason)
+            dropped = True
     return dropped
 
 
@@ -91,6 +98,8 @@ def _quoted(text: str) -> set[str]:
     """The names in a string that may be an annotation, or name something in `__all__`."""
     if len(text) > 200 or not re.match(r"[A-Za-z_][\w.\[\], |]*$", text):
         return set()
+    if text.isascii() and text.isidentifier():
+        return set() if iskeyword(text) else {text}
     try:
         return {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
     except SyntaxError:
@@ -110,40 +119,45 @@ def _is_kept(source: Source, node: Import) -> bool:
     return any(_KEPT.search(source.line(line)) for line in lines)
 
 
-def _is_asked_for(bench: Workbench, path: str, name: str) -> bool:
-    """Whether another file may have the name from this one."""
-    word = re.compile(rf"\b{re.escape(name)}\b".encode())
+def _asked_for(bench: Workbench, path: str, names: set[str]) -> set[str]:
+    """The names that another file may have from this one: told by their bytes, then by what files say that may."""
+    found: set[str] = set()
     stem = path.removesuffix(".py").rpartition("/")[2].encode()
-    for other in bench.paths:
-        data = bench.data(other) if other != path and other.endswith(".py") else b""
-        if stem not in data:
+    for other in bench.paths if names else ():
+        try:
+            data = bench.data(other) if other != path and other.endswith(".py") else b""
+        except FileNotFoundError:
             continue
-        starred = b"import *" in data
-        if (starred or word.search(data)) and _imports_from(bench, other, path, name):
-            return True
-    return False
+        except (Unreadable, OSError):
+            return names
+        if stem in data:
+            said = set(_WORD.findall(data))
+            said_here = {name for name in names - found if b"import *" in data or name.encode() in said}
+            found |= _imported_from(bench, other, path, said_here) if said_here else set()
+    return found
 
 
-def _imports_from(bench: Workbench, other: str, path: str, name: str) -> bool:
+def _imported_from(bench: Workbench, other: str, path: str, names: set[str]) -> set[str]:
     try:
         tree = bench.source(other).tree
     except (Unreadable, OSError):
-        return True
+        return names
     module = path.removesuffix(".py").rpartition("/")[2]
     imports_it = False
-    named = False
+    found: set[str] = set()
+    named: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            names = {alias.name for alias in node.names}
-            if names & {name, "*"} and bench.locate(other, node.module or "", node.level) == path:
-                return True
-            imports_it |= module in names
+            here = {alias.name for alias in node.names}
+            if here & {*names, "*"} and bench.locate(other, node.module or "", node.level) == path:
+                found |= names if "*" in here else names & here
+            imports_it |= module in here
         elif isinstance(node, ast.Import):
             imports_it |= any(alias.name.rpartition(".")[2] == module for alias in node.names)
         elif isinstance(node, ast.Attribute):
-            named |= node.attr == name
+            named.add(node.attr)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            named |= node.value == name
-            if f"{module}.{name}" in node.value:  # a mock of it
-                return True
-    return imports_it and named
+            named.add(node.value)
+            if f"{module}." in node.value:  # a mock of one
+                found |= {name for name in names if f"{module}.{name}" in node.value}
+    return found | (names & named if imports_it else set())

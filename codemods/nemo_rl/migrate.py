@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from mcore_unpatch.codemods.changes import Reason
-from mcore_unpatch.codemods.edits import Options, Remark
+from mcore_unpatch.codemods.edits import Options, Remark, Repository
 from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, FLAG, KWARGS, NEMO_RL, RULE
 from mcore_unpatch.codemods.nemo_rl.flag import find_flags
 from mcore_unpatch.codemods.outcome import Outcome
-from mcore_unpatch.codemods.shims.holds import Hold, Holds
-from mcore_unpatch.codemods.shims.migrate import Migration
+from mcore_unpatch.codemods.shims.holds import Hold
+from mcore_unpatch.codemods.shims.migrate import Analysis, Migration
 from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.workbench import Workbench
@@ -23,9 +23,9 @@ _GUARD = "The shim supports context parallelism; delete this refusal once you ha
 class NemoRl(Migration):
     """The move of NeMo RL's linear cross-entropy fusion."""
 
-    def __init__(self, bench: Workbench, options: Options) -> None:
+    def __init__(self, known: Analysis, bench: Workbench, options: Options) -> None:
         self.told: list[Remark] = []
-        super().__init__(NEMO_RL, bench, options)
+        super().__init__(known, bench, options)
 
     def _turn(self, source: Source) -> Use:
         use = super()._turn(source)
@@ -34,17 +34,18 @@ class NemoRl(Migration):
             self._flags(use, Reason(RULE, level, "the hook arguments instead of the flag"))
         return use
 
-    def find_holds(self) -> Holds:
-        """The reasons to leave something: a file with the flag that may not be edited is one for all the others."""
-        holds = super().find_holds()
-        for path, source in self.exports.sources.items():
-            if path not in self.bench.editable and path not in self.exports.definitions:
+    @staticmethod
+    def analyse(repository: Repository) -> Analysis:
+        """What a repository has of NeMo RL: a file with the flag that may not be edited holds all the others."""
+        known = Analysis(NEMO_RL, repository)
+        for path, source in known.exports.sources.items():
+            if path not in repository.editable and path not in known.exports.definitions:
                 flags = find_flags(source)
                 lines = [*flags.on, *(line for line, _ in flags.steps)]
                 if lines or flags.changes:
                     place = f"{path}:{min(lines)}" if lines else path
-                    holds.everywhere(RULE, Hold(f"{place} uses `{FLAG}` and was not named", final=True))
-        return holds
+                    known.holds.everywhere(RULE, Hold(f"{place} uses `{FLAG}` and was not named", final=True))
+        return known
 
     def _flags(self, use: Use, reason: Reason) -> None:
         source = use.source

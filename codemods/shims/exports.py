@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from mcore_unpatch.codemods.edits import Repository
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.shims.definitions import Definition
+from mcore_unpatch.codemods.shims.reaches import Reaches
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.units import bound_by_import
-from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import FileError
 from mcore_unpatch.scanner.source import Unreadable
 
@@ -33,39 +34,55 @@ class Origin:
 class Exports:
     """The files of a repository that have to do with one downstream."""
 
-    def __init__(self, contract: Contract, repository: Workbench) -> None:
+    def __init__(self, contract: Contract, repository: Repository) -> None:
         self.contract, self.repository = contract, repository
         self.sources: dict[str, Source] = {}
         self.errors: list[FileError] = []
         self.definitions: dict[str, Definition] = {}
         self._passed_on: dict[str, dict[str, Origin]] = {}
-        for path in repository.paths:
+        self._reaches: dict[str, Reaches] = {}
+        # What reaches into these files need not say a name of the shims.
+        modules = [shim.module for shim in contract.shims]
+        either = re.compile("|".join((contract.hint.pattern.decode(), *map(re.escape, modules))).encode())
+        saying = [path for path in repository.paths if path.endswith(".py") and self._says(path, either)]
+        for path in saying:
             self._look_at(path, contract.hint)
-        if self.definitions:  # what reaches into these files need not say a name of the shims
-            modules = {definition.shim.module for definition in self.definitions.values()}
-            hint = re.compile("|".join(sorted(map(re.escape, modules))).encode())
-            for path in repository.paths:
+        if self.definitions:
+            known = {definition.shim.module for definition in self.definitions.values()}
+            hint = re.compile("|".join(sorted(map(re.escape, known))).encode())
+            for path in saying:
                 self._look_at(path, hint)
         for source in self.sources.values():
             self._meet_definitions(source)
         self._follow()
 
+    def _says(self, path: str, hint: re.Pattern[bytes]) -> bool:
+        """Whether a file says one of the words; one that cannot be read is an error."""
+        try:
+            return hint.search(self.repository.data(path)) is not None
+        except FileNotFoundError:
+            pass
+        except Unreadable as error:
+            self.errors.append(FileError(path, str(error)))
+        except OSError as error:
+            self.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
+        return False
+
     def _look_at(self, path: str, hint: re.Pattern[bytes]) -> None:
-        if path in self.sources or not path.endswith(".py"):
+        if path in self.sources or not self._says(path, hint):
             return
         try:
-            if not hint.search(self.repository.data(path)):
-                return
             self.sources[path] = self.repository.source(path)
-        except FileNotFoundError:
-            return
         except Unreadable as error:
             self.errors.append(FileError(path, str(error)))
             return
-        except OSError as error:
-            self.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
-            return
         self._define(self.sources[path])
+
+    def reaches(self, source: Source) -> Reaches:
+        """How a file reaches into modules, looked up once."""
+        if source.path not in self._reaches:
+            self._reaches[source.path] = Reaches(source)
+        return self._reaches[source.path]
 
     def _define(self, source: Source) -> Definition | None:
         shim = self.contract.shim_at(source.path)
@@ -88,11 +105,11 @@ class Exports:
 
     def _meet_definitions(self, source: Source) -> None:
         """Look every import up once, so that definitions outside of what may be edited are known from the start."""
-        for node in ast.walk(source.tree):
+        for node in source.every(ast.Import, ast.ImportFrom):
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     self.origin(source.path, node, alias.name)
-            elif isinstance(node, ast.Import):
+            else:
                 for alias in node.names:
                     self.module(source.path, alias.name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mcore_unpatch.codemods.changes import Reason
-from mcore_unpatch.codemods.edits import Applicability, Options, Remark
+from mcore_unpatch.codemods.edits import Applicability, Options, Remark, Repository
 from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims import internals
@@ -21,29 +21,32 @@ from mcore_unpatch.findings import Finding
 _LISTED = 3  # reasons in one sentence; with more nobody reads them
 
 
-class Migration:
-    """The move of one downstream."""
+class Analysis:
+    """What a repository has of one downstream, whatever is to become of it: a look at all files as if all stayed."""
 
-    def __init__(self, contract: Contract, bench: Workbench, options: Options) -> None:
-        self.contract, self.bench, self.options = contract, bench, options
-        self.exports = Exports(contract, bench)
+    def __init__(self, contract: Contract, repository: Repository) -> None:
+        self.contract = contract
+        self.exports = Exports(contract, repository)
         self.changed = {
             (path, name): found
             for path, definition in self.exports.definitions.items()
             for name in definition.defined
             if (found := definition.changed(name))
         }
-        # First a look at all files as if everything stayed, then what becomes of those that may be edited.
-        self.looks = {path: self._look(source) for path, source in self.exports.sources.items()}
-        self.holds = self.find_holds()
+        self.looks = {
+            path: turn(source, self.exports, lambda _: None, ImportEditor(source, repository))
+            for path, source in self.exports.sources.items()
+        }
+        self.holds = Holds(self.exports, self.looks.values(), self.changed)
+
+
+class Migration:
+    """The move of one downstream: what becomes of the files that may be edited."""
+
+    def __init__(self, known: Analysis, bench: Workbench, options: Options) -> None:
+        self.contract, self.bench, self.options = known.contract, bench, options
+        self.exports, self.changed, self.looks, self.holds = known.exports, known.changed, known.looks, known.holds
         self.uses: list[Use] = [self._turn(source) for source in self.exports.sources.values()]
-
-    def find_holds(self) -> Holds:
-        """The reasons to leave something."""
-        return Holds(self.exports, self.looks.values(), self.changed)
-
-    def _look(self, source: Source) -> Use:
-        return turn(source, self.exports, lambda _: None, ImportEditor(source, self.bench))
 
     def _turn(self, source: Source) -> Use:
         if source.path not in self.bench.editable:

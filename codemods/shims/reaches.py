@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
+from functools import cached_property
+
+from mcore_unpatch.codemods.source import Source
 
 # The last part of what is called, where something else is put in the place of the name.
 _REPLACING = frozenset({"setattr", "delattr", "patch", "object", "multiple"})
+_LONGEST = 4096  # no file has a longer path
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,14 +32,21 @@ class Reach:
 class Reaches:
     """One file, asked for its uses of modules."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self.tree = tree
-        self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.named: defaultdict[str, list[ast.expr]] = defaultdict(list)  # by what they say: `m`, `a.b.c`
+        for node in source.every(ast.Name, ast.Attribute):
+            self.named[dotted(node)].append(node)
+        self._parents = {child: node for node in source.nodes for child in ast.iter_child_nodes(node)}
 
     def through(self, module: str) -> list[Reach]:
         """Every use of a module that the file calls `module`: `m`, or `a.b.c` after `import a.b.c`."""
-        nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name | ast.Attribute))
-        return [reach for node in nodes if dotted(node) == module for reach in self._through(node)]
+        return [reach for node in self.named.get(module, ()) for reach in self._through(node)]
+
+    def beyond(self, module: str) -> list[Reach]:
+        """Every use of a module as an attribute of what has no name: `f().module`."""
+        unnamed = (node for node in self.named.get("", ()) if isinstance(node, ast.Attribute) and node.attr == module)
+        return [reach for node in unnamed for reach in self._through(node)]
 
     def _through(self, node: ast.expr) -> Iterator[Reach]:
         above = self._parents[node]
@@ -51,25 +63,30 @@ class Reaches:
         else:
             yield Reach(node, "", False)
 
-    def by_text(self, locate: Callable[[str], str | None]) -> Iterator[tuple[str, Reach]]:
-        """Dotted texts that begin with a module which `locate` knows: its path, and what is reached in it."""
-        for node in ast.walk(self.tree):
-            if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or "." not in node.value:
+    def by_text(self, modules: Set[str], locate: Callable[[str], str | None]) -> Iterator[tuple[str, Reach]]:
+        """Dotted texts that begin with a module which `locate` knows: its path, and what is reached in it.
+
+        `modules` are the last parts of those that it may know.
+        """
+        for node in self.source.every(ast.Constant):
+            text = node.value
+            if not isinstance(text, str) or "." not in text or len(text) > _LONGEST:
                 continue
-            parts = node.value.replace(":", ".").split(".")
-            if not all(part.isidentifier() for part in parts):
+            parts = text.replace(":", ".").split(".")
+            if modules.isdisjoint(parts) or not all(part.isidentifier() for part in parts):
                 continue
             for end in range(len(parts), 1, -1):
-                if path := locate(".".join(parts[:end])):
+                if parts[end - 1] in modules and (path := locate(".".join(parts[:end]))):
                     name = parts[end] if end < len(parts) else ""
                     yield path, Reach(node, name, _called(self._parents[node]) in _REPLACING)
                     break
 
+    @cached_property
     def words(self) -> set[str]:
         """Every attribute and every text that could be a name: all that may be reached where that cannot be seen."""
-        found = {node.attr for node in ast.walk(self.tree) if isinstance(node, ast.Attribute)}
-        constants = (node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant))
-        return found | {value for value in constants if isinstance(value, str) and value.isidentifier()}
+        constants = (node.value for node in self.source.every(ast.Constant))
+        texts = {value for value in constants if isinstance(value, str) and value.isidentifier()}
+        return texts | {node.attr for node in self.source.every(ast.Attribute)}
 
 
 def _called(node: ast.AST) -> str:
@@ -82,8 +99,8 @@ def _called(node: ast.AST) -> str:
 
 def dotted(node: ast.AST) -> str:
     """`a.b.c` as text; empty for any other expression."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and (inner := dotted(node.value)):
-        return f"{inner}.{node.attr}"
-    return ""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""

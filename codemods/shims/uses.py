@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ from mcore_unpatch.codemods.edits import Edit
 from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
-from mcore_unpatch.codemods.shims.reaches import Reach, Reaches, dotted
+from mcore_unpatch.codemods.shims.reaches import Reach
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.units import bound_by_import
 
@@ -51,16 +52,22 @@ class _Turner:
     def __init__(self, source: Source, exports: Exports, why: Why, editor: ImportEditor) -> None:
         self.source, self.exports, self.why, self.editor = source, exports, why, editor
         self.use = Use(source)
-        self.reaches = Reaches(source.tree)
+        self.reaches = exports.reaches(source)
         self.modules: set[str] = set()  # what the file calls modules that it imports
+        self.reasons: dict[tuple[str, str, bool], list[Reason]] = {}  # of the modules looked at
+        self.needed: set[tuple[str, str, bool]] = set()
+        self.dotted: set[str] = set()  # modules whose uses by their whole name are turned
+        plain = source.every(ast.Import)
+        self.bound = Counter(bound_by_import(alias, node) for node in plain for alias in node.names)
 
     def turned(self) -> Use:
-        for node in ast.walk(self.source.tree):
+        for node in self.source.every(ast.Import, ast.ImportFrom):
             if isinstance(node, ast.ImportFrom):
                 self._from(node)
-            elif isinstance(node, ast.Import):
+            else:
                 self._plain(node)
-        for where, reach in self.reaches.by_text(self._definition_at):
+        modules = {definition.shim.module for definition in self.exports.definitions.values()}
+        for where, reach in self.reaches.by_text(modules, self._definition_at):
             self._need(where, reach.name, reach.line, reach.replaces)
         for definition in self.exports.definitions.values():
             self._from_package(definition)
@@ -68,11 +75,12 @@ class _Turner:
 
     def _from_package(self, definition: Definition) -> None:
         """`package.module.name` where the package is imported and the module is not."""
-        attributes = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Attribute)]
-        modules = {dotted(node) for node in attributes if node.attr == definition.shim.module}
+        modules = {name for name in self.reaches.named if name.endswith(f".{definition.shim.module}")}
         for module in sorted(modules - self.modules - {definition.shim.compat}):
             for reach in self.reaches.through(module):
                 self._need(definition.source.path, reach.name, reach.line, reach.replaces)
+        for reach in self.reaches.beyond(definition.shim.module):
+            self._need(definition.source.path, reach.name, reach.line, reach.replaces)
 
     def _definition_at(self, module: str) -> str | None:
         path = self.exports.repository.locate(self.source.path, module, 0)
@@ -80,9 +88,12 @@ class _Turner:
 
     def _need(self, where: str, name: str, line: int, replaces: bool = False) -> None:
         """Note a name; where only the module is to be seen, each one that the file says may be meant."""
+        if (where, name, replaces) in self.needed:
+            return
+        self.needed.add((where, name, replaces))
         names = {name}
         if not name and where in self.exports.definitions:
-            names = self.reaches.words() & self.exports.definitions[where].names
+            names = self.reaches.words & self.exports.definitions[where].names
         self.use.needs += [Need(where, one, line, replaces) for one in sorted(names)]
 
     def _from(self, node: ast.ImportFrom) -> None:
@@ -152,19 +163,11 @@ class _Turner:
             return
         reason = least_safe(reasons)
         self.use.turned = True
-        for use in inner:
-            edit = reason.edit(self.source, self.source.span(use.node), origin.shim.compat)
-            if edit not in self.use.edits:  # another import of the same module has it already
-                self.use.edits.append(edit)
-        others = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.Name) and n.id == top]
-        bound_again = any(
-            bound_by_import(other, n) == top
-            for n in ast.walk(self.source.tree)
-            if isinstance(n, ast.Import)
-            for other in n.names
-            if other is not alias
-        )
-        if len(others) == len(inner) or bound_again:
+        if alias.name not in self.dotted:  # else another import of the same module has it already
+            spans = [self.source.span(use.node) for use in inner]
+            self.use.edits += [reason.edit(self.source, span, origin.shim.compat) for span in dict.fromkeys(spans)]
+            self.dotted.add(alias.name)
+        if len(self.reaches.named[top]) == len(inner) or self.bound[top] > 1:
             self.editor.rename(node, alias, origin.shim.compat, reason)
         else:  # the name of the package is still used
             self.editor.add_beside(node, origin.shim.compat, reason)
@@ -172,6 +175,12 @@ class _Turner:
     def _attributes(self, bound: str, origin: Origin, nameable: bool = True) -> list[Reason]:
         """The reasons to move, if every name that is reached in a module is one that its shim has and that moves."""
         self.modules.add(bound)
+        known = (bound, origin.where, nameable)
+        if known not in self.reasons:
+            self.reasons[known] = self._look_through(bound, origin, nameable)
+        return self.reasons[known]
+
+    def _look_through(self, bound: str, origin: Origin, nameable: bool) -> list[Reason]:
         reaches = self.reaches.through(bound)
         found = [self._why(origin, bound, reach) for reach in reaches]
         reasons = [reason for reason in found if reason is not None]

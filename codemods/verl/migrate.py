@@ -7,16 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mcore_unpatch.codemods.changes import Reason
-from mcore_unpatch.codemods.edits import Edit, Options, Remark
+from mcore_unpatch.codemods.edits import Edit, Remark, Repository
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims.contract import Shim
 from mcore_unpatch.codemods.shims.exports import Origin
-from mcore_unpatch.codemods.shims.migrate import Migration
+from mcore_unpatch.codemods.shims.migrate import Analysis, Migration
 from mcore_unpatch.codemods.shims.reaches import dotted
 from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.source import Source, Span
 from mcore_unpatch.codemods.verl.contract import FUSED, VERL
-from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 
 _GUARD = (
@@ -31,8 +30,10 @@ _STRING = "Callers no longer import this module; mocking it has no effect"
 class Verl(Migration):
     """The move of veRL and of forks of it."""
 
-    def __init__(self, bench: Workbench, options: Options) -> None:
-        super().__init__(VERL, bench, options)
+    @staticmethod
+    def analyse(repository: Repository) -> Analysis:
+        """What a repository has of veRL."""
+        return Analysis(VERL, repository)
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
         """Edits and remarks, those for callers included."""
