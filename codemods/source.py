@@ -66,6 +66,11 @@ class Source:
         """The nodes of some kinds, in the same order."""
         return [node for node in self.nodes if isinstance(node, kinds)]
 
+    @cached_property
+    def home(self) -> dict[int, Suite]:
+        """The suite that a statement stands in, by the statement's id."""
+        return {id(node): suite for suite in suites(self.tree) for node in suite}
+
     def offset(self, line: int, column: int) -> int:
         """The byte of a position given as `ast` gives it: columns in UTF-8 bytes, the byte order mark not counted."""
         if line == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -37,14 +38,17 @@ def units(tree: ast.Module) -> list[Unit]:
 def reached(start: Iterable[Unit], among: Iterable[Unit]) -> list[Unit]:
     """The units that `start` leads to by the names they use, itself included, in the order of the file."""
     everything = list(among)
+    binding: defaultdict[str, list[Unit]] = defaultdict(list)
+    for unit in everything:
+        for name in unit.binds:
+            binding[name].append(unit)
     found = set(start)
     waiting = list(found)
     while waiting:
-        uses = waiting.pop().uses
-        for unit in everything:
-            if unit not in found and unit.binds & uses:
-                found.add(unit)
-                waiting.append(unit)
+        for name in waiting.pop().uses:
+            new = set(binding.pop(name, ())) - found
+            found |= new
+            waiting += new
     return [unit for unit in everything if unit in found]
 
 

@@ -48,7 +48,7 @@ class _Arrangement:
         return [*self.landing.edits(), *found, *self._removals()]
 
     def _suite(self, node: Import) -> Suite:
-        return self.editor.home[id(node)]
+        return self.source.home[id(node)]
 
     def _edit(self, node: Import, text: str, span: Span | None = None) -> Edit:
         """A new text for a statement, or for a part of it."""

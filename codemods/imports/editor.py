@@ -10,7 +10,7 @@ from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.imports.blocks import Import
 from mcore_unpatch.codemods.imports.entries import Entry, entries
 from mcore_unpatch.codemods.imports.limits import line_limit
-from mcore_unpatch.codemods.source import Files, Source, Suite, suites
+from mcore_unpatch.codemods.source import Files, Source, Suite
 
 
 @dataclass
@@ -44,7 +44,7 @@ class ImportEditor:
     def move(self, node: ast.ImportFrom, names: set[str], module: str, reason: Reason) -> None:
         """Take names (as the statement writes them) from a statement and import them from `module` instead."""
         self.drop(node, names, reason)
-        target = self._target(self.home[id(node)], module)
+        target = self._target(self.source.home[id(node)], module)
         target.sources.append(node)
         target.names += [entry for entry in entries(self.source, node) if entry.name in names]
         target.reasons.append(reason)
@@ -73,11 +73,6 @@ class ImportEditor:
 
     def _target(self, suite: Suite, module: str) -> Target:
         return self.targets.setdefault((id(suite), module), Target(suite, module))
-
-    @cached_property
-    def home(self) -> dict[int, Suite]:
-        """The suite that a statement stands in."""
-        return {id(node): suite for suite in suites(self.source.tree) for node in suite}
 
     @cached_property
     def limit(self) -> int:

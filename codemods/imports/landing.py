@@ -52,7 +52,7 @@ class Landing:
         return self._runs[id(suite)]
 
     def _run_of(self, node: Import) -> Run:
-        return next(run for run in self.runs(self.editor.home[id(node)]) if node in run.nodes)
+        return next(run for run in self.runs(self.source.home[id(node)]) if node in run.nodes)
 
     def is_left(self, block: Block, leaving: set[Import]) -> bool:
         """Whether a block still holds a statement when some have left it."""

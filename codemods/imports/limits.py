@@ -34,9 +34,8 @@ def _configured(path: str, files: Files) -> int | None:
 def _observed(source: Source) -> int:
     """Strings and comments are longer than the limit in many places, so lines with them do not count."""
     longest = 0
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.stmt):
-            line = source.line(node.lineno)
-            if len(line) <= 120 and not any(sign in line for sign in "#'\""):
-                longest = max(longest, len(line))
+    for number in {node.lineno for node in source.every(ast.stmt)}:
+        line = source.line(number)
+        if len(line) <= 120 and not any(sign in line for sign in "#'\""):
+            longest = max(longest, len(line))
     return next(limit for limit in (88, 100, 120) if longest <= limit)

@@ -99,22 +99,30 @@ class Definition:
 
     def _changed_helpers(self, used: frozenset[str], known: Fingerprints) -> list[Changed]:
         """Helpers of another file of the downstream that the shim brings its own of."""
-        wanted = [name for name in self.contract.helpers if name in used]
-        path = self.source.path.removesuffix(self.shim.file) + self.contract.helper_file
-        if not wanted or not self.source.path.endswith(self.shim.file):
+        if used.isdisjoint(self.contract.helpers) or self._helpers is None:
             return []
-        try:
-            helpers = Source(path, self.files.data(path))
-        except (Unreadable, OSError):
-            return []
+        file, (helpers, own) = self.contract.helper_file, self._helpers
         lines = [helpers.line(number) for number in range(1, len(helpers.lines) + 1)]
         found = []
-        for unit in units(helpers.tree):
+        for unit in own:
             name = unit.key
-            if name in wanted and not known.releases_of(self.contract.helper_file, name, unit.node, self.package):
-                difference = known.difference(self.contract.helper_file, name, unit.node, self.package, lines, path)
-                found.append(Changed(path, difference))
+            wanted = name in self.contract.helpers and name in used
+            if wanted and not known.releases_of(file, name, unit.node, self.package):
+                difference = known.difference(file, name, unit.node, self.package, lines, helpers.path)
+                found.append(Changed(helpers.path, difference))
         return found
+
+    @cached_property
+    def _helpers(self) -> tuple[Source, list[Unit]] | None:
+        """The file with the downstream's helpers, and its statements."""
+        path = self.source.path.removesuffix(self.shim.file) + self.contract.helper_file
+        if not self.source.path.endswith(self.shim.file):
+            return None
+        try:
+            source = Source(path, self.files.data(path))
+        except (Unreadable, OSError):
+            return None
+        return source, units(source.tree)
 
     def without(
         self,

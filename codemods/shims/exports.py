@@ -109,7 +109,7 @@ class Exports:
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     self.origin(source.path, node, alias.name)
-            else:
+            elif isinstance(node, ast.Import):
                 for alias in node.names:
                     self.module(source.path, alias.name)
 

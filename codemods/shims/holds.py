@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.edits import Applicability
-from mcore_unpatch.codemods.hook import processors
+from mcore_unpatch.codemods.hook import PROCESSOR, processors
 from mcore_unpatch.codemods.shims.definitions import Changed, Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
 from mcore_unpatch.codemods.shims.reaches import dotted
@@ -76,6 +76,8 @@ class Holds:
 
     def _given_to_the_hook(self, look: Use) -> None:
         """Files that pass the downstream's own processor."""
+        if PROCESSOR.encode() not in look.source.data:
+            return
         given = {dotted(node) for value in processors(look.source.tree) for node in ast.walk(value)}
         for bound, _, origin in look.asked:
             if bound in given:

@@ -64,7 +64,7 @@ class _Turner:
         for node in self.source.every(ast.Import, ast.ImportFrom):
             if isinstance(node, ast.ImportFrom):
                 self._from(node)
-            else:
+            elif isinstance(node, ast.Import):
                 self._plain(node)
         modules = {definition.shim.module for definition in self.exports.definitions.values()}
         for where, reach in self.reaches.by_text(modules, self._definition_at):

@@ -80,8 +80,8 @@ def _with_argument(source: Source, call: ast.Call, argument: str, reason: Reason
 
 def _guards(source: Source) -> Iterator[Remark]:
     """`if ... mtp ...:` around `use_fused_kernels = False`."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.If) and any("mtp" in name.lower() for name in _names(node.test)):
+    for node in source.every(ast.If):
+        if any("mtp" in name.lower() for name in _names(node.test)):
             off = (
                 statement
                 for statement in node.body
@@ -105,8 +105,8 @@ def _names(node: ast.expr) -> Iterator[str]:
 def _strings(source: Source, moved: Mapping[str, Shim]) -> Iterator[Remark]:
     """Dotted names of the files that moved, in strings: mocks, lazy imports."""
     modules = {file.removesuffix(".py").replace("/", "."): shim for file, shim in moved.items()}
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
+    for node in source.every(ast.Constant) if modules else ():
+        if isinstance(node.value, str) and " " not in node.value:
             for module, shim in modules.items():
                 if node.value.endswith(module) or f"{module}." in node.value:
                     yield Remark(source.path, node.lineno, min(shim.names.values()), "by-hand", _STRING)
