@@ -74,14 +74,18 @@ class _Arrangement:
     def _with_comments(self, target: Target) -> list[Entry]:
         """The names, with what stands above and behind a statement that goes because all its names leave it."""
         names = list(target.names)
+        first_at: dict[tuple[str, str | None], int] = {}
+        last_at: dict[tuple[str, str | None], int] = {}
+        for index, entry in enumerate(names):
+            first_at.setdefault((entry.name, entry.alias), index)
+            last_at[entry.name, entry.alias] = index
         for node in target.sources:
             if self.editor.left(node) or node in self.moving or node in self.told:
                 continue
             self.told.add(node)
-            own = {(alias.name, alias.asname) for alias in node.names}
-            places = [index for index, entry in enumerate(names) if (entry.name, entry.alias) in own]
-            first, last = names[places[0]], places[-1]
-            names[places[0]] = replace(first, above=(*self._above(node), *first.above))
+            own = [key for alias in node.names if (key := (alias.name, alias.asname)) in first_at]
+            first, last = min(map(first_at.__getitem__, own)), max(map(last_at.__getitem__, own))
+            names[first] = replace(names[first], above=(*self._above(node), *names[first].above))
             behind = [text for text in (names[last].behind, trailing_comment(self.source, node)) if text]
             names[last] = replace(names[last], behind="  ".join(behind))
         return names
@@ -146,7 +150,7 @@ class _Arrangement:
             yield self._without_separator(node)
         for suite in {id(suite): suite for suite in map(self._suite, leaving)}.values():
             for run in self.landing.runs(suite):
-                empty = [block for block in run.blocks if not self.landing.is_left(block, leaving)]
+                empty = {block for block in run.blocks if not self.landing.is_left(block, leaving)}
                 for block in run.blocks:
                     if block in empty:
                         yield self._edit(block.nodes[0], "", self._lines_of(run, block, empty))
@@ -155,7 +159,7 @@ class _Arrangement:
                         lines = self.source.line_span(self.source.first_with_comments(node), last_line(node))
                         yield self._edit(node, "", lines)
 
-    def _lines_of(self, run: Run, block: Block, empty: list[Block]) -> Span:
+    def _lines_of(self, run: Run, block: Block, empty: set[Block]) -> Span:
         first, last = self.source.first_with_comments(block.nodes[0]), last_line(block.nodes[-1])
         index = run.blocks.index(block)
         if any(other not in empty for other in run.blocks[index + 1 :]):

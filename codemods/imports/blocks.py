@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import pairwise
 
 from mcore_unpatch.codemods.source import Files, Source, Suite, last_line
@@ -14,7 +15,7 @@ Import = ast.Import | ast.ImportFrom
 FUTURE, STDLIB, THIRD_PARTY, OWN, RELATIVE = range(5)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Block:
     """Imports without a blank line between them."""
 
@@ -35,18 +36,18 @@ _ORDERS: tuple[Callable[[bool, str], Key], ...] = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """Consecutive import statements of one suite, in blocks."""
 
     blocks: tuple[Block, ...]
 
-    @property
+    @cached_property
     def nodes(self) -> list[Import]:
         """All of them."""
         return [node for block in self.blocks for node in block.nodes]
 
-    @property
+    @cached_property
     def sectioned(self) -> bool:
         """Whether each block is one section, in the usual order."""
         kinds = [block.kind for block in self.blocks]
@@ -55,9 +56,13 @@ class Run:
 
     def block_of(self, node: Import) -> Block:
         """The block a statement stands in."""
-        return next(block for block in self.blocks if node in block.nodes)
+        return self._block_of[node]
 
-    @property
+    @cached_property
+    def _block_of(self) -> dict[Import, Block]:
+        return {node: block for block in self.blocks for node in block.nodes}
+
+    @cached_property
     def order(self) -> Callable[[bool, str], Key] | None:
         """The order the blocks are sorted in, if they are."""
         for order in _ORDERS:
@@ -82,13 +87,12 @@ class Run:
         """The renamed statements of a block that are sorted where they stand."""
         found: set[Import] = set()
         gap: list[Import] = []  # renamed statements between two that are not
+        place = cache(lambda module, plain: self.place(block, module, plain, {}, renamed))
         for node in [*block.nodes, None]:
             if node is not None and node in renamed:
                 gap.append(node)
                 continue
-            fitting = [
-                n for n in gap if not self.order or self.place(block, renamed[n], _plain(n), {}, renamed) is node
-            ]
+            fitting = [n for n in gap if not self.order or place(renamed[n], _plain(n)) is node]
             if not self.order or _is_sorted([self.order(*_written(n, renamed)) for n in fitting]):
                 found.update(fitting)
             gap = []

@@ -39,20 +39,26 @@ class Landing:
     def __init__(self, editor: ImportEditor, moving: Renamed) -> None:
         self.editor, self.source, self.moving = editor, editor.source, moving
         self._runs: dict[int, list[Run]] = {}
+        self._run: dict[Import, Run] = {}
+        self._before: dict[tuple[Block, str, bool], Import | None] = {}
+        self._kinds: dict[Block, int | None] = {}
         self._arrivals: list[_Arrival] = []
         self._occupied: set[Block] = set()  # where something arrives
         self.staying = {node for node in moving if not self.source.owns_lines(node)}
         for run in {self._run_of(node) for node in moving}:
             self.staying.update(self._staying(run))
+        self._leaving = {node for node in moving if node not in self.staying}
 
     def runs(self, suite: Suite) -> list[Run]:
         """The runs of imports in a suite."""
         if id(suite) not in self._runs:
             self._runs[id(suite)] = runs(suite, self.source, self.editor.files)
+            self._run |= {node: run for run in self._runs[id(suite)] for node in run.nodes}
         return self._runs[id(suite)]
 
     def _run_of(self, node: Import) -> Run:
-        return next(run for run in self.runs(self.source.home[id(node)]) if node in run.nodes)
+        self.runs(self.source.home[id(node)])
+        return self._run[node]
 
     def is_left(self, block: Block, leaving: set[Import]) -> bool:
         """Whether a block still holds a statement when some have left it."""
@@ -67,6 +73,11 @@ class Landing:
 
     def _kind(self, run: Run, block: Block) -> int | None:
         """The section of a block; one that moves as a whole is the third-party one if it stands where that belongs."""
+        if block not in self._kinds:
+            self._kinds[block] = self._find_kind(run, block)
+        return self._kinds[block]
+
+    def _find_kind(self, run: Run, block: Block) -> int | None:
         if block.kind == THIRD_PARTY or not all(node in self.moving for node in block.nodes):
             return block.kind
         index = run.blocks.index(block)
@@ -92,8 +103,9 @@ class Landing:
         if block is None:
             return self._new_block(run, number)
         self._occupied.add(block)
-        leaving = {node for node in self.moving if node not in self.staying}
-        before = run.place(block, module, plain, self.moving, leaving)
+        if (block, module, plain) not in self._before:
+            self._before[block, module, plain] = run.place(block, module, plain, self.moving, self._leaving)
+        before = self._before[block, module, plain]
         return _Place(self._end(block.nodes[-1]) if before is None else self._start(before), number)
 
     def _first_import(self, suite: Suite) -> _Place:

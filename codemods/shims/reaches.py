@@ -37,11 +37,14 @@ class Reaches:
         self.named: defaultdict[str, list[ast.expr]] = defaultdict(list)  # by what they say: `m`, `a.b.c`
         for node in source.every(ast.Name, ast.Attribute):
             self.named[dotted(node)].append(node)
+        self._known: dict[str, list[Reach]] = {}
         self._parents = {child: node for node in source.nodes for child in ast.iter_child_nodes(node)}
 
     def through(self, module: str) -> list[Reach]:
         """Every use of a module that the file calls `module`: `m`, or `a.b.c` after `import a.b.c`."""
-        return [reach for node in self.named.get(module, ()) for reach in self._through(node)]
+        if module not in self._known:
+            self._known[module] = [reach for node in self.named.get(module, ()) for reach in self._through(node)]
+        return self._known[module]
 
     def beyond(self, module: str) -> list[Reach]:
         """Every use of a module as an attribute of what has no name: `f().module`."""

@@ -191,7 +191,7 @@ class _Turner:
         for reach in reaches:
             name = f"{bound}.{reach.name}"
             self.use.origins[name] = Origin(origin.shim, reach.name, origin.definition)
-        return reasons
+        return list(dict.fromkeys(reasons))
 
     def _why(self, origin: Origin, bound: str, reach: Reach) -> Reason | None:
         if reach.name not in origin.shim.names:

@@ -71,7 +71,8 @@ class Outcome:
     def left(self) -> list[Finding]:
         """The remaining findings, each as it was before the migration, where its line is another."""
         before = defaultdict(list)
-        for finding in sorted(self.survey.findings, key=lambda one: (one in self.plan.removes, one.sort_key)):
+        gone = set(self.plan.removes)
+        for finding in sorted(self.survey.findings, key=lambda one: (one in gone, one.sort_key)):
             before[_identity(finding)].append(finding)
         return [before[key].pop(0) if before[key := _identity(one)] else one for one in self.remaining]
 
