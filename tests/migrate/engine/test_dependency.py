@@ -11,7 +11,7 @@ from sample_repository import Sample, planner
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.dependencies import bracketed, requirements, toml_text
-from mcore_unpatch.migrate.dependencies.choice import listed
+from mcore_unpatch.migrate.dependencies.choice import addition, listed
 from mcore_unpatch.migrate.engine import migrate
 from mcore_unpatch.migrate.undo import undo
 
@@ -168,3 +168,13 @@ def test_any_requirements_file_gets_one_line_more(lines: list[str], newline: str
     parts.remove(LINE)
     assert parts == text.splitlines()
     assert ("\r\n" in after) == ("\r\n" in text)
+
+
+def test_the_nearest_folder_that_lists_something(tmp_path: Path) -> None:
+    for folder in ("project/src/deep", "other"):
+        (tmp_path / folder).mkdir(parents=True)
+    for folder in ("", "project", "other"):
+        (tmp_path / folder / "requirements.txt").write_text("torch\n")
+    named = {"project/src/deep": "project/requirements.txt", "other": "other/requirements.txt", "": "requirements.txt"}
+    for folder, file in named.items():
+        assert addition(tmp_path / folder, tmp_path, LINE).path == file
