@@ -132,3 +132,18 @@ def run(model: GPTModel, ids):
     )
     assert ("HeadInputs(keep=keep_weight)" in new) == stays
     assert new.endswith(f'{asks}    return out, seen["w"]\n' if stays else "    return out, head.weight\n")
+
+
+@pytest.mark.parametrize(("test", "known"), [("weight is not None", True), ("ids", False)])
+def test_a_choice_between_two_weights_asks_for_the_weight(test: str, known: bool) -> None:
+    text = f"""\
+def wrap(model: GPTModel, box, ids):
+    def keep(hidden, weight=None, runtime_gather_output=None):
+        box.weight = weight if {test} else model.output_layer.weight
+        return hidden, None
+
+    model.output_layer.forward = keep
+"""
+    new = migrated(text)
+    assert ("HeadInputs(keep=keep_weight)" in new) == known
+    assert (f"box.weight = weight if {test} else" in new) == (not known)

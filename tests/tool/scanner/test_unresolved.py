@@ -89,3 +89,9 @@ def patch_source(cls):
 patch_source(GPTModel.forward)
 """
     check_found(source, shape="source-rewrite") if is_one else check_noop(source)
+
+
+@pytest.mark.parametrize("call", ["list", "tuple", "reversed", "iter", "next", "sorted", "set", "copy", "deepcopy"])
+def test_a_call_that_hands_through_what_it_gets(call: str) -> None:
+    loop = f"    for model in {call}(models):\n        model.forward = fast\n"
+    check_found(f"{IMPORT}def patch(models: list[GPTModel], fast):\n{loop}", target=f"{GPT}.forward")
