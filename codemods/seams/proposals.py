@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Sequence
 
 from mcore_unpatch.codemods import standing
@@ -25,6 +26,10 @@ from mcore_unpatch.scanner.source import Unreadable
 
 LM_HEAD = "MCU103"
 FORWARD = "MCU101"
+_SEAMS = {"output", "mtp", "schedule"}
+# Each is looked at with all of its file; no file that people write has so many.
+_MOST = 100
+_TOO_MANY = f"no rewrite is proposed for a file with more than {_MOST} patches: split it, or migrate by hand"
 _FALLBACK = (
     "only models without `output_processor` come here, which megatron-core 0.18 and later have none of: once nothing "
     "older is supported, delete this branch, what it installs, and the tests of it"
@@ -48,14 +53,18 @@ class _Proposer:
         self.wrapping: dict[str, list[Function]] = {}  # by path, the functions that patch a head
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
-        for finding in findings:
-            source = self._source(finding.path) if finding.rule == LM_HEAD and finding.path.endswith(".py") else None
+        seams = [one for one in findings if one.seam in _SEAMS and one.path.endswith(".py")]
+        number = Counter(one.path for one in seams)
+        for finding in (one for one in seams if number[one.path] > _MOST):
+            self.found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", _TOO_MANY))
+        seams = [one for one in seams if number[one.path] <= _MOST]
+        for finding in seams:
+            source = self._source(finding.path) if finding.rule == LM_HEAD else None
             patch = find_patch(finding, source) if source else None
             if patch is not None and patch.around is not None:
                 self.wrapping.setdefault(finding.path, []).append(patch.around)
-        for finding in findings:
-            if finding.seam in {"output", "mtp", "schedule"} and finding.path.endswith(".py"):
-                self._one(finding)
+        for finding in seams:
+            self._one(finding)
         return self.found
 
     def _one(self, finding: Finding) -> None:

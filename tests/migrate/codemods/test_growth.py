@@ -45,9 +45,17 @@ def test_functions_that_lead_to_each_other() -> None:
     check_growth(work, 100)
 
 
-def test_findings() -> None:
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "GPTModel._postprocess = g\n",
+        "def f(self, input_ids): return log_probs\nGPTModel.forward = f\n",
+        "def f(m):\n    def new(self, x): return x, None\n    m.output_layer.forward = new\n",
+    ],
+)
+def test_findings(patch: str) -> None:
     def work(size: int) -> Callable[[], object]:
-        text = "from megatron.core.models.gpt import GPTModel\n" + "GPTModel.forward = f\n" * size
+        text = "from megatron.core.models.gpt import GPTModel\n" + patch * size
         found = scan_of({"a.py": text}).findings
         repository = Repository(["a.py"], {"a.py"}.__contains__, {"a.py": text.encode()}.__getitem__)
         return lambda: plan(repository, found, Options(True))
