@@ -78,9 +78,12 @@ class Definition:
         return found + self._foreign_imports(closure, used, known) + self._changed_helpers(used, known)
 
     def _changed(self, unit: Unit, known: Fingerprints) -> Changed:
-        lines = [self.source.line(number) for number in range(1, len(self.source.lines) + 1)]
         path = self.source.path
-        return Changed(path, known.difference(self.shim.file, unit.key, unit.node, self.package, lines, path))
+        return Changed(path, known.difference(self.shim.file, unit.key, unit.node, self.package, self._lines, path))
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return [self.source.line(number) for number in range(1, len(self.source.lines) + 1)]
 
     def _foreign_imports(self, closure: list[Unit], used: frozenset[str], known: Fingerprints) -> list[Changed]:
         """Names that upstream imports too, but from somewhere else."""
