@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from mcore_unpatch import tree
 from mcore_unpatch.errors import UsageError
@@ -143,7 +143,11 @@ def verify(lock: Path | str | None = None, *, on_difference: Literal["raise", "w
     """Compare the installed Megatron with the lock, by default the nearest `unpatch.lock` above the caller's file."""
     file = Path(lock) if lock is not None else _beside_the_caller()
     known = load(file)
+    from mcore_unpatch.upgrade.releases import installed_release
+
     release = installed_release()
+    if release is None:
+        raise UsageError("megatron-core is not installed, so there is nothing to verify; install it first.")
     said = differences(known.pins.values(), release)
     if not said:
         return
@@ -154,20 +158,6 @@ def verify(lock: Path | str | None = None, *, on_difference: Literal["raise", "w
     import warnings
 
     warnings.warn(message, stacklevel=2)
-
-
-def installed_release() -> Release:
-    """The megatron-core that an import would find; read, not imported."""
-    import importlib.util
-    from contextlib import ExitStack
-
-    from mcore_unpatch.upgrade.releases import release_at
-
-    spec = importlib.util.find_spec("megatron.core")
-    places: Any = spec.submodule_search_locations if spec else None
-    if not places:
-        raise UsageError("megatron-core is not installed, so there is nothing to verify; install it first.")
-    return release_at(Path(next(iter(places))).parents[1], ExitStack())
 
 
 def _beside_the_caller() -> Path:

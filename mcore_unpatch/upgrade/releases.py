@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -104,7 +105,10 @@ def statements(digests: bytes) -> list[bytes]:
 
 
 def known_release(text: str) -> Release:
-    """A release by its number: `0.19` is the newest 0.19; raises `UsageError` if it is not known."""
+    """A release by its number: `0.19` is the newest 0.19. One that is newer than the known ones may be installed.
+
+    Raises `UsageError` if it is neither.
+    """
     known = history.releases()
     try:
         version = parse_version(text)
@@ -113,12 +117,24 @@ def known_release(text: str) -> Release:
     fitting = [release for release in known if release == text.strip().removeprefix("v")]
     if text.count(".") == 1:
         fitting = [release for release in known if parse_version(release) == version]
+    if not fitting and (found := installed_release()) and f"{found.label}.".startswith(f"{text.removeprefix('v')}."):
+        return found
     if not fitting:
         raise UsageError(
             f"This version of unpatch knows megatron-core {known[0]} to {known[-1]}, not {text}; pass its source with "
             "--mcore PATH (a checkout, a wheel or a folder)."
         )
     return Release(fitting[-1], version, history.snapshot(fitting[-1]))
+
+
+def installed_release() -> Release | None:
+    """The megatron-core that an import would find, if there is one; read, not imported."""
+    try:
+        spec = importlib.util.find_spec("megatron.core")
+    except ImportError:
+        return None
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    return release_at(Path(places[0]).parents[1], ExitStack()) if places else None
 
 
 def release_at(path: Path, keep: ExitStack) -> Release:

@@ -1,5 +1,8 @@
 """Finding a name in a release: through re-exports and bases, and where it went."""
 
+import os
+import subprocess
+import sys
 import zipfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -106,6 +109,15 @@ def test_a_known_release_by_its_number(text: str, label: str) -> None:
 def test_a_release_that_is_not_known_names_the_way_out(text: str) -> None:
     with pytest.raises(UsageError, match=r"--mcore PATH|not a megatron-core version"):
         known_release(text)
+
+
+def test_a_newer_release_is_read_where_it_is_installed(tmp_path: Path) -> None:
+    """In a process of its own: this one may have another Megatron."""
+    folder = written(OLD, tmp_path / "site")
+    code = "from mcore_unpatch.upgrade.releases import known_release; print(known_release('0.30').label)"
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "0.30.1\n"
 
 
 def test_a_wheel_and_the_folder_itself_are_read_alike(tmp_path: Path) -> None:
