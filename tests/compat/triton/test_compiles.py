@@ -55,8 +55,8 @@ def compiled(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], o
 def check(
     kernel: Any, pointers: dict[str, str], constants: dict[str, Any], card: int, has_logarithm: bool = False
 ) -> None:
-    """A kernel that makes logits, with a scale that rounds nothing and with one that does."""
-    for scale in (1.0, 0.7):
+    """A kernel that makes logits, with a scale that rounds nothing (on Hopper) and with one that does."""
+    for scale in (1.0, 0.7) if card == 90 else (0.7,):
         with mock.patch.object(launch, "has_copy_engine", return_value=card == 90):
             options = kernel_options(scale, CPU)
         fixed = {name: value for name, value in options.items() if name.startswith(("block_", "described"))}
@@ -130,9 +130,10 @@ def test_gradient(dtype: str, card: int) -> None:
         )
 
 
-@pytest.mark.parametrize("card", [90, 80])
-@pytest.mark.parametrize("kind", [0, 1, 2])
-@pytest.mark.parametrize("gradient", [False, True])
+# The kinds differ in one expression, of which kind 2 has every part.
+@pytest.mark.parametrize(
+    ("card", "kind", "gradient"), [(90, 0, True), (90, 1, False), (90, 2, True), (80, 2, False), (80, 2, True)]
+)
 def test_two_heads(card: int, kind: int, gradient: bool) -> None:
     names = ("x", "w", "y", "v")
     pointers = dict.fromkeys(names, "tensordesc<bf16[128,64]>" if card == 90 else "*bf16") | {"factors": "*fp32"}

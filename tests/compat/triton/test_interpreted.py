@@ -13,14 +13,21 @@ HERE = Path(__file__).parent
 
 @pytest.mark.ranks
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
-@pytest.mark.parametrize("kernels", ["engine", "pointers"])
-@pytest.mark.parametrize("file", ["interpreted.py", "interpreted_statistics.py", "interpreted_kl.py"])
-def test_the_kernels_by_the_interpreter(file: str, kernels: str) -> None:
-    if file == "interpreted.py" and kernels == "pointers":
-        pytest.skip("its tests do not ask for pointers")
+@pytest.mark.parametrize(
+    ("file", "chosen"),
+    [
+        ("interpreted.py", ""),
+        ("interpreted_statistics.py", "engine"),
+        # What reads by pointers shares all but the reads: the tests of shapes, masks, tiles and ranks are enough.
+        ("interpreted_statistics.py", "pointers and (everything or odd or ranks or company)"),
+        ("interpreted_kl.py", "engine"),
+        ("interpreted_kl.py", "pointers"),
+    ],
+)
+def test_the_kernels_by_the_interpreter(file: str, chosen: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, str(HERE / file), *(["-k", kernels] if file != "interpreted.py" else [])],
+        [*command, str(HERE / file), "-k", chosen],
         env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         cwd=HERE.parents[2],
         capture_output=True,
