@@ -211,7 +211,7 @@ def test_second_derivatives_are_refused() -> None:
     inputs = make_inputs(4, 8, 40)
     hidden, weight = leaves(inputs)
     loss = linear_logprob(hidden, weight, inputs.labels)[0].sum()
-    with pytest.raises(RuntimeError, match="no second derivative: call backward without create_graph=True"):
+    with pytest.raises(RuntimeError, match="no second derivative; call backward without create_graph=True"):
         torch.autograd.grad(loss, hidden, create_graph=True)
 
 
