@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,9 @@ def fixes(folder: Path) -> dict[str, str | None]:
     return {f"{finding.path}:{finding.line}": finding.fix for finding in report.findings}
 
 
-def test_what_a_person_has_to_do_has_no_fix_and_a_mechanical_edit_is_unsafe() -> None:
-    assert fixes(SAMPLE) == {
+def test_what_a_person_has_to_do_has_no_fix_and_a_mechanical_edit_is_unsafe(tmp_path: Path) -> None:
+    # A project of its own: what else the repository around a folder holds counts too.
+    assert fixes(shutil.copytree(SAMPLE, tmp_path / "sample")) == {
         "tiny_rl/megatron/critic.py:9": None,
         "tiny_rl/megatron/fused_forward.py:14": None,
         "tiny_rl/megatron/lm_head.py:9": "unsafe",
