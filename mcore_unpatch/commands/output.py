@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from mcore_unpatch import printable
 from mcore_unpatch.commands.guard import complain, note, reporting
 from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings import Report
+
+if TYPE_CHECKING:  # loaded with a report, not for `unpatch --help`
+    from mcore_unpatch.findings import Report
 
 
 def write(report: Report, style: OutputFormat, statistics: bool) -> None:
