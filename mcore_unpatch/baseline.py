@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 
 from mcore_unpatch import tree
+from mcore_unpatch.atomic import replace_file
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.printable import shown
@@ -44,14 +44,7 @@ def write(file: Path, findings: list[Finding], root: Path) -> None:
         rules[finding.rule] = rules.get(finding.rule, 0) + 1
     ordered = {path: dict(sorted(rules.items())) for path, rules in sorted(counts.items())}
     text = json.dumps({"version": 1, "counts": ordered}, indent=2) + "\n"
-    try:
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-        Path(temporary).chmod(file.stat().st_mode & 0o777 if file.exists() else 0o644)
-        Path(temporary).replace(file)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}") from None
+    replace_file(file, text)
 
 
 def subtract(
