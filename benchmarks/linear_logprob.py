@@ -24,7 +24,7 @@ from peers import Checkouts, Head, Peer, all_peers, materialised, ours
 from torch import Tensor
 
 from mcore_unpatch.compat import vocab_pass
-from mcore_unpatch.compat.ops.triton import launch
+from mcore_unpatch.compat.fused_head.triton import launch
 
 SHAPES = [(16384, 4096, 151936), (32768, 2048, 248320), (8192, 7168, 129280)]
 TOKENS = [512, 2048, 8192, 32768, 131072]

@@ -5,13 +5,13 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, vocab_pass
 from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.errors import MissingContextError
 from mcore_unpatch.compat.hook.groups import ProcessGroups, check_tp_group, resolve_groups, sequence_group
 from mcore_unpatch.compat.hook.output_layer import check_head, fuses_weight_grad
 from mcore_unpatch.compat.hook.wake import wake
-from mcore_unpatch.compat.ops.linear_logprob import VocabOutput, vocab_pass
 from mcore_unpatch.compat.packing.labels import next_token_labels
 
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn import Module
 
+from mcore_unpatch.compat.fused_head.weight_grad import into_main_grad
 from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.errors import UnsupportedHeadError
-from mcore_unpatch.compat.ops.weight_grad import into_main_grad
 
 
 def check_head(call: HookCall) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
+from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, require_processor
 from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass, selection_mask
-from mcore_unpatch.compat.ops.linear_logprob import VocabOutput
 
 
 @dataclass(frozen=True, kw_only=True)

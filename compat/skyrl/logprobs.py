@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
+from mcore_unpatch.compat.fused_head.peer_arguments import check_vocab_range, chunk_tile_bytes
 from mcore_unpatch.compat.hook.call import Outputs
-from mcore_unpatch.compat.ops.linear_logprob import linear_logprob
-from mcore_unpatch.compat.ops.peer_arguments import check_vocab_range, chunk_tile_bytes
 from mcore_unpatch.compat.packing.gather import Gradient, gather_sequence
 from mcore_unpatch.compat.packing.packed_row import gather_packed_row, split_packed_row
 from mcore_unpatch.compat.packing.zigzag import zigzag_split

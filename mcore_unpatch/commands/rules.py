@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 def rules() -> int:
     """List the rules by family."""
     from mcore_unpatch.report.layout import show
-    from mcore_unpatch.rules import families
-    from mcore_unpatch.rules import rules as all_rules
+    from mcore_unpatch.rules import families, rules as all_rules
 
     def output() -> Iterator[Line]:
         for prefix, about in families().items():

@@ -78,8 +78,7 @@ def upgrade(
     Exit code: 0 if everything was analysed, 2 if not.
     """
     from mcore_unpatch.commands.output import Progress, into, write_asides
-    from mcore_unpatch.upgrade import merge as merging
-    from mcore_unpatch.upgrade import report as written
+    from mcore_unpatch.upgrade import merge as merging, report as written
     from mcore_unpatch.upgrade.run import upgrade as run
 
     config, options = opt.combine(paths, None, None, exclude, None, jobs)

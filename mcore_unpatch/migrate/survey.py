@@ -12,8 +12,7 @@ from mcore_unpatch.discover import Discovery, discover, whole_of
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.requirements import Judged, Pins
-from mcore_unpatch.scan import Options as ScanOptions
-from mcore_unpatch.scan import findings_of, scan
+from mcore_unpatch.scan import Options as ScanOptions, findings_of, scan
 from mcore_unpatch.scanner.engine import WorkTree
 
 Progress = Callable[[int, int], None]

@@ -21,7 +21,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "gate and reports": (("mcore_unpatch/*.py", "mcore_unpatch/commands", "mcore_unpatch/report"), ("tests/tool",)),
     "migrate": (("mcore_unpatch/migrate",), ("tests/migrate/engine", "tests/migrate")),
     "codemods": (("codemods",), ("tests/migrate/codemods", "tests/migrate")),
-    "operator": (("compat/ops",), ("tests/compat/ops", "tests/compat/triton")),
+    "operator": (("compat/fused_head",), ("tests/compat/fused_head", "tests/compat/triton")),
     "hook and packing": (("compat/hook", "compat/packing"), ("tests/compat/hook", "tests/compat/packing")),
     "shims": (
         ("compat/verl", "compat/nemo_rl", "compat/skyrl"),

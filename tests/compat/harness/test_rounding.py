@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from downstream.comparing import Run, assert_same
-from ops.oracle import assert_exact, make_inputs, materialised, results
+from fused_head.oracle import assert_exact, make_inputs, materialised, results
 from torch import Tensor
 
 from harness import run_on_ranks

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 from downstream.checkouts import NEMO_RL, checkouts, loaded
+from fused_head.counters import peak_memory
 from harness import run_on_ranks
 from harness.rounding import assert_agree
 from megatron.core import parallel_state
-from ops.counters import peak_memory
 from torch import Tensor
 
 from mcore_unpatch.compat import plan_packing, zigzag_split

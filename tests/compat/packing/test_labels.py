@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 import torch
 from harness import run_on_ranks
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mcore_unpatch.compat import next_token_labels, pack_padded, zigzag_split
 

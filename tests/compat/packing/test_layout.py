@@ -3,8 +3,7 @@
 import pytest
 import torch
 from harness.attention import zigzag_places
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mcore_unpatch.compat import pack_nested, pack_padded, plan_packing, zigzag_index, zigzag_merge, zigzag_split
 

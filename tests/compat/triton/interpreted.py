@@ -9,10 +9,8 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
-from harness import run_on_ranks
-from harness.rounding import assert_close
-from ops.backend_checks import check_rows_are_gathered_one_tile_at_a_time, check_the_hidden_gradient_comes_early
-from ops.oracle import (
+from fused_head.backend_checks import check_rows_are_gathered_one_tile_at_a_time, check_the_hidden_gradient_comes_early
+from fused_head.oracle import (
     Inputs,
     Results,
     assert_as_exact_as_materialised,
@@ -21,16 +19,17 @@ from ops.oracle import (
     materialised,
     results,
 )
-from ops.same_logits import TEMPERATURES, check_same_logits
+from fused_head.same_logits import TEMPERATURES, check_same_logits
+from harness import run_on_ranks
+from harness.rounding import assert_close
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
-from mcore_unpatch.compat.ops.backends import choose_backend
-from mcore_unpatch.compat.ops.peer_arguments import chunk_tile_bytes
-from mcore_unpatch.compat.ops.torch_backend import TorchBackend
-from mcore_unpatch.compat.ops.triton import backend as triton_backend
-from mcore_unpatch.compat.ops.triton import launch, tile_sizes
-from mcore_unpatch.compat.ops.triton.backend import TritonBackend
+from mcore_unpatch.compat.fused_head.backends import choose_backend
+from mcore_unpatch.compat.fused_head.peer_arguments import chunk_tile_bytes
+from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
+from mcore_unpatch.compat.fused_head.triton import backend as triton_backend, launch, tile_sizes
+from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend
 
 HALF = torch.float16
 CPU = torch.device("cpu")
@@ -245,7 +244,7 @@ def on_shards(sizes: list[int], device_only: bool, vocab_size: int | None) -> No
     truth["weight.grad"] = truth["weight.grad"].split(sizes)[dist.get_rank()]
     local = Inputs(inputs.hidden, mine, inputs.labels, inputs.logprob_grad, inputs.entropy_grad)
     with (
-        mock.patch("mcore_unpatch.compat.ops.linear_logprob.waiting_is_free", return_value=not device_only),
+        mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=not device_only),
         mock.patch.object(TorchBackend, "forward", side_effect=AssertionError("torch backend")),
     ):
         compare(results(linear_logprob, local, tp_group=dist.group.WORLD, **shared), truth)

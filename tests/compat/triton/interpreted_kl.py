@@ -5,12 +5,12 @@ from unittest import mock
 
 import pytest
 import torch
-from ops.oracle import error
-from ops.test_linear_kl import KINDS, VOCAB, heads, plain, results
+from fused_head.oracle import error
+from fused_head.test_linear_kl import KINDS, VOCAB, heads, plain, results
 
 from mcore_unpatch.compat import linear_kl
-from mcore_unpatch.compat.ops.pair import Pair
-from mcore_unpatch.compat.ops.triton import launch
+from mcore_unpatch.compat.fused_head.pair import Pair
+from mcore_unpatch.compat.fused_head.triton import launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -9,15 +9,15 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
+from fused_head.all_statistics import check_statistics
+from fused_head.oracle import Inputs, error, grad_of, make_inputs
 from harness import run_on_ranks
-from ops.all_statistics import check_statistics
-from ops.oracle import Inputs, error, grad_of, make_inputs
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
-from mcore_unpatch.compat.ops.torch_backend import TorchBackend
-from mcore_unpatch.compat.ops.triton import keep, launch
+from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
+from mcore_unpatch.compat.fused_head.triton import keep, launch
 
 HALF = torch.float16
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -128,7 +128,7 @@ def test_a_checkpoint_holds_nothing_until_its_backward(reentrant: bool) -> None:
 
     hidden, weight = inputs.hidden.clone().requires_grad_(), inputs.weight.clone().requires_grad_()
     straight = torch.autograd.grad(call(hidden, weight).sum(), [hidden, weight])
-    with mock.patch("mcore_unpatch.compat.ops.triton.backend.room_to_keep", room):
+    with mock.patch("mcore_unpatch.compat.fused_head.triton.backend.room_to_keep", room):
         checkpoint(call, hidden, weight, use_reentrant=reentrant).sum().backward()
     assert len(rooms) == 2
     assert (rooms[0] is None) == reentrant  # a forward without a graph keeps nothing
@@ -138,7 +138,7 @@ def test_a_checkpoint_holds_nothing_until_its_backward(reentrant: bool) -> None:
 
 def test_no_grad_keeps_nothing() -> None:
     inputs = half_inputs(5, 16, 300)
-    with mock.patch("mcore_unpatch.compat.ops.triton.backend.room_to_keep", wraps=keep.room_to_keep) as room:
+    with mock.patch("mcore_unpatch.compat.fused_head.triton.backend.room_to_keep", wraps=keep.room_to_keep) as room:
         linear_logprob(inputs.hidden, inputs.weight, inputs.labels, keep_bytes=ALL)
         assert room.call_args.args[0].keep_bytes == 0
         linear_logprob(inputs.hidden.requires_grad_(), inputs.weight, inputs.labels, keep_bytes=ALL)

@@ -7,8 +7,8 @@ from unittest import mock
 import pytest
 import torch
 
-from mcore_unpatch.compat.ops import backends
-from mcore_unpatch.compat.ops.torch_backend import TorchBackend
+from mcore_unpatch.compat.fused_head import backends
+from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 
 CUDA = torch.device("cuda", 0)
 
@@ -39,7 +39,7 @@ def test_auto_takes_triton_from_ampere_on_and_torch_elsewhere_in_silence() -> No
 
 
 def test_only_hopper_reads_by_the_copy_engine() -> None:
-    launch = pytest.importorskip("mcore_unpatch.compat.ops.triton.launch")
+    launch = pytest.importorskip("mcore_unpatch.compat.fused_head.triton.launch")
     for index, (capability, engine) in enumerate([((8, 0), False), ((9, 0), True), ((10, 0), False)]):
         with mock.patch("torch.cuda.get_device_capability", return_value=capability):
             assert launch.has_copy_engine(torch.device("cuda", index)) is engine

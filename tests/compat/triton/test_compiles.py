@@ -14,8 +14,8 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from mcore_unpatch.compat.ops.triton import grad_kernel, keep, launch, pair, points, stats_kernel  # noqa: E402
-from mcore_unpatch.compat.ops.triton.launch import kernel_options  # noqa: E402
+from mcore_unpatch.compat.fused_head.triton import grad_kernel, keep, launch, pair, points, stats_kernel  # noqa: E402
+from mcore_unpatch.compat.fused_head.triton.launch import kernel_options  # noqa: E402
 
 CPU = torch.device("cpu")
 # What a program may have: Hopper with its copy engine, then Ampere (A100), Ada (RTX 4090, L40) and Blackwell without.

@@ -1,4 +1,4 @@
-"""The triton backend on a GPU: `pytest tests/compat/triton/test_gpu.py tests/compat/ops/test_cuda.py`."""
+"""The triton backend on a GPU: `pytest tests/compat/triton/test_gpu.py tests/compat/fused_head/test_cuda.py`."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,14 +6,14 @@ from unittest import mock
 
 import pytest
 import torch
-from ops.all_statistics import check_statistics
-from ops.oracle import Inputs, error, grad_of, make_inputs, materialised, results
-from ops.same_logits import TEMPERATURES, check_same_logits
+from fused_head.all_statistics import check_statistics
+from fused_head.oracle import Inputs, error, grad_of, make_inputs, materialised, results
+from fused_head.same_logits import TEMPERATURES, check_same_logits
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
-from mcore_unpatch.compat.ops.backends import _why_not_triton, choose_backend
-from mcore_unpatch.compat.ops.triton import launch
+from mcore_unpatch.compat.fused_head.backends import _why_not_triton, choose_backend
+from mcore_unpatch.compat.fused_head.triton import launch
 
 CUDA = torch.device("cuda")
 pytestmark = pytest.mark.skipif(

@@ -9,11 +9,11 @@ import torch
 
 pytest.importorskip("triton")
 
-from mcore_unpatch.compat.ops.seam import Problem, WeightGradBuffer
-from mcore_unpatch.compat.ops.triton import launch
-from mcore_unpatch.compat.ops.triton.backend import TritonTiles
-from mcore_unpatch.compat.ops.triton.block_sizes import BLOCK_ROWS, least_tile_bytes
-from mcore_unpatch.compat.ops.triton.keep import padded
+from mcore_unpatch.compat.fused_head.seam import Problem, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.triton import launch
+from mcore_unpatch.compat.fused_head.triton.backend import TritonTiles
+from mcore_unpatch.compat.fused_head.triton.block_sizes import BLOCK_ROWS, least_tile_bytes
+from mcore_unpatch.compat.fused_head.triton.keep import padded
 
 HALF = torch.bfloat16
 DEFAULT = 512 << 20

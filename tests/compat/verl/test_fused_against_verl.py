@@ -11,8 +11,7 @@ from downstream.verl import verl_files
 from harness import run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
-from megatron.core import packed_seq_params as megatron_packed
-from megatron.core import parallel_state
+from megatron.core import packed_seq_params as megatron_packed, parallel_state
 from torch import Tensor
 
 from mcore_unpatch.compat.packing.pack import Packer

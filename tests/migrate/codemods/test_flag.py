@@ -6,8 +6,7 @@ import textwrap
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, event, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, event, example, given, settings, strategies as st
 from planning import migrate
 
 FLAG = "return_logprobs_for_linear_ce_fusion"

@@ -7,8 +7,7 @@ import builtins
 import textwrap
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from planning import migrate
 
 from mcore_unpatch.codemods.edits import Options

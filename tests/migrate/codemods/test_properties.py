@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from planning import migrate, planned
 
 from mcore_unpatch.codemods.edits import Options

@@ -5,8 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, in_order, splice
 from mcore_unpatch.migrate.changes import changes_of, moved_line, rewrites_of

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from dependency_sample import LINE, added
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sample_repository import Sample, planner
 
 from mcore_unpatch.errors import UsageError

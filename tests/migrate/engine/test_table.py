@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sample_repository import Sample
-from sample_repository import planner as rewriting
+from sample_repository import Sample, planner as rewriting
 
 from mcore_unpatch.codemods.edits import Options, Plan, Repository
 from mcore_unpatch.findings import Finding

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from checking import found_in
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mcore_unpatch.findings import Report
 from mcore_unpatch.rules import Selection

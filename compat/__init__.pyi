@@ -1,0 +1,62 @@
+# The public names of mcore_unpatch.compat, all of them: `__init__.py` reads this list, and so do type checkers.
+from .fused_head.linear_kl import linear_kl as linear_kl
+from .fused_head.linear_logprob import (
+    VocabOutput as VocabOutput,
+    linear_logprob as linear_logprob,
+    vocab_pass as vocab_pass,
+)
+from .hook.attach import (
+    attach as attach,
+    attach_selector as attach_selector,
+    call_with_processor as call_with_processor,
+)
+from .hook.call import HookCall as HookCall, Outputs as Outputs, Processor as Processor
+from .hook.context import HookContext as HookContext
+from .hook.errors import (
+    AttachmentError as AttachmentError,
+    HookBypassedError as HookBypassedError,
+    HookError as HookError,
+    HookMissingError as HookMissingError,
+    HookSwallowedError as HookSwallowedError,
+    MissingContextError as MissingContextError,
+    UnsupportedHeadError as UnsupportedHeadError,
+    WrapperRefusesError as WrapperRefusesError,
+)
+from .hook.find import (
+    HookPath as HookPath,
+    find_language_model as find_language_model,
+    foreign_methods as foreign_methods,
+)
+from .hook.groups import ProcessGroups as ProcessGroups, resolve_groups as resolve_groups
+from .hook.head import gather_hidden as gather_hidden
+from .hook.head_inputs import HeadInputs as HeadInputs
+from .hook.legacy import LegacyPatchError as LegacyPatchError
+from .hook.plan import schedule_plan_with_processor as schedule_plan_with_processor
+from .hook.processors import (
+    AsTuple as AsTuple,
+    Compose as Compose,
+    Entropy as Entropy,
+    Logits as Logits,
+    LogitStats as LogitStats,
+    LogProbs as LogProbs,
+    LogProbsAndEntropy as LogProbsAndEntropy,
+    SelectedTokenCrossEntropy as SelectedTokenCrossEntropy,
+    TokenLoss as TokenLoss,
+    TopKLogits as TopKLogits,
+)
+from .hook.provide import Handle as Handle, provide_hook as provide_hook
+from .packing.gather import (
+    gather_sequence as gather_sequence,
+    gather_shares as gather_shares,
+    sum_over_ranks as sum_over_ranks,
+)
+from .packing.labels import next_token_labels as next_token_labels
+from .packing.layout import PackedLayout as PackedLayout, plan_packing as plan_packing
+from .packing.pack import Packer as Packer, pack_nested as pack_nested, pack_padded as pack_padded
+from .packing.per_sequence import mean_per_sequence as mean_per_sequence, sum_per_sequence as sum_per_sequence
+from .packing.pipeline import (
+    broadcast_from_last_stage as broadcast_from_last_stage,
+    compute_on_last_stage as compute_on_last_stage,
+    is_last_stage as is_last_stage,
+)
+from .packing.zigzag import zigzag_index as zigzag_index, zigzag_merge as zigzag_merge, zigzag_split as zigzag_split

@@ -1,0 +1,178 @@
+"""The one autograd function: statistics of the vocabulary per row, and their gradients."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Backend, Problem, RowGrads
+from mcore_unpatch.compat.fused_head.shards import ShardSum, VocabShard, merge_stats
+from mcore_unpatch.compat.fused_head.tile_plan import spans
+from mcore_unpatch.compat.fused_head.weight_grad import announce_main_grad, fresh_grad, main_grad
+
+# Rows whose gradient is rounded at a time where it goes back to all tokens: all at once would be another copy of it.
+_SPREAD_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class PassOptions:
+    """The arguments of a call except the two differentiable tensors. Tensors are copies, safe from later writes."""
+
+    backend: Backend
+    shard: VocabShard
+    rows: Tensor | None
+    targets: Tensor | None
+    points: Tensor | None
+    scale: float | Tensor
+    columns: int | Tensor
+    entropy: bool
+    squares: bool
+    topk: int
+    tile_bytes: int
+    keep_bytes: int
+    batch_invariant: bool
+    reduce_hidden_grad: bool
+    main_grad_of: Tensor | None  # the parameter itself: only it carries `main_grad`
+    keep_mask: Tensor | None = None
+    moments: bool = False
+
+    def problem(self, hidden: Tensor, weight: Tensor) -> Problem:
+        """The part of the call a backend sees."""
+        return Problem(
+            hidden,
+            weight,
+            self.rows,
+            self.targets,
+            self.points,
+            self.scale,
+            self.columns,
+            self.entropy,
+            self.squares,
+            self.topk,
+            self.tile_bytes,
+            self.keep_bytes,
+            self.batch_invariant,
+            self.keep_mask,
+            self.moments,
+        )
+
+
+class VocabPass(torch.autograd.Function):
+    """`(hidden [tokens, h], weight)` to the statistics of the rows.
+
+    logprob, entropy, logsumexp, sum of squared probabilities `[rows]`, log-probs of the points, top-k logits and ids
+    `[rows, k]`, moments `[5, rows]` with the peak last. Autocast is off inside: the product's dtype is the weight's, in
+    the forward and in the backward.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, options: PassOptions) -> tuple[Tensor | None, ...]:
+        """Run the backend's pass and merge the shards."""
+        with torch.autocast(hidden.device.type, enabled=False):
+            stats = merge_stats(options.backend.forward(options.problem(hidden, weight)), options.shard)
+            if options.keep_mask is not None:  # a row of which nothing is kept has no distribution
+                stats = replace(stats, total=stats.total.where(stats.peak > NO_LOGIT / 2, torch.nan))
+            log_total = stats.total.log()
+            logsumexp = stats.peak + log_total
+            # From the peak, not from logsumexp: the difference of near numbers is exact.
+            logprob = stats.target - stats.peak - log_total if stats.target is not None else None
+            points = stats.points - stats.peak[:, None] - log_total[:, None] if stats.points is not None else None
+            entropy = log_total - stats.drift / stats.total if stats.drift is not None else None
+            squares = stats.squares / stats.total**2 if stats.squares is not None else None
+        ctx.options = options
+        ctx.used_up = False
+        # What was kept is saved like any tensor: a checkpoint drops it in its first forward and makes it again.
+        ctx.save_for_backward(
+            hidden,
+            weight,
+            stats.peak,
+            log_total,
+            logprob,
+            entropy,
+            squares,
+            points,
+            stats.topk_logits,
+            stats.topk_columns,
+            *stats.kept,
+        )
+        ctx.set_materialize_grads(False)
+        moments = None if stats.moments is None else torch.cat([stats.moments, stats.peak[None]])
+        ctx.mark_non_differentiable(*(part for part in (stats.topk_columns, moments) if part is not None))
+        return logprob, entropy, logsumexp, squares, points, stats.topk_logits, stats.topk_columns, moments
+
+    @staticmethod
+    def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
+        """Run the backend's backward for the gradients asked for, and reduce the one of hidden."""
+        if torch.is_grad_enabled():
+            raise RuntimeError("linear_logprob has no second derivative; call backward without create_graph=True.")
+        if all(grad is None for grad in output_grads):
+            return None, None, None
+        hidden, weight, *saved = ctx.saved_tensors
+        options: PassOptions = ctx.options
+        need_hidden, need_weight, _ = ctx.needs_input_grad
+        kept = () if ctx.used_up else tuple(saved[8:])
+        grads = replace(_row_grads(options, output_grads, *saved[:8]), kept=kept)
+        ctx.used_up = True  # the backend works in place on what was kept; another backward makes it again
+        fused = options.main_grad_of
+        with torch.autocast(hidden.device.type, enabled=False):
+            sink = None if not need_weight else fresh_grad(weight) if fused is None else main_grad(fused)
+            hidden_sum = ShardSum(options.shard.group if options.reduce_hidden_grad else None)
+            options.backend.backward(
+                options.problem(hidden, weight), grads, hidden_sum.start if need_hidden else None, sink
+            )
+            part = hidden_sum.wait() if need_hidden else None
+        weight_grad = None if sink is None else sink.buffer if fused is None else announce_main_grad(fused)
+        return spread_rows(part, hidden, options.rows, options.tile_bytes), weight_grad, None
+
+
+def _row_grads(
+    options: PassOptions,
+    output_grads: tuple[Tensor | None, ...],
+    peak: Tensor,
+    log_total: Tensor,
+    logprob: Tensor | None,
+    entropy: Tensor | None,
+    squares: Tensor | None,
+    points: Tensor | None,
+    topk_logits: Tensor | None,
+    topk_ids: Tensor | None,
+) -> RowGrads:
+    """The gradients of the outputs as coefficients of each row, and of chosen columns of it."""
+    logprob_grad, entropy_grad, logsumexp_grad, squares_grad, points_grad, topk_grad, _, _ = output_grads
+    softmax = torch.zeros_like(peak) if logsumexp_grad is None else logsumexp_grad.clone()
+    chosen: list[tuple[Tensor, Tensor, Tensor]] = []  # gradient, column and log-prob, each [rows, k]
+    if logprob_grad is not None and logprob is not None and options.targets is not None:
+        softmax -= logprob_grad
+        chosen.append((logprob_grad[:, None], options.targets[:, None], logprob[:, None]))
+    if points_grad is not None and points is not None and options.points is not None:
+        softmax -= points_grad.sum(1)
+        chosen.append((points_grad, options.points, points))
+    if topk_grad is not None and topk_logits is not None and topk_ids is not None:
+        chosen.append((topk_grad, topk_ids - options.shard.start, topk_logits - peak[:, None] - log_total[:, None]))
+    if entropy_grad is not None and entropy is not None:
+        softmax -= entropy_grad * entropy
+    if squares_grad is not None and squares is not None:
+        softmax -= 2 * squares_grad * squares
+    own, columns, logprobs = (torch.cat(parts, 1) for parts in zip(*chosen, strict=True)) if chosen else [None] * 3
+    return RowGrads(
+        peak=peak,
+        log_total=log_total,
+        softmax=softmax,
+        entropy=None if entropy_grad is None else -entropy_grad,
+        squares=None if squares_grad is None else 2 * squares_grad,
+        points=own,
+        point_columns=columns,
+        point_logprobs=logprobs,
+    )
+
+
+def spread_rows(part: Tensor | None, hidden: Tensor, rows: Tensor | None, tile_bytes: int) -> Tensor | None:
+    """The gradient of all tokens from that of the computed rows."""
+    if part is None or rows is None:
+        return None if part is None else part.to(hidden.dtype)
+    whole = torch.zeros_like(hidden)
+    size = max(1, min(_SPREAD_ROWS, tile_bytes // max(1, hidden.shape[1] * hidden.itemsize)))
+    for r in spans(len(rows), size):
+        whole.index_copy_(0, rows[r], part[r].to(hidden.dtype))
+    return whole

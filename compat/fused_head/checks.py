@@ -1,0 +1,183 @@
+"""Errors for wrong arguments: the argument, what was expected, what was passed. Nothing here waits for a GPU."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.fused_head.backends import NAMES
+from mcore_unpatch.compat.fused_head.weight_grad import has_main_grad
+
+
+def _wrong(kind: type[Exception], argument: str, expected: str, got: object) -> Exception:
+    return kind(f"{argument}: expected {expected}, got {got}")
+
+
+def waiting_is_free(tensor: Tensor) -> bool:
+    """Whether values can be read at no cost; on an accelerator, reading waits for all queued work."""
+    return tensor.device.type == "cpu"
+
+
+def check_tensors(hidden: Any, weight: Any, labels: Any, mask: Any, temperature: Any, token_ids: Any = None) -> None:
+    """Shapes, dtypes and devices of the tensors."""
+    for name, tensor in (("hidden", hidden), ("weight", weight)):
+        if not isinstance(tensor, Tensor):
+            raise _wrong(TypeError, name, "a tensor", type(tensor).__name__)
+        if not tensor.dtype.is_floating_point:
+            raise _wrong(TypeError, name, "a floating-point dtype", tensor.dtype)
+    if weight.dim() != 2:
+        raise _wrong(ValueError, "weight", "shape [vocab / tp, h]", list(weight.shape))
+    if hidden.dim() < 1 or hidden.shape[-1] != weight.shape[1] or weight.shape[1] == 0:
+        raise _wrong(ValueError, "hidden", f"shape [..., {weight.shape[1]}] to match weight", list(hidden.shape))
+    shape = hidden.shape[:-1]
+    for name, tensor in (("labels", labels), ("mask", mask)):
+        if tensor is None:
+            continue
+        if not isinstance(tensor, Tensor):
+            raise _wrong(TypeError, name, "a tensor", type(tensor).__name__)
+        if tensor.shape != shape:
+            raise _wrong(ValueError, name, f"shape {list(shape)} to match hidden without h", list(tensor.shape))
+    if token_ids is not None and not isinstance(token_ids, Tensor):
+        raise _wrong(TypeError, "token_ids", "a tensor", type(token_ids).__name__)
+    if token_ids is not None and (token_ids.dim() != hidden.dim() or token_ids.shape[:-1] != shape):
+        raise _wrong(ValueError, "token_ids", f"shape {list(shape)} + [k]", list(token_ids.shape))
+    for name, ids in (("labels", labels), ("token_ids", token_ids)):
+        if ids is not None and (ids.dtype.is_floating_point or ids.dtype in (torch.bool, torch.complex64)):
+            raise _wrong(TypeError, name, "an integer dtype (token ids)", ids.dtype)
+    _check_temperature(temperature, shape)
+    others = (
+        ("weight", weight),
+        ("labels", labels),
+        ("token_ids", token_ids),
+        ("mask", mask),
+        ("temperature", temperature),
+    )
+    for name, tensor in others:
+        if isinstance(tensor, Tensor) and tensor.device != hidden.device:
+            raise _wrong(ValueError, name, f"device {hidden.device} to match hidden", tensor.device)
+
+
+def check_keep_mask(keep_mask: Any, hidden: Tensor, weight: Tensor) -> None:
+    """A boolean for every token and every row of this rank's weight."""
+    if keep_mask is None:
+        return
+    if not isinstance(keep_mask, Tensor) or keep_mask.dtype != torch.bool:
+        got = keep_mask.dtype if isinstance(keep_mask, Tensor) else type(keep_mask).__name__
+        raise _wrong(TypeError, "keep_mask", "a tensor of booleans", got)
+    shape = [*hidden.shape[:-1], len(weight)]
+    if list(keep_mask.shape) != shape:
+        raise _wrong(
+            ValueError,
+            "keep_mask",
+            f"shape {shape} to match hidden without h and this rank's weight rows",
+            list(keep_mask.shape),
+        )
+    if keep_mask.device != hidden.device:
+        raise _wrong(ValueError, "keep_mask", f"device {hidden.device} to match hidden", keep_mask.device)
+
+
+def _check_temperature(temperature: Any, shape: torch.Size) -> None:
+    if not isinstance(temperature, Tensor):
+        check_number("temperature", temperature, positive=True)
+        return
+    if not temperature.dtype.is_floating_point:
+        raise _wrong(TypeError, "temperature", "a floating-point dtype", temperature.dtype)
+    if temperature.requires_grad:
+        raise _wrong(
+            ValueError,
+            "temperature",
+            "a tensor without requires_grad (it gets no gradient; detach it)",
+            "requires_grad=True",
+        )
+    if temperature.dim() > 0 and temperature.shape != shape:
+        raise _wrong(ValueError, "temperature", f"a scalar or shape {list(shape)}", list(temperature.shape))
+
+
+def check_number(name: str, value: Any, positive: bool) -> None:
+    """A finite number; above zero if `positive`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(TypeError, name, "a number", type(value).__name__)
+    if not math.isfinite(value) or (positive and value <= 0):
+        raise _wrong(ValueError, name, "a finite number" + (" above 0" if positive else ""), value)
+
+
+def check_count(name: str, value: Any, least: int, most: int | None = None) -> None:
+    """None, or a whole number within bounds."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(TypeError, name, "an integer", type(value).__name__)
+    if value < least or (most is not None and value > most):
+        bounds = f"at least {least}" + (f" and at most {most}" if most is not None else "")
+        raise _wrong(ValueError, name, bounds, value)
+
+
+def check_mask_count(mask_count: Any, mask: Tensor | None) -> None:
+    """An upper bound on the mask's rows; only with a mask."""
+    if mask is None and mask_count is not None:
+        raise _wrong(ValueError, "mask_count", "None, because there is no mask", mask_count)
+    check_count("mask_count", mask_count, 0, None if mask is None else mask.numel())
+
+
+def check_options(
+    weight: Tensor, backend: Any, out_of_vocab_grad: Any, ignore_index: Any, tp_group: Any, fuse_main_grad: bool
+) -> None:
+    """Names, the process group and the weight's `main_grad`."""
+    if backend not in NAMES:
+        raise _wrong(ValueError, "backend", f"one of {', '.join(NAMES)}", repr(backend))
+    if out_of_vocab_grad not in ("zero", "legacy"):
+        raise _wrong(ValueError, "out_of_vocab_grad", "'zero' or 'legacy'", repr(out_of_vocab_grad))
+    if ignore_index is not None and (isinstance(ignore_index, bool) or not isinstance(ignore_index, int)):
+        raise _wrong(TypeError, "ignore_index", "an integer or None", type(ignore_index).__name__)
+    if tp_group is not None and (not isinstance(tp_group, ProcessGroup) or tp_group.rank() < 0):
+        raise _wrong(TypeError, "tp_group", "a process group this rank belongs to, or None", tp_group)
+    will_have_grad = torch.is_grad_enabled() and weight.requires_grad
+    if fuse_main_grad and will_have_grad and not has_main_grad(weight):
+        raise _wrong(
+            ValueError, "fuse_main_grad", "a weight with main_grad (a parameter under Megatron's DDP or FSDP)", "none"
+        )
+
+
+def check_positive(name: str, values: Tensor) -> None:
+    """Finite numbers above zero; reads the values."""
+    bad = ~(torch.isfinite(values) & (values > 0))
+    if bad.any():
+        raise _wrong(ValueError, name, "finite numbers above 0", f"{values[bad][0].item()} at {int(bad.sum())} rows")
+
+
+def check_vocabulary(total: int | Tensor, vocab_size: int | None, topk: int) -> Tensor | None:
+    """`vocab_size` and `topk` against the rows of all shards: an error, or, where only the device knows, a flag."""
+    if vocab_size is not None and topk > vocab_size:
+        raise _wrong(ValueError, "topk", f"at most vocab_size = {vocab_size}", topk)
+    needed = max(vocab_size or 0, topk)
+    if isinstance(total, Tensor):
+        return total >= needed if needed else None
+    if needed > total:
+        name = "vocab_size" if vocab_size is not None else "topk"
+        raise _wrong(ValueError, name, f"at most {total}, the number of weight rows on all ranks of tp_group", needed)
+    return None
+
+
+def check_divergence(
+    student_hidden: Tensor, student_weight: Tensor, teacher_hidden: Tensor, teacher_weight: Tensor, kind: Any, beta: Any
+) -> None:
+    """The kind of a divergence, and two heads over the same tokens and vocabulary."""
+    if kind not in ("forward", "reverse", "jsd"):
+        raise _wrong(ValueError, "kind", "'forward', 'reverse' or 'jsd'", repr(kind))
+    check_number("beta", beta, positive=True)
+    if beta >= 1:
+        raise _wrong(ValueError, "beta", "a number between 0 and 1", beta)
+    shape = student_hidden.shape[:-1]
+    if teacher_hidden.shape[:-1] != shape:
+        raise _wrong(ValueError, "teacher_hidden", f"shape {list(shape)} + [h]", list(teacher_hidden.shape))
+    if len(teacher_weight) != len(student_weight):
+        raise _wrong(
+            ValueError,
+            "teacher_weight",
+            f"{len(student_weight)} rows to match the student",
+            f"{len(teacher_weight)} rows",
+        )
+    if teacher_hidden.device != student_hidden.device:
+        raise _wrong(ValueError, "teacher_hidden", f"device {student_hidden.device}", teacher_hidden.device)

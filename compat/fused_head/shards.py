@@ -1,0 +1,120 @@
+"""Tensor parallelism: where this rank's shard lies, and how the shards' results are merged.
+
+Per call: one gather of a few integers, one gather of row statistics, one more for top-k. Backward: one all-reduce,
+beside the last product of the weight's gradient.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.fused_head.seam import RowStats
+
+
+@dataclass(frozen=True)
+class VocabShard:
+    """This rank's range of the vocabulary; plain integers, or 0-dim tensors where only the device knows them."""
+
+    start: int | Tensor
+    total: int | Tensor
+    group: ProcessGroup | None
+
+    def columns_below(self, vocab_size: int | None, shard_rows: int) -> int | Tensor:
+        """How many of the shard's rows stand for tokens below `vocab_size`: they come first."""
+        if vocab_size is None:
+            return shard_rows
+        below = vocab_size - self.start
+        return below.clamp(0, shard_rows) if isinstance(below, Tensor) else max(0, min(below, shard_rows))
+
+
+def locate_shard(
+    weight: Tensor, row_count: int | Tensor, group: ProcessGroup | None, on_host: bool
+) -> tuple[VocabShard, int | Tensor]:
+    """The shard's range from the sizes of all shards, and the number of rows; waits for the device if `on_host`."""
+    shard_rows, width = weight.shape
+    if group is None:
+        return VocabShard(0, shard_rows, None), int(row_count) if on_host else row_count
+    # Filled on the device: a copy from the host would stall a GPU and cannot be captured in a CUDA graph.
+    facts = torch.empty(3, dtype=torch.int64, device=weight.device)
+    for slot, fact in zip(facts, (shard_rows, width, row_count), strict=True):
+        slot.copy_(fact) if isinstance(fact, Tensor) else slot.fill_(fact)
+    everyone = gather(facts, group)
+    rank = group.rank()
+    if not on_host:
+        return VocabShard(everyone[:rank, 0].sum(), everyone[:, 0].sum(), group), row_count
+    sizes, widths, counts = everyone.t().tolist()
+    for name, what, seen in (("weight", "hidden size", widths), ("hidden or mask", "number of rows", counts)):
+        if len(set(seen)) > 1:
+            raise ValueError(f"{name}: expected the same {what} on every rank of tp_group, got {seen}")
+    return VocabShard(sum(sizes[:rank]), sum(sizes), group), counts[rank]
+
+
+def merge_stats(stats: RowStats, shard: VocabShard) -> RowStats:
+    """Statistics of the whole vocabulary from those of each shard; top-k columns become token ids."""
+    if stats.topk_logits is not None and stats.topk_columns is not None:
+        stats = _merge_topk(stats, stats.topk_logits, stats.topk_columns, shard)
+    if shard.group is None or stats.peak.numel() == 0:
+        return stats
+    moments = None if stats.moments is None else gather(stats.moments, shard.group)  # [ranks, 4, rows]
+    if moments is not None:
+        stats = replace(stats, moments=torch.cat([moments[:, :1].amin(0), moments[:, 1:].sum(0)]))
+    numbers = [stats.peak, stats.total, stats.drift, stats.squares, stats.target]
+    packed = torch.stack([number for number in numbers if number is not None])
+    points = None if stats.points is None else stats.points.t()
+    everyone = gather(packed if points is None else torch.cat([packed, points]), shard.group)
+    columns = iter(everyone[:, : len(packed)].unbind(1))  # each [ranks, rows]
+    peaks, totals = next(columns), next(columns)
+    peak = peaks.amax(0)
+    fall = peaks - peak
+    fade = fall.exp()
+    drift = (fade * (next(columns) + totals * fall)).sum(0) if stats.drift is not None else None
+    squares = (fade * fade * next(columns)).sum(0) if stats.squares is not None else None
+    target = next(columns).sum(0) if stats.target is not None else None
+    points = None if points is None else everyone[:, len(packed) :].sum(0).t()
+    total = (totals * fade).sum(0)
+    return replace(stats, peak=peak, total=total, drift=drift, squares=squares, target=target, points=points)
+
+
+def _merge_topk(stats: RowStats, logits: Tensor, columns: Tensor, shard: VocabShard) -> RowStats:
+    ids = columns + shard.start
+    if shard.group is not None and logits.numel():
+        # One gather for both: the logits travel as bits beside the ids.
+        bits = torch.int64 if logits.dtype == torch.float64 else torch.int32
+        everyone = gather(torch.stack([logits.view(bits), ids.to(bits)]), shard.group)  # [ranks, 2, rows, k]
+        candidates, candidate_ids = everyone.permute(1, 2, 0, 3).flatten(2)  # each [rows, ranks * k]
+        candidates = candidates.contiguous().view(logits.dtype)
+        logits, kept = candidates.topk(logits.shape[1], dim=1)
+        ids = candidate_ids.gather(1, kept).long()
+    return replace(stats, topk_logits=logits, topk_columns=ids)
+
+
+def gather(mine: Tensor, group: ProcessGroup) -> Tensor:
+    """Everyone's tensor, stacked: `[ranks, ...]`."""
+    everyone = mine.new_empty(group.size() * mine.numel())
+    dist.all_gather_into_tensor(everyone, mine.flatten(), group=group)
+    return everyone.view(group.size(), *mine.shape)
+
+
+class ShardSum:
+    """Sums the shards' parts of the hidden gradient, in place, while the caller continues to compute."""
+
+    def __init__(self, group: ProcessGroup | None) -> None:
+        self.group = group
+        self.part: Tensor | None = None
+        self.work: dist.Work | None = None
+
+    def start(self, part: Tensor) -> None:
+        """Start the sum; do not read or write `part` until `wait`."""
+        self.part = part
+        if self.group is not None and part.numel():
+            self.work = dist.all_reduce(part, group=self.group, async_op=True)
+
+    def wait(self) -> Tensor:
+        """Return the sum; on a GPU the stream waits, not the host."""
+        assert self.part is not None
+        if self.work is not None:
+            self.work.wait()
+        return self.part

@@ -1,0 +1,220 @@
+"""The torch backend: computes and discards one tile of logits after another, on any device.
+
+Forward and backward compute each tile by the same product of the same shape, so the backward's softmax matches the
+forward's log-sum-exp to the last bit.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mcore_unpatch.compat.fused_head.invariant import fold_invariantly
+from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer, math_dtype
+from mcore_unpatch.compat.fused_head.tile_plan import plan_tiles, tile_cost
+from mcore_unpatch.compat.fused_head.tiles import Tiles
+
+
+class TorchBackend:
+    """Vocabulary tiles in plain PyTorch."""
+
+    def forward(self, problem: Problem) -> RowStats:
+        """Fold each tile into the rows' running peak, sums, chosen logits and top-k."""
+        if problem.batch_invariant:
+            return fold_invariantly(problem, self.fold)
+        return self.fold(problem)
+
+    def fold(self, problem: Problem, tile_rows: int | None = None) -> RowStats:
+        """The same, in tiles of this many rows; None: as many as fit."""
+        tiles = _Tiles(problem, tile_rows)
+        rows, targets, points = problem.row_count, problem.targets, problem.points
+        peak = tiles.new(rows).fill_(NO_LOGIT)
+        total = tiles.new(rows).zero_()
+        drift = tiles.new(rows).zero_() if problem.entropy else None
+        squares = tiles.new(rows).zero_() if problem.squares else None
+        target = tiles.new(rows, 1).zero_() if targets is not None else None
+        point = tiles.new(*points.shape).zero_() if points is not None else None
+        moments = tiles.new(4, rows).zero_() if problem.moments else None
+        if moments is not None:
+            moments[0] = torch.inf
+        top = _RunningTopK(tiles, rows) if problem.topk else None
+        for r in tiles.row_spans():
+            x = tiles.load_rows(r)
+            for c in tiles.column_spans():
+                z = tiles.logits(x, tiles.load_columns(c), r, c)
+                if targets is not None and target is not None:
+                    _pick(z, targets[r, None], c, target[r])
+                if points is not None and point is not None:
+                    _pick(z, points[r], c, point[r])
+                if top is not None:
+                    top.fold(z, r, c)
+                if moments is not None:
+                    _add_moments(moments[:, r], z, tiles.second(z))
+                higher = torch.maximum(peak[r], z.amax(1))
+                fall = peak[r] - higher
+                fade = fall.exp()
+                z.sub_(higher[:, None])
+                if drift is None:
+                    weights = z.exp_()
+                else:
+                    weights = torch.exp(z, out=tiles.second(z))
+                    drift[r] = fade * (drift[r] + total[r] * fall) + z.mul_(weights).sum(1)
+                total[r] = total[r] * fade + weights.sum(1)
+                if squares is not None:
+                    squares[r] = squares[r] * fade * fade + weights.square_().sum(1)
+                peak[r] = higher
+            del x  # or it would live until the next rows are loaded
+        return RowStats(
+            peak,
+            total,
+            drift,
+            squares,
+            None if target is None else target.squeeze(1),
+            point,
+            None if top is None else top.logits,
+            None if top is None else top.columns,
+            moments=moments,
+        )
+
+    def backward(
+        self,
+        problem: Problem,
+        grads: RowGrads,
+        hidden_grad: Callable[[Tensor], None] | None,
+        weight_grad: WeightGradBuffer | None,
+    ) -> None:
+        """Make each tile again, turn it into its own gradient in place, and multiply it out."""
+        tiles = _Tiles(problem)
+
+        def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
+            return _logits_to_grad(tiles.logits(x, w, r, c), tiles, grads, r, c).to(tiles.operand_dtype)
+
+        tiles.multiply_out(grad_of_tile, hidden_grad, weight_grad)
+
+
+class _Tiles(Tiles):
+    """The logits lie in two buffers of one tile each."""
+
+    def __init__(self, problem: Problem, tile_rows: int | None = None) -> None:
+        # A CPU multiplies float32 fastest; a GPU multiplies 16 bits fastest, and adds up in float32 anyway.
+        on_cpu = problem.weight.device.type == "cpu"
+        super().__init__(problem, math_dtype(problem.weight) if on_cpu else problem.weight.dtype)
+        cost = tile_cost(problem, self.operand_dtype != self.dtype)
+        rows = tile_rows or problem.row_count
+        self.tile_rows, self.tile_columns = plan_tiles(rows, self.column_count, cost, problem.tile_bytes)
+        if tile_rows is not None:  # a power of two: what is left of it divides it
+            self.tile_rows = 1 << (self.tile_rows.bit_length() - 1)
+        self.buffers = self.new(2, self.tile_rows * self.tile_columns)
+
+    def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
+        if a.dtype == out.dtype:
+            if accumulate:
+                out.addmm_(a, b)
+            else:
+                torch.mm(a, b, out=out)
+            return
+        product = torch.mm(a, b, out_dtype=out.dtype) if _MM_WIDENS else torch.mm(a, b)
+        if accumulate:
+            out.add_(product)
+        else:
+            out.copy_(product)
+
+    def logits(self, x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
+        z = self.buffers[0, : x.shape[0] * w.shape[0]].view(x.shape[0], w.shape[0])
+        self.multiply(z, x, w.t(), accumulate=False)
+        scale = self.problem.scale
+        if isinstance(scale, Tensor):
+            z.mul_(scale[r])
+        elif scale != 1.0:
+            z.mul_(scale)
+        if self.column_limit is not None:
+            excluded = torch.arange(c.start, c.stop, device=z.device) >= self.column_limit
+            z.masked_fill_(excluded, NO_LOGIT)
+        if self.problem.keep_mask is not None:
+            z.masked_fill_(self._left_out(self.problem.keep_mask, r, c), NO_LOGIT)
+        return z
+
+    def _left_out(self, keep_mask: Tensor, r: slice, c: slice) -> Tensor:
+        rows, targets = self.problem.rows, self.problem.targets
+        left_out = ~(keep_mask[r, c] if rows is None else keep_mask[rows[r], c])
+        if targets is not None:
+            column, inside = _within(targets[r, None], c)
+            left_out.scatter_(1, column, left_out.gather(1, column) & ~inside)
+        return left_out
+
+    def second(self, z: Tensor) -> Tensor:
+        """The second buffer in the shape of `z`."""
+        return self.buffers[1, : z.numel()].view(z.shape)
+
+
+class _RunningTopK:
+    """The k largest logits of each row so far, and their columns."""
+
+    def __init__(self, tiles: _Tiles, rows: int) -> None:
+        self.k = tiles.problem.topk
+        self.logits = tiles.new(rows, self.k).fill_(NO_LOGIT)
+        self.columns = torch.full((rows, self.k), -1, dtype=torch.int64, device=self.logits.device)
+
+    def fold(self, z: Tensor, r: slice, c: slice) -> None:
+        best, where = z.topk(min(self.k, z.shape[1]), dim=1)
+        logits = torch.cat([self.logits[r], best], dim=1)
+        columns = torch.cat([self.columns[r], where + c.start], dim=1)
+        self.logits[r], kept = logits.topk(self.k, dim=1)
+        self.columns[r] = columns.gather(1, kept)
+
+
+def _logits_to_grad(z: Tensor, tiles: _Tiles, grads: RowGrads, r: slice, c: slice) -> Tensor:
+    """Overwrite the tile `z` with the gradient of its raw product, `scale` included."""
+    scale = tiles.problem.scale
+    scale = scale[r].squeeze(1) if isinstance(scale, Tensor) else scale
+    z.sub_(grads.peak[r, None])
+    # p = exp(z) / total: the division is folded into the rows' factors, so that a tile is passed over less often.
+    over_total = (-grads.log_total[r]).exp()
+    share = scale * over_total
+    base = share * grads.softmax[r]
+    if grads.entropy is None and grads.squares is None:
+        dz = z.exp_().mul_(base[:, None])
+    else:
+        weights = torch.exp(z, out=tiles.second(z))
+        entropy = torch.zeros_like(base) if grads.entropy is None else share * grads.entropy[r]
+        base = base - entropy * grads.log_total[r]
+        dz = torch.addcmul(base[:, None], z, entropy[:, None], out=z)
+        if grads.squares is not None:
+            dz.addcmul_(weights, (share * over_total * grads.squares[r])[:, None])
+        dz.mul_(weights)
+    if grads.points is not None and grads.point_columns is not None:
+        factor = scale[:, None] if isinstance(scale, Tensor) else scale
+        _add_at(dz, grads.point_columns[r], c, factor * grads.points[r])
+    return dz
+
+
+def _add_moments(moments: Tensor, z: Tensor, spare: Tensor) -> None:
+    """Add the logits of a tile to the `[4, rows]` of `RowStats.moments`."""
+    counts = z > NO_LOGIT / 2
+    moments[0] = torch.minimum(moments[0], z.where(counts, torch.inf).amin(1))
+    torch.mul(z, counts, out=spare)
+    moments[1] += spare.sum(1)
+    moments[2] += spare.square_().sum(1)
+    moments[3] += counts.sum(1)
+
+
+def _pick(z: Tensor, columns: Tensor, c: slice, out: Tensor) -> None:
+    """Write the logits at `columns` to `out`, where these lie in the tile."""
+    column, inside = _within(columns, c)
+    out.copy_(torch.where(inside, z.gather(1, column), out))
+
+
+def _add_at(dz: Tensor, columns: Tensor, c: slice, values: Tensor) -> None:
+    """Add `values` where `columns` lie in the tile; the others add 0 somewhere."""
+    column, inside = _within(columns, c)
+    dz.scatter_add_(1, column, torch.where(inside, values, 0.0))
+
+
+def _within(columns: Tensor, c: slice) -> tuple[Tensor, Tensor]:
+    """Columns as seen from the tile, clamped into it, and which of them truly lie in it."""
+    local = columns - c.start
+    return local.clamp(0, c.stop - c.start - 1), (local >= 0) & (local < c.stop - c.start)
+
+
+# torch.mm learned to give float32 from 16-bit operands in 2.8; before, the product is rounded on the way.
+_MM_WIDENS = hasattr(torch.ops.aten.mm, "dtype")

@@ -1,0 +1,154 @@
+"""The triton backend: two kernels that make logits and use them up on the spot, and plain products for the gradients.
+
+The forward holds three numbers per row and segment of the vocabulary. The backward makes the gradient of a tile of
+logits, as wide as the memory allows, and multiplies it out; or it takes what the forward has kept of them. Both kernels
+make logits by the same instructions, so the backward's softmax belongs to the forward's log-sum-exp to the last bit.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.tile_plan import spans
+from mcore_unpatch.compat.fused_head.tiles import Tiles
+from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
+from mcore_unpatch.compat.fused_head.triton.grad_kernel import TileGrad, row_factors
+from mcore_unpatch.compat.fused_head.triton.keep import Kept, padded, room_to_keep
+from mcore_unpatch.compat.fused_head.triton.launch import can_be_described
+from mcore_unpatch.compat.fused_head.triton.points import PointGrads
+from mcore_unpatch.compat.fused_head.triton.products import multiply, multiply_add
+from mcore_unpatch.compat.fused_head.triton.stats_kernel import Asked, lane_stats, merge_parts
+from mcore_unpatch.compat.fused_head.triton.tile_sizes import tile_sizes
+from mcore_unpatch.compat.fused_head.triton.topk import LARGEST_K, merge_lists
+
+
+class TritonBackend:
+    """Fused kernels for 16-bit weights; what they cannot take goes to the torch backend."""
+
+    def forward(self, problem: Problem) -> RowStats:
+        """Statistics of every segment of the vocabulary, then of every row."""
+        if not fits(problem):
+            return TorchBackend().forward(problem)
+        tiles = TritonTiles(problem)
+        rows, targets, points = problem.row_count, problem.targets, problem.points
+        peak, total, drift, squares, target = tiles.new(5, rows).zero_()
+        peak.fill_(NO_LOGIT)
+        point = tiles.new(*points.shape).zero_() if points is not None else None
+        w = problem.weight[: tiles.column_count]
+        kept = room_to_keep(problem, len(w))
+        top: list[tuple[Tensor, Tensor]] = []
+        for r in spans(rows, tiles.sizes.forward_rows):
+            if not len(w):
+                continue
+            asked = Asked(
+                scale=problem.scale[r] if isinstance(problem.scale, Tensor) else problem.scale,
+                limit=tiles.column_limit,
+                targets=targets[r] if targets is not None else None,
+                points=points[r] if points is not None else None,
+                squares=problem.squares,
+                topk=problem.topk,
+                batch_invariant=problem.batch_invariant,
+            )
+            lanes = lane_stats(
+                tiles.load_rows(r),
+                w,
+                asked,
+                target[r] if targets is not None else None,
+                point[r] if point is not None else None,
+                kept.rows(r) if kept is not None else None,
+            )
+            merge_parts(lanes.parts, peak[r], total[r], drift[r], squares[r] if problem.squares else None)
+            if lanes.top_logits is not None and lanes.top_columns is not None:
+                top.append(merge_lists(lanes.top_logits, lanes.top_columns, total[r]))
+        nothing = (tiles.new(rows, problem.topk).fill_(NO_LOGIT), torch.full((rows, problem.topk), -1, device=w.device))
+        top_logits, top_columns = map(torch.cat, zip(*top, strict=True)) if top else nothing
+        return RowStats(
+            peak=peak,
+            total=total,
+            drift=drift if problem.entropy else None,
+            squares=squares if problem.squares else None,
+            target=target if targets is not None else None,
+            points=point,
+            topk_logits=top_logits if problem.topk else None,
+            topk_columns=top_columns if problem.topk else None,
+            kept=() if kept is None else (kept.shares, kept.references),
+        )
+
+    def backward(
+        self,
+        problem: Problem,
+        grads: RowGrads,
+        hidden_grad: Callable[[Tensor], None] | None,
+        weight_grad: WeightGradBuffer | None,
+    ) -> None:
+        """The gradient of each tile of logits, multiplied out into those of hidden states and weight."""
+        if not fits(problem):
+            TorchBackend().backward(problem, grads, hidden_grad, weight_grad)
+            return
+        kept = Kept(*grads.kept) if grads.kept else None
+        tiles = TritonTiles(problem, weight_grad, kept)
+        factors = row_factors(problem, grads)
+        terms = {"entropy": grads.entropy is not None, "squares": grads.squares is not None}
+        gradient = TileGrad(problem.weight[: tiles.column_count], problem.scale, factors, tiles.column_limit, **terms)
+        points = PointGrads(grads, factors, tiles.column_limit) if grads.points is not None else None
+
+        def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
+            if kept is not None and c.start < kept.shares.shape[1]:
+                dz = kept.to_grad(factors, r, c, w.dtype, **terms)
+            else:
+                dz = tiles.gradient_tile(len(x), len(w))
+                gradient.write(x, dz, r.start, c.start)
+            if points is not None:
+                points.write(dz, r.start, c.start)
+            return dz
+
+        tiles.multiply_out(grad_of_tile, hidden_grad, weight_grad)
+
+
+def fits(problem: Problem) -> bool:
+    """Whether the kernels take this problem: 16 bits, no large top-k, operands that the copy engine can read."""
+    weight = problem.weight
+    # Triton's interpreter, on a CPU, would multiply the bits of bfloat16 as if they were integers.
+    narrow = weight.dtype == torch.float16 or (weight.dtype == torch.bfloat16 and weight.is_cuda)
+    return narrow and problem.topk <= LARGEST_K and weight.shape[1] % 8 == 0 and can_be_described(weight)
+
+
+class TritonTiles(Tiles):
+    """The gradient of a tile lies in one buffer, in the weight's dtype; that of kept columns where these were kept."""
+
+    def __init__(self, problem: Problem, weight_grad: WeightGradBuffer | None = None, kept: Kept | None = None) -> None:
+        super().__init__(problem, problem.weight.dtype)
+        apart = self.sums_apart(weight_grad, row_tiles=1)
+        self.sizes = tile_sizes(problem, self.column_count, apart)
+        self.tile_rows, self.tile_columns = self.sizes.rows, self.sizes.columns
+        self.kept_columns = 0 if kept is None else kept.shares.shape[1]
+        # Kept columns need no room: all in one product, unless their sums stand apart, in a buffer of their size.
+        apart = self.sums_apart(weight_grad, len(self.row_spans()))
+        self.kept_step = self.tile_columns if apart else max(1, self.kept_columns)
+        self.memory: Tensor | None = None
+
+    def column_spans(self) -> list[slice]:
+        """The kept columns, then the others."""
+        rest = spans(self.column_count - self.kept_columns, self.tile_columns)
+        return [
+            *spans(self.kept_columns, self.kept_step),
+            *(slice(self.kept_columns + c.start, self.kept_columns + c.stop) for c in rest),
+        ]
+
+    def row_operand(self, x: Tensor) -> Tensor:
+        """Some hidden states where the copy engine can read them."""
+        x = super().row_operand(x)
+        return x if can_be_described(x) else x.clone(memory_format=torch.contiguous_format)
+
+    def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
+        """By the vendor's library."""
+        (multiply_add if accumulate else multiply)(a, b, out)
+
+    def gradient_tile(self, rows: int, columns: int) -> Tensor:
+        """Room for the gradient of a tile."""
+        if self.memory is None:
+            self.memory = self.problem.weight.new_empty(self.tile_rows * padded(self.tile_columns))
+        stride = padded(columns)
+        return self.memory[: rows * stride].view(rows, stride)[:, :columns]

@@ -1,0 +1,158 @@
+"""Backward: the product and the gradient of the logits in one kernel, rounded once to the dtype of the weight."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from mcore_unpatch.compat.fused_head.seam import Problem, RowGrads
+from mcore_unpatch.compat.fused_head.triton.launch import kernel_options, operand, programs
+from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, store_block
+
+
+def row_factors(problem: Problem, grads: RowGrads) -> Tensor:
+    """What the kernels need to know of each row, `[6, rows]`.
+
+    scale, peak, log_total, and the coefficients of softmax, entropy and squares: the gradient of the raw product is
+    `p * (softmax + entropy * log p + squares * p)`, but at the points.
+    """
+    factors = torch.zeros(6, problem.row_count, dtype=torch.float32, device=problem.weight.device)
+    scale, peak, log_total, softmax, entropy, squares = factors
+    if isinstance(problem.scale, Tensor):
+        scale.copy_(problem.scale.squeeze(1))
+    else:
+        scale.fill_(problem.scale)
+    peak.copy_(grads.peak)
+    log_total.copy_(grads.log_total)
+    torch.mul(grads.softmax, scale, out=softmax)
+    if grads.entropy is not None:
+        torch.mul(grads.entropy, scale, out=entropy)
+    if grads.squares is not None:
+        torch.mul(grads.squares, scale, out=squares)
+    return factors
+
+
+class TileGrad:
+    """Makes the logits again and writes the gradient of the raw product, tile by tile, without the points' own."""
+
+    def __init__(
+        self,
+        weight: Tensor,  # [columns, h]
+        scale: float | Tensor,
+        factors: Tensor,  # [6, rows]
+        limit: Tensor | None,
+        entropy: bool,
+        squares: bool,
+    ) -> None:
+        self.options = kernel_options(scale, weight.device)
+        self.weight, self.factors, self.limit = weight, factors, limit
+        self.terms = {"entropy": entropy, "squares": squares}
+
+    def write(self, x: Tensor, out: Tensor, first_row: int, first_column: int) -> None:
+        """Fill `out [rows, columns]`, the tile of the rows `x` that starts at `first_row` and `first_column`."""
+        rows, columns = out.shape
+        down, along, width, described = (
+            self.options[name] for name in ("block_rows", "block_columns", "block_width", "described")
+        )
+        _tile_grad[(programs(rows, columns, out.device),)](
+            operand(x, down, width, described),
+            operand(self.weight, along, width, described),
+            operand(out, down, along // 2, described),
+            x.stride(0),
+            self.weight.stride(0),
+            out.stride(0),
+            rows,
+            columns,
+            len(self.weight),
+            x.shape[1],
+            first_row,
+            first_column,
+            self.factors,
+            self.factors.stride(0),
+            self.limit,
+            even_width=x.shape[1] % width == 0,
+            **self.terms,
+            **self.options,
+        )
+
+
+@triton.jit
+def _tile_grad(
+    x,
+    w,
+    out,
+    x_stride,
+    w_stride,
+    out_stride,
+    rows,
+    columns,
+    vocabulary,
+    width,
+    first_row,
+    first_column,
+    factors,
+    factors_stride,
+    limit,
+    entropy: tl.constexpr,
+    squares: tl.constexpr,
+    described: tl.constexpr,
+    even_width: tl.constexpr,
+    block_rows: tl.constexpr,
+    block_columns: tl.constexpr,
+    block_width: tl.constexpr,
+):
+    row_blocks = tl.cdiv(rows, block_rows)
+    column_blocks = tl.cdiv(columns, block_columns)
+    half_columns: tl.constexpr = block_columns // 2
+    for block in tl.range(tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=described):
+        row_block, column_block = block_position(block, row_blocks, column_blocks)
+        in_vocabulary = first_column + column_block * block_columns
+        z = block_product(
+            x,
+            w,
+            x_stride,
+            w_stride,
+            row_block * block_rows,
+            in_vocabulary,
+            rows,
+            vocabulary,
+            width,
+            described,
+            even_width,
+            block_rows,
+            block_columns,
+            block_width,
+        )
+        row = row_block * block_rows + tl.arange(0, block_rows)
+        real = row < rows
+        row += first_row
+        scale = tl.load(factors + row, mask=real, other=0.0)
+        peak = tl.load(factors + factors_stride + row, mask=real, other=0.0)
+        log_total = tl.load(factors + 2 * factors_stride + row, mask=real, other=0.0)
+        softmax_coefficient = tl.load(factors + 3 * factors_stride + row, mask=real, other=0.0)
+        entropy_coefficient = tl.load(factors + 4 * factors_stride + row, mask=real, other=0.0)
+        squares_coefficient = tl.load(factors + 5 * factors_stride + row, mask=real, other=0.0)
+        # In two halves: the whole block in the dtype of the weight would not fit beside the operands.
+        left, right = tl.split(tl.permute(tl.reshape(z, (block_rows, 2, half_columns)), (0, 2, 1)))
+        for half in tl.static_range(2):
+            log_p = (left if half == 0 else right) * scale[:, None] - peak[:, None] - log_total[:, None]
+            p = tl.exp(log_p)
+            force = softmax_coefficient[:, None]
+            if entropy:
+                force += entropy_coefficient[:, None] * log_p
+            if squares:
+                force += squares_coefficient[:, None] * p
+            dz = p * force
+            if limit is not None:
+                column = in_vocabulary + half * half_columns + tl.arange(0, half_columns)
+                dz = tl.where((column < tl.load(limit))[None, :], dz, 0.0)
+            store_block(
+                out,
+                out_stride,
+                dz.to(out.dtype if described else out.dtype.element_ty),
+                row_block * block_rows,
+                column_block * block_columns + half * half_columns,
+                rows,
+                columns,
+                described,
+            )

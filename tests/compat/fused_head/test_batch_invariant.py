@@ -1,0 +1,104 @@
+"""The same bits for the same row, whatever stands beside it; and for the same call, gradients included."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from fused_head.oracle import make_inputs, results
+from harness import run_on_ranks
+from harness.rounding import assert_close
+from torch import Tensor
+
+from mcore_unpatch.compat import linear_logprob, vocab_pass
+from mcore_unpatch.compat.fused_head import invariant
+from mcore_unpatch.compat.fused_head.seam import Problem
+from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
+
+SHAPES = [(150, 64, 1000), (70, 96, 333), (33, 17, 50)]
+
+
+def bits(hidden: Tensor, weight: Tensor, labels: Tensor, **options: Any) -> list[Tensor]:
+    options |= {"batch_invariant": True, "backend": "torch"}
+    out = vocab_pass(hidden, weight, labels, entropy=True, topk=3, sum_pi_squared=True, **options)
+    found = (out.logprobs, out.entropy, out.logsumexp, out.sum_pi_squared, out.topk_logits)
+    return [value for value in found if value is not None]
+
+
+def neighbours(rows: int) -> list[Tensor]:
+    """Alone, in pairs, turned around, shuffled, in the middle of the batch, twice."""
+    shuffled = torch.randperm(rows, generator=torch.Generator().manual_seed(4))
+    whole = torch.arange(rows)
+    return [whole[:1], whole[7:9], whole.flip(0), shuffled, whole[3:-2], torch.cat([whole, whole])]
+
+
+def is_invariant(shape: tuple[int, int, int], dtype: torch.dtype, group: Any = None, **options: Any) -> None:
+    inputs = make_inputs(*shape, dtype)
+    weight = inputs.weight if group is None else inputs.weight.tensor_split(group.size())[group.rank()].contiguous()
+    whole = bits(inputs.hidden, weight, inputs.labels, tp_group=group, **options)
+    for chosen in neighbours(shape[0]):
+        some = bits(inputs.hidden[chosen], weight, inputs.labels[chosen], tp_group=group, **options)
+        assert all(torch.equal(a, b[chosen]) for a, b in zip(some, whole, strict=True))
+    mask = torch.arange(shape[0]) % 3 > 0
+    masked = bits(inputs.hidden, weight, inputs.labels, mask=mask, tp_group=group, **options)
+    assert all(torch.equal(a[mask], b[mask]) for a, b in zip(masked, whole, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_whatever_rows_stand_beside(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
+    is_invariant(shape, dtype)
+    is_invariant(shape, dtype, temperature=0.7, tile_bytes=40_000)
+
+
+def test_two_threads() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        is_invariant(SHAPES[0], torch.float32)
+    finally:
+        torch.set_num_threads(before)
+
+
+def on_shards() -> None:
+    is_invariant(SHAPES[0], torch.float32, dist.group.WORLD, temperature=0.7)
+
+
+def test_two_ranks() -> None:
+    run_on_ranks("0.19.2", 2, on_shards)
+
+
+def test_one_row_at_a_time_where_the_product_depends_on_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invariant, "_found", {})
+    monkeypatch.setattr(invariant, "_same_everywhere", lambda *_: False)
+    is_invariant(SHAPES[2], torch.float32)
+
+
+def test_a_product_that_depends_on_the_place_is_noticed() -> None:
+    """Stands for a matrix library that adds up the last rows of a tile in another order."""
+    inputs, tried = make_inputs(8, 16, 40), []
+
+    def fold(problem: Problem, size: int | None) -> Any:
+        tried.append(size)
+        stats = TorchBackend().fold(problem, size)
+        stats.peak[4:] += 1e-3
+        return stats
+
+    problem = Problem(inputs.hidden, inputs.weight, None, None, None, 1.0, 40, True, False, 0, 123_456, 0, True)
+    assert invariant._rows_of_a_tile(problem, fold) == 4
+    assert tried == [64, 16, 4]
+
+
+@pytest.mark.parametrize("batch_invariant", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_same_call_gives_the_same_bits(dtype: torch.dtype, batch_invariant: bool) -> None:
+    inputs = make_inputs(150, 64, 1000, dtype)
+    first, second = (results(linear_logprob, inputs, batch_invariant=batch_invariant) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_numbers_are_those_without_it() -> None:
+    inputs = make_inputs(150, 64, 1000)
+    ours, plain = (results(linear_logprob, inputs, batch_invariant=on) for on in (True, False))
+    for name in plain:
+        assert_close(ours[name], plain[name])

@@ -1,0 +1,144 @@
+"""Rows without a label, rows the mask leaves out, and what they cost."""
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from fused_head.counters import ProductCounter
+from fused_head.oracle import (
+    Inputs,
+    assert_as_exact_as_materialised,
+    assert_exact,
+    grad_of,
+    make_inputs,
+    materialised,
+    results,
+)
+from harness.rounding import assert_close
+
+from mcore_unpatch.compat import linear_logprob
+
+
+def labelled(labels: list[int]) -> Inputs:
+    inputs = make_inputs(len(labels), 8, 30)
+    inputs.labels.copy_(torch.tensor(labels))
+    return inputs
+
+
+def gradient_of_logprobs(inputs: Inputs, **options: Any) -> torch.Tensor:
+    hidden = inputs.hidden.clone().requires_grad_()
+    logprobs, _ = linear_logprob(hidden, inputs.weight, inputs.labels, **options)
+    (logprobs * inputs.logprob_grad).sum().backward()
+    return grad_of(hidden)
+
+
+def test_labels_outside_the_vocabulary_and_ignored_ones_give_nothing() -> None:
+    inputs = labelled([3, -100, -1, 30, 10**12, 29])
+    assert_as_exact_as_materialised(inputs)  # their entropy is there all the same
+    logprobs, _ = linear_logprob(inputs.hidden, inputs.weight, inputs.labels)
+    assert logprobs[1:5].tolist() == [0, 0, 0, 0]
+    grad = gradient_of_logprobs(inputs)
+    assert not grad[1:5].any()
+    assert grad[0].any()
+    assert grad[5].any()
+
+
+def test_a_padding_row_of_the_head_is_outside_the_vocabulary() -> None:
+    assert_as_exact_as_materialised(labelled([3, 24, 25, 29]), vocab_size=25)
+
+
+def test_ignore_index_may_be_a_token_or_nothing() -> None:
+    inputs = labelled([3, 4, -100])
+    assert_as_exact_as_materialised(inputs, ignore_index=4)
+    assert not gradient_of_logprobs(inputs, ignore_index=4)[1].any()
+    legacy = gradient_of_logprobs(inputs, ignore_index=None, out_of_vocab_grad="legacy")
+    assert legacy[2].any()
+    assert not gradient_of_logprobs(inputs, out_of_vocab_grad="legacy")[2].any()
+
+
+def test_legacy_keeps_the_softmax_part_of_the_gradient() -> None:
+    inputs = labelled([3, 30, -7])
+    p = (inputs.hidden.double() @ inputs.weight.double().t()).softmax(-1)
+    expected = -(p @ inputs.weight.double()) * inputs.logprob_grad[:, None]
+    grad = gradient_of_logprobs(inputs, out_of_vocab_grad="legacy")
+    assert_close(grad[1:], expected[1:])
+    assert torch.equal(grad[0], gradient_of_logprobs(inputs)[0])
+    logprobs, _ = linear_logprob(inputs.hidden, inputs.weight, inputs.labels, out_of_vocab_grad="legacy")
+    assert logprobs[1:].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("weight_dtype", [torch.float32, torch.bfloat16])
+def test_mask_selects_and_does_not_weigh(dtype: torch.dtype, weight_dtype: torch.dtype) -> None:
+    inputs = make_inputs((5, 7), 16, 60, weight_dtype)
+    mask = (torch.rand(5, 7, generator=torch.Generator().manual_seed(1)) * 3).round().to(dtype)
+    temperature = torch.rand(5, 7) + 0.5
+    temperature[mask == 0] = 0  # nobody looks there
+    honest = temperature.where(mask != 0, 1)
+    truth = results(materialised, inputs.in_float64(), mask=mask, temperature=honest)
+    found = results(linear_logprob, inputs, mask=mask, temperature=temperature, tile_bytes=9_000)
+    assert_exact(found, truth, inputs)
+    for name in ("logprobs", "entropy", "hidden.grad"):
+        assert not found[name][mask == 0].any()
+
+
+def test_masked_rows_may_hold_anything() -> None:
+    inputs = make_inputs(4, 8, 30)
+    mask = torch.tensor([1, 0, 1, 0])
+    clean = results(linear_logprob, inputs, mask=mask)
+    inputs.hidden[1] = torch.nan
+    inputs.labels[3] = -5
+    dirty = results(linear_logprob, inputs, mask=mask)
+    assert all(torch.equal(clean[name], dirty[name]) for name in clean)
+
+
+def test_masked_rows_cost_no_product() -> None:
+    tokens, width, vocab = 64, 16, 200
+    inputs = make_inputs(tokens, width, vocab)
+    for live in (64, 16, 0):
+        with ProductCounter() as counter:
+            results(linear_logprob, inputs, mask=torch.arange(tokens) < live)
+        assert counter.multiplications == 4 * live * width * vocab
+
+
+@pytest.mark.parametrize("live", [0, 1, 9])
+def test_few_or_no_rows_left(live: int) -> None:
+    inputs = make_inputs(9, 8, 30)
+    mask = torch.arange(9) >= 9 - live
+    truth = results(materialised, inputs.in_float64(), mask=mask)
+    assert_exact(results(linear_logprob, inputs, mask=mask), truth, inputs)
+
+
+@pytest.mark.parametrize("bound", [4, 6, 9])
+def test_the_number_of_rows_from_the_caller(bound: int) -> None:
+    """As on a GPU, where the mask is never read: rows beyond the true number are computed and dropped."""
+    inputs = make_inputs(9, 8, 30)
+    mask = torch.tensor([1, 0, 0, 1, 0, 1, 0, 1, 0])
+    truth = results(materialised, inputs.in_float64(), mask=mask)
+    assert_exact(results(linear_logprob, inputs, mask=mask, mask_count=bound), truth, inputs)
+    with mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=False):
+        assert_exact(results(linear_logprob, inputs, mask=mask, mask_count=bound), truth, inputs)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, torch.nan, torch.inf])
+def test_a_wrong_temperature_is_never_silent(wrong: float) -> None:
+    """The CPU raises (test_errors.py); a GPU, which cannot without waiting, makes the row NaN."""
+    inputs = make_inputs(4, 8, 30)
+    temperature = torch.tensor([1.0, wrong, 0.5, 2.0])
+    with mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=False):
+        logprobs, entropy = linear_logprob(
+            inputs.hidden, inputs.weight, inputs.labels, temperature=temperature, entropy=True
+        )
+    assert entropy is not None
+    assert logprobs.isnan().tolist() == entropy.isnan().tolist() == [False, True, False, False]
+
+
+def test_too_low_a_number_of_rows_is_never_silent() -> None:
+    inputs = make_inputs(4, 8, 30)
+    mask = torch.tensor([1, 0, 1, 1])
+    with pytest.raises(ValueError, match="mask_count: expected at least 3, the number of nonzero rows in mask, got 2"):
+        linear_logprob(inputs.hidden, inputs.weight, inputs.labels, mask=mask, mask_count=2)
+    with mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=False):
+        logprobs, _ = linear_logprob(inputs.hidden, inputs.weight, inputs.labels, mask=mask, mask_count=2)
+    assert logprobs.isnan().all()

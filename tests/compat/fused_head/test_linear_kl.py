@@ -1,0 +1,134 @@
+"""`linear_kl` against the plain mathematics in float64: values, gradients of student and teacher, TP."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from fused_head.counters import peak_memory
+from fused_head.oracle import assert_close, grad_of
+from harness import run_on_ranks
+from torch import Tensor
+
+from mcore_unpatch.compat import linear_kl
+
+TOKENS, VOCAB, PADDING = 23, 90, 10
+KINDS = [("forward", 0.5), ("reverse", 0.5), ("jsd", 0.5), ("jsd", 0.1)]
+
+
+def heads(dtype: torch.dtype, tokens: int = TOKENS, vocab: int = VOCAB + PADDING) -> list[Tensor]:
+    """Hidden states and weights of student and teacher, of different hidden sizes."""
+    draw = torch.Generator().manual_seed(0)
+    tensors = []
+    for width in (8, 12):
+        tensors.append(torch.randn(tokens, width, generator=draw).to(dtype))
+        tensors.append((torch.randn(vocab, width, generator=draw) * 2 / width**0.5).to(dtype))
+    return tensors
+
+
+def plain(tensors: list[Tensor], kind: str, beta: float, temperature: Any, mask: Tensor | None) -> Tensor:
+    divisor = temperature[:, None] if isinstance(temperature, Tensor) else temperature
+    a, b = ((h @ w[:VOCAB].t() / divisor).log_softmax(-1) for h, w in (tensors[:2], tensors[2:]))
+    p, q = a.exp(), b.exp()
+    m = (beta * q + (1 - beta) * p).log()
+    value = {
+        "forward": (q * (b - a)).sum(-1),
+        "reverse": (p * (a - b)).sum(-1),
+        "jsd": beta * (q * (b - m)).sum(-1) + (1 - beta) * (p * (a - m)).sum(-1),
+    }[kind]
+    return value if mask is None else value.where(mask != 0, 0)
+
+
+def results(function: Any, tensors: list[Tensor]) -> dict[str, Tensor]:
+    leaves = [x.clone().requires_grad_() for x in tensors]
+    value = function(leaves)
+    (value * torch.linspace(-1, 2, len(value), dtype=value.dtype, device=value.device)).sum().backward()
+    names = ("student", "student weight", "teacher", "teacher weight")
+    return {"value": value.detach()} | {name: grad_of(leaf) for name, leaf in zip(names, leaves, strict=True)}
+
+
+def check(dtype: torch.dtype, tolerance: float, kind: str, beta: float, group: Any = None, **options: Any) -> None:
+    tensors = heads(dtype)
+    mask, temperature = options.get("mask"), options.get("temperature", 1.0)
+    exact = [x.double() for x in tensors]
+    truth = results(lambda leaves: plain(leaves, kind, beta, temperature, mask), exact)
+    if group is not None:
+        shard = lambda x: x.chunk(group.size())[group.rank()]  # noqa: E731
+        tensors = [tensors[0], shard(tensors[1]), tensors[2], shard(tensors[3])]
+        truth |= {name: shard(truth[name]) for name in ("student weight", "teacher weight")}
+    call: dict[str, Any] = {"kind": kind, "beta": beta, "vocab_size": VOCAB, "tp_group": group} | options
+    assert_close(results(lambda leaves: linear_kl(*leaves, **call), tensors), truth, tolerance)
+
+
+@pytest.mark.parametrize(("kind", "beta"), KINDS)
+@pytest.mark.parametrize("tile_bytes", [None, 8_000])
+def test_values_and_gradients(kind: str, beta: float, tile_bytes: int | None) -> None:
+    temperature = torch.rand(TOKENS, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) + 0.5
+    check(torch.float64, 1e-11, kind, beta, tile_bytes=tile_bytes)
+    check(torch.float64, 1e-11, kind, beta, tile_bytes=tile_bytes, temperature=temperature)
+    check(torch.float64, 1e-11, kind, beta, tile_bytes=tile_bytes, mask=torch.arange(TOKENS) % 3, temperature=0.7)
+    check(torch.float32, 1e-5, kind, beta, tile_bytes=tile_bytes)
+
+
+def on_shards(kind: str, beta: float) -> None:
+    check(torch.float64, 1e-11, kind, beta, dist.group.WORLD)
+
+
+@pytest.mark.parametrize(("kind", "beta"), KINDS)
+def test_two_ranks(kind: str, beta: float) -> None:
+    run_on_ranks("0.19.2", 2, on_shards, kind, beta)
+
+
+def test_equal_heads_are_not_apart() -> None:
+    hidden, weight = heads(torch.float32)[:2]
+    for kind, beta in KINDS:
+        apart = linear_kl(hidden, weight, hidden, weight, kind=kind, beta=beta)  # type: ignore[arg-type]
+        assert apart.abs().max() < 1e-6
+
+
+def test_a_detached_teacher_costs_no_product() -> None:
+    tensors = heads(torch.float32)
+    student = [x.requires_grad_() for x in tensors[:2]]
+    linear_kl(*student, *tensors[2:]).sum().backward()
+    assert all(x.grad is not None for x in student)
+    assert all(x.grad is None for x in tensors[2:])
+
+
+def test_memory_is_one_tile() -> None:
+    student_hidden, student_weight, teacher_hidden, teacher_weight = heads(torch.float32, tokens=2_000, vocab=4_000)
+    student_hidden.requires_grad_(), student_weight.requires_grad_()
+    for kind in ("forward", "jsd"):
+        with peak_memory() as memory:
+            out = linear_kl(
+                student_hidden, student_weight, teacher_hidden, teacher_weight, kind=kind, tile_bytes=400_000
+            )
+            out.sum().backward()
+        assert memory.peak < 400_000 * 2.5 + 2_000 * 300 < 2_000 * 4_000 * 4 / 10
+        student_hidden.grad = student_weight.grad = None
+
+
+def test_main_grad_of_the_student() -> None:
+    tensors = heads(torch.float32)
+    weight: Any = torch.nn.Parameter(tensors[1])
+    weight.main_grad = torch.ones_like(weight)
+    linear_kl(tensors[0], weight, *tensors[2:], fuse_main_grad=True).sum().backward()
+    leaf = tensors[1].clone().requires_grad_()
+    linear_kl(tensors[0], leaf, *tensors[2:]).sum().backward()
+    torch.testing.assert_close(weight.main_grad - 1, grad_of(leaf), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "backward"}, "kind: expected 'forward', 'reverse' or 'jsd', got 'backward'"),
+        ({"beta": 1.0}, "beta: expected a number between 0 and 1, got 1.0"),
+        ({"tokens": 5}, r"teacher_hidden: expected shape \[23\] \+ \[h\], got \[5, 12\]"),
+        ({"vocab": 7}, "teacher_weight: expected 100 rows to match the student, got 7 rows"),
+    ],
+)
+def test_errors(change: dict[str, Any], message: str) -> None:
+    hidden, weight, teacher_hidden, teacher_weight = heads(torch.float32)
+    teacher_hidden = teacher_hidden[: change.pop("tokens", TOKENS)]
+    teacher_weight = teacher_weight[: change.pop("vocab", VOCAB + PADDING)]
+    with pytest.raises(ValueError, match=message):
+        linear_kl(hidden, weight, teacher_hidden, teacher_weight, **change)

@@ -1,0 +1,289 @@
+"""Shards on real gloo ranks: every rank gets the whole truth, and its own part of the weight's gradient."""
+
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+from fused_head.counters import CollectiveCounter, OrderOfWork
+from fused_head.oracle import Inputs, Results, assert_exact, error, grad_of, make_inputs, materialised, results
+from harness import run_on_ranks
+from harness.rounding import assert_agree, assert_close
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from mcore_unpatch.compat import linear_logprob, vocab_pass
+
+RELEASE = "0.19.2"  # the operator uses nothing of Megatron; the ranks come with one
+
+
+def my_part(full: Tensor, sizes: list[int]) -> Tensor:
+    parts: tuple[Tensor, ...] = full.split(sizes)
+    return parts[dist.get_rank()]
+
+
+def sharded_results(inputs: Inputs, sizes: list[int], **options: Any) -> Results:
+    mine = Inputs(
+        inputs.hidden, my_part(inputs.weight, sizes), *(inputs.labels, inputs.logprob_grad, inputs.entropy_grad)
+    )
+    return results(linear_logprob, mine, tp_group=dist.group.WORLD, **options)
+
+
+def compare_with_float64(
+    sizes: list[int],
+    tokens: int | tuple[int, ...],
+    width: int,
+    dtype: torch.dtype,
+    shared: dict[str, Any],
+    device_only: bool = False,
+    **options: Any,
+) -> None:
+    """Runs on each rank; `device_only` takes the path of a GPU, where no number is read back to the host."""
+    inputs = make_inputs(tokens, width, sum(sizes), dtype)
+    truth = dict(results(materialised, inputs.in_float64(), **shared))
+    truth["weight.grad"] = my_part(truth["weight.grad"], sizes)
+    with mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=not device_only):
+        found = sharded_results(inputs, sizes, **shared, **options)
+    plain = None
+    if dtype == torch.float32:  # in 16 bits the materialised path rounds its logits, and would allow too much
+        plain = dict(results(materialised, inputs, **shared))
+        plain["weight.grad"] = my_part(plain["weight.grad"], sizes)
+    assert_exact(found, truth, inputs, plain)
+
+
+def run_comparison(*args: Any) -> None:
+    *head, options = args
+    compare_with_float64(*head, **options)
+
+
+SHARDS = [[50, 50], [7, 93], [99, 1], [100, 0], [25, 25, 25, 25], [1, 0, 60, 39]]
+
+
+@pytest.mark.parametrize("sizes", SHARDS, ids=str)
+@pytest.mark.parametrize("device_only", [False, True])
+@pytest.mark.parametrize("vocab_size", [None, 61])
+def test_unequal_empty_and_padded_shards(sizes: list[int], device_only: bool, vocab_size: int | None) -> None:
+    shared = {"vocab_size": vocab_size, "temperature": 0.7}
+    options = {"device_only": device_only, "tile_bytes": 9_000}
+    run_on_ranks(RELEASE, len(sizes), run_comparison, sizes, (5, 7), 16, torch.float32, shared, options)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tokens", "width"),
+    [
+        ([1, 0], 3, 33),
+        ([3, 4], 1, 1),
+        ([25129, 25128], 3, 33),
+        ([70000, 81936], 3, 33),
+        ([3, 4], 4097, 1),
+        ([3, 4], 0, 5),
+    ],
+    ids=str,
+)
+def test_odd_shapes(sizes: list[int], tokens: int, width: int) -> None:
+    run_on_ranks(RELEASE, 2, run_comparison, sizes, tokens, width, torch.float32, {}, {})
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision(dtype: torch.dtype) -> None:
+    run_on_ranks(RELEASE, 2, run_comparison, [300, 200], 40, 32, dtype, {}, {"tile_bytes": 60_000})
+
+
+# Shards whose peaks lie farther apart than the exponent of a float32 reaches (e**88). A logit of 2**8 is exact to
+# 2**-16, which is the relative error of a probability.
+@pytest.mark.parametrize("offsets", [(0, 256), (256, 0), (-256, 256)], ids=str)
+def test_shards_whose_peaks_lie_far_apart(offsets: tuple[int, int]) -> None:
+    run_on_ranks(RELEASE, 2, far_apart, offsets)
+
+
+def far_apart(offsets: tuple[int, int]) -> None:
+    sizes = [20, 10]
+    inputs = make_inputs(9, 8, sum(sizes))
+    inputs.hidden[:, 0] = 1
+    inputs.weight[:, 0] = torch.tensor(offsets).repeat_interleave(torch.tensor(sizes))
+    truth = dict(results(materialised, inputs.in_float64()))
+    truth["weight.grad"] = my_part(truth["weight.grad"], sizes)
+    found = sharded_results(inputs, sizes)
+    assert all(error(found[name], value) <= 2**-15 for name, value in truth.items())
+
+
+@pytest.mark.parametrize("live", [0, 1, 6])
+@pytest.mark.parametrize("device_only", [False, True])
+def test_masks_down_to_no_row_at_all(live: int, device_only: bool) -> None:
+    shared = {"mask": torch.arange(9) < live}
+    options = {"device_only": device_only, "mask_count": live + 1 if device_only else None}
+    run_on_ranks(RELEASE, 2, run_comparison, [20, 10], 9, 8, torch.float32, shared, options)
+
+
+def labels_that_are_no_tokens() -> None:
+    inputs = make_inputs(6, 8, 30)
+    inputs.labels[1], inputs.labels[3], inputs.labels[4] = -100, 30, 1000
+    for option in ("zero", "legacy"):
+        alone = dict(results(linear_logprob, inputs, out_of_vocab_grad=option))
+        alone["weight.grad"] = my_part(alone["weight.grad"], [11, 19])
+        assert_agree(sharded_results(inputs, [11, 19], out_of_vocab_grad=option), alone)
+
+
+def test_labels_that_are_no_tokens() -> None:
+    run_on_ranks(RELEASE, 2, labels_that_are_no_tokens)
+
+
+def hidden_gradient_unreduced() -> tuple[Tensor, Tensor]:
+    inputs = make_inputs(6, 8, 30)
+    part = sharded_results(inputs, [11, 19], reduce_hidden_grad=False)["hidden.grad"]
+    return part, results(materialised, inputs.in_float64())["hidden.grad"]
+
+
+def test_the_callers_own_reduction_of_the_hidden_gradient() -> None:
+    parts, truths = zip(*run_on_ranks(RELEASE, 2, hidden_gradient_unreduced), strict=True)
+    assert_close(parts[0] + parts[1], truths[0])
+    assert (parts[0] - truths[0]).norm() > 0.1
+
+
+def count_collectives(tile_bytes: int, **options: Any) -> tuple[list[str], list[str]]:
+    inputs = make_inputs(40, 8, 300)
+    hidden, weight = inputs.hidden.requires_grad_(), my_part(inputs.weight, [100, 200]).requires_grad_()
+    with CollectiveCounter() as forward:
+        out = vocab_pass(
+            hidden, weight, inputs.labels, tp_group=dist.group.WORLD, entropy=True, tile_bytes=tile_bytes, **options
+        )
+    assert out.logprobs is not None
+    assert out.entropy is not None
+    with CollectiveCounter() as backward:
+        (out.logprobs.sum() + out.entropy.sum()).backward()
+    return forward.names, backward.names
+
+
+def run_count(tile_bytes: int, options: dict[str, Any]) -> tuple[list[str], list[str]]:
+    return count_collectives(tile_bytes, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"mask": torch.arange(40) % 2}, {"topk": 3}], ids=["plain", "mask", "topk"])
+def test_a_constant_number_of_collectives(options: dict[str, Any]) -> None:
+    seen = [run_on_ranks(RELEASE, 2, run_count, tile_bytes, options) for tile_bytes in (2_000, 20_000, 10_000_000)]
+    forward = ["_allgather_base_"] * (3 if "topk" in options else 2)
+    assert all(counts == [(forward, ["allreduce_"])] * 2 for counts in seen), seen
+
+
+def order_of_the_backward() -> list[str]:
+    """Runs on each rank."""
+    inputs = make_inputs(40, 8, 300)
+    hidden, weight = inputs.hidden.requires_grad_(), my_part(inputs.weight, [100, 200]).requires_grad_()
+    logprobs, _ = linear_logprob(hidden, weight, inputs.labels, tp_group=dist.group.WORLD)
+    with OrderOfWork() as order:
+        logprobs.sum().backward()
+    return order.names
+
+
+def test_the_hidden_gradient_is_summed_beside_the_last_product_of_the_weights_gradient() -> None:
+    for order in run_on_ranks(RELEASE, 2, order_of_the_backward):
+        assert order == ["product", "product", "allreduce_", "product"]
+
+
+def top_k(sizes: list[int], device_only: bool) -> None:
+    inputs = make_inputs(12, 8, sum(sizes))
+    logits = inputs.hidden.double() @ inputs.weight.double()[:28].t()
+    hidden = inputs.hidden.requires_grad_()
+    with mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=not device_only):
+        out = vocab_pass(
+            hidden, my_part(inputs.weight, sizes), topk=7, vocab_size=28, tp_group=dist.group.WORLD, tile_bytes=5_000
+        )
+    assert out.topk_logits is not None
+    assert out.topk_ids is not None
+    assert torch.equal(out.topk_ids, logits.topk(7).indices)
+    assert_close(out.topk_logits, logits.topk(7).values)
+    factor = torch.randn(12, 7, generator=torch.Generator().manual_seed(4))
+    (out.topk_logits * factor).sum().backward()
+    truth = torch.einsum("nk,nkh->nh", factor.double(), inputs.weight.double()[logits.topk(7).indices])
+    assert_close(grad_of(hidden), truth)
+
+
+@pytest.mark.parametrize("device_only", [False, True])
+@pytest.mark.parametrize("sizes", [[15, 17], [2, 30], [30, 2]], ids=str)
+def test_top_k_over_all_shards(sizes: list[int], device_only: bool) -> None:
+    run_on_ranks(RELEASE, 2, top_k, sizes, device_only)
+
+
+def two_groups_of_two() -> None:
+    """Ranks 0, 1 and 2, 3 are tensor-parallel pairs with different data."""
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    pair, place = divmod(dist.get_rank(), 2)
+    inputs = make_inputs(5, 8, 30, seed=pair)
+    mine = replace(inputs, weight=inputs.weight.split([11, 19])[place])
+    truth = dict(results(materialised, inputs.in_float64()))
+    truth["weight.grad"] = truth["weight.grad"].split([11, 19])[place]
+    assert_exact(results(linear_logprob, mine, tp_group=groups[pair]), truth, inputs)
+    stranger = groups[1 - pair]
+    with pytest.raises(TypeError, match="tp_group: expected a process group this rank belongs to"):
+        results(linear_logprob, mine, tp_group=stranger)
+
+
+def test_two_groups_of_two() -> None:
+    run_on_ranks(RELEASE, 4, two_groups_of_two)
+
+
+def recompute() -> None:
+    inputs = make_inputs(5, 8, 30)
+
+    def recomputed(hidden: Tensor, weight: Tensor, labels: Tensor, **options: Any) -> Any:
+        return checkpoint(lambda h: linear_logprob(h, weight, labels, **options), hidden, use_reentrant=False)
+
+    mine = replace(inputs, weight=my_part(inputs.weight, [11, 19]))
+    straight = results(linear_logprob, mine, tp_group=dist.group.WORLD)
+    again = results(recomputed, mine, tp_group=dist.group.WORLD)
+    assert all(torch.equal(straight[name], again[name]) for name in straight)
+
+
+def test_recompute_under_tensor_parallelism() -> None:
+    run_on_ranks(RELEASE, 2, recompute)
+
+
+def ranks_that_disagree(what: str) -> str:
+    rank = dist.get_rank()
+    inputs = make_inputs(5, 8, 30)
+    hidden, weight, labels, mask, vocab_size = (
+        inputs.hidden,
+        my_part(inputs.weight, [11, 19]),
+        inputs.labels,
+        None,
+        None,
+    )
+    if what == "tokens":
+        hidden, labels = hidden[: 5 - rank], labels[: 5 - rank]
+    elif what == "mask":
+        mask = torch.arange(5) < 2 * rank
+    elif what == "width":
+        hidden, weight = hidden[:, : 8 - rank], weight[:, : 8 - rank]
+    else:
+        vocab_size = 31
+    with pytest.raises(ValueError) as caught:
+        linear_logprob(hidden, weight, labels, mask=mask, vocab_size=vocab_size, tp_group=dist.group.WORLD)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("tokens", "hidden or mask: expected the same number of rows on every rank of tp_group, got [5, 4]"),
+        ("mask", "hidden or mask: expected the same number of rows on every rank of tp_group, got [0, 2]"),
+        ("width", "weight: expected the same hidden size on every rank of tp_group, got [8, 7]"),
+        ("shards", "vocab_size: expected at most 30, the number of weight rows on all ranks of tp_group, got 31"),
+    ],
+)
+def test_ranks_that_disagree_are_told_and_not_left_waiting(what: str, message: str) -> None:
+    assert run_on_ranks(RELEASE, 2, ranks_that_disagree, what) == [message] * 2
+
+
+def too_few_rows_for_the_vocabulary_on_a_device() -> None:
+    inputs = make_inputs(5, 8, 30)
+    with mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=False):
+        logprobs, _ = linear_logprob(
+            inputs.hidden, my_part(inputs.weight, [11, 19]), inputs.labels, vocab_size=31, tp_group=dist.group.WORLD
+        )
+    assert logprobs.isnan().all()
+
+
+def test_what_a_device_cannot_raise_becomes_nan() -> None:
+    run_on_ranks(RELEASE, 2, too_few_rows_for_the_vocabulary_on_a_device)
