@@ -215,10 +215,10 @@ def over_statistics(shape: tuple[int, int, int], repeats: int) -> list[dict[str,
     return rows
 
 
-def without_copy_engine(shape: tuple[int, int, int], repeats: int) -> dict[str, Any]:
+def without_tma(shape: tuple[int, int, int], repeats: int) -> dict[str, Any]:
     """Ours as on a card that is no Hopper."""
     inputs, peer = Inputs(*shape), Peer("ours", ours(), entropy=True)
-    with mock.patch.object(launch, "has_copy_engine", return_value=False):
+    with mock.patch.object(launch, "has_tma", return_value=False):
         row = attempt(peer, inputs, train, repeats) | {"infer": attempt(peer, inputs, infer, repeats)}
     return {"shape": shape, **row}
 
@@ -308,7 +308,7 @@ def main() -> None:
         report["shapes"] += compare(shape, peers, options.repeats)
         report["masks"] += over_masks(shape, options.repeats)
         report["kept"] += over_kept(shape, options.repeats)
-        report["pointers"].append(without_copy_engine(shape, options.repeats))
+        report["pointers"].append(without_tma(shape, options.repeats))
         save()
     report["statistics"] += over_statistics((options.shape or SHAPES)[0], options.repeats)
     fast = [peer for peer in peers if peer.entropy and peer.name.startswith(("mcore", "Liger", "materialised, comp"))]
@@ -321,7 +321,7 @@ def main() -> None:
     for row in report["kept"]:
         print(f"{row['shape']} kept {row['kept']:.0%}: {row.get('ms', -1):.1f} ms, {row.get('gib', -1):.2f} GiB")
     for row in report["statistics"] + report["pointers"]:
-        name = row.get("statistic", "without the copy engine")
+        name = row.get("statistic", "without the TMA")
         print(f"{row['shape']} {name}: {row.get('ms', -1):.1f} ms; no-grad {row['infer'].get('ms', -1):.1f} ms")
     names = ("mcore-unpatch, triton", "veRL, triton", "materialised, compiled", "Liger")
     chosen = [peer for peer in peers if peer.name.startswith(names) and "filter" not in peer.name]

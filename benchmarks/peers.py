@@ -48,7 +48,7 @@ def ours(
     """The operator of this project; `kept` is the part of the logits that the forward keeps."""
 
     def head(hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        keep_bytes = round(kept * len(hidden) * len(weight) * 2.05)  # with what lies beside the shares
+        keep_bytes = round(kept * len(hidden) * len(weight) * 2.05)  # with the running maxima
         return linear_logprob(
             hidden,
             weight,

@@ -23,7 +23,7 @@ class PassOptions:
     shard: VocabShard
     rows: Tensor | None
     targets: Tensor | None
-    points: Tensor | None
+    gather_columns: Tensor | None
     scale: float | Tensor
     columns: int | Tensor
     entropy: bool
@@ -44,7 +44,7 @@ class PassOptions:
             weight,
             self.rows,
             self.targets,
-            self.points,
+            self.gather_columns,
             self.scale,
             self.columns,
             self.entropy,
@@ -61,9 +61,9 @@ class PassOptions:
 class VocabPass(torch.autograd.Function):
     """`(hidden [tokens, h], weight)` to the statistics of the rows.
 
-    logprob, entropy, logsumexp, sum of squared probabilities `[rows]`, log-probs of the points, top-k logits and ids
-    `[rows, k]`, moments `[5, rows]` with the peak last. Autocast is off inside: the product's dtype is the weight's, in
-    the forward and in the backward.
+    logprob, entropy, logsumexp, sum of squared probabilities `[rows]`, log-probs of the gathered columns, top-k logits
+    and ids `[rows, k]`, moments `[5, rows]` with the maximum last. Autocast is off inside: the product's dtype is the
+    weight's, in the forward and in the backward.
     """
 
     @staticmethod
@@ -72,34 +72,34 @@ class VocabPass(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             stats = merge_stats(options.backend.forward(options.problem(hidden, weight)), options.shard)
             if options.keep_mask is not None:  # a row of which nothing is kept has no distribution
-                stats = replace(stats, total=stats.total.where(stats.peak > NO_LOGIT / 2, torch.nan))
-            log_total = stats.total.log()
-            logsumexp = stats.peak + log_total
-            # From the peak, not from logsumexp: the difference of near numbers is exact.
-            logprob = stats.target - stats.peak - log_total if stats.target is not None else None
-            points = stats.points - stats.peak[:, None] - log_total[:, None] if stats.points is not None else None
-            entropy = log_total - stats.drift / stats.total if stats.drift is not None else None
-            squares = stats.squares / stats.total**2 if stats.squares is not None else None
+                stats = replace(stats, sum_exp=stats.sum_exp.where(stats.row_max > NO_LOGIT / 2, torch.nan))
+            log_sum = stats.sum_exp.log()
+            logsumexp = stats.row_max + log_sum
+            # From the maximum, not from logsumexp: the difference of near numbers is exact.
+            logprob = stats.target - stats.row_max - log_sum if stats.target is not None else None
+            gathered = None if stats.gathered is None else stats.gathered - stats.row_max[:, None] - log_sum[:, None]
+            entropy = log_sum - stats.sum_exp_z / stats.sum_exp if stats.sum_exp_z is not None else None
+            squares = stats.sum_exp_squared / stats.sum_exp**2 if stats.sum_exp_squared is not None else None
         ctx.options = options
         ctx.used_up = False
         # What was kept is saved like any tensor: a checkpoint drops it in its first forward and makes it again.
         ctx.save_for_backward(
             hidden,
             weight,
-            stats.peak,
-            log_total,
+            stats.row_max,
+            log_sum,
             logprob,
             entropy,
             squares,
-            points,
+            gathered,
             stats.topk_logits,
             stats.topk_columns,
             *stats.kept,
         )
         ctx.set_materialize_grads(False)
-        moments = None if stats.moments is None else torch.cat([stats.moments, stats.peak[None]])
+        moments = None if stats.moments is None else torch.cat([stats.moments, stats.row_max[None]])
         ctx.mark_non_differentiable(*(part for part in (stats.topk_columns, moments) if part is not None))
-        return logprob, entropy, logsumexp, squares, points, stats.topk_logits, stats.topk_columns, moments
+        return logprob, entropy, logsumexp, squares, gathered, stats.topk_logits, stats.topk_columns, moments
 
     @staticmethod
     def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
@@ -129,41 +129,42 @@ class VocabPass(torch.autograd.Function):
 def _row_grads(
     options: PassOptions,
     output_grads: tuple[Tensor | None, ...],
-    peak: Tensor,
-    log_total: Tensor,
+    row_max: Tensor,
+    log_sum: Tensor,
     logprob: Tensor | None,
     entropy: Tensor | None,
     squares: Tensor | None,
-    points: Tensor | None,
+    gathered: Tensor | None,
     topk_logits: Tensor | None,
     topk_ids: Tensor | None,
 ) -> RowGrads:
     """The gradients of the outputs as coefficients of each row, and of chosen columns of it."""
-    logprob_grad, entropy_grad, logsumexp_grad, squares_grad, points_grad, topk_grad, _, _ = output_grads
-    softmax = torch.zeros_like(peak) if logsumexp_grad is None else logsumexp_grad.clone()
+    logprob_grad, entropy_grad, logsumexp_grad, squares_grad, gathered_grad, topk_grad, _, _ = output_grads
+    softmax = torch.zeros_like(row_max) if logsumexp_grad is None else logsumexp_grad.clone()
     chosen: list[tuple[Tensor, Tensor, Tensor]] = []  # gradient, column and log-prob, each [rows, k]
     if logprob_grad is not None and logprob is not None and options.targets is not None:
         softmax -= logprob_grad
         chosen.append((logprob_grad[:, None], options.targets[:, None], logprob[:, None]))
-    if points_grad is not None and points is not None and options.points is not None:
-        softmax -= points_grad.sum(1)
-        chosen.append((points_grad, options.points, points))
+    if gathered_grad is not None and gathered is not None and options.gather_columns is not None:
+        softmax -= gathered_grad.sum(1)
+        chosen.append((gathered_grad, options.gather_columns, gathered))
     if topk_grad is not None and topk_logits is not None and topk_ids is not None:
-        chosen.append((topk_grad, topk_ids - options.shard.start, topk_logits - peak[:, None] - log_total[:, None]))
+        chosen.append((topk_grad, topk_ids - options.shard.start, topk_logits - row_max[:, None] - log_sum[:, None]))
     if entropy_grad is not None and entropy is not None:
         softmax -= entropy_grad * entropy
     if squares_grad is not None and squares is not None:
         softmax -= 2 * squares_grad * squares
-    own, columns, logprobs = (torch.cat(parts, 1) for parts in zip(*chosen, strict=True)) if chosen else [None] * 3
+    merged: list[Tensor | None] = [torch.cat(parts, 1) for parts in zip(*chosen, strict=True)]
+    coefficients, columns, logprobs = merged or [None] * 3
     return RowGrads(
-        peak=peak,
-        log_total=log_total,
-        softmax=softmax,
-        entropy=None if entropy_grad is None else -entropy_grad,
-        squares=None if squares_grad is None else 2 * squares_grad,
-        points=own,
-        point_columns=columns,
-        point_logprobs=logprobs,
+        row_max=row_max,
+        log_sum=log_sum,
+        softmax_coefficient=softmax,
+        entropy_coefficient=None if entropy_grad is None else -entropy_grad,
+        squares_coefficient=None if squares_grad is None else 2 * squares_grad,
+        target_coefficients=coefficients,
+        target_columns=columns,
+        target_logprobs=logprobs,
     )
 
 

@@ -35,7 +35,7 @@ def fold_invariantly(problem: Problem, fold: Fold) -> RowStats:
 
 
 def _per_row(problem: Problem) -> dict[str, Any]:
-    named = ((name, getattr(problem, name)) for name in ("targets", "points", "scale"))
+    named = ((name, getattr(problem, name)) for name in ("targets", "gather_columns", "scale"))
     return {name: value for name, value in named if isinstance(value, Tensor)}
 
 
@@ -64,7 +64,7 @@ def _same_everywhere(problem: Problem, fold: Fold, size: int) -> bool:
     if isinstance(scale, Tensor):
         scale = scale.to(torch.float32).expand(size, 1)
     trial = replace(
-        problem, hidden=row.expand(size, -1).contiguous(), rows=None, targets=None, points=None, scale=scale,
+        problem, hidden=row.expand(size, -1).contiguous(), rows=None, targets=None, gather_columns=None, scale=scale,
         keep_mask=None, moments=False,
     )  # fmt: skip
     stats = fold(trial, size)

@@ -111,13 +111,15 @@ class _Options:
     reduce_hidden_grad: bool
     main_grad_of: Tensor | None
 
-    def head(self, hidden: Tensor, weight: Tensor, peak: Tensor | None = None, log_total: Tensor | None = None) -> Head:
+    def head(
+        self, hidden: Tensor, weight: Tensor, row_max: Tensor | None = None, log_sum: Tensor | None = None
+    ) -> Head:
         problem = Problem(
             hidden=hidden,
             weight=weight,
             rows=self.rows,
             targets=None,
-            points=None,
+            gather_columns=None,
             scale=self.scale,
             columns=self.columns,
             entropy=False,
@@ -127,7 +129,7 @@ class _Options:
             keep_bytes=0,
             batch_invariant=False,
         )
-        return Head(problem, peak, log_total)
+        return Head(problem, row_max, log_sum)
 
 
 class _KlPass(torch.autograd.Function):
@@ -141,7 +143,7 @@ class _KlPass(torch.autograd.Function):
             norms = []
             for stats in _pair_of(heads).stats():
                 whole = merge_stats(stats, options.shard)
-                norms += [whole.peak, whole.total.log()]
+                norms += [whole.row_max, whole.sum_exp.log()]
             heads = [options.head(*tensors[:2], *norms[:2]), options.head(*tensors[2:], *norms[2:])]
             sums: Tensor = _pair_of(heads).sums(options.divergence)
             if options.shard.group is not None and sums.numel():
@@ -191,7 +193,7 @@ def _gradients_of(
     divergence: Divergence,
     heads: list[Head],
     fused: Tensor | None,
-    own_sum: Tensor,
+    mean_f: Tensor,
     grad: Tensor,
     need_hidden: bool,
     need_weight: bool,
@@ -205,7 +207,7 @@ def _gradients_of(
         if need_weight:
             sink = fresh_grad(weight) if fused is None else main_grad(fused)
         hidden_sum = ShardSum(options.shard.group if options.reduce_hidden_grad else None)
-        _pair_of(heads).backward(divergence, own_sum, grad, hidden_sum.start if need_hidden else None, sink)
+        _pair_of(heads).backward(divergence, mean_f, grad, hidden_sum.start if need_hidden else None, sink)
         part = hidden_sum.wait() if need_hidden else None
     weight_grad = None if sink is None else sink.buffer if fused is None else announce_main_grad(fused)
     return [spread_rows(part, hidden, options.rows, options.tile_bytes), weight_grad]

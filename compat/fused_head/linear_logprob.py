@@ -190,16 +190,16 @@ def vocab_pass(
     sorted_labels = None
     if labels is not None:
         sorted_labels = sort_labels(rows.take(labels), shard, vocab_size, ignore_index)
-    points = None
+    ids = None
     if token_ids is not None and token_ids.shape[-1]:
-        points = sort_labels(rows.take(token_ids), shard, vocab_size, ignore_index=None)
+        ids = sort_labels(rows.take(token_ids), shard, vocab_size, ignore_index=None)
     will_have_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     options = PassOptions(
         backend=choose_backend(backend, hidden.device, _only_torch(keep_mask, logit_stats)),
         shard=shard,
         rows=rows.index,
         targets=sorted_labels.targets if sorted_labels is not None else None,
-        points=points.targets if points is not None else None,
+        gather_columns=ids.targets if ids is not None else None,
         scale=row_scale(rows, temperature, logit_scale, math_dtype(weight)),
         columns=shard.columns_below(vocab_size, len(weight)),
         entropy=entropy,
@@ -214,18 +214,18 @@ def vocab_pass(
         moments=logit_stats,
     )
     found = VocabPass.apply(tokens, weight, options)  # type: ignore[no-untyped-call]
-    logprob, level, logsumexp, squares, at_points, topk_logits, topk_ids, moments = found
+    logprob, level, logsumexp, squares, gathered, topk_logits, topk_ids, moments = found
     if sorted_labels is not None:
         logprob = sorted_labels.settle(logprob, logsumexp, out_of_vocab_grad)
     if token_ids is not None:
-        at_points = logsumexp.new_zeros(rows.count, 0) if points is None else at_points.where(points.known, 0)
+        gathered = logsumexp.new_zeros(rows.count, 0) if ids is None else gathered.where(ids.known, 0)
     return VocabOutput(
         logprobs=None if logprob is None else rows.spread(logprob),
         entropy=None if level is None else rows.spread(level),
         logsumexp=rows.spread(logsumexp),
         topk_logits=None if topk_logits is None else rows.spread(topk_logits),
         topk_ids=None if topk_ids is None else rows.spread(topk_ids),
-        token_logprobs=None if at_points is None else rows.spread(at_points),
+        token_logprobs=None if gathered is None else rows.spread(gathered),
         sum_pi_squared=None if squares is None else rows.spread(squares),
         **({} if moments is None else _logit_stats(rows, *moments)),
     )

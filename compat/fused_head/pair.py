@@ -19,11 +19,11 @@ _TILES_AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Head:
-    """One of the two heads; `peak` and `log_total` are those of the whole vocabulary."""
+    """One of the two heads; `row_max` and `log_sum` are those of the whole vocabulary."""
 
     problem: Problem
-    peak: Tensor | None = None
-    log_total: Tensor | None = None
+    row_max: Tensor | None = None
+    log_sum: Tensor | None = None
 
 
 class Pair:
@@ -38,7 +38,7 @@ class Pair:
             tiles.tile_columns = min(t.tile_columns for t in self.tiles)
 
     def stats(self) -> tuple[RowStats, RowStats]:
-        """Peak and total of both heads on this shard."""
+        """Maximum and sum of exponentials of both heads on this shard."""
         mine, other = (self._stats_of(tiles) for tiles in self.tiles)
         return mine, other
 
@@ -55,35 +55,35 @@ class Pair:
     def backward(
         self,
         divergence: Divergence,
-        own_sum: Tensor,
+        mean_f: Tensor,
         grad: Tensor,
         hidden_grad: Callable[[Tensor], None] | None,
         weight_grad: WeightGradBuffer | None,
     ) -> None:
-        """As `Backend.backward`, for the first head; `own_sum` and `grad` are `[rows]`."""
+        """As `Backend.backward`, for the first head; `mean_f` and `grad` are `[rows]`."""
         scale = self.heads[0].problem.scale
         factor = grad[:, None] * scale
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
-            dz = divergence.student_grad(self._log_p(0, r, c), self._log_p(1, r, c), own_sum[r])
+            dz = divergence.student_grad(self._log_p(0, r, c), self._log_p(1, r, c), mean_f[r])
             return dz.mul_(factor[r]).to(self.tiles[0].operand_dtype)
 
         self.tiles[0].multiply_out(grad_of_tile, hidden_grad, weight_grad)
 
     def _log_p(self, index: int, r: slice, c: slice) -> Tensor:
         tiles, head = self.tiles[index], self.heads[index]
-        assert head.peak is not None
-        assert head.log_total is not None
+        assert head.row_max is not None
+        assert head.log_sum is not None
         z = tiles.logits(tiles.load_rows(r), tiles.load_columns(c), r, c)
-        return z.sub_(head.peak[r, None]).sub_(head.log_total[r, None])
+        return z.sub_(head.row_max[r, None]).sub_(head.log_sum[r, None])
 
     def _stats_of(self, tiles: TorchTiles) -> RowStats:
         rows = tiles.problem.row_count
-        peak, total = tiles.new(rows).fill_(NO_LOGIT), tiles.new(rows).zero_()
+        row_max, sum_exp = tiles.new(rows).fill_(NO_LOGIT), tiles.new(rows).zero_()
         for r in tiles.row_spans():
             for c in tiles.column_spans():
                 z = tiles.logits(tiles.load_rows(r), tiles.load_columns(c), r, c)
-                higher = torch.maximum(peak[r], z.amax(1))
-                total[r] = total[r] * (peak[r] - higher).exp() + z.sub_(higher[:, None]).exp_().sum(1)
-                peak[r] = higher
-        return RowStats(peak, total, None, None, None, None, None, None)
+                new_max = torch.maximum(row_max[r], z.amax(1))
+                sum_exp[r] = sum_exp[r] * (row_max[r] - new_max).exp() + z.sub_(new_max[:, None]).exp_().sum(1)
+                row_max[r] = new_max
+        return RowStats(row_max, sum_exp, None, None, None, None, None, None)

@@ -28,7 +28,7 @@ class Problem:
     weight: Tensor  # [shard, h]
     rows: Tensor | None  # [rows] the tokens to compute, all when None
     targets: Tensor | None  # [rows] column of the label; outside `0 <= column < columns` it is not this shard's
-    points: Tensor | None  # [rows, k] columns of further tokens, likewise
+    gather_columns: Tensor | None  # [rows, k] columns of further tokens, likewise
     scale: float | Tensor  # a tensor is [rows, 1]
     columns: int | Tensor  # the first so many columns are vocabulary; a 0-dim tensor where only the device knows
     entropy: bool
@@ -50,12 +50,12 @@ class Problem:
 class RowStats:
     """Per row, over the columns of one shard; `z` is a logit."""
 
-    peak: Tensor  # [rows] max z
-    total: Tensor  # [rows] sum exp(z - peak)
-    drift: Tensor | None  # [rows] sum exp(z - peak) * (z - peak), for the entropy
-    squares: Tensor | None  # [rows] sum exp(z - peak)^2
+    row_max: Tensor  # [rows] max z
+    sum_exp: Tensor  # [rows] sum exp(z - row_max)
+    sum_exp_z: Tensor | None  # [rows] sum exp(z - row_max) * (z - row_max), for the entropy
+    sum_exp_squared: Tensor | None  # [rows] sum exp(z - row_max)^2
     target: Tensor | None  # [rows] z of the target column, 0 where it is not this shard's
-    points: Tensor | None  # [rows, k] z of the points, 0 where they are not this shard's
+    gathered: Tensor | None  # [rows, k] z of the gathered columns, 0 where they are not this shard's
     topk_logits: Tensor | None  # [rows, k] descending, NO_LOGIT beyond the shard's columns
     topk_columns: Tensor | None  # [rows, k]
     kept: tuple[Tensor, ...] = ()  # what this backend's backward uses up instead of making it again
@@ -64,20 +64,20 @@ class RowStats:
 
 @dataclass(frozen=True)
 class RowGrads:
-    """The gradient of a logit: `p * (softmax + entropy * log p + squares * p)`, and `points` more at chosen columns.
+    """The gradient of a logit: `p * (softmax + entropy * log p + squares * p)`, and more at the target columns.
 
-    `log p = z - peak - log_total`. The log-sum-exp `peak + log_total` would do in exact arithmetic; where logits are
-    large it has lost the digits that `z - peak` keeps.
+    The log-sum-exp stands in two terms, `lse = row_max + log_sum`, and `log p = z - row_max - log_sum`: where logits
+    are large, the sum of the two has lost the digits that `z - row_max` keeps.
     """
 
-    peak: Tensor  # [rows] over the whole vocabulary
-    log_total: Tensor  # [rows] over the whole vocabulary
-    softmax: Tensor  # [rows]
-    entropy: Tensor | None  # [rows]
-    squares: Tensor | None  # [rows]
-    points: Tensor | None  # [rows, k] one column may stand there several times: all are added up
-    point_columns: Tensor | None  # [rows, k] as `Problem.targets`: those outside are not this shard's
-    point_logprobs: Tensor | None  # [rows, k] `log p` there, as the forward gave it
+    row_max: Tensor  # [rows] over the whole vocabulary
+    log_sum: Tensor  # [rows] over the whole vocabulary
+    softmax_coefficient: Tensor  # [rows]
+    entropy_coefficient: Tensor | None  # [rows]
+    squares_coefficient: Tensor | None  # [rows]
+    target_coefficients: Tensor | None  # [rows, k] one column may stand there several times: all are added up
+    target_columns: Tensor | None  # [rows, k] as `Problem.targets`: those outside are not this shard's
+    target_logprobs: Tensor | None  # [rows, k] `log p` there, as the forward gave it
     kept: tuple[Tensor, ...] = ()  # `RowStats.kept`, the first time
 
 

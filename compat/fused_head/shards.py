@@ -56,26 +56,34 @@ def merge_stats(stats: RowStats, shard: VocabShard) -> RowStats:
     """Statistics of the whole vocabulary from those of each shard; top-k columns become token ids."""
     if stats.topk_logits is not None and stats.topk_columns is not None:
         stats = _merge_topk(stats, stats.topk_logits, stats.topk_columns, shard)
-    if shard.group is None or stats.peak.numel() == 0:
+    if shard.group is None or stats.row_max.numel() == 0:
         return stats
     moments = None if stats.moments is None else gather(stats.moments, shard.group)  # [ranks, 4, rows]
     if moments is not None:
         stats = replace(stats, moments=torch.cat([moments[:, :1].amin(0), moments[:, 1:].sum(0)]))
-    numbers = [stats.peak, stats.total, stats.drift, stats.squares, stats.target]
+    numbers = [stats.row_max, stats.sum_exp, stats.sum_exp_z, stats.sum_exp_squared, stats.target]
     packed = torch.stack([number for number in numbers if number is not None])
-    points = None if stats.points is None else stats.points.t()
-    everyone = gather(packed if points is None else torch.cat([packed, points]), shard.group)
+    gathered = None if stats.gathered is None else stats.gathered.t()
+    everyone = gather(packed if gathered is None else torch.cat([packed, gathered]), shard.group)
     columns = iter(everyone[:, : len(packed)].unbind(1))  # each [ranks, rows]
-    peaks, totals = next(columns), next(columns)
-    peak = peaks.amax(0)
-    fall = peaks - peak
-    fade = fall.exp()
-    drift = (fade * (next(columns) + totals * fall)).sum(0) if stats.drift is not None else None
-    squares = (fade * fade * next(columns)).sum(0) if stats.squares is not None else None
+    maxima, sums_exp = next(columns), next(columns)
+    row_max = maxima.amax(0)
+    max_change = maxima - row_max
+    rescale = max_change.exp()
+    sum_exp_z = (rescale * (next(columns) + sums_exp * max_change)).sum(0) if stats.sum_exp_z is not None else None
+    sum_exp_squared = (rescale * rescale * next(columns)).sum(0) if stats.sum_exp_squared is not None else None
     target = next(columns).sum(0) if stats.target is not None else None
-    points = None if points is None else everyone[:, len(packed) :].sum(0).t()
-    total = (totals * fade).sum(0)
-    return replace(stats, peak=peak, total=total, drift=drift, squares=squares, target=target, points=points)
+    gathered = None if gathered is None else everyone[:, len(packed) :].sum(0).t()
+    sum_exp = (sums_exp * rescale).sum(0)
+    return replace(
+        stats,
+        row_max=row_max,
+        sum_exp=sum_exp,
+        sum_exp_z=sum_exp_z,
+        sum_exp_squared=sum_exp_squared,
+        target=target,
+        gathered=gathered,
+    )
 
 
 def _merge_topk(stats: RowStats, logits: Tensor, columns: Tensor, shard: VocabShard) -> RowStats:

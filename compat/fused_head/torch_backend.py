@@ -19,7 +19,7 @@ class TorchBackend:
     """Vocabulary tiles in plain PyTorch."""
 
     def forward(self, problem: Problem) -> RowStats:
-        """Fold each tile into the rows' running peak, sums, chosen logits and top-k."""
+        """Fold each tile into the rows' running maximum, sums, chosen logits and top-k."""
         if problem.batch_invariant:
             return fold_invariantly(problem, self.fold)
         return self.fold(problem)
@@ -27,13 +27,13 @@ class TorchBackend:
     def fold(self, problem: Problem, tile_rows: int | None = None) -> RowStats:
         """The same, in tiles of this many rows; None: as many as fit."""
         tiles = _Tiles(problem, tile_rows)
-        rows, targets, points = problem.row_count, problem.targets, problem.points
-        peak = tiles.new(rows).fill_(NO_LOGIT)
-        total = tiles.new(rows).zero_()
-        drift = tiles.new(rows).zero_() if problem.entropy else None
-        squares = tiles.new(rows).zero_() if problem.squares else None
+        rows, targets, columns = problem.row_count, problem.targets, problem.gather_columns
+        row_max = tiles.new(rows).fill_(NO_LOGIT)
+        sum_exp = tiles.new(rows).zero_()
+        sum_exp_z = tiles.new(rows).zero_() if problem.entropy else None
+        sum_exp_squared = tiles.new(rows).zero_() if problem.squares else None
         target = tiles.new(rows, 1).zero_() if targets is not None else None
-        point = tiles.new(*points.shape).zero_() if points is not None else None
+        gathered = tiles.new(*columns.shape).zero_() if columns is not None else None
         moments = tiles.new(4, rows).zero_() if problem.moments else None
         if moments is not None:
             moments[0] = torch.inf
@@ -44,33 +44,33 @@ class TorchBackend:
                 z = tiles.logits(x, tiles.load_columns(c), r, c)
                 if targets is not None and target is not None:
                     _pick(z, targets[r, None], c, target[r])
-                if points is not None and point is not None:
-                    _pick(z, points[r], c, point[r])
+                if columns is not None and gathered is not None:
+                    _pick(z, columns[r], c, gathered[r])
                 if top is not None:
                     top.fold(z, r, c)
                 if moments is not None:
                     _add_moments(moments[:, r], z, tiles.second(z))
-                higher = torch.maximum(peak[r], z.amax(1))
-                fall = peak[r] - higher
-                fade = fall.exp()
-                z.sub_(higher[:, None])
-                if drift is None:
-                    weights = z.exp_()
+                new_max = torch.maximum(row_max[r], z.amax(1))
+                max_change = row_max[r] - new_max
+                rescale = max_change.exp()
+                z.sub_(new_max[:, None])
+                if sum_exp_z is None:
+                    exp_z = z.exp_()
                 else:
-                    weights = torch.exp(z, out=tiles.second(z))
-                    drift[r] = fade * (drift[r] + total[r] * fall) + z.mul_(weights).sum(1)
-                total[r] = total[r] * fade + weights.sum(1)
-                if squares is not None:
-                    squares[r] = squares[r] * fade * fade + weights.square_().sum(1)
-                peak[r] = higher
+                    exp_z = torch.exp(z, out=tiles.second(z))
+                    sum_exp_z[r] = rescale * (sum_exp_z[r] + sum_exp[r] * max_change) + z.mul_(exp_z).sum(1)
+                sum_exp[r] = sum_exp[r] * rescale + exp_z.sum(1)
+                if sum_exp_squared is not None:
+                    sum_exp_squared[r] = sum_exp_squared[r] * rescale * rescale + exp_z.square_().sum(1)
+                row_max[r] = new_max
             del x  # or it would live until the next rows are loaded
         return RowStats(
-            peak,
-            total,
-            drift,
-            squares,
+            row_max,
+            sum_exp,
+            sum_exp_z,
+            sum_exp_squared,
             None if target is None else target.squeeze(1),
-            point,
+            gathered,
             None if top is None else top.logits,
             None if top is None else top.columns,
             moments=moments,
@@ -167,24 +167,26 @@ def _logits_to_grad(z: Tensor, tiles: _Tiles, grads: RowGrads, r: slice, c: slic
     """Overwrite the tile `z` with the gradient of its raw product, `scale` included."""
     scale = tiles.problem.scale
     scale = scale[r].squeeze(1) if isinstance(scale, Tensor) else scale
-    z.sub_(grads.peak[r, None])
-    # p = exp(z) / total: the division is folded into the rows' factors, so that a tile is passed over less often.
-    over_total = (-grads.log_total[r]).exp()
-    share = scale * over_total
-    base = share * grads.softmax[r]
-    if grads.entropy is None and grads.squares is None:
-        dz = z.exp_().mul_(base[:, None])
+    z.sub_(grads.row_max[r, None])
+    # p = exp(z) / sum_exp: the division is folded into the rows' factors, so that a tile is passed over less often.
+    inverse_sum = (-grads.log_sum[r]).exp()
+    scaled_inverse = scale * inverse_sum
+    softmax = scaled_inverse * grads.softmax_coefficient[r]
+    if grads.entropy_coefficient is None and grads.squares_coefficient is None:
+        dz = z.exp_().mul_(softmax[:, None])
     else:
-        weights = torch.exp(z, out=tiles.second(z))
-        entropy = torch.zeros_like(base) if grads.entropy is None else share * grads.entropy[r]
-        base = base - entropy * grads.log_total[r]
-        dz = torch.addcmul(base[:, None], z, entropy[:, None], out=z)
-        if grads.squares is not None:
-            dz.addcmul_(weights, (share * over_total * grads.squares[r])[:, None])
-        dz.mul_(weights)
-    if grads.points is not None and grads.point_columns is not None:
+        exp_z = torch.exp(z, out=tiles.second(z))
+        entropy = torch.zeros_like(softmax)
+        if grads.entropy_coefficient is not None:
+            entropy = scaled_inverse * grads.entropy_coefficient[r]
+        softmax = softmax - entropy * grads.log_sum[r]
+        dz = torch.addcmul(softmax[:, None], z, entropy[:, None], out=z)
+        if grads.squares_coefficient is not None:
+            dz.addcmul_(exp_z, (scaled_inverse * inverse_sum * grads.squares_coefficient[r])[:, None])
+        dz.mul_(exp_z)
+    if grads.target_coefficients is not None and grads.target_columns is not None:
         factor = scale[:, None] if isinstance(scale, Tensor) else scale
-        _add_at(dz, grads.point_columns[r], c, factor * grads.points[r])
+        _add_at(dz, grads.target_columns[r], c, factor * grads.target_coefficients[r])
     return dz
 
 

@@ -14,12 +14,12 @@ from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, RowGrads, Ro
 from mcore_unpatch.compat.fused_head.tile_plan import spans
 from mcore_unpatch.compat.fused_head.tiles import Tiles
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
+from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import TileGrad, row_factors
 from mcore_unpatch.compat.fused_head.triton.keep import Kept, padded, room_to_keep
-from mcore_unpatch.compat.fused_head.triton.launch import can_be_described
-from mcore_unpatch.compat.fused_head.triton.points import PointGrads
+from mcore_unpatch.compat.fused_head.triton.launch import tma_can_read
 from mcore_unpatch.compat.fused_head.triton.products import multiply, multiply_add
-from mcore_unpatch.compat.fused_head.triton.stats_kernel import Asked, lane_stats, merge_parts
+from mcore_unpatch.compat.fused_head.triton.stats_kernel import Request, merge_parts, split_stats
 from mcore_unpatch.compat.fused_head.triton.tile_sizes import tile_sizes
 from mcore_unpatch.compat.fused_head.triton.topk import LARGEST_K, merge_lists
 
@@ -32,48 +32,48 @@ class TritonBackend:
         if not fits(problem):
             return TorchBackend().forward(problem)
         tiles = TritonTiles(problem)
-        rows, targets, points = problem.row_count, problem.targets, problem.points
-        peak, total, drift, squares, target = tiles.new(5, rows).zero_()
-        peak.fill_(NO_LOGIT)
-        point = tiles.new(*points.shape).zero_() if points is not None else None
+        rows, targets, columns = problem.row_count, problem.targets, problem.gather_columns
+        row_max, sum_exp, sum_exp_z, squared, target = tiles.new(5, rows).zero_()
+        row_max.fill_(NO_LOGIT)
+        gathered = tiles.new(*columns.shape).zero_() if columns is not None else None
         w = problem.weight[: tiles.column_count]
         kept = room_to_keep(problem, len(w))
         top: list[tuple[Tensor, Tensor]] = []
         for r in spans(rows, tiles.sizes.forward_rows):
             if not len(w):
                 continue
-            asked = Asked(
+            request = Request(
                 scale=problem.scale[r] if isinstance(problem.scale, Tensor) else problem.scale,
                 limit=tiles.column_limit,
                 targets=targets[r] if targets is not None else None,
-                points=points[r] if points is not None else None,
+                gather_columns=columns[r] if columns is not None else None,
                 squares=problem.squares,
                 topk=problem.topk,
                 batch_invariant=problem.batch_invariant,
             )
-            lanes = lane_stats(
+            splits = split_stats(
                 tiles.load_rows(r),
                 w,
-                asked,
+                request,
                 target[r] if targets is not None else None,
-                point[r] if point is not None else None,
+                gathered[r] if gathered is not None else None,
                 kept.rows(r) if kept is not None else None,
             )
-            merge_parts(lanes.parts, peak[r], total[r], drift[r], squares[r] if problem.squares else None)
-            if lanes.top_logits is not None and lanes.top_columns is not None:
-                top.append(merge_lists(lanes.top_logits, lanes.top_columns, total[r]))
+            merge_parts(splits.parts, row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.squares else None)
+            if splits.top_logits is not None and splits.top_columns is not None:
+                top.append(merge_lists(splits.top_logits, splits.top_columns, sum_exp[r]))
         nothing = (tiles.new(rows, problem.topk).fill_(NO_LOGIT), torch.full((rows, problem.topk), -1, device=w.device))
         top_logits, top_columns = map(torch.cat, zip(*top, strict=True)) if top else nothing
         return RowStats(
-            peak=peak,
-            total=total,
-            drift=drift if problem.entropy else None,
-            squares=squares if problem.squares else None,
+            row_max=row_max,
+            sum_exp=sum_exp,
+            sum_exp_z=sum_exp_z if problem.entropy else None,
+            sum_exp_squared=squared if problem.squares else None,
             target=target if targets is not None else None,
-            points=point,
+            gathered=gathered,
             topk_logits=top_logits if problem.topk else None,
             topk_columns=top_columns if problem.topk else None,
-            kept=() if kept is None else (kept.shares, kept.references),
+            kept=() if kept is None else (kept.exp_z, kept.running_max),
         )
 
     def backward(
@@ -90,29 +90,29 @@ class TritonBackend:
         kept = Kept(*grads.kept) if grads.kept else None
         tiles = TritonTiles(problem, weight_grad, kept)
         factors = row_factors(problem, grads)
-        terms = {"entropy": grads.entropy is not None, "squares": grads.squares is not None}
+        terms = {"entropy": grads.entropy_coefficient is not None, "squares": grads.squares_coefficient is not None}
         gradient = TileGrad(problem.weight[: tiles.column_count], problem.scale, factors, tiles.column_limit, **terms)
-        points = PointGrads(grads, factors, tiles.column_limit) if grads.points is not None else None
+        targets = TargetGrads(grads, factors, tiles.column_limit) if grads.target_coefficients is not None else None
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
-            if kept is not None and c.start < kept.shares.shape[1]:
+            if kept is not None and c.start < kept.exp_z.shape[1]:
                 dz = kept.to_grad(factors, r, c, w.dtype, **terms)
             else:
                 dz = tiles.gradient_tile(len(x), len(w))
                 gradient.write(x, dz, r.start, c.start)
-            if points is not None:
-                points.write(dz, r.start, c.start)
+            if targets is not None:
+                targets.write(dz, r.start, c.start)
             return dz
 
         tiles.multiply_out(grad_of_tile, hidden_grad, weight_grad)
 
 
 def fits(problem: Problem) -> bool:
-    """Whether the kernels take this problem: 16 bits, no large top-k, operands that the copy engine can read."""
+    """Whether the kernels take this problem: 16 bits, no large top-k, operands that the TMA can read."""
     weight = problem.weight
     # Triton's interpreter, on a CPU, would multiply the bits of bfloat16 as if they were integers.
     narrow = weight.dtype == torch.float16 or (weight.dtype == torch.bfloat16 and weight.is_cuda)
-    return narrow and problem.topk <= LARGEST_K and weight.shape[1] % 8 == 0 and can_be_described(weight)
+    return narrow and problem.topk <= LARGEST_K and weight.shape[1] % 8 == 0 and tma_can_read(weight)
 
 
 class TritonTiles(Tiles):
@@ -123,7 +123,7 @@ class TritonTiles(Tiles):
         apart = self.sums_apart(weight_grad, row_tiles=1)
         self.sizes = tile_sizes(problem, self.column_count, apart)
         self.tile_rows, self.tile_columns = self.sizes.rows, self.sizes.columns
-        self.kept_columns = 0 if kept is None else kept.shares.shape[1]
+        self.kept_columns = 0 if kept is None else kept.exp_z.shape[1]
         # Kept columns need no room: all in one product, unless their sums stand apart, in a buffer of their size.
         apart = self.sums_apart(weight_grad, len(self.row_spans()))
         self.kept_step = self.tile_columns if apart else max(1, self.kept_columns)
@@ -138,9 +138,9 @@ class TritonTiles(Tiles):
         ]
 
     def row_operand(self, x: Tensor) -> Tensor:
-        """Some hidden states where the copy engine can read them."""
+        """Some hidden states where the TMA can read them."""
         x = super().row_operand(x)
-        return x if can_be_described(x) else x.clone(memory_format=torch.contiguous_format)
+        return x if tma_can_read(x) else x.clone(memory_format=torch.contiguous_format)
 
     def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
         """By the vendor's library."""

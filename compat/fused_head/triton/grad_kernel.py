@@ -13,27 +13,27 @@ from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, b
 def row_factors(problem: Problem, grads: RowGrads) -> Tensor:
     """What the kernels need to know of each row, `[6, rows]`.
 
-    scale, peak, log_total, and the coefficients of softmax, entropy and squares: the gradient of the raw product is
-    `p * (softmax + entropy * log p + squares * p)`, but at the points.
+    scale, row_max, log_sum, and the coefficients of softmax, entropy and squares: the gradient of the raw product is
+    `p * (softmax + entropy * log p + squares * p)`, but at the target columns.
     """
     factors = torch.zeros(6, problem.row_count, dtype=torch.float32, device=problem.weight.device)
-    scale, peak, log_total, softmax, entropy, squares = factors
+    scale, row_max, log_sum, softmax, entropy, squares = factors
     if isinstance(problem.scale, Tensor):
         scale.copy_(problem.scale.squeeze(1))
     else:
         scale.fill_(problem.scale)
-    peak.copy_(grads.peak)
-    log_total.copy_(grads.log_total)
-    torch.mul(grads.softmax, scale, out=softmax)
-    if grads.entropy is not None:
-        torch.mul(grads.entropy, scale, out=entropy)
-    if grads.squares is not None:
-        torch.mul(grads.squares, scale, out=squares)
+    row_max.copy_(grads.row_max)
+    log_sum.copy_(grads.log_sum)
+    torch.mul(grads.softmax_coefficient, scale, out=softmax)
+    if grads.entropy_coefficient is not None:
+        torch.mul(grads.entropy_coefficient, scale, out=entropy)
+    if grads.squares_coefficient is not None:
+        torch.mul(grads.squares_coefficient, scale, out=squares)
     return factors
 
 
 class TileGrad:
-    """Makes the logits again and writes the gradient of the raw product, tile by tile, without the points' own."""
+    """Makes the logits again and writes the gradient of the raw product, tile by tile; target columns come later."""
 
     def __init__(
         self,
@@ -51,13 +51,11 @@ class TileGrad:
     def write(self, x: Tensor, out: Tensor, first_row: int, first_column: int) -> None:
         """Fill `out [rows, columns]`, the tile of the rows `x` that starts at `first_row` and `first_column`."""
         rows, columns = out.shape
-        down, along, width, described = (
-            self.options[name] for name in ("block_rows", "block_columns", "block_width", "described")
-        )
+        down, along, width, tma = (self.options[name] for name in ("block_rows", "block_columns", "block_width", "tma"))
         _tile_grad[(programs(rows, columns, out.device),)](
-            operand(x, down, width, described),
-            operand(self.weight, along, width, described),
-            operand(out, down, along // 2, described),
+            operand(x, down, width, tma),
+            operand(self.weight, along, width, tma),
+            operand(out, down, along // 2, tma),
             x.stride(0),
             self.weight.stride(0),
             out.stride(0),
@@ -95,7 +93,7 @@ def _tile_grad(
     limit,
     entropy: tl.constexpr,
     squares: tl.constexpr,
-    described: tl.constexpr,
+    tma: tl.constexpr,
     even_width: tl.constexpr,
     block_rows: tl.constexpr,
     block_columns: tl.constexpr,
@@ -104,7 +102,7 @@ def _tile_grad(
     row_blocks = tl.cdiv(rows, block_rows)
     column_blocks = tl.cdiv(columns, block_columns)
     half_columns: tl.constexpr = block_columns // 2
-    for block in tl.range(tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=described):
+    for block in tl.range(tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=tma):
         row_block, column_block = block_position(block, row_blocks, column_blocks)
         in_vocabulary = first_column + column_block * block_columns
         z = block_product(
@@ -117,7 +115,7 @@ def _tile_grad(
             rows,
             vocabulary,
             width,
-            described,
+            tma,
             even_width,
             block_rows,
             block_columns,
@@ -127,32 +125,32 @@ def _tile_grad(
         real = row < rows
         row += first_row
         scale = tl.load(factors + row, mask=real, other=0.0)
-        peak = tl.load(factors + factors_stride + row, mask=real, other=0.0)
-        log_total = tl.load(factors + 2 * factors_stride + row, mask=real, other=0.0)
+        row_max = tl.load(factors + factors_stride + row, mask=real, other=0.0)
+        log_sum = tl.load(factors + 2 * factors_stride + row, mask=real, other=0.0)
         softmax_coefficient = tl.load(factors + 3 * factors_stride + row, mask=real, other=0.0)
         entropy_coefficient = tl.load(factors + 4 * factors_stride + row, mask=real, other=0.0)
         squares_coefficient = tl.load(factors + 5 * factors_stride + row, mask=real, other=0.0)
         # In two halves: the whole block in the dtype of the weight would not fit beside the operands.
         left, right = tl.split(tl.permute(tl.reshape(z, (block_rows, 2, half_columns)), (0, 2, 1)))
         for half in tl.static_range(2):
-            log_p = (left if half == 0 else right) * scale[:, None] - peak[:, None] - log_total[:, None]
+            log_p = (left if half == 0 else right) * scale[:, None] - row_max[:, None] - log_sum[:, None]
             p = tl.exp(log_p)
-            force = softmax_coefficient[:, None]
+            coefficient = softmax_coefficient[:, None]
             if entropy:
-                force += entropy_coefficient[:, None] * log_p
+                coefficient += entropy_coefficient[:, None] * log_p
             if squares:
-                force += squares_coefficient[:, None] * p
-            dz = p * force
+                coefficient += squares_coefficient[:, None] * p
+            dz = p * coefficient
             if limit is not None:
                 column = in_vocabulary + half * half_columns + tl.arange(0, half_columns)
                 dz = tl.where((column < tl.load(limit))[None, :], dz, 0.0)
             store_block(
                 out,
                 out_stride,
-                dz.to(out.dtype if described else out.dtype.element_ty),
+                dz.to(out.dtype if tma else out.dtype.element_ty),
                 row_block * block_rows,
                 column_block * block_columns + half * half_columns,
                 rows,
                 columns,
-                described,
+                tma,
             )

@@ -1,6 +1,6 @@
-"""What the forward keeps for the backward: `exp(z - reference)` in float16, two bytes per logit of the first columns.
+"""What the forward keeps for the backward: `exp(z - running max)` in float16, two bytes per logit of the first columns.
 
-The reference is the row's largest logit so far. The share of the largest logit is 1 to the last bit, so nothing is lost
+The running maximum is the row's largest logit so far. The largest logit is kept as 1 to the last bit: nothing is lost
 where a model is confident; of the others the rounding is an eighth of that of a gradient in bfloat16.
 """
 
@@ -15,10 +15,10 @@ from torch import Tensor
 from mcore_unpatch.compat.fused_head.seam import Problem
 from mcore_unpatch.compat.fused_head.triton.launch import block_columns_on
 
-# Rows begin at multiples of so many numbers: the copy engine and fast products ask for it.
+# Rows begin at multiples of so many numbers: the TMA and fast products ask for it.
 STRIDE_STEP = 64
 _LN2 = tl.constexpr(0.6931471805599453)
-_SMALLEST = tl.constexpr(2.0**-25)  # stands for a share that float16 rounds to 0: its logarithm must be finite
+_SMALLEST = tl.constexpr(2.0**-25)  # stands for what float16 rounds to 0: its logarithm must be finite
 
 
 def padded(columns: int) -> int:
@@ -30,25 +30,25 @@ def padded(columns: int) -> int:
 class Kept:
     """Shares of the first columns of some rows."""
 
-    shares: Tensor  # [rows, columns] float16
-    references: Tensor  # [blocks of columns, rows] float32
+    exp_z: Tensor  # [rows, columns] float16
+    running_max: Tensor  # [blocks of columns, rows] float32
 
     def rows(self, r: slice) -> "Kept":
         """Those of some rows."""
-        return Kept(self.shares[r], self.references[:, r])
+        return Kept(self.exp_z[r], self.running_max[:, r])
 
     def to_grad(self, factors: Tensor, r: slice, c: slice, dtype: torch.dtype, entropy: bool, squares: bool) -> Tensor:
         """Turn a tile into the gradient of its raw product, in place."""
-        shares = self.shares[r, c]
-        out = shares.view(dtype)
-        block_rows, block_columns = 16, block_columns_on(shares.device)
-        rows, columns = shares.shape
-        _shares_to_grad[(triton.cdiv(rows, block_rows), triton.cdiv(columns, block_columns))](
-            shares,
+        exp_z = self.exp_z[r, c]
+        out = exp_z.view(dtype)
+        block_rows, block_columns = 16, block_columns_on(exp_z.device)
+        rows, columns = exp_z.shape
+        _kept_to_grad[(triton.cdiv(rows, block_rows), triton.cdiv(columns, block_columns))](
+            exp_z,
             out,
-            shares.stride(0),
-            self.references[c.start // block_columns :, r],
-            self.references.stride(0),
+            exp_z.stride(0),
+            self.running_max[c.start // block_columns :, r],
+            self.running_max.stride(0),
             factors[:, r],
             factors.stride(0),
             rows,
@@ -57,20 +57,20 @@ class Kept:
             squares=squares,
             block_rows=block_rows,
             block_columns=block_columns,
-            by_nvidia=shares.is_cuda and torch.version.hip is None,
+            by_nvidia=exp_z.is_cuda and torch.version.hip is None,
         )
         return out
 
 
 def room_to_keep(problem: Problem, columns: int) -> Kept | None:
-    """Room for the shares of as many columns as `keep_bytes` allows, whole blocks of them or all."""
+    """Room for as many columns as `keep_bytes` allows, whole blocks of them or all."""
     rows, step = problem.row_count, block_columns_on(problem.weight.device)
     count = _columns_that_fit(rows, columns, step, problem.keep_bytes)
     if count == 0 or rows == 0:
         return None
     try:
         memory = problem.weight.new_empty((rows, padded(count)), dtype=torch.float16)
-        references = problem.weight.new_empty((-(-count // step), rows), dtype=torch.float32)
+        running_max = problem.weight.new_empty((-(-count // step), rows), dtype=torch.float32)
     except torch.OutOfMemoryError:
         warnings.warn(
             f"keep_bytes: {problem.keep_bytes / 2**30:.1f} GiB are not free, the backward computes the logits again",
@@ -78,7 +78,7 @@ def room_to_keep(problem: Problem, columns: int) -> Kept | None:
             stacklevel=2,
         )
         return None
-    return Kept(memory[:, :count], references)
+    return Kept(memory[:, :count], running_max)
 
 
 def _columns_that_fit(rows: int, columns: int, step: int, budget: int) -> int:
@@ -100,12 +100,12 @@ def _log2(x, by_nvidia: tl.constexpr):
 
 
 @triton.jit
-def _shares_to_grad(
-    shares,
+def _kept_to_grad(
+    kept,
     out,
     stride,
-    references,
-    references_stride,
+    running_max,
+    maxima_stride,
     factors,
     factors_stride,
     rows,
@@ -119,18 +119,18 @@ def _shares_to_grad(
     row = tl.program_id(0) * block_rows + tl.arange(0, block_rows)
     column = tl.program_id(1) * block_columns + tl.arange(0, block_columns)
     real = row < rows
-    peak = tl.load(factors + factors_stride + row, mask=real, other=0.0)
-    log_total = tl.load(factors + 2 * factors_stride + row, mask=real, other=0.0)
-    reference = tl.load(references + tl.program_id(1).to(tl.int64) * references_stride + row, mask=real, other=0.0)
-    log_reference = reference - peak - log_total
+    row_max = tl.load(factors + factors_stride + row, mask=real, other=0.0)
+    log_sum = tl.load(factors + 2 * factors_stride + row, mask=real, other=0.0)
+    local_max = tl.load(running_max + tl.program_id(1).to(tl.int64) * maxima_stride + row, mask=real, other=0.0)
+    log_scale = local_max - row_max - log_sum
     there = real[:, None] & (column < columns)[None, :]
     here = row.to(tl.int64)[:, None] * stride + column[None, :]
-    share = tl.load(shares + here, mask=there, other=0.0).to(tl.float32)
-    p = share * tl.exp(log_reference)[:, None]
-    force = tl.load(factors + 3 * factors_stride + row, mask=real, other=0.0)[:, None]
+    exp_z = tl.load(kept + here, mask=there, other=0.0).to(tl.float32)
+    p = exp_z * tl.exp(log_scale)[:, None]
+    coefficient = tl.load(factors + 3 * factors_stride + row, mask=real, other=0.0)[:, None]
     if entropy:
-        log_p = _log2(tl.maximum(share, _SMALLEST), by_nvidia) * _LN2 + log_reference[:, None]
-        force += tl.load(factors + 4 * factors_stride + row, mask=real, other=0.0)[:, None] * log_p
+        log_p = _log2(tl.maximum(exp_z, _SMALLEST), by_nvidia) * _LN2 + log_scale[:, None]
+        coefficient += tl.load(factors + 4 * factors_stride + row, mask=real, other=0.0)[:, None] * log_p
     if squares:
-        force += tl.load(factors + 5 * factors_stride + row, mask=real, other=0.0)[:, None] * p
-    tl.store(out + here, (p * force).to(out.dtype.element_ty), mask=there)
+        coefficient += tl.load(factors + 5 * factors_stride + row, mask=real, other=0.0)[:, None] * p
+    tl.store(out + here, (p * coefficient).to(out.dtype.element_ty), mask=there)

@@ -1,4 +1,7 @@
-"""How the fused kernels are launched: one program per multiprocessor, operands read by the copy engine or plainly."""
+"""How the fused kernels are launched: one program per multiprocessor, operands read by the TMA or by pointers.
+
+The TMA, Hopper's Tensor Memory Accelerator, copies blocks of a matrix that a descriptor describes.
+"""
 
 from functools import cache
 from math import frexp, prod
@@ -11,57 +14,57 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from mcore_unpatch.compat.fused_head.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH
 
 _TALLEST = 16  # blocks of rows at a time in the forward: they stay in the cache while the columns pass
-_ENGINE_BYTES = 16  # what the copy engine asks of every address and row
+_TMA_BYTES = 16  # what the TMA asks of every address and row
 _HOPPER = 9  # compute capability
 # Blocks of columns whose statistics are summed before they are stored, where that must not depend on the rows.
 _SEGMENT = 4
 
 
 @cache
-def has_copy_engine(device: torch.device) -> bool:
-    """Whether the kernels read and write by Hopper's copy engine; elsewhere they use plain pointers."""
+def has_tma(device: torch.device) -> bool:
+    """Whether the kernels read and write by Hopper's TMA; elsewhere they use plain pointers."""
     return device.type != "cuda" or (
         torch.version.hip is None and torch.cuda.get_device_capability(device)[0] == _HOPPER
     )
 
 
 def block_columns_on(device: torch.device) -> int:
-    """Columns of a block: half as many without the copy engine, for cards with less shared memory."""
-    return BLOCK_COLUMNS if has_copy_engine(device) else BLOCK_COLUMNS // 2
+    """Columns of a block: half as many without the TMA, for cards with less shared memory."""
+    return BLOCK_COLUMNS if has_tma(device) else BLOCK_COLUMNS // 2
 
 
 def kernel_options(scale: float | Tensor, device: torch.device) -> dict[str, Any]:
     """How both kernels are compiled: by the same options, for both must make the same logits.
 
-    With fused multiply-add the compiler makes one instruction of `z * scale - peak` in one kernel and two in the other,
+    With fused multiply-add the compiler makes one instruction of `z * scale - max` in one kernel and two in the other,
     which round differently, unless the scale is a power of two and rounds nothing. Without, the kernels are a little
     slower.
     """
     exact = not isinstance(scale, Tensor) and abs(frexp(scale)[0]) == 0.5
-    described = has_copy_engine(device)
+    tma = has_tma(device)
     return {
-        "described": described,
+        "tma": tma,
         "block_rows": BLOCK_ROWS,
         "block_columns": block_columns_on(device),
         "block_width": BLOCK_WIDTH,
-        "num_warps": 8 if described else 4,
-        "num_stages": 4 if described else 3,
+        "num_warps": 8 if tma else 4,
+        "num_stages": 4 if tma else 3,
         "enable_fp_fusion": exact,
     }
 
 
-def can_be_described(matrix: Tensor) -> bool:
-    """Whether the copy engine can read this matrix as it lies."""
+def tma_can_read(matrix: Tensor) -> bool:
+    """Whether the TMA can read this matrix as it lies."""
     return (
         matrix.stride(1) == 1
-        and matrix.data_ptr() % _ENGINE_BYTES == 0
-        and matrix.stride(0) * matrix.itemsize % _ENGINE_BYTES == 0
+        and matrix.data_ptr() % _TMA_BYTES == 0
+        and matrix.stride(0) * matrix.itemsize % _TMA_BYTES == 0
     )
 
 
-def operand(matrix: Tensor, block_rows: int, block_columns: int, described: bool) -> Any:
-    """A matrix as a kernel takes it: described for the copy engine, or as it is."""
-    return TensorDescriptor.from_tensor(matrix, [block_rows, block_columns]) if described else matrix
+def operand(matrix: Tensor, block_rows: int, block_columns: int, tma: bool) -> Any:
+    """A matrix as a kernel takes it: a descriptor for the TMA, or as it is."""
+    return TensorDescriptor.from_tensor(matrix, [block_rows, block_columns]) if tma else matrix
 
 
 def blocks(rows: int, columns: int, device: torch.device) -> tuple[int, int]:
@@ -75,28 +78,28 @@ def programs(rows: int, columns: int, device: torch.device) -> int:
     return min(prod(blocks(rows, columns, device)), _at_once(device))
 
 
-def lanes_for(rows: int, columns: int, device: torch.device, batch_invariant: bool = False) -> tuple[int, int, int]:
-    """How many blocks of rows the forward takes at a time, the number of lanes, and the blocks of a segment.
+def splits_for(rows: int, columns: int, device: torch.device, batch_invariant: bool = False) -> tuple[int, int, int]:
+    """How many blocks of rows the forward takes at a time, the number of splits, and the blocks of a segment.
 
-    The columns are cut into segments, dealt to the lanes in turn. Statistics are summed in order within a segment, and
+    The columns are cut into segments, dealt to the splits in turn. Statistics are summed in order within a segment, and
     over the segments afterwards. With `batch_invariant` a segment's length does not depend on the rows.
     """
     row_blocks, column_blocks = blocks(rows, columns, device)
     available = _at_once(device)
     units = -(-column_blocks // _SEGMENT) if batch_invariant else column_blocks
 
-    def lanes(height: int) -> int:
+    def splits(height: int) -> int:
         return min(units, available // height)
 
     def cost(height: int) -> float:
         """Turns of the slowest program; the fewer rows at a time, the more often the weight is read."""
-        turns = -(-row_blocks // height) * -(-units // lanes(height))
+        turns = -(-row_blocks // height) * -(-units // splits(height))
         return turns * (1 + 0.2 / height)
 
     height = min(range(1, min(row_blocks, _TALLEST, available) + 1), key=cost)
     if batch_invariant:
-        return height, lanes(height), _SEGMENT
-    segment = -(-column_blocks // lanes(height))
+        return height, splits(height), _SEGMENT
+    segment = -(-column_blocks // splits(height))
     return height, -(-column_blocks // segment), segment
 
 
@@ -106,5 +109,5 @@ def _at_once(device: torch.device) -> int:
 
 @cache
 def _multiprocessors(device: torch.device) -> int:
-    # The interpreter has none: six programs, so that lanes and blocks of rows are several.
+    # The interpreter has none: six programs, so that splits and blocks of rows are several.
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 6

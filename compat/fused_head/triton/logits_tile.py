@@ -34,7 +34,7 @@ def block_product(
     rows,
     columns,
     width,
-    described: tl.constexpr,
+    tma: tl.constexpr,
     even_width: tl.constexpr,
     block_rows: tl.constexpr,
     block_columns: tl.constexpr,
@@ -42,11 +42,11 @@ def block_product(
 ):
     """`x[rows] @ w[columns].T` in float32; beyond the ends of `x` and `w` the block holds nothing of use.
 
-    `described`: `x` and `w` are descriptors for the copy engine; otherwise pointers, of rows `x_stride` and `w_stride`
+    `tma`: `x` and `w` are descriptors for the TMA; otherwise pointers, of rows `x_stride` and `w_stride`
     apart.
     """
     z = tl.zeros((block_rows, block_columns), tl.float32)
-    if described:
+    if tma:
         for step in range(tl.cdiv(width, block_width)):
             z = tl.dot(x.load([first_row, step * block_width]), w.load([first_column, step * block_width]).T, z)
     else:
@@ -69,9 +69,9 @@ def block_product(
 
 
 @triton.jit
-def store_block(out, stride, values, first_row, first_column, rows, columns, described: tl.constexpr):
+def store_block(out, stride, values, first_row, first_column, rows, columns, tma: tl.constexpr):
     """Store a block of a matrix; what lies beyond its ends is dropped."""
-    if described:
+    if tma:
         out.store([first_row, first_column], values)
     else:
         row = first_row + tl.arange(0, values.shape[0])

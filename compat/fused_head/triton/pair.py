@@ -38,7 +38,7 @@ class TritonPair:
         self.heads = (mine, other)
 
     def stats(self) -> tuple[RowStats, RowStats]:
-        """Peak and total of both heads on this shard."""
+        """Maximum and sum of exponentials of both heads on this shard."""
         mine, other = (TritonBackend().forward(head.problem) for head in self.heads)
         return mine, other
 
@@ -76,14 +76,14 @@ class TritonPair:
     def backward(
         self,
         divergence: Divergence,
-        own_sum: Tensor,
+        mean_f: Tensor,
         grad: Tensor,
         hidden_grad: Callable[[Tensor], None] | None,
         weight_grad: WeightGradBuffer | None,
     ) -> None:
-        """As `Backend.backward`, for the first head; `own_sum` and `grad` are `[rows]`."""
+        """As `Backend.backward`, for the first head; `mean_f` and `grad` are `[rows]`."""
         mine, other = TritonTiles(self.heads[0].problem, weight_grad), TritonTiles(self.heads[1].problem)
-        factors = self._factors(own_sum, grad)
+        factors = self._factors(mean_f, grad)
         options = self._options(divergence, gradient=True)
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
@@ -91,7 +91,7 @@ class TritonPair:
             rows, columns = dz.shape
             _pair[(-(-rows // _BLOCK), -(-columns // _BLOCK))](
                 *self._operands(x, other.load_rows(r), mine.column_count),
-                operand(dz, _BLOCK, _BLOCK, options["described"]),
+                operand(dz, _BLOCK, _BLOCK, options["tma"]),
                 dz.stride(0),
                 rows,
                 columns,
@@ -109,10 +109,10 @@ class TritonPair:
         mine.multiply_out(grad_of_tile, hidden_grad, weight_grad)
 
     def _operands(self, x: Tensor, y: Tensor, columns: int) -> list[Any]:
-        described, width = (self._options(Divergence("forward"), False)[name] for name in ("described", "block_width"))
+        tma, width = (self._options(Divergence("forward"), False)[name] for name in ("tma", "block_width"))
         matrices = [x, self.heads[0].problem.weight[:columns], y, self.heads[1].problem.weight[:columns]]
         return [
-            *(operand(matrix, _BLOCK, width, described) for matrix in matrices),
+            *(operand(matrix, _BLOCK, width, tma) for matrix in matrices),
             *(matrix.stride(0) for matrix in matrices),
             x.shape[1],
             y.shape[1],
@@ -131,16 +131,16 @@ class TritonPair:
             "even_width": all(width % options["block_width"] == 0 for width in widths),
         }
 
-    def _factors(self, own_sum: Tensor, grad: Tensor) -> Tensor:
-        """Of each row, `[7, rows]`: scale, peak and log_total of both heads, the sum over `p * f`, and the gradient."""
+    def _factors(self, mean_f: Tensor, grad: Tensor) -> Tensor:
+        """Of each row, `[7, rows]`: scale, row_max and log_sum of both heads, the mean of `f`, and the gradient."""
         mine, other = self.heads
-        assert mine.peak is not None
-        assert mine.log_total is not None
-        assert other.peak is not None
-        assert other.log_total is not None
+        assert mine.row_max is not None
+        assert mine.log_sum is not None
+        assert other.row_max is not None
+        assert other.log_sum is not None
         scale = mine.problem.scale
-        scales = scale.squeeze(1) if isinstance(scale, Tensor) else torch.full_like(mine.peak, scale)
-        numbers = [scales, mine.peak, mine.log_total, other.peak, other.log_total, own_sum, grad * scales]
+        scales = scale.squeeze(1) if isinstance(scale, Tensor) else torch.full_like(mine.row_max, scale)
+        numbers = [scales, mine.row_max, mine.log_sum, other.row_max, other.log_sum, mean_f, grad * scales]
         return torch.stack([number.float() for number in numbers])
 
 
@@ -172,7 +172,7 @@ def _pair(
     log_beta: tl.constexpr,
     log_rest: tl.constexpr,
     gradient: tl.constexpr,
-    described: tl.constexpr,
+    tma: tl.constexpr,
     even_width: tl.constexpr,
     block_rows: tl.constexpr,
     block_columns: tl.constexpr,
@@ -183,12 +183,12 @@ def _pair(
     real = row < rows
     here = factors + first_row + row
     scale = tl.load(here, mask=real, other=0.0)
-    peak = tl.load(here + factors_stride, mask=real, other=0.0)
-    log_total = tl.load(here + 2 * factors_stride, mask=real, other=0.0)
-    other_peak = tl.load(here + 3 * factors_stride, mask=real, other=0.0)
-    other_log_total = tl.load(here + 4 * factors_stride, mask=real, other=0.0)
-    own_sum = tl.load(here + 5 * factors_stride, mask=real, other=0.0)
-    pull = tl.load(here + 6 * factors_stride, mask=real, other=0.0)
+    row_max = tl.load(here + factors_stride, mask=real, other=0.0)
+    log_sum = tl.load(here + 2 * factors_stride, mask=real, other=0.0)
+    other_max = tl.load(here + 3 * factors_stride, mask=real, other=0.0)
+    other_log_sum = tl.load(here + 4 * factors_stride, mask=real, other=0.0)
+    mean_f = tl.load(here + 5 * factors_stride, mask=real, other=0.0)
+    upstream = tl.load(here + 6 * factors_stride, mask=real, other=0.0)
     mine = tl.zeros((block_rows,), tl.float32)
     others = tl.zeros((block_rows,), tl.float32)
     end = vocabulary
@@ -207,7 +207,7 @@ def _pair(
             rows,
             vocabulary,
             x_width,
-            described,
+            tma,
             even_width,
             block_rows,
             block_columns,
@@ -223,34 +223,34 @@ def _pair(
             rows,
             vocabulary,
             y_width,
-            described,
+            tma,
             even_width,
             block_rows,
             block_columns,
             block_width,
         )
-        a = a * scale[:, None] - peak[:, None] - log_total[:, None]
-        b = b * scale[:, None] - other_peak[:, None] - other_log_total[:, None]
+        a = a * scale[:, None] - row_max[:, None] - log_sum[:, None]
+        b = b * scale[:, None] - other_max[:, None] - other_log_sum[:, None]
         inside = (column + tl.arange(0, block_columns) < end)[None, :]
         p = tl.where(inside, tl.exp(a), 0.0)
         q = tl.where(inside, tl.exp(b), 0.0)
-        force = a - b
+        coefficient = a - b
         if kind == 2:
             a_part = a + log_rest
             b_part = b + log_beta
-            higher = tl.maximum(a_part, b_part)
-            mixture = higher + tl.log(tl.exp(a_part - higher) + tl.exp(b_part - higher))
-            force = (1 - beta) * (a - mixture)
+            larger = tl.maximum(a_part, b_part)
+            mixture = larger + tl.log(tl.exp(a_part - larger) + tl.exp(b_part - larger))
+            coefficient = (1 - beta) * (a - mixture)
             if not gradient:
                 others += tl.sum(q * (beta * (b - mixture)), 1)
         if gradient:
-            dz = p - q if kind == 0 else p * (force - own_sum[:, None])
-            dz = (dz * pull[:, None]).to(out.dtype if described else out.dtype.element_ty)
-            store_block(out, out_stride, dz, start, block * block_columns, rows, columns, described)
+            dz = p - q if kind == 0 else p * (coefficient - mean_f[:, None])
+            dz = (dz * upstream[:, None]).to(out.dtype if tma else out.dtype.element_ty)
+            store_block(out, out_stride, dz, start, block * block_columns, rows, columns, tma)
         elif kind == 0:
-            others -= tl.sum(q * force, 1)
+            others -= tl.sum(q * coefficient, 1)
         else:
-            mine += tl.sum(p * force, 1)
+            mine += tl.sum(p * coefficient, 1)
     if not gradient:
         place = out + tl.program_id(1).to(tl.int64) * rows + row
         tl.store(place, mine, mask=real)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from mcore_unpatch.compat.fused_head.seam import Problem
 from mcore_unpatch.compat.fused_head.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROWS, least_tile_bytes
-from mcore_unpatch.compat.fused_head.triton.launch import can_be_described
+from mcore_unpatch.compat.fused_head.triton.launch import tma_can_read
 
 # The most rows of a forward launch and of a tile of gradients, whatever the memory: more are no faster.
 _MOST_ROWS = 32_768
@@ -48,9 +48,9 @@ def tile_sizes(problem: Problem, columns: int, sums_apart: bool) -> TileSizes:
 
 
 def _copied_bytes(problem: Problem) -> int:
-    """Bytes of the copies of one row: gathered by a mask, cast, or moved to where the copy engine can read it."""
+    """Bytes of the copies of one row: gathered by a mask, cast, or moved to where the TMA can read it."""
     hidden, weight = problem.hidden, problem.weight
     gathered = hidden.itemsize if problem.rows is not None else 0
     cast = weight.itemsize if hidden.dtype != weight.dtype else 0
-    moved = 0 if gathered or cast or can_be_described(hidden) else weight.itemsize
+    moved = 0 if gathered or cast or tma_can_read(hidden) else weight.itemsize
     return hidden.shape[1] * (gathered + cast + moved)

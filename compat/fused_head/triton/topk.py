@@ -1,4 +1,4 @@
-"""The largest logits of each row, kept in a list per row and lane while the columns pass."""
+"""The largest logits of each row, kept in a list per row and split while the columns pass."""
 
 import triton
 import triton.language as tl
@@ -8,12 +8,12 @@ from torch import Tensor
 LARGEST_K = 64
 
 
-def merge_lists(logits: Tensor, columns: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of all lanes' lists `[lanes, rows, k]`, and their columns; broken where the row's `total` is."""
-    lanes, rows, k = logits.shape
-    best, where = logits.permute(1, 0, 2).reshape(rows, lanes * k).topk(k, dim=1)
-    chosen = columns.permute(1, 0, 2).reshape(rows, lanes * k).gather(1, where)
-    return best.where(total.isfinite()[:, None], total[:, None]), chosen.long()
+def merge_lists(logits: Tensor, columns: Tensor, sum_exp: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of all splits' lists `[splits, rows, k]`, and their columns; broken where the row's `sum_exp` is."""
+    splits, rows, k = logits.shape
+    best, where = logits.permute(1, 0, 2).reshape(rows, splits * k).topk(k, dim=1)
+    chosen = columns.permute(1, 0, 2).reshape(rows, splits * k).gather(1, where)
+    return best.where(sum_exp.isfinite()[:, None], sum_exp[:, None]), chosen.long()
 
 
 @triton.jit

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness.gpu import one_rank
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -17,9 +18,8 @@ VOCAB, WIDTH, BATCH, LENGTH = 5_000, 256, 2, 128
 
 @pytest.fixture
 def group(tmp_path: Any) -> Iterator[Any]:
-    torch.distributed.init_process_group("nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield torch.distributed.group.WORLD
-    torch.distributed.destroy_process_group()
+    with one_rank(tmp_path) as world:
+        yield world
 
 
 def tensors(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:

@@ -18,7 +18,7 @@ def check_the_hidden_gradient_comes_early(backend: Backend, dtype: torch.dtype, 
         weight=inputs.weight,
         rows=None,
         targets=inputs.labels,
-        points=None,
+        gather_columns=None,
         scale=1.0,
         columns=900,
         entropy=False,
@@ -30,16 +30,16 @@ def check_the_hidden_gradient_comes_early(backend: Backend, dtype: torch.dtype, 
     )
     stats, ones = backend.forward(problem), torch.ones(300)
     assert stats.target is not None
-    logprobs = stats.target - stats.peak - stats.total.log()
+    logprobs = stats.target - stats.row_max - stats.sum_exp.log()
     grads = RowGrads(
-        peak=stats.peak,
-        log_total=stats.total.log(),
-        softmax=-ones,
-        entropy=None,
-        squares=None,
-        points=ones[:, None],
-        point_columns=inputs.labels[:, None],
-        point_logprobs=logprobs[:, None],
+        row_max=stats.row_max,
+        log_sum=stats.sum_exp.log(),
+        softmax_coefficient=-ones,
+        entropy_coefficient=None,
+        squares_coefficient=None,
+        target_coefficients=ones[:, None],
+        target_columns=inputs.labels[:, None],
+        target_logprobs=logprobs[:, None],
     )
     buffer = torch.zeros_like(inputs.weight)
     given: list[tuple[Tensor, Tensor, Tensor]] = []

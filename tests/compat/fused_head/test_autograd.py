@@ -76,8 +76,8 @@ def test_what_is_not_used_asks_the_backend_for_nothing() -> None:
     with mock.patch.object(TorchBackend, "backward", side_effect=give_zeros) as backward:
         out.logprobs.sum().backward()
     grads = backward.call_args.args[1]
-    assert grads.points.shape == (4, 1)  # the label's, not those of top-k
-    assert grads.entropy is None
+    assert grads.target_coefficients.shape == (4, 1)  # the label's, not those of top-k
+    assert grads.entropy_coefficient is None
 
 
 @pytest.mark.parametrize("output", [0, 1])

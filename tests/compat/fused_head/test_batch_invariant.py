@@ -81,7 +81,7 @@ def test_a_product_that_depends_on_the_place_is_noticed() -> None:
     def fold(problem: Problem, size: int | None) -> Any:
         tried.append(size)
         stats = TorchBackend().fold(problem, size)
-        stats.peak[4:] += 1e-3
+        stats.row_max[4:] += 1e-3
         return stats
 
     problem = Problem(inputs.hidden, inputs.weight, None, None, None, 1.0, 40, True, False, 0, 123_456, 0, True)

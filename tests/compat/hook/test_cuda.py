@@ -1,13 +1,12 @@
 """On a GPU: the hook without a wait for the device, and in Megatron's schedule plan. Skipped where there is none."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from harness.attention import CpuAttention
-from harness.models import Case, batch_of, build_config, start_world
-from megatron.core import parallel_state
+from harness.gpu import CASE, needs_gpu
+from harness.models import batch_of, build_config
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.pipeline_parallel.utils import set_streams
@@ -20,18 +19,6 @@ from mcore_unpatch.compat import (
     pack_padded,
     schedule_plan_with_processor,
 )
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-CASE = Case(hidden=64, vocab=512, batch=2, sequence=32)
-
-
-@pytest.fixture
-def world(tmp_path: Any) -> Iterator[None]:
-    torch.distributed.init_process_group("nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    start_world(CASE)
-    yield
-    parallel_state.destroy_model_parallel()
-    torch.distributed.destroy_process_group()
 
 
 class CapturableAttention(torch.nn.Module):

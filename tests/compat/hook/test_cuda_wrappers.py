@@ -1,15 +1,14 @@
 """On a GPU: Megatron's own FSDP, and real gradient accumulation fusion. Skipped where there is none."""
 
-from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
 from harness.attention import CpuAttention, Norm
-from harness.models import Case, batch_of, build_config, start_world
+from harness.gpu import CASE, needs_gpu
+from harness.models import batch_of, build_config
 from harness.rounding import assert_agree
-from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.distributed.fsdp.mcore_fsdp_adapter import FullyShardedDataParallel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -18,20 +17,9 @@ from megatron.core.transformer.transformer_block import TransformerBlockSubmodul
 
 from mcore_unpatch.compat import HeadInputs, TokenLoss, attach
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 needs_apex = pytest.mark.skipif(
     find_spec("fused_weight_gradient_mlp_cuda") is None, reason="needs Apex' fused_weight_gradient_mlp_cuda"
 )
-CASE = Case(hidden=64, vocab=512, batch=2, sequence=32)
-
-
-@pytest.fixture
-def world(tmp_path: Any) -> Iterator[None]:
-    torch.distributed.init_process_group("nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    start_world(CASE)
-    yield
-    parallel_state.destroy_model_parallel()
-    torch.distributed.destroy_process_group()
 
 
 def _model(**options: Any) -> tuple[Any, Any]:

@@ -73,20 +73,20 @@ def test_odd_shapes(tokens: int, width: int, vocab: int) -> None:
     check(make_inputs(tokens, width, vocab, HALF))
 
 
-def test_a_peak_that_comes_late() -> None:
-    """More lanes of columns than are merged at once, and the highest logit in the last of them."""
+def test_a_maximum_that_comes_late() -> None:
+    """More splits of columns than are merged at once, and the highest logit in the last of them."""
     inputs = make_inputs(5, 8, 9001, HALF)
     inputs.hidden.abs_()
     inputs.weight[-1] = 2
     with mock.patch.object(launch, "_multiprocessors", return_value=132):
-        assert launch.lanes_for(5, 9001, CPU) == (1, 36, 1)
+        assert launch.splits_for(5, 9001, CPU) == (1, 36, 1)
         check(inputs)
 
 
 @pytest.mark.parametrize("spoilt", [torch.nan, torch.inf, 60_000.0])
 def test_a_program_forgets_the_rows_before(spoilt: float) -> None:
     """Broken or huge logits in the first blocks of rows do not reach the blocks that the same programs take next."""
-    height, *_ = launch.lanes_for(1500, 600, CPU)
+    height, *_ = launch.splits_for(1500, 600, CPU)
     first = 128 * height
     assert first < 1500
     inputs = make_inputs(1500, 8, 600, HALF)
@@ -112,7 +112,7 @@ def test_several_launches_forward(masked: bool) -> None:
     shared = {"temperature": torch.rand(420) + 0.5, "mask": torch.arange(420) % 3 if masked else None}
     with (
         mock.patch.object(tile_sizes, "_MOST_ROWS", 128),
-        mock.patch.object(triton_backend, "lane_stats", wraps=triton_backend.lane_stats) as launches,
+        mock.patch.object(triton_backend, "split_stats", wraps=triton_backend.split_stats) as launches,
     ):
         check(inputs, **shared)
     assert launches.call_count == (3 if masked else 4)

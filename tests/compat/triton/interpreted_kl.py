@@ -15,11 +15,11 @@ from mcore_unpatch.compat.fused_head.triton import launch
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-@pytest.fixture(autouse=True, params=[True, False], ids=["copy engine", "pointers"])
+@pytest.fixture(autouse=True, params=[True, False], ids=["tma", "pointers"])
 def _no_way_round(request: pytest.FixtureRequest) -> Any:
     with (
         mock.patch.object(Pair, "sums", side_effect=AssertionError("torch")),
-        mock.patch.object(launch, "has_copy_engine", return_value=request.param),
+        mock.patch.object(launch, "has_tma", return_value=request.param),
     ):
         yield
 

@@ -1,4 +1,4 @@
-"""All statistics and kept shares, with the copy engine and without: by Triton's interpreter, or on a GPU.
+"""All statistics and kept columns, by the TMA and by pointers: by Triton's interpreter, or on a GPU.
 
 `test_interpreted.py` runs this file; on a GPU: `pytest tests/compat/triton/interpreted_statistics.py`.
 """
@@ -25,11 +25,11 @@ GRADIENTS = 1e-3
 ALL = 1 << 30
 
 
-@pytest.fixture(autouse=True, params=[True, False], ids=["copy engine", "pointers"])
+@pytest.fixture(autouse=True, params=[True, False], ids=["tma", "pointers"])
 def _no_way_round(request: pytest.FixtureRequest) -> Any:
     with (
         mock.patch.object(TorchBackend, "forward", side_effect=AssertionError("torch backend")),
-        mock.patch.object(launch, "has_copy_engine", return_value=request.param),
+        mock.patch.object(launch, "has_tma", return_value=request.param),
     ):
         yield
 
@@ -201,7 +201,7 @@ def test_equal_logits_are_all_listed() -> None:
 
 
 def on_shards(pointers: bool, keep_bytes: int, vocab_size: int | None) -> None:
-    with mock.patch.object(launch, "has_copy_engine", return_value=not pointers):
+    with mock.patch.object(launch, "has_tma", return_value=not pointers):
         check_statistics(
             HALF,
             DEVICE,
@@ -216,4 +216,4 @@ def on_shards(pointers: bool, keep_bytes: int, vocab_size: int | None) -> None:
 @pytest.mark.skipif(DEVICE != "cpu", reason="one GPU is one rank")
 def test_two_ranks() -> None:
     for keep_bytes, vocab_size in ((0, None), (ALL, 300)):
-        run_on_ranks("0.19.2", 2, on_shards, not launch.has_copy_engine(torch.device(DEVICE)), keep_bytes, vocab_size)
+        run_on_ranks("0.19.2", 2, on_shards, not launch.has_tma(torch.device(DEVICE)), keep_bytes, vocab_size)

@@ -14,11 +14,11 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from mcore_unpatch.compat.fused_head.triton import grad_kernel, keep, launch, pair, points, stats_kernel  # noqa: E402
+from mcore_unpatch.compat.fused_head.triton import chosen_columns, grad_kernel, keep, launch, pair, stats_kernel  # noqa: E402
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options  # noqa: E402
 
 CPU = torch.device("cpu")
-# What a program may have: Hopper with its copy engine, then Ampere (A100), Ada (RTX 4090, L40) and Blackwell without.
+# What a program may have: Hopper with its TMA, then Ampere (A100), Ada (RTX 4090, L40) and Blackwell without.
 SHARED_MEMORY = {90: 227 * 1024, 80: 163 * 1024, 89: 99 * 1024, 100: 227 * 1024}
 SIZES = (
     "rows",
@@ -31,10 +31,10 @@ SIZES = (
     "first_row",
     "first_column",
     "height",
-    "lanes",
+    "splits",
     "segment",
     "segments",
-    "point_count",
+    "gather_count",
     "count",
     "topk",
     "stride",
@@ -57,9 +57,9 @@ def check(
 ) -> None:
     """A kernel that makes logits, with a scale that rounds nothing (on Hopper) and with one that does."""
     for scale in (1.0, 0.7) if card == 90 else (0.7,):
-        with mock.patch.object(launch, "has_copy_engine", return_value=card == 90):
+        with mock.patch.object(launch, "has_tma", return_value=card == 90):
             options = kernel_options(scale, CPU)
-        fixed = {name: value for name, value in options.items() if name.startswith(("block_", "described"))}
+        fixed = {name: value for name, value in options.items() if name.startswith(("block_", "tma"))}
         options = {name: value for name, value in options.items() if name not in fixed}
         found = compiled(kernel, pointers, fixed | constants, options, card)
         assert card != 90 or "wgmma" in found.asm["ptx"]
@@ -78,11 +78,11 @@ def test_only_a_scale_that_rounds_nothing_may_be_fused() -> None:
 
 
 def operands(dtype: str, card: int, **more: str) -> dict[str, str]:
-    """Operands read by the copy engine on Hopper, by pointers elsewhere."""
+    """Operands read by the TMA on Hopper, by pointers elsewhere."""
     if card != 90:
         return {"x": f"*{dtype}", "w": f"*{dtype}"} | {name: f"*{kind}" for name, kind in more.items()}
-    described = {name: f"tensordesc<{kind}[128,128]>" for name, kind in more.items()}
-    return {"x": f"tensordesc<{dtype}[128,64]>", "w": f"tensordesc<{dtype}[256,64]>"} | described
+    tma = {name: f"tensordesc<{kind}[128,128]>" for name, kind in more.items()}
+    return {"x": f"tensordesc<{dtype}[128,64]>", "w": f"tensordesc<{dtype}[256,64]>"} | tma
 
 
 PLAIN: dict[str, Any] = {"even_width": True, "scaled": False, "ragged": False, "squares": False, "list_size": 0}
@@ -96,19 +96,20 @@ def statistics_pointers(dtype: str, card: int) -> dict[str, str]:
 
 @pytest.mark.parametrize(("dtype", "card"), CASES)
 def test_statistics(dtype: str, card: int) -> None:
-    check(stats_kernel._lane_stats, statistics_pointers(dtype, card), PLAIN, card)
+    check(stats_kernel._split_stats, statistics_pointers(dtype, card), PLAIN, card)
 
 
 @pytest.mark.parametrize("card", [90, 80])
 def test_statistics_that_are_kept(card: int) -> None:
-    kept = operands("bf16", card, kept="fp16") | {"references": "*fp32", "row_scale": "*fp32", "limit": "*i64"}
-    check(stats_kernel._lane_stats, statistics_pointers("bf16", card) | kept, PLAIN | {"ragged": True}, card)
+    kept = operands("bf16", card, kept="fp16") | {"running_max": "*fp32", "row_scale": "*fp32", "limit": "*i64"}
+    check(stats_kernel._split_stats, statistics_pointers("bf16", card) | kept, PLAIN | {"ragged": True}, card)
 
 
 @pytest.mark.parametrize("card", [90, 80])
 def test_chosen_and_largest_logits(card: int) -> None:
-    lists = {"points": "*i32", "first_points": "*i32", "point": "*fp32", "top_logits": "*fp32", "top_columns": "*i32"}
-    check(stats_kernel._lane_stats, statistics_pointers("bf16", card) | lists, FULL, card)
+    lists = dict.fromkeys(("gather_columns", "first_of_segment", "top_columns"), "*i32")
+    lists |= {"gathered": "*fp32", "top_logits": "*fp32"}
+    check(stats_kernel._split_stats, statistics_pointers("bf16", card) | lists, FULL, card)
 
 
 @pytest.mark.parametrize(("dtype", "card"), CASES)
@@ -143,17 +144,17 @@ def test_two_heads(card: int, kind: int, gradient: bool) -> None:
 
 
 def test_the_small_kernels() -> None:
-    sums = dict.fromkeys(("parts", "peak", "total", "drift", "squares"), "*fp32")
+    sums = dict.fromkeys(("parts", "row_max", "sum_exp", "sum_exp_z", "squares"), "*fp32")
     compiled(stats_kernel._merge_parts, sums, {"block_rows": 32, "step": 32}, {})
-    shares = {"shares": "*fp16", "out": "*bf16", "references": "*fp32", "factors": "*fp32"}
+    kept = {"kept": "*fp16", "out": "*bf16", "running_max": "*fp32", "factors": "*fp32"}
     terms = {"entropy": True, "squares": True, "block_rows": 16, "block_columns": 256, "by_nvidia": True}
-    compiled(keep._shares_to_grad, shares, terms, {})
+    compiled(keep._kept_to_grad, kept, terms, {})
     chosen = {
         "out": "*bf16",
-        "points": "*i64",
-        "own": "*fp32",
+        "targets": "*i64",
+        "coefficients": "*fp32",
         "logprobs": "*fp32",
         "factors": "*fp32",
         "limit": "*i64",
     }
-    compiled(points._write_points, chosen, {"block_rows": 32, "size": 64}, {})
+    compiled(chosen_columns._write_targets, chosen, {"block_rows": 32, "size": 64}, {})

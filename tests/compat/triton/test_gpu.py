@@ -133,7 +133,7 @@ def test_memory_of_many_tokens_is_one_float32_copy_of_the_hidden_gradient_more()
     assert peak_of_a_step(tokens, width, 20_000) < (1 << 30) + tokens * width * 4
 
 
-@pytest.mark.parametrize("engine", [True, False], ids=["copy engine", "pointers"])
+@pytest.mark.parametrize("tma", [True, False], ids=["tma", "pointers"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -148,13 +148,13 @@ def test_memory_of_many_tokens_is_one_float32_copy_of_the_hidden_gradient_more()
     ],
     ids=str,
 )
-def test_every_statistic(options: dict[str, Any], engine: bool) -> None:
-    with mock.patch.object(launch, "has_copy_engine", return_value=engine):
+def test_every_statistic(options: dict[str, Any], tma: bool) -> None:
+    with mock.patch.object(launch, "has_tma", return_value=tma):
         check_statistics(torch.bfloat16, "cuda", 4e-3, shape=(700, 128, 3001), **options)
 
 
-@pytest.mark.parametrize("engine", [True, False], ids=["copy engine", "pointers"])
-def test_a_row_has_the_same_bits_in_any_company(engine: bool) -> None:
+@pytest.mark.parametrize("tma", [True, False], ids=["tma", "pointers"])
+def test_a_row_has_the_same_bits_in_any_company(tma: bool) -> None:
     inputs = inputs_on_gpu(3000, 512, 30_001)
     every = torch.arange(3000, device=CUDA)
 
@@ -164,7 +164,7 @@ def test_a_row_has_the_same_bits_in_any_company(engine: bool) -> None:
         assert out.entropy is not None
         return [out.logprobs, out.entropy, out.logsumexp]
 
-    with mock.patch.object(launch, "has_copy_engine", return_value=engine):
+    with mock.patch.object(launch, "has_tma", return_value=tma):
         whole = call(every)
         for rows in (every[:1], every[5:6], every[:130], every[:777], every.flip(0), every[::7], every[2999:]):
             assert all(torch.equal(few, all_of_them[rows]) for few, all_of_them in zip(call(rows), whole, strict=True))

@@ -17,10 +17,10 @@ HERE = Path(__file__).parent
     ("file", "chosen"),
     [
         ("interpreted.py", ""),
-        ("interpreted_statistics.py", "engine"),
+        ("interpreted_statistics.py", "tma"),
         # What reads by pointers shares all but the reads: the tests of shapes, masks, tiles and ranks are enough.
         ("interpreted_statistics.py", "pointers and (everything or odd or ranks or company)"),
-        ("interpreted_kl.py", "engine"),
+        ("interpreted_kl.py", "tma"),
         ("interpreted_kl.py", "pointers"),
     ],
 )

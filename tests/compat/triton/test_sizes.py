@@ -1,4 +1,4 @@
-"""How work is cut: lanes of a forward launch, and tiles within `tile_bytes`. No kernel runs."""
+"""How work is cut: splits of a forward launch, and tiles within `tile_bytes`. No kernel runs."""
 
 import itertools
 import random
@@ -19,17 +19,19 @@ HALF = torch.bfloat16
 DEFAULT = 512 << 20
 
 
-def blocks_visited(row_blocks: int, column_blocks: int, height: int, lanes: int, segment: int) -> list[tuple[int, int]]:
+def blocks_visited(
+    row_blocks: int, column_blocks: int, height: int, splits: int, segment: int
+) -> list[tuple[int, int]]:
     """Row and column of every block that the programs of a forward launch take, by the kernel's arithmetic."""
     segments = -(-column_blocks // segment)
     visited = []
-    for program in range(height * lanes):
-        lane = program // height
-        steps = -(-(segments - lane) // lanes) * segment
-        if (segments - 1) % lanes == lane:
+    for program in range(height * splits):
+        split = program // height
+        steps = -(-(segments - split) // splits) * segment
+        if (segments - 1) % splits == split:
             steps -= segments * segment - column_blocks
         for row in range(program % height, row_blocks, height):
-            visited += [(row, (lane + step // segment * lanes) * segment + step % segment) for step in range(steps)]
+            visited += [(row, (split + step // segment * splits) * segment + step % segment) for step in range(steps)]
     return visited
 
 
@@ -44,9 +46,9 @@ def test_lanes_cover_every_block_once_within_the_multiprocessors(
     every_block = list(itertools.product(range(row_blocks), range(column_blocks)))
     for available in range(1, 161):
         with mock.patch.object(launch, "_multiprocessors", return_value=available):
-            height, lanes, segment = launch.lanes_for(rows, columns, cpu, batch_invariant)
-        assert 1 <= height * lanes <= available
-        assert sorted(blocks_visited(row_blocks, column_blocks, height, lanes, segment)) == every_block
+            height, splits, segment = launch.splits_for(rows, columns, cpu, batch_invariant)
+        assert 1 <= height * splits <= available
+        assert sorted(blocks_visited(row_blocks, column_blocks, height, splits, segment)) == every_block
 
 
 def problem(rows: int, width: int, tile_bytes: int, masked: bool, hidden_dtype: torch.dtype, shift: int) -> Problem:

@@ -10,45 +10,45 @@ from mcore_unpatch.compat.fused_head.seam import RowGrads
 _FAR = 2**31 - 1  # a column that is in no block
 
 
-class SoughtPoints:
-    """The points of each row in ascending order, as a program meets them on its way along the columns."""
+class SortedColumns:
+    """The columns to gather of each row in ascending order, as a program meets them on its way along the columns."""
 
-    def __init__(self, points: Tensor, columns: int | Tensor, segments: int, segment_columns: int) -> None:
-        inside = (points >= 0) & (points < columns)
-        ascending, self.order = points.where(inside, _FAR).sort(1)
+    def __init__(self, chosen: Tensor, columns: int | Tensor, segments: int, segment_columns: int) -> None:
+        inside = (chosen >= 0) & (chosen < columns)
+        ascending, self.order = chosen.where(inside, _FAR).sort(1)
         self.columns = ascending.int()
-        starts = torch.arange(segments, device=points.device, dtype=torch.int32) * segment_columns
-        starts = starts.expand(len(points), segments).contiguous()
+        starts = torch.arange(segments, device=chosen.device, dtype=torch.int32) * segment_columns
+        starts = starts.expand(len(chosen), segments).contiguous()
         self.first = torch.searchsorted(self.columns, starts, out_int32=True)  # [rows, segments]
         self.logits = torch.zeros_like(self.columns, dtype=torch.float32)
 
     def give(self, out: Tensor) -> None:
-        """Write the logits found, in the order of the points."""
+        """Write the logits found, in the order asked for."""
         out.scatter_(1, self.order, self.logits)
 
 
-class PointGrads:
+class TargetGrads:
     """Puts the gradients of chosen columns into tiles of gradients.
 
     Whole, from the log-probs of the forward, and not added to what is there: that is rounded to 16 bits, and where the
-    model is confident, a point's own gradient and that of the softmax cancel.
+    model is confident, a target's own gradient and that of the softmax cancel.
     """
 
     def __init__(self, grads: RowGrads, factors: Tensor, limit: Tensor | None) -> None:
-        assert grads.points is not None
-        assert grads.point_columns is not None
-        assert grads.point_logprobs is not None
-        self.own = (grads.points * factors[0][:, None]).contiguous()
-        self.columns = grads.point_columns.contiguous()
-        self.logprobs = grads.point_logprobs.contiguous()
+        assert grads.target_coefficients is not None
+        assert grads.target_columns is not None
+        assert grads.target_logprobs is not None
+        self.coefficients = (grads.target_coefficients * factors[0][:, None]).contiguous()
+        self.columns = grads.target_columns.contiguous()
+        self.logprobs = grads.target_logprobs.contiguous()
         self.factors, self.limit = factors, limit
 
     def write(self, out: Tensor, first_row: int, first_column: int) -> None:
-        """Overwrite the points of the tile `out`."""
+        """Overwrite the target columns of the tile `out`."""
         count = self.columns.shape[1]
         size = triton.next_power_of_2(count)
         block_rows = max(1, min(128, 2048 // size))
-        _write_points[(triton.cdiv(len(out), block_rows),)](
+        _write_targets[(triton.cdiv(len(out), block_rows),)](
             out,
             out.stride(0),
             len(out),
@@ -56,7 +56,7 @@ class PointGrads:
             first_row,
             first_column,
             self.columns,
-            self.own,
+            self.coefficients,
             self.logprobs,
             count,
             self.factors,
@@ -68,15 +68,15 @@ class PointGrads:
 
 
 @triton.jit
-def _write_points(
+def _write_targets(
     out,
     out_stride,
     rows,
     columns,
     first_row,
     first_column,
-    points,
-    own,
+    targets,
+    coefficients,
     logprobs,
     count,
     factors,
@@ -94,7 +94,7 @@ def _write_points(
     k = tl.arange(0, size)
     here = number.to(tl.int64)[:, None] * count + k[None, :]
     there = real[:, None] & (k < count)[None, :]
-    column = tl.load(points + here, mask=there, other=-1)
+    column = tl.load(targets + here, mask=there, other=-1)
     log_p = tl.load(logprobs + here, mask=there, other=0.0)
     inside = there & (column >= first_column) & (column < first_column + columns)
     if limit is not None:
@@ -104,8 +104,8 @@ def _write_points(
     for other in range(count):  # a column may be there several times
         same = number.to(tl.int64) * count + other
         dz += tl.where(
-            column == tl.load(points + same, mask=real, other=-1)[:, None],
-            tl.load(own + same, mask=real, other=0.0)[:, None],
+            column == tl.load(targets + same, mask=real, other=-1)[:, None],
+            tl.load(coefficients + same, mask=real, other=0.0)[:, None],
             0.0,
         )
     place = out + row.to(tl.int64)[:, None] * out_stride + (column - first_column)
