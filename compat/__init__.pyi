@@ -45,6 +45,8 @@ from .hook.processors import (
     TopKLogits as TopKLogits,
 )
 from .hook.provide import Handle as Handle, provide_hook as provide_hook
+from .logits.lazy import LazyLogits as LazyLogits
+from .logits.processor import DeferredHead as DeferredHead
 from .packing.gather import (
     gather_sequence as gather_sequence,
     gather_shares as gather_shares,

@@ -34,7 +34,7 @@ class Rows:
             values = empty.index_copy(0, self.index, values)
         if self.sound is not None and values.dtype.is_floating_point:
             values = values.where(self.sound, torch.nan)
-        return values.reshape(*self.shape, *values.shape[1:])
+        return values.reshape((*self.shape, *values.shape[1:]))
 
 
 def select_rows(

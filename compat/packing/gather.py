@@ -42,6 +42,14 @@ def sum_over_ranks(value: Tensor, cp_group: ProcessGroup | None, gradient: Gradi
     return total
 
 
+def sum_gradient(value: Tensor, group: ProcessGroup | None) -> Tensor:
+    """`value` itself, whose gradient is summed over the ranks; Megatron 0.18's own loses that of a strided one."""
+    if group is None or group.size() == 1:
+        return value
+    same: Tensor = _SumGradient.apply(value, group)  # type: ignore[no-untyped-call]
+    return same
+
+
 def _check(gradient: str) -> None:
     if gradient not in ("own", "summed"):
         raise ValueError(f'gradient must be "own" or "summed", not {gradient!r}')
@@ -76,3 +84,14 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         return _all_reduced(grads[0], ctx.group) if ctx.gradient == "summed" else grads[0], None, None
+
+
+class _SumGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _all_reduced(grads[0], ctx.group), None

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.call import HookCall, Processor
@@ -15,6 +13,7 @@ from mcore_unpatch.compat.hook.legacy import refuse_patched
 from mcore_unpatch.compat.hook.output_layer import lent_weight
 from mcore_unpatch.compat.hook.provide import provide_hook
 from mcore_unpatch.compat.hook.watch import Watched, require_called
+from mcore_unpatch.compat.packing.gather import sum_gradient
 
 
 def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
@@ -27,8 +26,8 @@ def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
     context = {} if call.context is None else call.context
     groups = context.get("groups") or resolve_groups()
     hidden, gathered = enter_head(call, groups)
-    if not gathered and groups.tp is not None and groups.tp.size() > 1:
-        hidden = _SumGradient.apply(hidden, groups.tp)  # type: ignore[no-untyped-call]
+    if not gathered:
+        hidden = sum_gradient(hidden, groups.tp)
     context["lm_head_weight"] = lent_weight(call)
     return call.finish(hidden)
 
@@ -62,18 +61,3 @@ def call_model_with_fused_lm_head(
         provided.remove()
     require_called(watched, path)
     return output
-
-
-class _SumGradient(torch.autograd.Function):
-    """Identity forward, sum over ranks backward; Megatron 0.18's own loses the sum of a strided gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, group: ProcessGroup) -> Tensor:
-        ctx.group = group
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        total = grads[0].clone(memory_format=torch.contiguous_format)
-        torch.distributed.all_reduce(total, group=ctx.group)
-        return total, None

@@ -1,0 +1,62 @@
+"""The processor: the model returns `LazyLogits` where it returned logits."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from torch import Tensor
+
+from mcore_unpatch.compat.hook.call import HookCall
+from mcore_unpatch.compat.hook.context import HookContext
+from mcore_unpatch.compat.hook.groups import resolve_groups
+from mcore_unpatch.compat.hook.head import enter_head
+from mcore_unpatch.compat.hook.output_layer import fuses_weight_grad
+from mcore_unpatch.compat.logits.lazy import LazyLogits, LMHead, version_of
+from mcore_unpatch.compat.packing.gather import sum_gradient
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeferredHead:
+    """A model with this attached returns `LazyLogits` `[b, s, vocab / tp]` where it returned logits.
+
+    A call with labels returns the loss `[b, s]`, as Megatron does, without building logits either. The options are
+    those of `linear_logprob`; a `temperature` in the context overrides the option.
+    """
+
+    temperature: float | Tensor = 1.0
+    vocab_size: int | None = None
+    ignore_index: int | None = -100
+    out_of_vocab_grad: Literal["zero", "legacy"] = "zero"
+    backend: Literal["auto", "torch", "triton"] = "auto"
+    tile_bytes: int | None = None
+    keep_bytes: int | Literal["auto"] | None = None
+    batch_invariant: bool = False
+
+    def __call__(self, **keywords: Any) -> LazyLogits | Tensor:
+        """Return the logits' stand-in, or the loss of the call's labels."""
+        call = HookCall.of(keywords)
+        context = HookContext.of(call.context)
+        for name in ("labels", "mask", "mask_count", "lengths", "keep_mask"):
+            if getattr(context, name) is not None:
+                raise TypeError(
+                    f"output_processor_context: {name!r} has no effect on DeferredHead, which computes nothing in the "
+                    "forward; pass it to the method of LazyLogits that you call."
+                )
+        groups = context.groups or resolve_groups()
+        hidden, gathered = enter_head(call, groups)  # [s, b, h]
+        if not gathered:
+            hidden = sum_gradient(hidden, groups.tp)
+        options = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "temperature"}
+        head = LMHead(
+            weight=call.weight,
+            version=version_of(call.weight),
+            logit_scale=call.logit_scale,
+            fuse_main_grad=fuses_weight_grad(call),
+            groups=groups,
+            **options,
+        )
+        logits = LazyLogits(hidden.transpose(0, 1).contiguous(), head)
+        temperature = self.temperature if context.temperature is None else context.temperature
+        if isinstance(temperature, Tensor) and temperature.dim() > 0:
+            temperature = temperature[..., None]  # [b, s, 1]
+        logits = logits / temperature
+        return logits if call.labels is None else -logits.log_probs(call.labels)

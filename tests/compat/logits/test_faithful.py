@@ -1,0 +1,213 @@
+"""An attached model returns `LazyLogits`; what is asked of them is what Megatron's default logits give."""
+
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.faithful import TEMPERATURE, in_float64, inputs_for, lowest_dtype, weighted, with_a_default_path
+from harness.models import Case, build_config, build_model, start_world
+from harness.oracle import Result, assert_no_worse, default_path, gradients_of
+from harness.rounding import assert_agree
+from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.transformer.module import Float16Module
+from torch import Tensor
+
+from mcore_unpatch.compat import DeferredHead, LazyLogits, attach
+
+# What a trainer asks, in three ways: everything at once, in two calls, and sample by sample.
+WAYS = ("together", "apart", "sliced")
+
+
+def asked(logits: LazyLogits, labels: Tensor, way: str) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropy `[b, s]`."""
+    logits = logits.float() / TEMPERATURE
+    if way == "together":
+        out = logits.compute(labels, entropy=True)
+        assert out.logprobs is not None
+        assert out.entropy is not None
+        return out.logprobs, out.entropy
+    if way == "apart":
+        return logits.log_probs(labels), logits.entropy()
+    half = labels.shape[1] // 2
+    pieces = [torch.cat([row[:half], row[half:]]) for row in logits]
+    parts = [piece.compute(own, entropy=True) for piece, own in zip(pieces, labels, strict=True)]
+    return torch.stack([part.logprobs for part in parts]), torch.stack([part.entropy for part in parts])
+
+
+def through_lazy_logits(model: Any, inputs: dict[str, Any], way: str) -> Result:
+    model.zero_grad()
+    given = {name: value for name, value in inputs.items() if name != "labels"}
+    with attach(model, DeferredHead()):
+        logits = model(**given)
+    assert isinstance(logits, LazyLogits)
+    log_probs, entropy = asked(logits, inputs["labels"], way)
+    loss = weighted(log_probs, entropy)
+    torch.autograd.backward(loss)
+    return Result(log_probs.detach(), entropy.detach(), loss.detach(), gradients_of(model))
+
+
+def _is_faithful(case: Case) -> None:
+    start_world(case)
+    model = build_model(case)
+    inputs = inputs_for(case)
+    truth = default_path(in_float64(case, model), inputs, inputs["labels"], TEMPERATURE, weighted)
+    default = default_path(with_a_default_path(case, model), inputs, inputs["labels"], TEMPERATURE, weighted)
+    for way in WAYS:
+        assert_no_worse(through_lazy_logits(model, inputs, way), default, truth, lowest_dtype(case))
+
+
+CASES = [
+    Case(),
+    Case(tied=True, mup=True),
+    Case(tp=2),
+    Case(tp=2, sequence_parallel=True, tied=True),
+    Case(dtype=torch.bfloat16),
+    Case(dtype=torch.bfloat16, head_dtype=torch.float32),
+    Case(cp=2),
+    Case(packed=True, batch=3),
+    Case(packed=True, batch=3, cp=2, tp=2, sequence_parallel=True),
+    Case(hybrid=True, tp=2),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_what_is_asked_of_lazy_logits_is_what_the_default_logits_give(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _is_faithful, case)
+
+
+def _through_wrappers(case: Case, fused: bool) -> None:
+    """Float16Module converts every output to fp32, and Megatron's DDP collects the gradients in `main_grad`."""
+    start_world(case)
+    model = build_model(case)
+    inputs = inputs_for(case)
+    plain = through_lazy_logits(model, inputs, "together")
+    model.zero_grad()
+    config, buffers = build_config(case), DistributedDataParallelConfig(grad_reduce_in_fp32=True)
+    wrapped = DistributedDataParallel(config, buffers, Float16Module(config, model))
+    wrapped.zero_grad_buffer()
+    model.output_layer.gradient_accumulation_fusion = fused  # after it was built, where the flag needs an extension
+    labels = inputs.pop("labels")
+    with attach(wrapped, DeferredHead()):
+        logits = wrapped(**inputs)
+    assert isinstance(logits, LazyLogits)
+    log_probs, entropy = asked(logits, labels, "apart")
+    torch.autograd.backward(weighted(log_probs, entropy) + 0 * logits.sum() + 0 * logits[:, :1].logits().sum())
+    assert_agree({"log_probs": log_probs.detach(), "entropy": entropy.detach()}, plain.values(), torch.bfloat16)
+    gradients = {name: parameter.main_grad for name, parameter in model.named_parameters()}
+    assert_agree(gradients, plain.gradients, torch.bfloat16)
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["through .grad", "fused into main_grad"])
+@pytest.mark.parametrize("case", [Case(dtype=torch.bfloat16), Case(dtype=torch.bfloat16, tp=2, tied=True)], ids=str)
+def test_float16_module_and_ddp_hand_them_through(release: str, case: Case, fused: bool) -> None:
+    run_on_ranks(release, case.ranks, _through_wrappers, case, fused)
+
+
+def _everything_else(case: Case) -> None:
+    """The other results, against the real logits in float64; the real logits, against Megatron's."""
+    start_world(case)
+    model, teacher = build_model(case), build_model(case)
+    with torch.no_grad():
+        for parameter in teacher.parameters():
+            parameter.mul_(1.25)
+    inputs = inputs_for(case)
+    labels = inputs.pop("labels")
+    default = model(**inputs)
+    with attach(model, DeferredHead()), attach(teacher, DeferredHead()):
+        logits, other = model(**inputs), teacher(**inputs).detach()
+    assert logits.shape == default.shape
+    assert torch.equal(logits.logits(), default)
+    assert torch.allclose(logits.sum(), default.sum(), atol=1e-4)
+    assert torch.allclose(logits.mean(), default.mean(), atol=1e-4)
+
+    group = parallel_state.get_tensor_model_parallel_group()
+
+    def whole(shard: Tensor) -> Tensor:
+        parts = [torch.empty_like(shard) for _ in range(group.size())]
+        torch.distributed.all_gather(parts, shard.detach().contiguous(), group=group)
+        return torch.cat(parts, -1).double()
+
+    truth = whole(default)
+    p, q = truth.log_softmax(-1), whole(other.logits()).log_softmax(-1)
+    ids = torch.stack([labels, labels.flip(0)], -1)
+    top, stats = logits.top_k(3), logits.logit_stats()
+    values, indices = truth.topk(3)
+    assert torch.equal(top.topk_ids, indices)
+    expected = {
+        "top": values,
+        "logsumexp": truth.logsumexp(-1),
+        "at": p.gather(-1, ids),
+        "squares": (2 * p).exp().sum(-1),
+        "forward": (q.exp() * (q - p)).sum(-1),
+        "reverse": (p.exp() * (p - q)).sum(-1),
+        "minimum": truth.amin(-1),
+        "norm": truth.norm(dim=-1),
+    }
+    found = {
+        "top": top.topk_logits,
+        "logsumexp": top.logsumexp,
+        "at": logits.log_probs_at(ids),
+        "squares": logits.sum_pi_squared(),
+        "forward": logits.kl(other),
+        "reverse": logits.kl(other, kind="reverse"),
+        "minimum": stats.logit_min,
+        "norm": stats.logit_norm,
+    }
+    assert_agree({name: value.detach() for name, value in found.items()}, expected)
+
+
+@pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True), Case(mup=True, tied=True)], ids=str)
+def test_every_other_result(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _everything_else, case)
+
+
+def _gradients_of_the_rest(case: Case) -> None:
+    """Each result's gradients are those of the real logits that the same object gives, which are Megatron's own."""
+    start_world(case)
+    model = build_model(case)
+    inputs = inputs_for(case)
+    labels = inputs.pop("labels")
+    ids = torch.stack([labels, labels.flip(0)], -1)
+    group = parallel_state.get_tensor_model_parallel_group()
+
+    def gradients(loss_of: Any) -> dict[str, Tensor]:
+        model.zero_grad()
+        with attach(model, DeferredHead()):
+            logits = model(**inputs)
+        torch.autograd.backward(loss_of(logits / TEMPERATURE))
+        return gradients_of(model)
+
+    def of_whole(loss_of: Any) -> Any:
+        from megatron.core.tensor_parallel import gather_from_tensor_model_parallel_region
+
+        return lambda logits: loss_of(gather_from_tensor_model_parallel_region(logits.logits(), group=group))
+
+    pairs = [
+        (lambda z: z.log_probs_at(ids).sin().sum(), lambda z: z.log_softmax(-1).gather(-1, ids).sin().sum()),
+        (lambda z: z.sum_pi_squared().sin().sum(), lambda z: z.softmax(-1).square().sum(-1).sin().sum()),
+        (lambda z: z.top_k(3).topk_logits.sin().sum(), lambda z: z.topk(3).values.sin().sum()),
+    ]
+    for ours, theirs in pairs:
+        assert_agree(gradients(ours), gradients(of_whole(theirs)))
+    model.zero_grad()
+    assert_agree(gradients(lambda z: z.sum()), gradients(lambda z: z.logits().sum()))
+
+
+@pytest.mark.parametrize("case", [Case(), Case(tp=2), Case(tp=2, sequence_parallel=True, tied=True)], ids=str)
+def test_gradients_of_every_other_result(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _gradients_of_the_rest, case)
+
+
+def _with_labels(case: Case) -> None:
+    start_world(case)
+    model = build_model(case)
+    inputs = inputs_for(case)
+    default = model(**inputs)
+    with attach(model, DeferredHead()):
+        assert_agree({"loss": model(**inputs)}, {"loss": default})
+
+
+def test_a_call_with_labels_returns_the_loss(release: str) -> None:
+    run_on_ranks(release, 1, _with_labels, Case(mtp=1))

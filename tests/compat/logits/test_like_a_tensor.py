@@ -1,0 +1,184 @@
+"""What code for tensors may do to lazy logits: whatever works gives what the real logits give, the rest raises."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from harness.rounding import assert_close
+from torch import Tensor
+
+from mcore_unpatch.compat import HookError, LazyLogits, ProcessGroups
+from mcore_unpatch.compat.logits.lazy import LMHead, version_of
+
+BATCH, LENGTH, VOCAB, HIDDEN = 2, 6, 32, 8
+PER_TOKEN = torch.linspace(0.5, 2, BATCH * LENGTH).view(BATCH, LENGTH, 1)
+KEEP = torch.arange(BATCH * LENGTH).view(BATCH, LENGTH) % 3 != 1
+
+
+def lazy(dtype: torch.dtype = torch.float32) -> LazyLogits:
+    generator = torch.Generator().manual_seed(1)
+    hidden = torch.randn(BATCH, LENGTH, HIDDEN, generator=generator, dtype=dtype).requires_grad_()
+    weight = torch.randn(VOCAB, HIDDEN, generator=generator, dtype=dtype).requires_grad_()
+    return LazyLogits(hidden, LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+
+
+WORKS: list[Callable[[Any], Any]] = [
+    lambda z: z[0],
+    lambda z: z[1, 2],
+    lambda z: z[:, 1:-1],
+    lambda z: z[:, 1:-1, :],
+    lambda z: z[..., -1, :],
+    lambda z: z[..., :],
+    lambda z: z[1, ...],
+    lambda z: z[None, 0],
+    lambda z: z[KEEP],
+    lambda z: z[:, torch.tensor([3, 0, 3])],
+    lambda z: z[[1, 0]],
+    lambda z: z[0][0:0],
+    lambda z: z[:1].squeeze(0),
+    lambda z: z.squeeze(0),
+    lambda z: z.unsqueeze(1),
+    lambda z: z.unsqueeze(-2),
+    lambda z: z.transpose(0, 1).contiguous(),
+    lambda z: z.view(-1, z.size(-1)),
+    lambda z: z.reshape((3, 4, VOCAB)),
+    lambda z: z.reshape(12, -1),
+    lambda z: z.flatten(0, 1),
+    lambda z: z.chunk(4, dim=1)[2],
+    lambda z: z.split([1, 5], dim=1)[1],
+    lambda z: torch.split(z, 4, dim=1)[1],
+    lambda z: z.narrow(1, 2, 3),
+    lambda z: z.float().to(torch.float32, copy=True).to("cpu"),
+    lambda z: z.detach(),
+    lambda z: z / 1.7,
+    lambda z: z.div(2).div(torch.tensor(0.7)),
+    lambda z: (z / PER_TOKEN)[:, 2:4],
+    lambda z: (z / PER_TOKEN / 3).view(-1, VOCAB)[5:],
+    lambda z: torch.cat([z[0, :2], z[1, 3:]]),
+    lambda z: torch.cat([z[:, :2] / 2, z[:, 3:]], dim=1),
+    lambda z: torch.cat([*(z / PER_TOKEN)], dim=0),
+    lambda z: next(iter(z)),
+]
+
+
+@pytest.mark.parametrize("change", WORKS)
+def test_tokens_are_selected_and_rearranged_as_those_of_real_logits(change: Callable[[Any], Any]) -> None:
+    ours, theirs = lazy(), lazy()
+    real = theirs.logits()
+    found, expected = change(ours), change(real)
+    assert (found.shape, found.dtype, found.device) == (expected.shape, expected.dtype, expected.device)
+    assert (found.dim(), found.ndim, found.size(-1)) == (expected.dim(), expected.ndim, expected.size(-1))
+    assert found.requires_grad == expected.requires_grad
+    assert_close(found.logits().detach(), expected.detach())
+    level = -(expected.softmax(-1) * expected.log_softmax(-1)).sum(-1)
+    assert_close(found.entropy().detach(), level.detach())
+    assert_close(found.sum().detach(), expected.sum().detach())
+    if not expected.requires_grad:
+        assert not found.entropy().requires_grad
+        return
+    torch.autograd.backward(found.entropy().sin().sum())
+    torch.autograd.backward(level.sin().sum())
+    assert_close(ours.hidden.grad, theirs.hidden.grad)
+    assert_close(ours.head.weight.grad, theirs.head.weight.grad)
+
+
+RAISES: list[Callable[[Any], Any]] = [
+    lambda z: z.softmax(-1),
+    lambda z: torch.softmax(z, -1),
+    lambda z: torch.nn.functional.log_softmax(z, dim=-1),
+    lambda z: z.max(-1),
+    lambda z: z.sum(-1),
+    lambda z: torch.sum(z, dim=-1),
+    lambda z: torch.topk(z, 2),
+    lambda z: z.div_(2),
+    lambda z: z.bfloat16(),
+    lambda z: z.to(torch.bfloat16),
+    lambda z: z.to("meta"),
+    lambda z: z * 2,
+    lambda z: 2 * z,
+    lambda z: z + torch.ones(1),
+    lambda z: torch.ones(1) + z,
+    lambda z: torch.ones(1) / z,
+    lambda z: -z,
+    lambda z: z[..., :5],
+    lambda z: z[..., 0],
+    lambda z: z[:, :, None, 3],
+    lambda z: z[0, 0, 7],
+    lambda z: z[..., None],
+    lambda z: z.view(-1),
+    lambda z: z.transpose(1, 2),
+    lambda z: z.flatten(),
+    lambda z: z.chunk(2, dim=-1),
+    lambda z: z.squeeze(-1),
+    lambda z: z.unsqueeze(-1),
+    lambda z: torch.cat([z, z], dim=-1),
+    lambda z: torch.cat([z, torch.zeros(z.shape)]),
+    lambda z: torch.cat([z, lazy()]),
+    lambda z: torch.stack([z, z]),
+    lambda z: z.cpu(),
+    lambda z: bool(z),
+    lambda z: z.__setitem__(0, 1.0),
+    lambda z: torch.zeros(z.shape).__setitem__(0, z),
+    lambda z: z.__array__(),
+]
+
+
+@pytest.mark.parametrize("misuse", RAISES)
+def test_everything_else_names_the_cause_and_the_way_out(misuse: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match=r"needs real logits, and this model returns LazyLogits.*\.logits\(\)"):
+        misuse(lazy())
+
+
+def test_errors_say_what_the_logits_would_take() -> None:
+    vocabulary = torch.empty(151_936, HIDDEN, device="meta")
+    head = LMHead(vocabulary, 0, 1.0, False, ProcessGroups())
+    logits = LazyLogits(torch.empty(1, 4096, HIDDEN, device="meta"), head)
+    with pytest.raises(TypeError, match=r"\[1, 4096, 151936\] with \.logits\(\), which takes 2\.3 GiB"):
+        logits.softmax(-1)
+    assert repr(logits) == "LazyLogits(shape=[1, 4096, 151936], device=meta, temperature=1.0)"
+
+
+def test_attributes_are_asked_for_as_of_any_object() -> None:
+    assert not hasattr(lazy(), "softmax")
+    assert not hasattr(lazy(), "no_such_thing")
+    assert getattr(lazy(), "grad_fn", None) is None
+    with pytest.raises(AttributeError, match="no attribute 'no_such_thing'"):
+        _ = lazy().no_such_thing
+
+
+@pytest.mark.parametrize("temperature", ["1", True, PER_TOKEN.squeeze(-1), PER_TOKEN[:, :, 0, None].expand(2, 6, 32)])
+def test_a_wrong_temperature_is_refused(temperature: Any) -> None:
+    with pytest.raises(TypeError, match="temperature: expected a number"):
+        lazy() / temperature
+
+
+def test_a_head_that_changed_since_the_forward_is_refused() -> None:
+    logits = lazy()
+    with torch.no_grad():
+        logits.head.weight.mul_(2)
+    for ask in (logits.entropy, logits.logits, logits.sum, lambda: logits.kl(logits), logits.detach().entropy):
+        with pytest.raises(HookError, match="written to after the forward"):
+            ask()
+
+
+def test_a_teacher_with_another_temperature_is_refused() -> None:
+    with pytest.raises(ValueError, match="another temperature or MuP scale"):
+        lazy().kl(lazy() / 2)
+    with pytest.raises(TypeError, match="expected the LazyLogits of another model, got Tensor"):
+        lazy().kl(torch.zeros(1))  # type: ignore[arg-type]
+
+
+def test_the_divergence_with_a_temperature_per_token() -> None:
+    student, teacher = lazy() / PER_TOKEN, lazy()
+    other = teacher._with(teacher.hidden.roll(1, 1), student.temperature)
+    p, q = student.logits().log_softmax(-1), other.logits().log_softmax(-1)
+    found: Tensor = student.kl(other)
+    assert_close(found.detach(), (q.exp() * (q - p)).sum(-1).detach())
+
+
+def test_float64_heads_give_float64() -> None:
+    logits = lazy(torch.float64)
+    assert logits.dtype == logits.entropy().dtype == logits.logits().dtype == torch.float64
+    with pytest.raises(TypeError, match="needs real logits"):
+        logits.float()
