@@ -45,6 +45,7 @@ from .hook.processors import (
     TopKLogits as TopKLogits,
 )
 from .hook.provide import Handle as Handle, provide_hook as provide_hook
+from .hook.value_head import ValueLayer as ValueLayer, add_value_head as add_value_head
 from .logits.lazy import LazyLogits as LazyLogits
 from .logits.processor import DeferredHead as DeferredHead
 from .packing.gather import (

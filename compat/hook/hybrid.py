@@ -115,6 +115,8 @@ class OutputLayerTap:
         if not call.at_main:
             return None
         call.taken = {"hidden_states": hidden, "output_weight": kwargs.get("weight")}
+        if kwargs.get("weight") is None and layer.weight is None:  # given up for a value head
+            kwargs["weight"] = hidden.new_zeros(layer.output_size_per_partition, hidden.shape[-1])
         return (hidden[:1].detach(), *args[1:]), kwargs
 
     def _leave_output_layer(self, layer: Module, args: Any, output: Any) -> Any:

@@ -1,9 +1,9 @@
 """Lets Megatron run where no GPU is: the places that name the CUDA device literally are given the CPU instead.
 
 Stand-ins, used in the worker processes of the tests alone: `torch.cuda.current_device`, factory calls with
-`device="cuda"`, pinned memory, `Tensor.cuda`, the name of a tensor's type, the current stream, and the state of the
-CUDA random generator (no model here draws from it). Without Transformer Engine Megatron's main branch cannot say
-whether a layer is one for inference, which it asks of every MTP layer: it is told that none is.
+`device="cuda"`, pinned memory, `Tensor.cuda`, the name of a tensor's type, the current stream, waiting for the device,
+and the state of the CUDA random generator (no model here draws from it). Without Transformer Engine Megatron's
+main branch cannot say whether a layer is one for inference, which it asks of every MTP layer: it is told that none is.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +43,7 @@ def on_the_cpu() -> Iterator[None]:
     with (
         mock.patch("torch.cuda.current_device", return_value=cpu),
         mock.patch("torch.cuda.current_stream"),
+        mock.patch("torch.cuda.synchronize"),
         mock.patch("torch.cuda.manual_seed"),
         mock.patch("torch.cuda.get_rng_state", side_effect=torch.get_rng_state),
         mock.patch("torch.cuda.random.get_rng_state", return_value=torch.get_rng_state()),

@@ -1,0 +1,355 @@
+"""A value head at the hook, beside veRL's own lines that replace `model.output_layer`: everything equal, to the bit."""
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness.oracle import gradients_of
+from harness.pages import from_page
+from harness.rounding import assert_close
+from megatron.core import parallel_state, tensor_parallel
+from megatron.core.dist_checkpointing import load, save
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.transformer.module import Float16Module
+from torch import Tensor
+
+from mcore_unpatch.compat import HookError, ValueLayer, add_value_head, zigzag_split
+
+BEFORE, NOW = "output_layer.", "value_head.output_layer."
+ONE_RANK = [Case(), Case(mup=True), Case(hybrid=True), Case(dtype=torch.bfloat16), Case(tied=True)]
+CASES = [
+    *ONE_RANK,
+    Case(tp=2),
+    Case(tp=2, sequence_parallel=True),
+    Case(tp=2, sequence_parallel=True, hybrid=True),
+    Case(cp=2),
+    Case(pp=2),
+]
+
+
+def _layer_of(source: str, config: Any) -> torch.nn.Module:
+    scope: dict[str, Any] = {"torch": torch, "tensor_parallel": tensor_parallel}
+    exec(source, scope)
+    torch.manual_seed(3)
+    made = scope["LinearForLastLayer"](config.hidden_size, 1, sequence_parallel=config.sequence_parallel)
+    layer: torch.nn.Module = made.to(config.params_dtype)
+    return layer
+
+
+def _critic(case: Case, source: str, how: str) -> Any:
+    """`legacy`: the output layer replaced; `kept`: the same layer as the value head; `own`: compat's layer."""
+    model = build_model(case)
+    if how == "legacy":
+        if model.post_process:
+            model.output_layer = _layer_of(source, model.config)
+        return model
+    layer = _layer_of(source, model.config)
+    add_value_head(model, layer if how == "kept" else None)
+    if how == "own" and model.post_process:
+        assert isinstance(model.value_head.output_layer, ValueLayer)
+        model.value_head.output_layer.load_state_dict(layer.state_dict())
+    return model
+
+
+def _renamed(tensors: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace(NOW, BEFORE): value for name, value in tensors.items()}
+
+
+def _call(case: Case, seed: int = 0) -> dict[str, Any]:
+    batch, rank = batch_of(case, seed), parallel_state.get_context_parallel_rank()
+    call = {name: zigzag_split(batch[name], case.cp, rank).contiguous() for name in ("input_ids", "position_ids")}
+    return {**call, "attention_mask": None}
+
+
+def _loss(values: Tensor) -> Tensor:
+    return (values.float() * torch.linspace(-1, 1, values.numel()).view_as(values)).sum()
+
+
+def _values_and_gradients(case: Case, model: Any) -> tuple[list[Tensor], dict[str, Tensor]]:
+    values: list[Tensor] = []
+
+    def finish(output: Tensor) -> Any:
+        values.append(output.detach().clone())
+        return _loss(output), {}
+
+    get_forward_backward_func()(
+        forward_step_func=lambda calls, chunk: (chunk(**next(calls)), finish),
+        data_iterator=iter([_call(case, seed) for seed in range(2)]),
+        model=model,
+        num_microbatches=2,
+        seq_length=case.sequence,
+        micro_batch_size=case.batch,
+        forward_only=False,
+    )
+    return values, _renamed(gradients_of(model))
+
+
+def _same_as_before(case: Case, source: str) -> None:
+    start_world(case)
+    expected, gradients = _values_and_gradients(case, _critic(case, source, "legacy"))
+    if case.tied:  # the old layer has nothing to do with the LM head, and this one was never built
+        assert not any(name.startswith("output_layer.") for name, _ in build_model(case).named_parameters())
+    for how in ("kept", "own"):
+        model = _critic(case, source, how)
+        values, ours = _values_and_gradients(case, model)
+        torch.testing.assert_close(values, expected, rtol=0, atol=0)
+        torch.testing.assert_close(ours, gradients, rtol=0, atol=0)
+        assert sum(gradient.float().norm() for gradient in ours.values()) > 0.1
+        if model.post_process:
+            assert values[0].shape == (case.batch, case.sequence // case.cp, 1)
+            assert values[0].dtype == torch.float32
+            assert repr(model)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_values_and_gradients_are_those_of_the_replaced_layer(release: str, case: Case, verl_value_layer: str) -> None:
+    run_on_ranks(release, case.ranks, _same_as_before, case, verl_value_layer)
+
+
+def _no_vocabulary(case: Case) -> None:
+    start_world(case)
+    model = build_model(case)
+    before = weakref.ref(model.output_layer.weight) if model.post_process and not case.tied else None
+    layer = getattr(model, "output_layer", None)
+    add_value_head(model)
+    gc.collect()
+    assert before is None or before() is None
+    assert getattr(model, "output_layer", None) is layer
+    vocabulary = [name for name, p in model.named_parameters() if p.shape[0] >= case.vocab // case.tp]
+    assert set(vocabulary) <= {"embedding.word_embeddings.weight"} | {
+        n for n, _ in model.decoder.named_parameters("decoder")
+    }
+    names = [name for name, _ in model.named_parameters() if "output_layer" in name]
+    assert names == ([f"{NOW}weight"] if model.post_process else [])
+
+
+@pytest.mark.parametrize("case", [Case(vocab=512), Case(vocab=512, tied=True), Case(vocab=512, pp=2)], ids=str)
+def test_no_vocabulary_sized_weight_is_left(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _no_vocabulary, case)
+
+
+def _train(case: Case, source: str, how: str, overlap: bool) -> tuple[list[Tensor], dict[str, Any]]:
+    model, config = _critic(case, source, how), build_config(case)
+    if case.dtype != torch.float32:
+        model = Float16Module(config, model)
+    wrapping = DistributedDataParallelConfig(
+        use_distributed_optimizer=True,
+        overlap_grad_reduce=overlap,
+        overlap_param_gather=overlap,
+        bucket_size=1 if overlap else None,
+    )
+    ddp = DistributedDataParallel(config, wrapping, model)
+    adam = OptimizerConfig(
+        optimizer="adam",
+        lr=0.01,
+        use_distributed_optimizer=True,
+        overlap_param_gather=overlap,
+        clip_grad=1.0,
+        bf16=case.dtype == torch.bfloat16,
+        params_dtype=case.dtype,
+    )
+    optimizer = get_megatron_optimizer(adam, [ddp])
+    inputs = _call(case, seed=parallel_state.get_data_parallel_rank())
+    seen = []
+    for _ in range(4):
+        ddp.zero_grad_buffer()
+        optimizer.zero_grad()
+        loss = (ddp(**inputs) - 1).square().mean()
+        torch.autograd.backward(loss)
+        finalize_model_grads([ddp])
+        _, norm, _ = optimizer.step()
+        seen.append(torch.stack([loss.detach(), torch.as_tensor(norm)]))
+    state = ddp.module.sharded_state_dict()
+    found = optimizer.sharded_state_dict(state, metadata={"distrib_optim_sharding_type": "fully_reshardable"})
+    return seen, {"model": state, "optimizer": found}
+
+
+def _trains_the_same(case: Case, source: str, overlap: bool) -> None:
+    start_world(case)
+    expected, saved = _train(case, source, "legacy", overlap)
+    for how in ("kept", "own"):
+        seen, ours = _train(case, source, how, overlap)
+        torch.testing.assert_close(seen, expected, rtol=0, atol=0)
+        assert seen[-1][0] < seen[0][0]
+        assert _places(ours) == _places(saved)
+        assert any(key.endswith("exp_avg.output_layer.weight") for key in _places(ours))
+
+
+def _places(state: Any) -> dict[str, Any]:
+    """Of everything a distributed checkpoint would hold: its name there, and which part of it is this rank's."""
+    if isinstance(state, dict):
+        return {key: place for value in state.values() for key, place in _places(value).items()}
+    if isinstance(state, list):
+        return _places(dict(enumerate(state)))
+    key = getattr(state, "key", None)
+    facts = ("global_shape", "global_offset", "replica_id", "allow_shape_mismatch")
+    return {} if key is None else {key: [getattr(state, fact, None) for fact in facts]}
+
+
+@pytest.mark.parametrize(
+    ("case", "overlap"),
+    [
+        (Case(dp=2), False),
+        (Case(dp=2), True),
+        (Case(tp=2, sequence_parallel=True), False),
+        (Case(dtype=torch.bfloat16), False),
+    ],
+    ids=str,
+)
+def test_the_distributed_optimizer_trains_it_as_before(
+    release: str, case: Case, overlap: bool, verl_value_layer: str
+) -> None:
+    run_on_ranks(release, case.ranks, _trains_the_same, case, verl_value_layer, overlap)
+
+
+def _save_and_load(case: Case, other: Case, source: str, folder: str, writer: str, reader: str) -> None:
+    start_world(case)
+    model = _critic(case, source, writer)
+    expected, _ = _values_and_gradients(case, model)
+    save(model.sharded_state_dict(), folder)
+    parallel_state.destroy_model_parallel()
+    start_world(other)
+    model = _critic(other, source, reader)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    model.load_state_dict(load(model.sharded_state_dict(), folder))
+    values, _ = _values_and_gradients(other, model)
+    if values and expected:
+        assert_close(torch.stack(values), torch.stack(expected))
+
+
+@pytest.mark.parametrize(("writer", "reader"), [("legacy", "own"), ("own", "legacy")])
+@pytest.mark.parametrize(
+    ("case", "other"),
+    [(Case(tp=2), Case(pp=2)), (Case(pp=2), Case(tp=2)), (Case(tied=True), Case(tied=True))],
+    ids=str,
+)
+def test_checkpoints_are_those_of_the_replaced_layer(
+    release: str, case: Case, other: Case, writer: str, reader: str, verl_value_layer: str, tmp_path: Path
+) -> None:
+    run_on_ranks(release, case.ranks, _save_and_load, case, other, verl_value_layer, str(tmp_path), writer, reader)
+
+
+def _from_a_language_model(case: Case, source: str, folder: str) -> None:
+    start_world(case)
+    model = build_model(case)
+    save(model.sharded_state_dict(), folder)
+    for how in ("legacy", "own"):
+        critic = _critic(case, source, how)
+        state = load(critic.sharded_state_dict(), folder)
+        assert torch.equal(state["output_layer.weight"], model.output_layer.weight[:1])
+        critic = _critic(case, source, how)
+        wanted = {name: part for name, part in critic.sharded_state_dict().items() if "output_layer" not in name}
+        critic.load_state_dict(load(wanted, folder), strict=False)
+        for one, other in zip(critic.decoder.parameters(), model.decoder.parameters(), strict=True):
+            assert torch.equal(one, other)
+        untouched = [p for name, p in critic.named_parameters() if "output_layer" in name]
+        torch.testing.assert_close(untouched, list(_layer_of(source, model.config).parameters()), rtol=0, atol=0)
+
+
+def test_a_checkpoint_of_a_language_model_loads_as_before(release: str, verl_value_layer: str, tmp_path: Path) -> None:
+    """With the row of the LM head that Megatron takes for the value head, or without the head."""
+    run_on_ranks(release, 1, _from_a_language_model, Case(), verl_value_layer, str(tmp_path))
+
+
+def _page(case: Case, source: str) -> None:
+    start_world(case)
+    critic_of, config = from_page("compat-value-head.md", "critic_of"), build_config(case)
+    layer = _layer_of(source, config)
+    model = critic_of(build_model(case), layer)
+    assert torch.equal(model(**_call(case)), _critic(case, source, "legacy")(**_call(case)))
+
+
+def test_the_page(release: str, verl_value_layer: str) -> None:
+    run_on_ranks(release, 1, _page, Case(), verl_value_layer)
+
+
+def _plain_state(case: Case, source: str) -> None:
+    start_world(case)
+    old, new = _critic(case, source, "legacy"), _critic(case, source, "own")
+    with torch.no_grad():
+        new.value_head.output_layer.weight.zero_()
+    Float16Module(new.config, new).load_state_dict(Float16Module(old.config, old).state_dict())
+    assert torch.equal(new.value_head.output_layer.weight, old.output_layer.weight)
+    new.load_state_dict(new.state_dict())
+    with pytest.raises(RuntimeError, match=r"size mismatch for value_head\.output_layer\.weight"):
+        new.load_state_dict(build_model(case).state_dict())  # a language model's
+
+
+def test_a_plain_state_dict_of_the_replaced_layer_loads(release: str, verl_value_layer: str) -> None:
+    run_on_ranks(release, 1, _plain_state, Case(dtype=torch.bfloat16), verl_value_layer)
+
+
+class _VisionModel(torch.nn.Module):
+    """As many vision-language models do, it calls a method and not a module."""
+
+    def __init__(self, language_model: torch.nn.Module) -> None:
+        super().__init__()
+        self.language_model = language_model
+
+    def forward(self, **inputs: Any) -> Tensor:
+        result: Tensor = self.language_model.forward(**inputs)
+        return result
+
+
+def _inside_others(case: Case, source: str) -> None:
+    start_world(case)
+    expected = _critic(case, source, "legacy")(**_call(case))
+    outer = _VisionModel(build_model(case))
+    add_value_head([outer], _layer_of(source, build_config(case)))
+    assert torch.equal(outer(**_call(case)), expected)
+    assert [name for name, _ in outer.named_parameters() if NOW in name] == [f"language_model.{NOW}weight"]
+
+
+def test_a_language_model_inside_another_model(release: str, verl_value_layer: str) -> None:
+    run_on_ranks(release, 1, _inside_others, Case(), verl_value_layer)
+
+
+def _refusals() -> None:
+    start_world(Case())
+    with pytest.raises(HookError, match="mtp_num_layers=None"):
+        add_value_head(build_model(Case(mtp=1)))
+    model = build_model(Case())
+    DistributedDataParallel(build_config(Case()), DistributedDataParallelConfig(), model)
+    with pytest.raises(HookError, match="already wrapped"):
+        add_value_head(model)
+    model = build_model(Case())
+    model.config.defer_embedding_wgrad_compute = True
+    with pytest.raises(HookError, match="defer_embedding_wgrad_compute"):
+        add_value_head(model)
+    model = build_model(Case())
+    with pytest.raises(HookError, match="already wrapped"):
+        add_value_head(torch.nn.parallel.DistributedDataParallel(model))
+    assert model.output_layer.weight is not None
+    assert not model._forward_pre_hooks
+    add_value_head(model)
+    with pytest.raises(HookError, match="add it once"):
+        add_value_head(model)
+    with pytest.raises(ValueError, match="values and no loss"):
+        model(**_call(Case()), labels=batch_of(Case())["labels"])
+    with pytest.raises(RuntimeError, match="weight was not supplied"):
+        model.output_layer(torch.zeros(1, 1, 16))
+
+
+def test_what_a_critic_cannot_be_is_refused_before_anything_changes(release: str) -> None:
+    run_on_ranks(release, 1, _refusals)
+
+
+def _tied_over_stages(case: Case) -> None:
+    start_world(case)
+    model = build_model(case)
+    if model.post_process:
+        with pytest.raises(HookError, match="share_embeddings_and_output_weights=False"):
+            add_value_head(model)
+
+
+def test_tied_embeddings_over_pipeline_stages_are_refused(release: str) -> None:
+    run_on_ranks(release, 2, _tied_over_stages, Case(pp=2, tied=True))
