@@ -1,0 +1,190 @@
+"""What `unpatch scan` finds, held against patches that were read by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LABELS = Path(__file__).parents[1] / "labels" / "field"
+VERDICTS = ("keep", "steps", "rewrite", "delete")
+_STRENGTH = {"keep": 0, "steps": 1, "rewrite": 2, "delete": 2}
+_HEAD = (
+    "repository",
+    "labels",
+    "missed",
+    "recall",
+    "false",
+    "precision",
+    "verdicts",
+    "right",
+    "weaker",
+    "other",
+    "wrong promises",
+)
+_NEAR = 3  # lines: a statement may be reported at its first line or at the line of the name
+
+
+@dataclass(frozen=True)
+class Label:
+    """One patch as a reader sees it; `optional` where reporting and not reporting it are both right."""
+
+    path: str
+    line: int
+    target: str
+    live: str
+    verdict: str
+    why: str
+    accept: tuple[str, ...] = ()
+    optional: bool = False
+    found_by: str = "reader"
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts for recall: what only the scan showed would flatter it."""
+        return not self.optional and self.found_by == "reader"
+
+
+@dataclass(frozen=True)
+class Repository:
+    """The labels of one repository at one commit; `paths` where only a part of it was read."""
+
+    repository: str
+    commit: str
+    judged: str
+    patches: tuple[Label, ...]
+    paths: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.repository.partition("/")[2]
+
+
+def repositories() -> list[Repository]:
+    """All label files."""
+    return [_repository(json.loads(file.read_text())) for file in sorted(LABELS.glob("*.json"))]
+
+
+def _repository(data: dict[str, Any]) -> Repository:
+    patches = tuple(Label(**{**patch, "accept": tuple(patch.get("accept", ()))}) for patch in data.pop("patches"))
+    return Repository(**{**data, "paths": tuple(data.get("paths", ()))}, patches=patches)
+
+
+@dataclass
+class Score:
+    """One row of the table; rows add up."""
+
+    name: str
+    labels: int = 0
+    missed: list[str] = field(default_factory=list)
+    possible: int = 0  # found with the lowest confidence alone
+    false: list[str] = field(default_factory=list)
+    findings: int = 0
+    targets: list[str] = field(default_factory=list)  # found, and taken for something else
+    judged: int = 0  # found, with a verdict
+    right: int = 0
+    weaker: list[str] = field(default_factory=list)  # true, and less than could be said
+    other: list[str] = field(default_factory=list)
+    promises: list[str] = field(default_factory=list)  # said to be possible where it is not
+
+    def __add__(self, other: Score) -> Score:
+        total = Score(self.name)
+        for name, mine in vars(self).items():
+            if name != "name":
+                setattr(total, name, mine + getattr(other, name))
+        return total
+
+    @property
+    def recall(self) -> float:
+        return 1 - len(self.missed) / self.labels if self.labels else 1.0
+
+    @property
+    def precision(self) -> float:
+        return 1 - len(self.false) / self.findings if self.findings else 1.0
+
+
+def score(repository: Repository, findings: Iterable[dict[str, Any]]) -> Score:
+    """Compare the findings of a JSON report with the labels."""
+    result = Score(repository.name)
+    open_labels = list(repository.patches)
+    pairs = []
+    counted = [finding for finding in findings if _counts(finding, repository)]
+    for near in (0, _NEAR):  # a label on the very line goes first
+        for finding in [finding for finding in counted if not any(finding is found for found, _ in pairs)]:
+            same = [label for label in open_labels if _fits(finding, label, near)]
+            if same:
+                label = min(same, key=lambda label: (not _same_name(finding, label), abs(finding["line"] - label.line)))
+                open_labels.remove(label)
+                pairs.append((finding, label))
+    for finding, label in pairs:
+        if label.counts:
+            result.labels += 1
+            result.possible += finding["confidence"] == "possible"
+        _compare(result, finding, label)
+    for label in open_labels:
+        if label.counts:
+            result.labels += 1
+            result.missed.append(f"{repository.name} {label.path}:{label.line} {label.target}")
+    result.findings = len(counted)
+    found = [finding for finding, _ in pairs]
+    result.false = [
+        f"{repository.name} {finding['path']}:{finding['line']} {finding['target']}"
+        for finding in counted
+        if not any(finding is one for one in found)
+    ]
+    return result
+
+
+def _counts(finding: dict[str, Any], repository: Repository) -> bool:
+    """Patches outside tests, in the part that was read: families MCU1 to MCU6."""
+    inside = not repository.paths or any(finding["path"].startswith(path) for path in repository.paths)
+    return inside and not finding["in_test"] and "MCU1" <= finding["rule"] < "MCU7"
+
+
+def _fits(finding: dict[str, Any], label: Label, near: int) -> bool:
+    if finding["path"] != label.path or abs(finding["line"] - label.line) > near:
+        return False
+    return near == 0 or _same_name(finding, label)
+
+
+def _same_name(finding: dict[str, Any], label: Label) -> bool:
+    return bool(finding["target"].rpartition(".")[2] == label.target.rpartition(".")[2])
+
+
+def _compare(result: Score, finding: dict[str, Any], label: Label) -> None:
+    place = f"{result.name} {label.path}:{label.line}"
+    if not _same_name(finding, label):
+        result.targets.append(f"{place} {label.target}, taken for {finding['target']}")
+    verdict = finding.get("verdict")
+    if verdict is None:
+        return
+    result.judged += 1
+    said = f"{place} {verdict}, should be {label.verdict}: {label.why}"
+    if verdict == label.verdict or verdict in label.accept:
+        result.right += 1
+    elif _STRENGTH[verdict] < _STRENGTH[label.verdict]:
+        result.weaker.append(said)
+    elif label.verdict == "keep" or verdict == "delete":
+        result.promises.append(said)
+    else:
+        result.other.append(said)
+
+
+def table(scores: list[Score]) -> str:
+    """One line for each repository, and one for all."""
+    widths = (-20, 7, 7, 8, 6, 10, 9, 7, 7, 6, 15)
+    rows: list[tuple[object, ...]] = [_HEAD]
+    for row in [*scores, sum(scores, Score("all"))]:
+        found = (row.name, row.labels, len(row.missed), f"{row.recall:.1%}", len(row.false), f"{row.precision:.1%}")
+        right = f"{row.right / row.judged:.1%}" if row.judged else "-"
+        rows.append((*found, row.judged, right, len(row.weaker), len(row.other), len(row.promises)))
+    return "\n".join(
+        "".join(
+            str(cell).ljust(-width) if width < 0 else str(cell).rjust(width)
+            for cell, width in zip(row, widths, strict=True)
+        )
+        for row in rows
+    )

@@ -1,0 +1,149 @@
+"""How well `unpatch scan` does on public repositories that were read by hand.
+
+`MCORE_UNPATCH_CHECKOUTS` names a folder with one checkout for each file in `labels/field`, under the repository's own
+name and at the commit in the file. Without it nothing is measured.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accuracy.scoring import VERDICTS, Label, Repository, Score, repositories, score, table
+from command import unpatch
+
+READ = repositories()
+
+
+def test_labels_are_whole() -> None:
+    assert len(READ) >= 10
+    for repository in READ:
+        places = [(label.path, label.line, label.target) for label in repository.patches]
+        assert len(places) == len(set(places))
+        assert len(repository.commit) == 40
+        for label in repository.patches:
+            assert {label.verdict, *label.accept} <= set(VERDICTS)
+            assert label.target.startswith("megatron.")
+            assert label.why
+            assert label.live
+
+
+def test_accuracy(capsys: pytest.CaptureFixture[str]) -> None:
+    checkouts = os.environ.get("MCORE_UNPATCH_CHECKOUTS")
+    if not checkouts:
+        pytest.skip("MCORE_UNPATCH_CHECKOUTS names no folder with the checkouts")
+    scores = []
+    absent = []
+    for repository in READ:
+        folder = Path(checkouts) / repository.name
+        commit = _commit(folder)
+        if commit == repository.commit:
+            scores.append(score(repository, _findings(repository, folder)))
+        else:
+            absent.append(f"{repository.name}: {commit or 'no checkout'}, the labels are of {repository.commit}")
+    total = sum(scores, Score("all"))
+    with capsys.disabled():
+        print("\n" + "\n".join([table(scores), *absent]))
+        for title in ("missed", "false", "targets", "promises", "other", "weaker"):
+            print("\n".join(["", f"{title}:", *(f"  {line}" for line in getattr(total, title))]))
+    assert scores, "no checkout at the commit of its labels"
+
+
+def _commit(folder: Path) -> str:
+    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _findings(repository: Repository, folder: Path) -> list[dict[str, Any]]:
+    arguments = ("scan", "--output-format", "json", "--target-mcore", repository.judged)
+    found: list[dict[str, Any]] = unpatch(*arguments, cwd=folder).json["findings"]
+    return found
+
+
+GPT = "megatron.core.models.gpt.gpt_model.GPTModel"
+
+
+def finding(line: int, name: str = "forward", **more: Any) -> dict[str, Any]:
+    """A finding as in a report."""
+    plain = {"rule": "MCU101", "path": "a.py", "confidence": "certain", "in_test": False}
+    return {**plain, "line": line, "target": f"{GPT}.{name}", **more}
+
+
+def read(*labels: Label, **more: Any) -> Repository:
+    """A repository with these labels."""
+    return Repository("owner/name", "0" * 40, "0.19", labels, **more)
+
+
+def label(line: int, verdict: str = "keep", name: str = "forward", **more: Any) -> Label:
+    """A label on a line of a.py."""
+    return Label("a.py", line, f"{GPT}.{name}", "all", verdict, "why", **more)
+
+
+def test_a_patch_that_is_not_found_is_missed() -> None:
+    row = score(read(label(3), label(9)), [finding(3)])
+    assert (row.labels, len(row.missed), row.recall, row.precision) == (2, 1, 0.5, 1.0)
+
+
+def test_a_finding_without_a_label_is_false() -> None:
+    row = score(read(label(3)), [finding(3), finding(30)])
+    assert (row.recall, row.precision, len(row.false)) == (1.0, 0.5, 1)
+
+
+def test_tests_mocks_and_files_that_were_not_read_do_not_count() -> None:
+    others = [finding(3, in_test=True), finding(3, rule="MCU901"), finding(3, path="b.py")]
+    row = score(read(paths=("a.py",)), others)
+    assert (row.findings, row.false) == (0, [])
+
+
+def test_an_optional_label_counts_for_nothing() -> None:
+    optional = read(label(3, optional=True))
+    assert score(optional, []).labels == 0
+    assert score(optional, [finding(3)]).false == []
+
+
+def test_what_the_scan_showed_the_reader_does_not_raise_recall() -> None:
+    row = score(read(label(3), label(9, found_by="scan")), [finding(9)])
+    assert (row.labels, row.recall, row.precision) == (1, 0.0, 1.0)
+
+
+def test_each_line_goes_to_its_own_label_first() -> None:
+    row = score(read(label(3), label(4)), [finding(4), finding(3)])
+    assert (row.missed, row.false) == ([], [])
+
+
+def test_a_statement_over_several_lines() -> None:
+    assert score(read(label(3)), [finding(5)]).missed == []
+    assert score(read(label(3)), [finding(5, name="other")]).missed != []
+    assert len(score(read(label(3)), [finding(3, name="other")]).targets) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "truth", "kind"),
+    [
+        ("keep", "keep", "right"),
+        ("keep", "rewrite", "weaker"),
+        ("steps", "delete", "weaker"),
+        ("steps", "keep", "promises"),
+        ("rewrite", "keep", "promises"),
+        ("delete", "steps", "promises"),
+        ("delete", "rewrite", "promises"),
+        ("rewrite", "steps", "other"),
+        ("rewrite", "delete", "other"),
+    ],
+)
+def test_verdicts(said: str, truth: str, kind: str) -> None:
+    row = score(read(label(3, truth)), [finding(3, verdict=said)])
+    counted = {"right": row.right, **{name: len(getattr(row, name)) for name in ("weaker", "promises", "other")}}
+    assert counted == {name: int(name == kind) for name in counted}
+
+
+def test_a_verdict_that_is_accepted_is_right() -> None:
+    assert score(read(label(3, "keep", accept=("steps",))), [finding(3, verdict="steps")]).right == 1
+
+
+def test_rows_add_up() -> None:
+    row = score(read(label(3), label(9)), [finding(3), finding(30)])
+    total = row + row
+    assert (total.labels, len(total.missed), total.findings, total.recall) == (4, 2, 4, 0.5)
+    assert table([row, row]).splitlines()[-1].startswith("all")
