@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
 LABELS = Path(__file__).parents[1] / "labels" / "field"
 VERDICTS = ("keep", "steps", "rewrite", "delete")
 _STRENGTH = {"keep": 0, "steps": 1, "rewrite": 2, "delete": 2}
@@ -18,12 +21,16 @@ _HEAD = (
     "recall",
     "false",
     "precision",
+    "live",
     "verdicts",
     "right",
     "weaker",
     "other",
     "wrong promises",
 )
+# At least one release on each side of every bound that a label names, and one that is still to come.
+_MINORS = [f"0.{minor}.0" for minor in range(12, 20)]
+_RELEASES = [Version(release) for release in (*_MINORS, "0.12.1", "0.12.3", "0.16.1", "0.18.2", "0.19.2", "99")]
 _NEAR = 3  # lines: a statement may be reported at its first line or at the line of the name
 
 
@@ -84,6 +91,8 @@ class Score:
     false: list[str] = field(default_factory=list)
     findings: int = 0
     targets: list[str] = field(default_factory=list)  # found, and taken for something else
+    lives: int = 0  # found, with the releases it runs on
+    wrong_lives: list[str] = field(default_factory=list)
     judged: int = 0  # found, with a verdict
     right: int = 0
     weaker: list[str] = field(default_factory=list)  # true, and less than could be said
@@ -158,6 +167,11 @@ def _compare(result: Score, finding: dict[str, Any], label: Label) -> None:
     place = f"{result.name} {label.path}:{label.line}"
     if not _same_name(finding, label):
         result.targets.append(f"{place} {label.target}, taken for {finding['target']}")
+    live = finding.get("live")
+    if live is not None:
+        result.lives += 1
+        if _releases(live) != _releases(label.live):
+            result.wrong_lives.append(f"{place} {live}, should be {label.live}")
     verdict = finding.get("verdict")
     if verdict is None:
         return
@@ -173,14 +187,22 @@ def _compare(result: Score, finding: dict[str, Any], label: Label) -> None:
         result.other.append(said)
 
 
+def _releases(live: str) -> set[Version]:
+    """The releases that version specifiers such as `>=0.13,<=0.16.1 or >0.19.2` allow."""
+    if live in ("all", "any", "none"):
+        return set() if live == "none" else set(_RELEASES)
+    return {release for clause in live.split(" or ") for release in SpecifierSet(clause).filter(_RELEASES)}
+
+
 def table(scores: list[Score]) -> str:
     """One line for each repository, and one for all."""
-    widths = (-20, 7, 7, 8, 6, 10, 9, 7, 7, 6, 15)
+    widths = (-20, 7, 7, 8, 6, 10, 8, 9, 7, 7, 6, 15)
     rows: list[tuple[object, ...]] = [_HEAD]
     for row in [*scores, sum(scores, Score("all"))]:
         found = (row.name, row.labels, len(row.missed), f"{row.recall:.1%}", len(row.false), f"{row.precision:.1%}")
+        live = f"{1 - len(row.wrong_lives) / row.lives:.1%}" if row.lives else "-"
         right = f"{row.right / row.judged:.1%}" if row.judged else "-"
-        rows.append((*found, row.judged, right, len(row.weaker), len(row.other), len(row.promises)))
+        rows.append((*found, live, row.judged, right, len(row.weaker), len(row.other), len(row.promises)))
     return "\n".join(
         "".join(
             str(cell).ljust(-width) if width < 0 else str(cell).rjust(width)

@@ -6,6 +6,7 @@ name and at the commit in the file. Without it nothing is measured.
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_accuracy(capsys: pytest.CaptureFixture[str]) -> None:
     total = sum(scores, Score("all"))
     with capsys.disabled():
         print("\n" + "\n".join([table(scores), *absent]))
-        for title in ("missed", "false", "targets", "promises", "other", "weaker"):
+        for title in ("missed", "false", "targets", "wrong_lives", "promises", "other", "weaker"):
             print("\n".join(["", f"{title}:", *(f"  {line}" for line in getattr(total, title))]))
     assert scores, "no checkout at the commit of its labels"
 
@@ -140,6 +141,22 @@ def test_verdicts(said: str, truth: str, kind: str) -> None:
 
 def test_a_verdict_that_is_accepted_is_right() -> None:
     assert score(read(label(3, "keep", accept=("steps",))), [finding(3, verdict="steps")]).right == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "truth", "wrong"),
+    [
+        ("any", "all", 0),
+        ("<=0.17.0", "<0.18", 0),
+        (">=0.18.0", ">=0.18", 0),
+        ("<=0.12.3 or >0.19.2", "<0.13", 1),
+        ("none", "all", 1),
+        ("none", ">0.19.2", 1),
+    ],
+)
+def test_the_releases_a_patch_runs_on(said: str, truth: str, wrong: int) -> None:
+    row = score(read(replace(label(3), live=truth)), [finding(3, live=said)])
+    assert (row.lives, len(row.wrong_lives)) == (1, wrong)
 
 
 def test_rows_add_up() -> None:
