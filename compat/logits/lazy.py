@@ -1,5 +1,6 @@
 """Logits that are not there: hidden states and the LM head, and what can be computed from the two."""
 
+import sys
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -96,7 +97,7 @@ class LazyLogits(LikeATensor):
         head, temperature = self.head, self.temperature
         return vocab_pass(
             self.hidden,
-            head.read(),
+            self._read(),
             labels,
             temperature=temperature.squeeze(-1) if isinstance(temperature, Tensor) else temperature,
             logit_scale=head.logit_scale,
@@ -182,9 +183,9 @@ class LazyLogits(LikeATensor):
         factor = self._factor
         return linear_kl(
             self.hidden,
-            self.head.read(),
+            self._read(),
             teacher.hidden,
-            teacher.head.read(),
+            teacher._read(),
             kind=kind,
             beta=beta,
             temperature=1 / factor.squeeze(-1) if isinstance(factor, Tensor) else 1 / factor,
@@ -241,9 +242,14 @@ class LazyLogits(LikeATensor):
     def _factor(self) -> float | Tensor:
         return self.head.logit_scale / self.temperature
 
+    def _read(self) -> Tensor:
+        if self.hidden.requires_grad and not torch.is_grad_enabled():
+            _refuse_reentrant_checkpoints()
+        return self.head.read()
+
     def _weight(self) -> Tensor:
         """The weight for code that multiplies by it directly."""
-        weight = self.head.read()
+        weight = self._read()
         return into_main_grad(weight) if self.head.fuse_main_grad else weight
 
     def _divided_by(self, temperature: Any) -> "LazyLogits":
@@ -257,6 +263,29 @@ class LazyLogits(LikeATensor):
         elif isinstance(temperature, bool) or not isinstance(temperature, float | int):
             raise TypeError(f"temperature: expected a number or a tensor, got {type(temperature).__name__}")
         return self._with(self.hidden, self.temperature * temperature)
+
+
+def _refuse_reentrant_checkpoints() -> None:
+    """Raise inside a checkpoint that looks for gradients in tensors alone: the loss would silently have none."""
+    frame = sys._getframe()
+    while (caller := frame.f_back) is not None:
+        frame = caller
+        if frame.f_code.co_qualname == "CheckpointFunction.forward":
+            raise HookError(
+                "LazyLogits were passed to a reentrant checkpoint, which finds no tensor to differentiate in them, so "
+                "that the loss would have no gradient; pass use_reentrant=False to torch.utils.checkpoint.checkpoint."
+            )
+
+
+def require_lazy(logits: Any, function: str) -> LazyLogits:
+    """Raise for real logits, which a shim does not take."""
+    if isinstance(logits, LazyLogits):
+        return logits
+    raise TypeError(
+        f"{function}: expected the LazyLogits that a model returns after attach(model, DeferredHead()), got "
+        f"{type(logits).__name__}; attach it to this model, too (a schedule plan ignores what is attached), or call "
+        "the trainer's own function."
+    )
 
 
 # PyTorch's FSDP looks for tensors in what a module returns, and starts its backward from them.

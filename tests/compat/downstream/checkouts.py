@@ -7,7 +7,7 @@ files, which import half the world, are left out.
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +17,10 @@ import pytest
 
 NEMO_RL = "MCORE_UNPATCH_NEMO_RL"
 SKYRL = "MCORE_UNPATCH_SKYRL"
+SLIME = "MCORE_UNPATCH_SLIME"
+MILES = "MCORE_UNPATCH_MILES"
+ROLL = "MCORE_UNPATCH_ROLL"
+AREAL = "MCORE_UNPATCH_AREAL"
 
 
 def checkouts(variable: str) -> list[Any]:
@@ -29,8 +33,14 @@ def checkouts(variable: str) -> list[Any]:
 
 
 @contextmanager
-def loaded(checkout: str, package: str, module: str) -> Iterator[ModuleType]:
-    """`module` of `package` in `checkout`, imported without the packages' own `__init__`; gone afterwards."""
+def loaded(
+    checkout: str, package: str, module: str, stand_ins: Mapping[str, Mapping[str, Any]] | None = None
+) -> Iterator[ModuleType]:
+    """`module` of `package` in `checkout`, imported without the packages' own `__init__`; gone afterwards.
+
+    `stand_ins` are modules that are imported on the way and play no part in what is tested (a web client, a logger
+    that opens files), with the names that are taken from them.
+    """
     root = Path(checkout) / package
     assert root.is_dir(), f"no folder {package} in {checkout}"
     folders = [root, *(folder for folder in root.rglob("*") if folder.is_dir() and any(folder.glob("*.py")))]
@@ -40,10 +50,15 @@ def loaded(checkout: str, package: str, module: str) -> Iterator[ModuleType]:
             stand_in = ModuleType(name)
             stand_in.__path__ = [str(folder)]
             sys.modules[name] = stand_in
+        for name, attributes in (stand_ins or {}).items():
+            sys.modules[name] = ModuleType(name)
+            vars(sys.modules[name]).update(attributes)
         yield importlib.import_module(module)
     finally:
         for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
             del sys.modules[name]
+        for name in stand_ins or {}:
+            sys.modules.pop(name, None)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from downloads import unpacked
 from downstream.importing import said_by_imports
 
 pytestmark = pytest.mark.ranks
-SHIMS = ["mcore_unpatch.compat.nemo_rl", "mcore_unpatch.compat.skyrl"]
+SHIMS = [f"mcore_unpatch.compat.{name}" for name in ("miles", "nemo_rl", "skyrl", "slime")]
 
 
 @pytest.mark.parametrize(("module", "package"), [("torch", "torch"), ("megatron", "megatron-core")])

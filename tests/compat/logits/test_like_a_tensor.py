@@ -7,6 +7,7 @@ import pytest
 import torch
 from harness.rounding import assert_close
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from mcore_unpatch.compat import HookError, LazyLogits, ProcessGroups
 from mcore_unpatch.compat.logits.lazy import LMHead, version_of
@@ -160,6 +161,16 @@ def test_a_head_that_changed_since_the_forward_is_refused() -> None:
     for ask in (logits.entropy, logits.logits, logits.sum, lambda: logits.kl(logits), logits.detach().entropy):
         with pytest.raises(HookError, match="written to after the forward"):
             ask()
+
+
+def test_a_reentrant_checkpoint_is_refused_and_the_other_kind_works() -> None:
+    logits = lazy()
+    with pytest.raises(HookError, match="use_reentrant=False"):
+        checkpoint(lambda z: z.entropy().sum(), logits, use_reentrant=True)
+    torch.autograd.backward(checkpoint(lambda z: z.entropy().sum(), logits, use_reentrant=False))
+    assert logits.hidden.grad is not None
+    with torch.no_grad():
+        assert not logits.entropy().requires_grad
 
 
 def test_a_teacher_with_another_temperature_is_refused() -> None:

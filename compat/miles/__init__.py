@@ -1,0 +1,12 @@
+"""miles' log-prob and entropy functions for models that return `LazyLogits` (attach `DeferredHead`)."""
+
+from mcore_unpatch.compat.requirements import require_megatron
+
+require_megatron(__name__)
+
+from mcore_unpatch.compat.miles.log_probs import (  # noqa: E402
+    calculate_log_probs_and_entropy,
+    get_log_probs_and_entropy,
+)
+
+__all__ = ["calculate_log_probs_and_entropy", "get_log_probs_and_entropy"]

@@ -1,0 +1,88 @@
+"""slime's functions by their names and arguments; they take `LazyLogits` where slime's take logits."""
+
+from argparse import Namespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.logits.lazy import LazyLogits, require_lazy
+from mcore_unpatch.compat.slime.responses import Samples, response_results
+
+
+def calculate_log_probs_and_entropy(
+    logits: LazyLogits,
+    tokens: Tensor,
+    tp_group: ProcessGroup | None,
+    with_entropy: bool = False,
+    chunk_size: int = -1,
+    log_prob_keep_mask: Tensor | None = None,
+    with_entropy_grad: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probs `[tokens, 1]` and entropy `[tokens]` of logits `[tokens, vocab / tp]`.
+
+    `log_prob_keep_mask` `[tokens, vocab / tp]` leaves tokens of the vocabulary out of the log-probs, not out of the
+    entropy: with both there are two passes, else one. The group is the model's own, and the work is tiled over the
+    vocabulary: `tp_group` and `chunk_size` change nothing.
+    """
+    logits = require_lazy(logits, "calculate_log_probs_and_entropy")
+    if len(logits) == 0:
+        tokens = tokens[:0]  # callers slice `tokens[-0:]` for an empty response
+    if log_prob_keep_mask is None:
+        out = logits.compute(tokens, entropy=with_entropy)
+        log_probs, entropy = out.logprobs, out.entropy
+    else:
+        log_probs = logits.log_probs(tokens, keep_mask=log_prob_keep_mask)
+        entropy = logits.entropy() if with_entropy else None
+    assert log_probs is not None
+    if entropy is not None and not with_entropy_grad:
+        entropy = entropy.detach()
+    return log_probs[:, None], entropy
+
+
+def get_log_probs_and_entropy(
+    logits: LazyLogits,
+    *,
+    args: Namespace,
+    unconcat_tokens: list[Tensor],
+    total_lengths: list[int],
+    response_lengths: list[int],
+    with_entropy: bool = False,
+    non_loss_data: bool = True,
+    top_p_token_ids: list[Any] | None = None,
+    top_p_token_offsets: list[Any] | None = None,
+) -> tuple[Tensor, dict[str, list[Tensor]]]:
+    """An empty tensor, and `log_probs` and `entropy`: of each sample, the values of its response on this rank.
+
+    From logits `[1, tokens, vocab / tp]` of samples packed one after another. Rows of prompts and padding are not
+    computed. The entropy has a gradient if `args.entropy_coef` is not 0.
+    """
+    logits = require_lazy(logits, "get_log_probs_and_entropy")
+    assert non_loss_data
+    samples = Samples(unconcat_tokens, total_lengths, response_lengths)
+    top_p = None
+    if top_p_token_ids is not None and top_p_token_offsets is not None:
+        top_p = (top_p_token_ids, top_p_token_offsets)
+    results = response_results(
+        logits / float(getattr(args, "rollout_temperature", 1.0)),
+        samples,
+        entropy=with_entropy,
+        entropy_grad=getattr(args, "entropy_coef", 0.0) != 0,
+        allgather_cp=args.allgather_cp,
+        top_p=top_p,
+    )
+    return torch.empty(0, device=logits.device), results
+
+
+def get_label_token_log_probs_from_vocab_parallel_logits(
+    vocab_parallel_logits: LazyLogits,
+    label_token_ids: Tensor,
+    *,
+    tp_group: ProcessGroup | None = None,
+    reduction_chunk_size: int = 4096,
+) -> Tensor:
+    """Log-probs `[tokens, k]` of `label_token_ids` `[tokens, k]`, without gradient: what a teacher is asked for."""
+    name = "get_label_token_log_probs_from_vocab_parallel_logits"
+    with torch.no_grad():
+        return require_lazy(vocab_parallel_logits, name).log_probs_at(label_token_ids)

@@ -1,0 +1,103 @@
+"""Log-probs and entropy of every sample's response from one pass over the vocabulary: what slime and miles share.
+
+Only the rows of responses are computed; slime's own functions compute those of prompts and padding too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mcore_unpatch.compat.logits.lazy import LazyLogits
+from mcore_unpatch.compat.packing.gather import sum_over_ranks
+from mcore_unpatch.compat.slime.spans import Layout, Span, response_spans
+from mcore_unpatch.compat.slime.top_p import keep_mask_of
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples of a micro-batch: all tokens of each, and how many of them are its prompt and response."""
+
+    tokens: Sequence[Tensor]
+    total_lengths: Sequence[int]
+    response_lengths: Sequence[int]
+
+    def spans(self, layout: Layout) -> list[list[Span]]:
+        """Of each sample, the spans of its response on this rank."""
+        return list(response_spans(self.total_lengths, self.response_lengths, layout))
+
+
+def response_results(
+    logits: LazyLogits,
+    samples: Samples,
+    *,
+    entropy: bool = False,
+    entropy_grad: bool = True,
+    allgather_cp: bool = False,
+    max_seq_lens: Sequence[int] | None = None,
+    top_p: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]] | None = None,
+) -> dict[str, list[Tensor]]:
+    """`log_probs`, and `entropy` if asked for: of each sample, the values of its response tokens on this rank.
+
+    `top_p` (ids, offsets) leaves the tokens that sampling left out, out of the log-probs; not out of the entropy.
+    """
+    logits = logits.reshape(-1, logits.shape[-1])
+    cp = logits.head.groups.cp
+    size, rank = (1, 0) if cp is None else (cp.size(), cp.rank())
+    layout = Layout(len(logits), size, rank, allgather_cp, max_seq_lens)
+    spans = samples.spans(layout)
+    labels = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
+    chosen = torch.zeros(len(logits), dtype=torch.bool)  # on the host, where its sum is known without waiting
+    for tokens, own in zip(samples.tokens, spans, strict=True):
+        for span in own:
+            labels[span.rows] = tokens[span.tokens].to(labels)
+            chosen[span.rows] = True
+    mask, count = chosen.to(logits.device), int(chosen.sum())
+    found: dict[str, Tensor | None] = {}
+    if top_p is None:
+        out = logits.compute(labels, entropy=entropy, mask=mask, mask_count=count)
+        found = {"log_probs": out.logprobs, "entropy": out.entropy}
+    else:
+        rows = chosen.nonzero().squeeze(1).to(logits.device)
+        keep = keep_mask_of(logits, rows, spans, samples.total_lengths, samples.response_lengths, *top_p)
+        some = logits[rows].log_probs(labels[rows], keep_mask=keep)
+        found["log_probs"] = some.new_zeros(len(logits)).index_copy(0, rows, some)
+        if entropy:
+            found["entropy"] = logits.compute(entropy=True, mask=mask, mask_count=count).entropy
+    results = {}
+    for name, values in found.items():
+        if values is not None:
+            values = values.detach() if name == "entropy" and not entropy_grad else values
+            results[name] = [_joined(values, own) for own in spans]
+    if allgather_cp and size > 1:
+        results = {name: _in_zigzag(parts, samples, spans, layout, logits) for name, parts in results.items()}
+    return results
+
+
+def _joined(values: Tensor, spans: list[Span]) -> Tensor:
+    return torch.cat([values[span.rows] for span in spans]) if spans else values[:0]
+
+
+def _in_zigzag(
+    parts: list[Tensor], samples: Samples, spans: list[list[Span]], layout: Layout, logits: LazyLogits
+) -> list[Tensor]:
+    """From the contiguous parts of the ranks to the zigzag chunks that the rest of the trainer expects."""
+    whole = []
+    for part, own, response, total in zip(parts, spans, samples.response_lengths, samples.total_lengths, strict=True):
+        before = own[0].tokens.start - (total - response) if own else 0
+        whole.append(torch.nn.functional.pad(part, (before, response - before - len(part))))
+    everyone = sum_over_ranks(torch.cat(whole), logits.head.groups.cp, "summed")
+    zigzag = samples.spans(replace(layout, contiguous=False))
+    result = []
+    for values, own, response, total in zip(
+        everyone.split(list(samples.response_lengths)),
+        zigzag,
+        samples.response_lengths,
+        samples.total_lengths,
+        strict=True,
+    ):
+        prompt = total - response
+        pieces = [values[span.tokens.start - prompt : span.tokens.stop - prompt] for span in own]
+        result.append(torch.cat(pieces) if pieces else values[:0])
+    return result

@@ -1,0 +1,119 @@
+"""The shims of slime and miles without a checkout: against each sample alone, through the default path in float64."""
+
+from argparse import Namespace
+from typing import Any
+
+import pytest
+import torch
+from downstream.micro_batches import ARGS, RESPONSE, TOTAL, packed, padded, tokens_of, wrapped_model
+from harness import run_on_ranks
+from harness.models import Case, build_model, start_world
+from harness.oracle import gradients_of
+from harness.rounding import assert_agree, assert_close
+from megatron.core import parallel_state
+from torch import Tensor
+
+from mcore_unpatch.compat import DeferredHead, attach, miles, slime
+from mcore_unpatch.compat.slime.spans import Layout, response_spans
+
+Results = tuple[list[dict[int, tuple[float, float]]], dict[str, Tensor]]
+
+
+def _weights(number: int, tokens: Tensor) -> Tensor:
+    """Of each token of a sample, a weight in the loss."""
+    return torch.sin(tokens.double() + 7 * number)
+
+
+def _responses(case: Case, shim: str) -> Results:
+    """Log-prob and entropy by sample and position; gradients of a weighted sum, summed over context ranks."""
+    start_world(case)
+    model, batch = wrapped_model(case), (packed if shim == "slime" else padded)(case)
+    args = Namespace(**{**vars(ARGS), "qkv_format": "thd" if shim == "slime" else "bshd"})
+    with attach(model, DeferredHead()):
+        output = model(**batch.call)
+    if shim == "slime":
+        _, found = slime.get_log_probs_and_entropy(output, args=args, with_entropy=True, **batch.samples)
+    else:
+        found = miles.get_log_probs_and_entropy(output, args=args, with_entropy=True, **batch.samples)
+    group = parallel_state.get_context_parallel_group()
+    lengths = batch.samples.get("max_seq_lens")
+    layout = Layout(output.shape[:-1].numel(), group.size(), group.rank(), max_seq_lens=lengths)
+    loss, places = torch.zeros(()), []
+    for number, spans in enumerate(response_spans(TOTAL, RESPONSE, layout)):
+        at = [place for span in spans for place in range(span.tokens.start, span.tokens.stop)]
+        values, entropy = found["log_probs"][number], found["entropy"][number]
+        assert len(at) == len(values) == len(entropy)
+        weight = _weights(number, torch.tensor(at))
+        loss = loss + (weight * values + weight.cos() * entropy).sum()
+        places.append({p: (v, e) for p, v, e in zip(at, values.tolist(), entropy.tolist(), strict=True)})
+    torch.autograd.backward(loss)
+    gradients = gradients_of(model)
+    for gradient in gradients.values():
+        torch.distributed.all_reduce(gradient, group=group)
+    return places, gradients
+
+
+def _one_at_a_time(case: Case) -> Results:
+    start_world(case)
+    model = build_model(case).double()
+    places = []
+    for number, (tokens, response) in enumerate(zip(tokens_of(case), RESPONSE, strict=True)):
+        positions = torch.arange(len(tokens))
+        logits = model(input_ids=tokens[None], position_ids=positions[None], attention_mask=None)[0]
+        log_p = (logits / ARGS.rollout_temperature).log_softmax(-1)
+        at = positions[len(tokens) - response :]
+        values, entropy = log_p[at - 1, tokens[at]], -(log_p.exp() * log_p).sum(-1)[at - 1]
+        weight = _weights(number, at)
+        torch.autograd.backward((weight * values + weight.cos() * entropy).sum())
+        pairs = zip(values.tolist(), entropy.tolist(), strict=True)
+        places.append(dict(zip(at.tolist(), pairs, strict=True)))
+    return places, gradients_of(model)
+
+
+CASES = [
+    (Case(), "slime"),
+    (Case(cp=2), "slime"),
+    (Case(cp=4), "slime"),
+    (Case(cp=2, tp=2, sequence_parallel=True), "slime"),
+    (Case(), "miles"),
+    (Case(cp=2), "miles"),
+]
+
+
+@pytest.mark.parametrize(("case", "shim"), CASES, ids=str)
+def test_packing_and_ranks_change_nothing(release: str, case: Case, shim: str) -> None:
+    truth, gradients = run_on_ranks(release, 1, _one_at_a_time, Case())[0]
+    ranks: list[Results] = run_on_ranks(release, case.ranks, _responses, case, shim)
+    for number, expected in enumerate(truth):
+        found = {place: value for places, _ in ranks for place, value in places[number].items()}
+        assert found.keys() == expected.keys()
+        if expected:
+            assert_close(*(torch.tensor([pairs[place] for place in expected]) for pairs in (found, expected)))
+    for _, mine in ranks:
+        if case.tp == 1:
+            assert_agree(mine, gradients)
+
+
+LAZY_NEEDED: list[Any] = [
+    lambda z: slime.calculate_log_probs_and_entropy(z, None, None),
+    lambda z: slime.get_log_probs_and_entropy(z, args=ARGS, unconcat_tokens=[], total_lengths=[], response_lengths=[]),
+    lambda z: miles.calculate_log_probs_and_entropy(z, None, None),
+    lambda z: miles.get_log_probs_and_entropy(z, args=ARGS, unconcat_tokens=[], total_lengths=[], response_lengths=[]),
+    lambda z: slime.get_label_token_log_probs_from_vocab_parallel_logits(z, torch.zeros(1, 1)),
+]
+
+
+@pytest.mark.parametrize("call", LAZY_NEEDED)
+def test_real_logits_are_refused_with_the_way_out(call: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected the LazyLogits.*attach\(model, DeferredHead\(\)\), got Tensor"):
+        call(torch.zeros(1, 2, 3))
+
+
+def test_a_sample_without_a_prompt_is_refused() -> None:
+    with pytest.raises(ValueError, match="sample 1 has 3 response tokens of 3"):
+        list(response_spans([3, 3], [2, 3], Layout(6)))
+
+
+def test_true_on_policy_scoring_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match="do not attach DeferredHead"):
+        miles.calculate_log_probs_and_entropy(None, None, None, true_on_policy=True)  # type: ignore[arg-type]
