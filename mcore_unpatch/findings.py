@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version
 from mcore_unpatch.paths import from_here, relative
 from mcore_unpatch.requirements import Judged
 
@@ -19,8 +21,62 @@ class Related:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """A statement that keeps a patch from being installed on some releases, and the branch of it the patch stands in.
+
+    branch: `if` or `else` of a test, `try`, `except` or `else` of a try, `after` a statement that leaves before it,
+    `call` where the function around the patch is called.
+    """
+
+    line: int
+    end_line: int
+    branch: str
+    rules_out: tuple[str, ...]
+    path: str = ""  # of another file
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The releases on which a patch is installed, and what it depends on besides them."""
+
+    releases: tuple[str, ...] = RELEASES
+    newer: bool = True  # also on releases that are not known yet
+    depends: tuple[str, ...] = ()  # conditions that no release decides, as they are written
+    guards: tuple[Guard, ...] = ()
+
+    def on(self, version: Version) -> bool:
+        """Whether the patch runs on some release of a minor version."""
+        known = [release for release in RELEASES if parse_version(release) == version]
+        return any(release in self.releases for release in known) if known else self.newer
+
+    def __str__(self) -> str:
+        """As version specifiers: `any`, `none`, `<=0.12.3`, `>=0.13.0,<=0.16.1 or >0.19.2`."""
+        points = [*(release in self.releases for release in RELEASES), self.newer]
+        if all(points) or not any(points):
+            return "any" if points[0] else "none"
+        said = []
+        for alive, run in groupby(range(len(points)), key=points.__getitem__):
+            numbers = list(run)
+            if alive:
+                said.append(_specifier(numbers[0], numbers[-1]))
+        return " or ".join(said)
+
+
+def _specifier(first: int, last: int) -> str:
+    newest = len(RELEASES) - 1
+    if first > newest:
+        return f">{RELEASES[newest]}"
+    if last > newest:
+        return f">={RELEASES[first]}"
+    if first == last:
+        return f"=={RELEASES[first]}"
+    below = f"<={RELEASES[last]}"
+    return below if first == 0 else f">={RELEASES[first]},{below}"
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """One patch of Megatron Core. The fields up to `in_test` are the JSON interface, version 1."""
+    """One patch of Megatron Core. `live` and the fields before it are the JSON interface, version 1."""
 
     rule: str
     path: str
@@ -37,12 +93,14 @@ class Finding:
     replacement: str | None
     related: tuple[Related, ...] = ()
     in_test: bool = False
+    live: Live = Live()
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """The finding as plain data."""
         data: dict[str, Any] = {name: getattr(self, name) for name in JSON_FIELDS}
+        data["live"], data["depends"] = str(self.live), list(self.live.depends)
         data["related"] = [{"line": item.line, "role": item.role} for item in self.related]
         return data
 

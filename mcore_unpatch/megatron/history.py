@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -68,6 +68,33 @@ def snapshot(release: str) -> Snapshot:
                     found[name] = definition
                 break
     return found
+
+
+class _Names(Snapshot):
+    """What a known release defines, looked up name by name."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __getitem__(self, name: str) -> Definition:
+        for since, definition in reversed(_known().names[name]):
+            if since <= self._number and definition is not None:
+                return definition
+            if since <= self._number:
+                break
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in _known().names if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@cache
+def names_of(release: str) -> Snapshot:
+    """The same as `snapshot`, for a few questions: nothing is built but what is asked for."""
+    return _Names(_known().releases.index(release))
 
 
 def versions_of(name: str) -> list[tuple[str, Definition | None]]:

@@ -15,6 +15,18 @@ Version = tuple[int, int]
 NEWEST: Version = (0, 19)
 OLDEST: Version = (0, 12)
 
+# Every release on PyPI from the oldest to the newest known: those that `history.bin` was made from.
+_PATCHES = {12: 4, 13: 2, 14: 1, 15: 4, 16: 2, 17: 2, 18: 3, 19: 3}
+_NEVER_RELEASED = {"0.18.1", "0.19.1"}
+RELEASES = tuple(
+    name
+    for minor, count in _PATCHES.items()
+    for patch in range(count)
+    if (name := f"0.{minor}.{patch}") not in _NEVER_RELEASED
+)
+# The oldest Python that a release runs on.
+OLDEST_PYTHON: tuple[tuple[Version, Version], ...] = (((0, 12), (3, 10)), ((0, 17), (3, 12)))
+
 _PATCH_RELEASES = 10  # more than any minor release had
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.\w+)*")
 _TAG = re.compile(r"(?:^|[_/vr-])v?(\d+)\.(\d+)")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings import Finding, Live
 from mcore_unpatch.megatron import api
-from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner import (
     breakage,
@@ -20,6 +20,8 @@ from mcore_unpatch.scanner import (
     sysmodules,
 )
 from mcore_unpatch.scanner.installs import Install, from_assignment
+from mcore_unpatch.scanner.literals import Place
+from mcore_unpatch.scanner.live import Liveness
 from mcore_unpatch.scanner.resolve import Resolver
 from mcore_unpatch.scanner.scopes import Scope
 from mcore_unpatch.scanner.surroundings import Surroundings
@@ -44,8 +46,8 @@ def findings_in(resolver: Resolver, releases: Callable[[str], tuple[Version, ...
     installs = relate.split_restores(collect(resolver), resolver)
     around = Surroundings(installs, resolver)
     versions = releases(resolver.model.path) if installs else ()
-    undone, text = relate.Undone(resolver), Text(resolver.lines)
-    found = (_finding(install, resolver, versions, around, undone, text) for install in installs)
+    undone, text, liveness = relate.Undone(resolver), Text(resolver.lines), Liveness()
+    found = (_finding(install, resolver, versions, around, undone, text, liveness) for install in installs)
     return sorted(found, key=lambda finding: finding.sort_key)
 
 
@@ -102,14 +104,17 @@ def _finding(
     around: Surroundings,
     undone: relate.Undone,
     text: Text,
+    liveness: Liveness,
 ) -> Finding:
     resolver.project.effort.spend(_STEPS_OF_A_FINDING)
     new = replacement.find(install, resolver)
     verdict = judge.judge(install, new, resolver)
-    # What breaks on several releases is said once.
-    breaks = dict.fromkeys(line for version in versions for line in breakage.describe(install, new, version))
     node = install.node
     assert isinstance(node, ast.stmt | ast.expr)
+    alive = liveness.of(install, Place(resolver, install.site.scope, install.site.block, node.lineno))
+    # What breaks on several releases is said once.
+    judged = [version for version in versions if alive.on(version)]
+    breaks = dict.fromkeys(line for version in judged for line in breakage.describe(install, new, version))
     end_line = node.end_lineno or node.lineno
     return Finding(
         rule=verdict.rule,
@@ -123,12 +128,24 @@ def _finding(
         confidence="certain" if install.sure else "likely",
         temporary=undone.is_temporary(install),
         fix=None,
-        message=_message(install, list(breaks)),
+        message=_message(install, [*breaks, *_when(alive, versions)]),
         replacement=verdict.replacement,
         related=around.related_lines(install),
         in_test=is_test(resolver.model.path),
+        live=alive,
         source=text.between(node.lineno, end_line),
     )
+
+
+def _when(alive: Live, versions: tuple[Version, ...]) -> list[str]:
+    """On which releases a patch is installed, where not on all, and what else that depends on."""
+    said = []
+    if versions and not any(map(alive.on, versions)):
+        elsewhere = "" if str(alive) == "none" else f", only on {alive}"
+        said.append(f"never runs on megatron-core {' or '.join(map(show, versions))}{elsewhere}")
+    elif str(alive) != "any":
+        said.append(f"runs only on megatron-core {alive}")
+    return [*said, *(f"depends on {condition}" for condition in alive.depends)]
 
 
 def _message(install: Install, breaks: list[str]) -> str:

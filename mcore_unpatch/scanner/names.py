@@ -65,7 +65,7 @@ class Names:
     def _export(self, name: str) -> Ref | None:
         scope = self.model.scope
         for binding in reversed(scope.bindings.get(name, [])):
-            if ref := self._guarded(binding, scope):
+            if ref := self.bound(binding, scope):
                 return ref
         for star in self.model.stars:
             assert isinstance(star.node, ast.ImportFrom)
@@ -73,7 +73,7 @@ class Names:
                 return ref
         return None
 
-    def _guarded(self, binding: Binding, scope: Scope) -> Ref | None:
+    def bound(self, binding: Binding, scope: Scope) -> Ref | None:
         """What a binding gives."""
         return self._answer(binding, self._binding, binding, scope)
 
@@ -147,9 +147,9 @@ class Names:
             elif binding.kind == "value":
                 continue  # `x = f(x)`
             holds = block.within(binding.block)
-            if binding.kind == "narrow" and not holds:
+            if (binding.kind == "narrow" and not holds) or binding.kind == "changed":
                 continue
-            ref = self._guarded(binding, scope)
+            ref = self.bound(binding, scope)
             if ref is not None or (holds and binding.kind not in {"narrow", "annotation"}):
                 break  # one that always holds here: what came before it does not count
         if cuts == self.project.effort.cuts:
@@ -159,7 +159,7 @@ class Names:
     def _outer(self, home: Scope, name: str) -> Ref | None:
         """What a name of a scope is to the scopes within: they may run whenever, so any of its bindings may hold."""
         bindings = (binding for binding in reversed(home.bindings[name]) if binding.kind != "narrow")
-        return next((ref for binding in bindings if (ref := self._guarded(binding, home))), None)
+        return next((ref for binding in bindings if (ref := self.bound(binding, home))), None)
 
     def _binding(self, binding: Binding, scope: Scope) -> Ref | None:
         node, line, block = binding.node, binding.line, binding.block

@@ -55,8 +55,8 @@ def backup_attributes(resolver: Resolver) -> dict[str, str]:
 def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> str:
     """Whether an assignment puts the original back: yes, maybe (it is called so), or no."""
     value = install.value
-    if value is None or install.mock:
-        return "no"
+    if value is None or install.mock or isinstance(value, ast.IfExp):
+        return "no"  # `new if recent else original` does both
     ref = resolver.expr(value, install.site.scope, install.site.block, install.site.node.lineno)
     if ref is not None and ref.kind == "local-function":
         return "no"

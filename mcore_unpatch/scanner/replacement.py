@@ -157,6 +157,9 @@ def _function(
         if ref is not None and ref.kind == "local-function" and ref.home is not None:
             return _returned_closure(ref.node, ref.home), ref.home  # make_forward(original)
         return None, resolver
+    if isinstance(value, ast.IfExp):  # new if recent else original
+        arms = (_function(arm, install, resolver, depth + 1) for arm in (value.body, value.orelse))
+        return next((found for found in arms if found[0] is not None), (None, resolver))
     ref = resolver.expr(value, install.site.scope, install.site.block, install.site.node.lineno)
     if ref is not None and isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
         return ref.node, ref.home or resolver

@@ -35,6 +35,24 @@ class Resolver(Names):
                 found.setdefault(site.scope.function, site)
         return found
 
+    @cached_property
+    def statements_of(self) -> dict[Block, list[ast.stmt]]:
+        """The statements of each block."""
+        return {block: statements for statements, block, _ in self.model.blocks}
+
+    @cached_property
+    def leaving(self) -> dict[Block, list[ast.stmt]]:
+        """Those of them that can keep what stands behind from being reached; kept by who asks for it."""
+        return {}
+
+    def marks_in(self, function: FunctionNode) -> frozenset[str]:
+        """The attributes that a function writes: the marks it leaves on an object are not there before."""
+        found = {site.target.attr for site in self.sites_in(function) if isinstance(site.target, ast.Attribute)}
+        for site in self.calls_in(function):
+            if isinstance(site.node, ast.Call) and path_text(site.node.func) == "setattr" and len(site.node.args) == 3:
+                found.update(self.strings(site.node.args[1], site.scope, site.block, site.node.lineno))
+        return frozenset(found)
+
     def calls_in(self, function: FunctionNode) -> list[Site]:
         """The calls within a function that may matter, those of functions inside it included."""
         return self._within(function, self._calls)
@@ -63,13 +81,14 @@ class Resolver(Names):
             if ref:
                 return ref
         base = self.expr(node.value, scope, block, line)
-        if base is not None and (ref := self._member(base, node.attr)):
+        if base is not None and (ref := self.member(base, node.attr)):
             return ref
         if base is not None and base.kind in {"class", "instance"} and not base.is_core:
             return None
         return self._well_known(node)
 
-    def _member(self, base: Ref, name: str) -> Ref | None:
+    def member(self, base: Ref, name: str) -> Ref | None:
+        """What `base.name` stands for."""
         match base.kind:
             case "module":
                 return core_name(f"{base.name}.{name}")
@@ -94,9 +113,10 @@ class Resolver(Names):
         if name == "__class__":
             return base.but(kind="class")
         if base.home is not None and base.node is not None:
-            ref = base.home.own_attribute(base.node, name) or self._own_method(base, name)
-            if ref is not None:
+            if ref := base.home.own_attribute(base.node, name):
                 return ref
+            if method := self._own_method(base, name):
+                return method.but(bound=True)
         if not base.is_core:
             return None
         if item := api.item_class(base.name, name):
@@ -118,7 +138,7 @@ class Resolver(Names):
         if name in {"module", "language_model"} and api.is_model(base.name):
             return Ref("instance", layout.GPT_MODEL, False, f"`.{name}` of a Megatron model")
         if api.has_callable(base.name, name):
-            return Ref("function", f"{base.name}.{name}", base.sure, base.why)
+            return Ref("function", f"{base.name}.{name}", base.sure, base.why, bound=True)
         if name == "mtp" and api.is_model(base.name):
             return Ref("instance", layout.MTP_BLOCK, base.sure, base.why)
         return None
@@ -152,10 +172,10 @@ class Resolver(Names):
     def _find_attribute(self, node: ast.ClassDef, name: str) -> Ref | None:
         scope = self.model.classes[node]
         for binding in reversed(scope.bindings.get(name, [])):
-            if ref := self._guarded(binding, scope):
+            if ref := self.bound(binding, scope):
                 return ref
         for binding, method in self.once(self._assigned_to_self, node).get(name, ()):
-            if ref := self._guarded(binding, method):
+            if ref := self.bound(binding, method):
                 return ref
         return None
 

@@ -27,7 +27,7 @@ class Block:
     @property
     def line(self) -> int:
         """The first line of the statement that opened it."""
-        return self.owner.lineno if self.owner is not None else 0
+        return self.owner.lineno if self.owner else 0
 
     def within(self, other: Block) -> bool:
         """Whether this block is `other` or lies inside it."""
@@ -43,7 +43,7 @@ class Block:
 class Binding:
     """One place where a name gets its value.
 
-    kind: import, from, def, class, value (an expression), item (an item of the expression), param, narrow (isinstance).
+    kind: import, from, def, class, value (an expression), item (of it), param, narrow (isinstance), changed (`+=`).
     """
 
     kind: str
@@ -197,9 +197,7 @@ class _Walker:
     # --- names -------------------------------------------------------------------------------------------------
 
     def bind(self, scope: Scope, name: str, binding: Binding) -> None:
-        home = scope
-        if name in scope.globals:
-            home = self.model.scope
+        home = self.model.scope if name in scope.globals else scope
         home.bindings.setdefault(name, []).append(binding)
 
     def bind_target(self, target: ast.expr, kind: str, value: ast.AST | None, scope: Scope, block: Block) -> None:
@@ -287,6 +285,10 @@ class _Walker:
             if node.value is not None:
                 self.bind(scope, name, Binding("value", node.lineno, block, node.value))
             self.bind(scope, name, Binding("annotation", node.lineno, block, node.annotation))
+        self.expressions(node, scope, block)
+
+    def on_AugAssign(self, node: ast.AugAssign, scope: Scope, block: Block) -> None:
+        self.bind_target(node.target, "changed", node.value, scope, block)
         self.expressions(node, scope, block)
 
     def on_Delete(self, node: ast.Delete, scope: Scope, block: Block) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mcore_unpatch.upgrade.releases import Found, Release
+from mcore_unpatch.megatron.lookup import Found
+from mcore_unpatch.upgrade.releases import Release
 
 
 @dataclass(frozen=True, slots=True)

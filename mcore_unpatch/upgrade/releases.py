@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 import zipfile
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -13,20 +12,12 @@ from functools import cached_property
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.megatron import history
-from mcore_unpatch.megatron.definitions import ROOT, STATEMENT_BYTES, Definition, Snapshot, SourceNames
+from mcore_unpatch.megatron import history, lookup
+from mcore_unpatch.megatron.definitions import STATEMENT_BYTES, Definition, Snapshot, SourceNames
+from mcore_unpatch.megatron.lookup import Found
 from mcore_unpatch.megatron.versions import Version, parse_version
 
-_MOST_HOPS = 12
 _ALIKE = 0.5
-
-
-@dataclass(frozen=True)
-class Found:
-    """Where a name is defined, and how: re-exports and inherited methods lead to the definition itself."""
-
-    name: str
-    definition: Definition
 
 
 @dataclass(frozen=True)
@@ -38,33 +29,9 @@ class Release:
     names: Snapshot = field(repr=False)
     source: Path | None = None
 
-    def find(self, name: str, hops: int = 0) -> Found | None:
+    def find(self, name: str) -> Found | None:
         """The definition behind a dotted name; None where this release has no such name."""
-        definition = self.names.get(name)
-        if definition is not None and definition.kind != "import":
-            return Found(name, definition)
-        if hops > _MOST_HOPS:
-            return None
-        if definition is not None:
-            inside = definition.signature.startswith(ROOT)
-            return self.find(definition.signature, hops + 1) if inside else Found(name, definition)
-        owner_name, _, leaf = name.rpartition(".")
-        owner = self.find(owner_name, hops + 1) if owner_name.startswith(ROOT) else None
-        if owner is None:
-            return None
-        if owner.name != owner_name:
-            return self.find(f"{owner.name}.{leaf}", hops + 1)
-        if owner.definition.kind == "class":
-            bases = (self.find(f"{base}.{leaf}", hops + 1) for base in self._bases(owner))
-            return next(filter(None, bases), None)
-        star = self.names.get(f"{owner_name}.*")
-        return self.find(f"{star.signature.removesuffix('*')}{leaf}", hops + 1) if star else None
-
-    def _bases(self, owner: Found) -> Iterator[str]:
-        module = owner.name.rpartition(".")[0]
-        for base in owner.definition.signature.split():
-            if found := self.find(f"{module}.{base}"):
-                yield found.name
+        return lookup.find(self.names, name)
 
     @cached_property
     def _by_tail(self) -> dict[str, list[str]]:

@@ -67,6 +67,20 @@ def test_nemo_rl() -> None:
     assert found_in(Path(checkout)) == labels("nemo-rl")
 
 
+VERL_LIVES = {
+    f"{MCORE}/model_forward_fused.py": [">=0.13.0,<=0.17.1"],
+    f"{MCORE}/mtp_patch.py": ["any", "any", "<=0.17.1"],
+    f"{MCORE}/patch.py": ["any", "<=0.12.3", "<=0.16.1", "<=0.12.3", "==0.12.1", "any", "any"],
+    "verl/utils/megatron/router_replay_patch.py": ["<=0.13.1", ">=0.14.0", ">0.19.2", ">0.19.2", "any", "any", "any"],
+}
+
+
+def test_the_releases_on_which_patches_of_verl_live() -> None:
+    findings = scan([unpacked("verl", "0.9.1")], Options()).findings
+    assert {path: [str(f.live) for f in findings if f.path == path] for path in VERL_LIVES} == VERL_LIVES
+    assert not any("TypeError" in f.message for f in findings if not f.live.on((0, 19)))
+
+
 VERL_SAYS = {
     ("0.7.1", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "`is_spec_decode`",
     ("0.8.0", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "`padding_mask`",

@@ -74,6 +74,8 @@ SCHEMA = {
                 "fix": {"enum": ["safe", "unsafe", None]},
                 "message": {"type": "string", "minLength": 1},
                 "replacement": {"type": ["string", "null"]},
+                "live": {"type": "string", "pattern": r"^(any|none|([<>=]+[\d.]+,?)+( or ([<>=]+[\d.]+,?)+)*)$"},
+                "depends": {"type": "array", "items": {"type": "string"}},
                 "related": {
                     "type": "array",
                     "items": {
@@ -130,6 +132,8 @@ def test_content(report: dict[str, Any], tmp_path: Path) -> None:
         "temporary": False,
         "in_test": False,
         "related": [{"line": 2, "role": "backup"}, {"line": 7, "role": "flag"}, {"line": 10, "role": "restore"}],
+        "live": "any",
+        "depends": [],
     }
 
 

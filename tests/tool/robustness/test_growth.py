@@ -6,6 +6,7 @@ Costs are processor time, compared with each other in one run: the factor betwee
 import gc
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -228,7 +229,7 @@ def test_modules_that_lead_to_each_other() -> None:
 
 def findings(number: int, path: str = "a.py") -> list[Finding]:
     part = scan_of({path: IMPORT + "GPTModel.forward = f\n" * min(number, 1)})
-    return [Finding(**(part.findings[0].to_json() | {"line": i, "end_line": i, "related": ()})) for i in range(number)]
+    return [replace(part.findings[0], line=i, end_line=i, related=()) for i in range(number)]
 
 
 STAGES: dict[str, Callable[[int], Callable[[], object]]] = {

@@ -50,6 +50,70 @@ Member = tuple[str, str]  # where the set stands and one of its members
 
 # By the set they are for: one text for all members, or one for each; `{}` is the member.
 CASES: dict[str, str | dict[str, str]] = {
+    "exits.LEAVES": "import os, pytest\nif megatron.core.__version__ < '0.16': {}()\nGPTModel.forward = f",
+    "literals.as_bool": {
+        "module": "import megatron.core as m\nif m: pass\nelse: GPTModel.forward = f",
+        "class": "if GPTModel: pass\nelse: GPTModel.forward = f",
+        "function": "if GPTModel.forward: pass\nelse: GPTModel.forward = f",
+        "local-function": "if f: pass\nelse: GPTModel.forward = f",
+        "local-module": "import other\nif other: pass\nelse: GPTModel.forward = f",
+    },
+    "live._MISSING": "try: import megatron.core.none_such\nexcept {}: pass\nelse: GPTModel.forward = f\n"
+    "try: import megatron.core.utils\nexcept {}: GPTModel._postprocess = f",
+    "live._ANYTHING": "try: import megatron.core.utils\nexcept {}: GPTModel._postprocess = f",
+    "live._OF_THE_OBJECT": "def install(x):\n    if {}(x, int): GPTModel.forward = f",
+    "live._reads_missing": {
+        "module": "try: megatron.core.utils.get_tensor_model_parallel_group_if_none\n"
+        "except AttributeError: GPTModel.forward = f",
+        "class": "try: GPTModel.none_such\nexcept AttributeError: pass\nelse: GPTModel.forward = f",
+        "import_module": "try: importlib.import_module('megatron.core.none_such')\n"
+        "except ImportError: pass\nelse: GPTModel.forward = f",
+        "__import__": "try: __import__('megatron.core.none_such')\n"
+        "except ImportError: pass\nelse: GPTModel.forward = f",
+    },
+    "live.conditions": {
+        "function": "old = True\ndef g():\n    if old:\n        return\n    def h(old):\n        GPTModel.forward = f",
+        "class": "old = True\nif old:\n    raise SystemExit\nclass C:\n    old = False\n    GPTModel.forward = f",
+        "except": "try: import megatron.core.utils\nexcept ImportError: GPTModel.forward = f",
+        "else": "try: import megatron.core.none_such\nexcept ImportError: pass\nelse: GPTModel.forward = f",
+    },
+    "values._DISTRIBUTION_VERSION": "import {}\nif {}('megatron-core') < '0.16': GPTModel.forward = f",
+    "values._NAMED": {
+        "import": "import megatron.core as m\nif m.__version__ < '0.16': GPTModel.forward = f",
+        "from": "if hasattr(GPTModel, 'none_such'): GPTModel.forward = f",
+        "def": "def old(): return megatron.core.__version__ < '0.16'\nif old(): GPTModel.forward = f",
+        "class": "class Own: pass\nif Own is None: GPTModel.forward = f",
+    },
+    "values._SIGNATURES": "if 'padding_mask' in {}(GPTModel.forward).args: GPTModel.forward = f",
+    "values._SIGNATURE_PARTS": "if 'padding_mask' in inspect.signature(GPTModel.forward).{}: GPTModel.forward = f",
+    "values._VERSION_PARTS": {
+        "base_version": "from packaging.version import Version\n"
+        "if Version(megatron.core.__version__).base_version == '0.12.1': GPTModel.forward = f",
+        "public": "from packaging.version import Version\n"
+        "if Version(megatron.core.__version__).public == '0.12.1': GPTModel.forward = f",
+        "release": "from packaging.version import Version\n"
+        "if Version(megatron.core.__version__).release < (0, 16): GPTModel.forward = f",
+        "major": "from packaging.version import Version\n"
+        "if Version(megatron.core.__version__).major > 0: GPTModel.forward = f",
+        "minor": "from packaging.version import Version\n"
+        "if Version(megatron.core.__version__).minor > 15: GPTModel.forward = f",
+        "micro": "from packaging.version import Version\n"
+        "if Version(megatron.core.__version__).micro > 1: GPTModel.forward = f",
+    },
+    "values._hasattr": {
+        "module": "if hasattr(megatron.core.utils, 'none_such'): GPTModel.forward = f",
+        "class": "if hasattr(GPTModel, 'none_such'): GPTModel.forward = f",
+        "instance": "def g(m: GPTModel):\n    if not hasattr(m, 'forward'): GPTModel.forward = f",
+    },
+    "values._method": {
+        "keys": "if 'padding_mask' in inspect.signature(GPTModel.forward).parameters.keys(): GPTModel.forward = f",
+        "get": "if inspect.signature(GPTModel.forward).parameters.get('padding_mask'): GPTModel.forward = f",
+    },
+    "values._signature": {
+        "function": "if 'padding_mask' in inspect.signature(GPTModel.forward).parameters: GPTModel.forward = f",
+        "class": "if 'vp_stage' in inspect.signature(GPTModel).parameters: GPTModel.forward = f",
+    },
+    "values._version_fact": "if megatron.core.{} < '0.16': GPTModel.forward = f",
     "calls.from_call": {
         "setattr": "setattr(GPTModel, 'forward', f)",
         "__setattr__": "type.__setattr__(GPTModel, 'forward', f)",

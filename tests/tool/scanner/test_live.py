@@ -1,0 +1,293 @@
+"""When does a patch run: each usual way to ask for a release, and what cannot be decided."""
+
+import textwrap
+
+import pytest
+from checking import Source, found_in, scan_source
+
+from mcore_unpatch.findings import Finding
+from mcore_unpatch.megatron import history
+from mcore_unpatch.megatron.versions import RELEASES
+
+HEAD = """\
+import importlib, inspect, sys
+import importlib.metadata
+import megatron.core
+import torch
+from packaging import version
+from packaging.version import Version, parse
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.moe.router import TopKRouter
+def f(self, *args, **kwargs): return self
+"""
+OLD, NEW = "<=0.15.3", ">=0.16.0"
+
+
+def only(source: Source) -> Finding:
+    found = [one for one in found_in(source) if not one.path.startswith("other")]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def guarded(lines: str) -> Finding:
+    return only(HEAD + textwrap.dedent(lines))
+
+
+def test_the_releases_are_those_of_the_history() -> None:
+    assert history.releases() == RELEASES
+
+
+TESTS = {
+    'version.parse(megatron.core.__version__) >= version.parse("0.16.0")': NEW,
+    'Version(megatron.core.__version__) < Version("0.16")': OLD,
+    'parse(megatron.core.__version__) <= parse("0.15.3")': OLD,
+    'not Version(megatron.core.__version__) >= Version("0.16")': OLD,
+    'Version("0.16.0") <= Version(megatron.core.__version__)': NEW,
+    'Version("0.13") <= Version(megatron.core.__version__) < Version("0.16")': ">=0.13.0,<=0.15.3",
+    'version.parse(megatron.core.__version__).base_version == "0.12.1"': "==0.12.1",
+    "version.parse(megatron.core.__version__).release >= (0, 16)": NEW,
+    "version.parse(megatron.core.__version__).minor < 16": OLD,
+    'megatron.core.__version__ >= "0.16.0"': NEW,
+    'megatron.core.__version__.startswith("0.12.")': "<=0.12.3",
+    'megatron.core.__version__ in ("0.12.0", "0.12.1")': "<=0.12.1",
+    "int(megatron.core.__version__.split('.')[1]) >= 16": NEW,
+    "tuple(int(x) for x in megatron.core.__version__.split('.')[:2]) >= (0, 16)": NEW,
+    "tuple(map(int, megatron.core.__version__.split('.')[:2])) < (0, 16)": OLD,
+    "[int(x) for x in megatron.core.__version__.split('.')] >= [0, 16, 0]": NEW,
+    "megatron.core.package_info.MINOR >= 16": NEW,
+    "megatron.core.package_info.VERSION[:2] < (0, 16)": OLD,
+    'Version(importlib.metadata.version("megatron-core")) >= Version("0.16")': NEW,
+    'Version(getattr(megatron.core, "__version__", "0.0")) >= Version("0.16")': NEW,
+    'hasattr(TopKRouter, "is_aux_loss_enabled")': ">=0.14.0",
+    'not hasattr(megatron.core.utils, "get_tensor_model_parallel_group_if_none")': "<=0.12.3",
+    'hasattr(TopKRouter, "_of_a_release_to_come")': ">0.19.2",
+    'importlib.util.find_spec("megatron.core.transformer.moe.router_replay") is None': OLD,
+    '"output_processor" in inspect.signature(GPTModel.forward).parameters': ">=0.18.0",
+    '"padding_mask" not in inspect.signature(GPTModel.forward).parameters.keys()': OLD,
+    'inspect.signature(GPTModel.forward).parameters.get("padding_mask") is not None': NEW,
+    '{"output_processor"}.issubset(inspect.signature(GPTModel.forward).parameters)': ">=0.18.0",
+    '"padding_mask" in inspect.getfullargspec(GPTModel.forward).args': NEW,
+    '"padding_mask" in GPTModel.forward.__code__.co_varnames': NEW,
+    '"of_a_release_to_come" in inspect.signature(GPTModel.forward).parameters': ">0.19.2",
+    "sys.version_info >= (3, 9)": "any",
+    "sys.version_info < (3, 10)": "none",
+    "sys.version_info[:2] < (3, 12)": "<=0.16.1",
+    "sys.version_info.major == 2": "none",
+    "False": "none",
+    "Version(megatron.core.__version__) >= Version('0.20')": ">0.19.2",
+    "Version(megatron.core.__version__) >= Version('0.13') and Version(megatron.core.__version__) < Version('0.14')": (
+        ">=0.13.0,<=0.13.1"
+    ),
+    "Version(megatron.core.__version__) < Version('0.13') or Version(megatron.core.__version__) > Version('0.19')": (
+        "<=0.12.3 or >=0.19.2"
+    ),
+    "('0.16.0' if Version(megatron.core.__version__) >= Version('0.13') else '') != ''": ">=0.13.0",
+}
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_spellings(test: str) -> None:
+    assert str(guarded(f"if {test}:\n    GPTModel.forward = f").live) == TESTS[test]
+
+
+UNDECIDED = {
+    "use_x": ("any", ("`use_x`",)),
+    "use_x and megatron.core.__version__ >= '0.16'": (NEW, ("`use_x`",)),
+    "use_x or megatron.core.__version__ >= '0.16'": ("any", ("`use_x`",)),
+    "Version(torch.__version__) >= Version('2.8')": ("any", ("`Version(torch.__version__) >= Version('2.8')`",)),
+    "use_x and megatron.core.__version__ >= '1'": ("none", ()),
+    "sys.version_info >= (3, 13)": ("any", ("`sys.version_info >= (3, 13)`",)),
+    "megatron.core.__version__.frobnicate() > 3": ("any", ("`megatron.core.__version__.frobnicate() > 3`",)),
+    "int('x') > 3": ("any", ("`int('x') > 3`",)),
+    "isinstance(use_x, int)": ("any", ()),
+    "use_x is None": ("any", ()),
+}
+
+
+@pytest.mark.parametrize("test", UNDECIDED)
+def test_what_cannot_be_decided_is_said(test: str) -> None:
+    live = guarded(f"def install(use_x):\n    if {test}:\n        GPTModel.forward = f").live
+    assert (str(live), live.depends) == UNDECIDED[test]
+
+
+OLDER = "Version(megatron.core.__version__) < Version('0.16')"
+PLACES = {
+    f"if {OLDER}:\n    pass\nelse:\n    GPTModel.forward = f": NEW,
+    f"if use_x:\n    pass\nelif {OLDER}:\n    pass\nelse:\n    GPTModel.forward = f": NEW,
+    f"def g():\n    if {OLDER}:\n        return\n    GPTModel.forward = f": NEW,
+    f"def g():\n    if not {OLDER}:\n        raise RuntimeError\n    GPTModel.forward = f": OLD,
+    f"def g():\n    if {OLDER}:\n        print()\n    else:\n        return\n    GPTModel.forward = f": OLD,
+    f"def g():\n    if {OLDER}:\n        print()\n    GPTModel.forward = f": "any",
+    f"def g():\n    if use_x:\n        if {OLDER}:\n            return\n    GPTModel.forward = f": "any",
+    f"def g():\n    if {OLDER}:\n        if use_x:\n            return\n        return\n    GPTModel.forward = f": NEW,
+    f"def g():\n    with lock:\n        if {OLDER}:\n            return\n    GPTModel.forward = f": NEW,
+    f"def g():\n    assert not {OLDER}\n    GPTModel.forward = f": NEW,
+    f"def g():\n    if {OLDER}:\n        sys.exit(1)\n    GPTModel.forward = f": NEW,
+    f"for x in y:\n    if {OLDER}:\n        continue\n    GPTModel.forward = f": NEW,
+    f"if {OLDER}:\n    def g():\n        GPTModel.forward = f": OLD,
+    f"if {OLDER}:\n    class C:\n        def g(self):\n            GPTModel.forward = f": OLD,
+    f"GPTModel.forward = f if {OLDER} else GPTModel.forward": OLD,
+    f"GPTModel.forward = GPTModel.forward if {OLDER} else f": NEW,
+    f"{OLDER} and setattr(GPTModel, 'forward', f)": OLD,
+    f"{OLDER} or setattr(GPTModel, 'forward', f)": NEW,
+    f"setattr(GPTModel, 'forward', f) if {OLDER} else None": OLD,
+    f"None if {OLDER} else setattr(GPTModel, 'forward', f)": NEW,
+    f"if {OLDER}:\n    raise ImportError\nGPTModel.forward = f": NEW,
+}
+
+
+@pytest.mark.parametrize("source", PLACES)
+def test_places(source: str) -> None:
+    assert str(guarded(source).live) == PLACES[source]
+
+
+NAMES = {
+    f"old = {OLDER}\nif old:": OLD,
+    f"old = {OLDER}\nnew = not old\nif new:": NEW,
+    "V = Version(megatron.core.__version__)\nif V >= Version('0.16'):": NEW,
+    f"old = True\nif not {OLDER}:\n    old = False\nif old:": OLD,
+    f"old = use_x\nif {OLDER}:\n    old = True\nif old:": "any",
+    "seen = []\nif seen:": "any",
+    "count = 0\ncount += 1\nif count:": "any",
+    f"old = {OLDER}\nold = use_x\nif old:": "any",
+    "def recent():\n    return megatron.core.__version__ >= '0.16'\nif recent():": NEW,
+    "def recent(than):\n    return Version(megatron.core.__version__) >= Version(than)\nif recent('0.16'):": NEW,
+    "def recent(than='0.16'):\n    return Version(megatron.core.__version__) >= Version(than)\nif recent():": NEW,
+    "def recent(*, than):\n    return megatron.core.__version__ >= than\nif recent(than='0.16'):": NEW,
+    "def of(name):\n    try:\n        return importlib.metadata.version(name)\n    except Exception:\n"
+    "        return '0'\n"
+    "if of('megatron.core') >= '0.16':": NEW,
+    f"def mode():\n    if {OLDER}:\n        return 'old'\n    return 'new'\nif mode() == 'old':": OLD,
+    "def a():\n    return b()\ndef b():\n    return a()\nif a():": "any",
+    "try:\n    from megatron.core.transformer.moe.router_replay import RouterReplay\nexcept ImportError:\n"
+    "    RouterReplay = None\nif RouterReplay is None:": OLD,
+    "try:\n    from megatron.core.transformer.moe.router_replay import RouterReplay\n    HAS = True\n"
+    "except ImportError:\n    HAS = False\nif HAS:": NEW,
+    "try:\n    import megatron.core.transformer.moe.router_replay\n    HAS = True\nexcept Exception:\n    HAS = False\n"
+    "if HAS:": NEW,
+    "try:\n    import megatron.core.transformer.moe.router_replay\nexcept ImportError:\n    HAS = False\nelse:\n"
+    "    HAS = True\nif HAS:": NEW,
+    "try:\n    TopKRouter.is_aux_loss_enabled\n    HAS = True\nexcept AttributeError:\n"
+    "    HAS = False\nif HAS:": ">=0.14.0",
+    "try:\n    importlib.import_module('megatron.core.transformer.moe.router_replay')\n    HAS = True\n"
+    "except ImportError:\n    HAS = False\nif HAS:": NEW,
+    "try:\n    import transformer_engine\n    HAS = True\nexcept ImportError:\n    HAS = False\nif HAS:": "any",
+}
+
+
+@pytest.mark.parametrize("source", NAMES)
+def test_names_that_hold_the_answer(source: str) -> None:
+    assert str(guarded(f"{source}\n    GPTModel.forward = f").live) == NAMES[source]
+
+
+def test_a_patch_where_an_import_fails() -> None:
+    source = """
+    try:
+        from megatron.core.utils import get_tensor_model_parallel_group_if_none
+    except ImportError:
+        megatron.core.utils.get_tensor_model_parallel_group_if_none = f
+    """
+    assert str(guarded(source).live) == "<=0.12.3"
+
+
+def test_an_error_of_another_kind_is_not_decided() -> None:
+    assert (
+        str(guarded("try:\n    import megatron.core.utils\nexcept KeyError:\n    GPTModel.forward = f").live) == "any"
+    )
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from other import mcore_ge_016\nif mcore_ge_016:",
+        "from other import mcore_ge_016 as recent\nif recent:",
+        "import other\nif other.mcore_ge_016:",
+        "import other\nif other.recent():",
+        "from other import recent\nif recent():",
+    ],
+)
+def test_constants_and_functions_of_another_file(use: str) -> None:
+    other = """\
+    import megatron.core
+    mcore_ge_016 = tuple(map(int, megatron.core.__version__.split("."))) >= (0, 16, 0)
+    def recent():
+        return mcore_ge_016
+    """
+    source = {"patches.py": f"{HEAD}{use}\n    GPTModel.forward = f\n", "other.py": other}
+    assert str(only(source).live) == NEW
+
+
+def test_marks_that_the_file_leaves_are_not_there_at_first() -> None:
+    source = """
+    def install(model: GPTModel):
+        if hasattr(model, "_forward_kept"):
+            return
+        model._forward_kept = model.forward
+        model.forward = f.__get__(model)
+    """
+    live = guarded(source).live
+    assert (str(live), live.depends) == ("any", ())
+
+
+def test_what_a_model_may_have_is_not_decided() -> None:
+    source = """
+    def install(model: GPTModel):
+        if hasattr(model, "language_model"):
+            model.forward = f.__get__(model)
+    """
+    assert str(guarded(source).live) == "any"
+
+
+def test_a_method_of_the_object_that_is_patched() -> None:
+    source = """
+    import types
+    def install(router):
+        if not hasattr(router, "is_aux_loss_enabled"):
+            router.is_aux_loss_enabled = types.MethodType(f, router)
+    """
+    assert str(guarded(source).live) == "<=0.13.1"
+
+
+def test_the_signature_of_an_object() -> None:
+    source = """
+    def supports(model):
+        return {"output_processor"} <= set(inspect.signature(model.forward).parameters)
+    def install(model: GPTModel):
+        if list(inspect.signature(model.forward).parameters)[0] != "input_ids":
+            return
+        if supports(model):
+            return
+        model.forward = f.__get__(model)
+    """
+    assert str(guarded(source).live) == "<=0.17.1"
+
+
+def test_a_class_of_the_repository_speaks_for_itself() -> None:
+    source = """
+    class Own(GPTModel):
+        def forward(self, output_processor=None): ...
+    def install(model: Own):
+        if "output_processor" in inspect.signature(model.forward).parameters:
+            model._postprocess = f.__get__(model)
+    """
+    assert str(guarded(source).live) == "any"
+
+
+def test_breakage_is_judged_where_the_patch_lives() -> None:
+    source = "def g(self): pass\nif Version(megatron.core.__version__) < Version('{}'):\n    GPTModel._postprocess = g"
+    assert "TypeError" not in guarded(source.format("0.13")).message
+    assert "TypeError" in guarded(source.format("0.20")).message
+
+
+def test_the_guard_is_told() -> None:
+    finding = guarded(f"if {OLDER}:\n    GPTModel.forward = f\nelse:\n    pass")
+    (guard,) = finding.live.guards
+    first = HEAD.count("\n") + 1
+    assert (guard.line, guard.end_line, guard.branch) == (first, first + 3, "if")
+    assert guard.rules_out == tuple(release for release in RELEASES if release >= "0.16")
+
+
+def test_a_chain_of_names_takes_time_that_grows_with_it() -> None:
+    chain = "".join(f"a{number} = a{number - 1} and a{number - 1}\n" for number in range(1, 200))
+    report = scan_source(f"{HEAD}a0 = use_x\n{chain}if a199:\n    GPTModel.forward = f\n")
+    assert report.errors == []
