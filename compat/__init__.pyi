@@ -12,6 +12,12 @@ from .hook.attach import (
 )
 from .hook.call import HookCall as HookCall, Outputs as Outputs, Processor as Processor
 from .hook.context import HookContext as HookContext
+from .hook.distillation import (
+    DistillationLoss as DistillationLoss,
+    LogProbsAt as LogProbsAt,
+    TeacherStates as TeacherStates,
+    TeacherTopK as TeacherTopK,
+)
 from .hook.errors import (
     AttachmentError as AttachmentError,
     HookBypassedError as HookBypassedError,

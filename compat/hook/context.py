@@ -17,7 +17,8 @@ class HookContext:
     `labels`, `mask` and a `temperature` tensor are `[b, s]`; if given, they override the model's arguments and the
     processor's own options. `mask_count` is the number of rows that `mask` keeps; passing it avoids the one device
     sync. `lengths` `[sequences]` are lengths without padding, for next-token labels. `keep_mask` `[b, s, vocab / tp]`
-    selects the tokens of this rank's vocabulary that take part (top-p and top-k replay).
+    selects the tokens of this rank's vocabulary that take part (top-p and top-k replay). `token_ids` `[b, s, k]` are
+    for `LogProbsAt`, `teacher` is for `DistillationLoss`.
     """
 
     groups: ProcessGroups | None = None
@@ -27,6 +28,8 @@ class HookContext:
     mask_count: int | None = None
     lengths: Tensor | None = None
     keep_mask: Tensor | None = None
+    token_ids: Tensor | None = None
+    teacher: Any = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod

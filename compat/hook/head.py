@@ -56,6 +56,7 @@ class Wants:
     entropy: bool = False
     topk: int = 0
     logit_stats: bool = False
+    token_logprobs: bool = False
 
     def __or__(self, other: "Wants") -> "Wants":
         """Everything that either asks for; the larger of each number."""
@@ -63,26 +64,25 @@ class Wants:
 
 
 def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput:
-    """Run the one pass; every tensor of the result is `[b, s]`, top-k `[b, s, k]`."""
+    """Run the one pass; every tensor of the result is `[b, s]`, top-k and given tokens `[b, s, k]`."""
     context = HookContext.of(call.context)
     groups = context.groups or resolve_groups()
     hidden, gathered = enter_head(call, groups)
     shape = (hidden.shape[1], hidden.shape[0])
     labels = _labels(call, context, options, groups) if wants.logprobs else None
-    mask = context.mask if context.mask is not None else call.loss_mask if options.use_loss_mask else None
-    temperature = options.temperature if context.temperature is None else context.temperature
     out = vocab_pass(
         hidden,
         call.weight,
-        _rows("labels", labels, shape),
-        temperature=_rows("temperature", temperature, shape) if _is_per_token(temperature) else temperature,
+        as_rows("labels", labels, shape),
+        temperature=temperature_of(call, options, shape),
         logit_scale=call.logit_scale if options.scale_logits else 1.0,
-        mask=_rows("mask", mask, shape),
+        mask=as_rows("mask", mask_of(call, options), shape),
         mask_count=context.mask_count,
         entropy=wants.entropy,
         topk=wants.topk,
         logit_stats=wants.logit_stats,
-        keep_mask=_rows("keep_mask", context.keep_mask, shape),
+        token_ids=as_rows("token_ids", _token_ids(context), shape, dims=3) if wants.token_logprobs else None,
+        keep_mask=as_rows("keep_mask", context.keep_mask, shape, dims=3),
         vocab_size=options.vocab_size,
         tp_group=groups.tp,
         reduce_hidden_grad=options.reduce_hidden_grad and not gathered,
@@ -94,7 +94,22 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
         keep_bytes=options.keep_bytes,
         batch_invariant=options.batch_invariant,
     )
-    return VocabOutput(**{name: _batch_first(value) for name, value in vars(out).items()})  # type: ignore[arg-type]
+    return VocabOutput(**{name: batch_first(value) for name, value in vars(out).items()})  # type: ignore[arg-type]
+
+
+def mask_of(call: HookCall, options: HeadOptions) -> Tensor | None:
+    """`[b, s]`: the mask of the context, else the model's `loss_mask` if the options say so; None computes all rows."""
+    mask = HookContext.of(call.context).mask
+    return mask if mask is not None else call.loss_mask if options.use_loss_mask else None
+
+
+def temperature_of(call: HookCall, options: HeadOptions, shape: tuple[int, int]) -> float | Tensor:
+    """The temperature of the context, else of the options: a number, or one for each row of `[s, b, h]`."""
+    given = HookContext.of(call.context).temperature
+    temperature = options.temperature if given is None else given
+    if isinstance(temperature, Tensor) and temperature.dim() > 0:
+        temperature = as_rows("temperature", temperature, shape)
+    return temperature
 
 
 def selection_mask(call: HookCall) -> Tensor:
@@ -154,20 +169,24 @@ def _labels(call: HookCall, context: HookContext, options: HeadOptions, groups: 
     )
 
 
-def _is_per_token(temperature: float | Tensor) -> bool:
-    return isinstance(temperature, Tensor) and temperature.dim() > 0
+def _token_ids(context: HookContext) -> Tensor:
+    if context.token_ids is None:
+        raise MissingContextError("token ids are missing; pass token_ids= [b, s, k] in the context.")
+    return context.token_ids
 
 
-def _rows(name: str, value: Any, shape: tuple[int, int]) -> Any:
-    """`[b, s]` as the rows of `[s, b, h]`."""
+def as_rows(name: str, value: Any, shape: tuple[int, int], dims: int = 2) -> Any:
+    """`[b, s]` or, with three `dims`, `[b, s, k]`, as the rows of `[s, b, h]`."""
     if value is None:
         return None
-    if tuple(value.shape[:2]) != shape or (name != "keep_mask" and value.dim() != 2):
+    if tuple(value.shape[:2]) != shape or value.dim() != dims:
         raise ValueError(
-            f"{name}: expected [batch, sequence] = {list(shape)} to match the hidden states, got {list(value.shape)}"
+            f"{name}: expected [batch, sequence{', k' * (dims - 2)}] = {[*shape, *['k'] * (dims - 2)]} to match the "
+            f"hidden states, got {list(value.shape)}"
         )
     return value.transpose(0, 1)
 
 
-def _batch_first(value: Tensor | None) -> Tensor | None:
+def batch_first(value: Tensor | None) -> Tensor | None:
+    """`[s, b, ...]` to `[b, s, ...]`."""
     return None if value is None else value.transpose(0, 1).contiguous()

@@ -35,7 +35,7 @@ class DeferredHead:
         """Return the logits' stand-in, or the loss of the call's labels."""
         call = HookCall.of(keywords)
         context = HookContext.of(call.context)
-        for name in ("labels", "mask", "mask_count", "lengths", "keep_mask"):
+        for name in ("labels", "mask", "mask_count", "lengths", "keep_mask", "token_ids", "teacher"):
             if getattr(context, name) is not None:
                 raise TypeError(
                     f"output_processor_context: {name!r} has no effect on DeferredHead, which computes nothing in the "

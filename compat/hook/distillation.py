@@ -1,0 +1,185 @@
+"""Distillation at the hook: a student's log-probs at given tokens, and its divergence from a teacher.
+
+Neither builds `[tokens, vocab]`. A teacher is known by the hidden states before its LM head, which are exact and many
+times smaller than its logits, or by its most probable tokens. Everything is per token, so packing and context
+parallelism need nothing more than the same tokens of the teacher on this rank.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf, log, nan
+from typing import Any, Literal
+
+from torch import Tensor
+
+from mcore_unpatch.compat.fused_head.checks import waiting_is_free
+from mcore_unpatch.compat.fused_head.divergence import Divergence, Kind
+from mcore_unpatch.compat.fused_head.linear_kl import linear_kl
+from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput
+from mcore_unpatch.compat.fused_head.seam import NO_LOGIT
+from mcore_unpatch.compat.hook.call import HookCall
+from mcore_unpatch.compat.hook.context import HookContext
+from mcore_unpatch.compat.hook.errors import MissingContextError
+from mcore_unpatch.compat.hook.groups import resolve_groups
+from mcore_unpatch.compat.hook.head import (
+    HeadOptions,
+    Wants,
+    as_rows,
+    batch_first,
+    enter_head,
+    head_pass,
+    mask_of,
+    temperature_of,
+)
+from mcore_unpatch.compat.hook.output_layer import fuses_weight_grad
+from mcore_unpatch.compat.hook.processors import HeadProcessor
+from mcore_unpatch.compat.logits.lazy import LazyLogits
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogProbsAt(HeadProcessor):
+    """Log-probs of the context's `token_ids`: `[b, s, k]` fp32; 0 for an id outside the vocabulary."""
+
+    @property
+    def wants(self) -> Wants:
+        """The log-probs of the given tokens; no labels needed."""
+        return Wants(token_logprobs=True)
+
+    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
+        """`log_probs_at`."""
+        return {"log_probs_at": out.token_logprobs}
+
+
+@dataclass(frozen=True)
+class TeacherStates:
+    """A teacher by its hidden states and its LM head: exact, over the whole vocabulary."""
+
+    hidden: Tensor  # [b, s, h'], what the head multiplies
+    weight: Tensor  # [vocab / tp, h'], the shard with the same tokens as the student's
+    logit_scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class TeacherTopK:
+    """A teacher by its most probable tokens. A token whose log-prob is minus infinity is left out."""
+
+    token_ids: Tensor  # [b, s, k] global ids, each once
+    log_probs: Tensor  # [b, s, k] over the whole vocabulary, at the temperature of the loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillationLoss(HeadOptions):
+    """The divergence of the student from the context's `teacher`: `[b, s]` fp32, with gradients to the student alone.
+
+    The teacher is a `TeacherStates`, a `TeacherTopK`, or what a model with `DeferredHead` attached returned.
+    `kind` and `beta` are those of `linear_kl`; the temperature divides the logits of both models.
+    `rest` is for `TeacherTopK`: what becomes of the tokens that are not among the k.
+    "zero": the teacher's k are its whole distribution, and sum to 1; the student's is over the vocabulary.
+    "renormalised": the student's k sum to 1 too. "ignored": both are over the vocabulary, and the sum is over the k
+    alone (no divergence: it may be negative).
+    """
+
+    kind: Kind = "forward"
+    beta: float = 0.5
+    rest: Literal["zero", "renormalised", "ignored"] = "zero"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, known in (("kind", ("forward", "reverse", "jsd")), ("rest", ("zero", "renormalised", "ignored"))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}: expected one of {', '.join(known)}, got {getattr(self, name)!r}")
+        if not 0 < self.beta < 1:
+            raise ValueError(f"beta: expected a number between 0 and 1, got {self.beta!r}")
+
+    def __call__(self, **keywords: Any) -> Tensor:
+        """`[b, s]`, 0 where the mask is."""
+        call = HookCall.of(keywords)
+        teacher = _teacher_of(call)
+        if isinstance(teacher, TeacherTopK):
+            return self._from_top_k(call, teacher)
+        return self._from_states(call, teacher)
+
+    def _from_states(self, call: HookCall, teacher: TeacherStates) -> Tensor:
+        context = HookContext.of(call.context)
+        if context.keep_mask is not None or self.batch_invariant:
+            raise ValueError("keep_mask and batch_invariant: only a TeacherTopK can be used with either.")
+        groups = context.groups or resolve_groups()
+        hidden, gathered = enter_head(call, groups)  # [s, b, h]
+        shape = (hidden.shape[1], hidden.shape[0])
+        scale = call.logit_scale if self.scale_logits else 1.0
+        theirs = as_rows("teacher.hidden", teacher.hidden.detach(), shape, dims=3)
+        if teacher.logit_scale != scale:  # the operator has one factor for both heads
+            theirs = theirs.float() * (teacher.logit_scale / scale)
+        loss = linear_kl(
+            hidden,
+            call.weight,
+            theirs,
+            teacher.weight.detach(),
+            kind=self.kind,
+            beta=self.beta,
+            temperature=temperature_of(call, self, shape) / scale,
+            mask=as_rows("mask", mask_of(call, self), shape),
+            mask_count=context.mask_count,
+            vocab_size=self.vocab_size,
+            tp_group=groups.tp,
+            reduce_hidden_grad=self.reduce_hidden_grad and not gathered,
+            fuse_main_grad=fuses_weight_grad(call),
+            tile_bytes=self.tile_bytes,
+        )
+        found = batch_first(loss)
+        assert found is not None
+        return found
+
+    def _from_top_k(self, call: HookCall, teacher: TeacherTopK) -> Tensor:
+        if self.kind == "reverse" and self.rest == "zero":
+            raise ValueError(
+                'rest="zero" makes the reverse KL infinite, because the student has tokens that the teacher has not; '
+                'use "renormalised" or "ignored", or make your own of LogProbsAt() and Entropy().'
+            )
+        if teacher.log_probs.shape != teacher.token_ids.shape:
+            raise ValueError(
+                f"teacher.log_probs: expected {list(teacher.token_ids.shape)} as token_ids, got "
+                f"{list(teacher.log_probs.shape)}"
+            )
+        asked = replace(HookContext.of(call.context), token_ids=teacher.token_ids)
+        student = head_pass(replace(call, context=asked), self, Wants(token_logprobs=True)).token_logprobs
+        assert student is not None
+        taken = teacher.log_probs != -inf
+        a = student.masked_fill(~taken, NO_LOGIT)
+        b = teacher.log_probs.detach().to(a.dtype).masked_fill(~taken, NO_LOGIT)
+        if self.rest != "ignored":
+            b = b.log_softmax(-1)
+        if self.rest == "renormalised":
+            a = a.log_softmax(-1)
+        mine, theirs = Divergence(self.kind, self.beta).sums(a.flatten(0, 1), b.flatten(0, 1))
+        loss = (mine + theirs).view(a.shape[:2])
+        if self.kind == "jsd" and self.rest == "zero":  # elsewhere the mixture is the student's alone
+            loss = loss - (1 - self.beta) * log(1 - self.beta) * (1 - a.exp().sum(-1))
+        mask = mask_of(call, self)
+        live = taken.any(-1) if mask is None else taken.any(-1) & (mask != 0)
+        return loss.masked_fill(self._unknown(call, teacher.token_ids, taken & live[..., None]), nan).where(live, 0)
+
+    def _unknown(self, call: HookCall, ids: Tensor, taken: Tensor) -> Tensor:
+        """The rows with an id that the student does not have: an error, or, where that would mean waiting, NaN."""
+        unknown = ((ids < 0) | (ids >= (self.vocab_size or call.output_layer.output_size))) & taken
+        if waiting_is_free(ids) and unknown.any():
+            raise ValueError(
+                f"teacher.token_ids: {int(ids[unknown][0])} is no token of the student's vocabulary; give tokens that "
+                "are to be left out a log-prob of minus infinity."
+            )
+        return unknown.any(-1)
+
+
+def _teacher_of(call: HookCall) -> TeacherStates | TeacherTopK:
+    teacher = HookContext.of(call.context).teacher
+    if isinstance(teacher, (TeacherStates, TeacherTopK)):
+        return teacher
+    if teacher is None:
+        raise MissingContextError("the teacher is missing; pass teacher= in the context.")
+    if not isinstance(teacher, LazyLogits):
+        raise TypeError(f"teacher: expected TeacherStates, TeacherTopK or LazyLogits, got {type(teacher).__name__}")
+    if isinstance(teacher.temperature, Tensor) or teacher.temperature != 1:
+        raise ValueError(
+            "teacher: its logits are divided by a temperature already; leave that to "
+            "DistillationLoss(temperature=...), which divides those of both models."
+        )
+    return TeacherStates(teacher.hidden, teacher.head.read(), teacher.head.logit_scale)

@@ -1,0 +1,259 @@
+"""Log-probs at given tokens and the loss of distillation, against logits that are built, in float64."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import log
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.faithful import in_float64, inputs_for
+from harness.models import Case, build_model, start_world
+from harness.oracle import gradients_of, main_logits
+from harness.rounding import assert_agree, assert_close
+from megatron.core import parallel_state
+from torch import Tensor
+
+from mcore_unpatch.compat import (
+    Compose,
+    DeferredHead,
+    DistillationLoss,
+    Entropy,
+    HookContext,
+    LogProbs,
+    LogProbsAt,
+    MissingContextError,
+    TeacherStates,
+    TeacherTopK,
+    attach,
+    call_with_processor,
+    vocab_pass,
+)
+from mcore_unpatch.compat.hook import head
+
+K = 6
+TEMPERATURE = 0.13  # the logits of these models are small
+CASES = [
+    Case(),
+    Case(tied=True, mtp=1),
+    Case(mup=True),
+    Case(hybrid=True, mtp=1),
+    Case(packed=True, mtp=1),
+    Case(tp=2),
+    Case(tp=2, sequence_parallel=True, tied=True, mtp=2),
+    Case(cp=2),
+    Case(cp=2, packed=True, mtp=1),
+    Case(tp=2, cp=2, sequence_parallel=True, packed=True),
+]
+Function = Callable[[Tensor], Tensor]
+
+
+def _whole(logits: Tensor) -> Tensor:
+    """`[b, s, vocab]` from every rank's `[s, b, vocab / tp]`."""
+    group = parallel_state.get_tensor_model_parallel_group()
+    parts = [torch.empty_like(logits) for _ in range(group.size())]
+    torch.distributed.all_gather(parts, logits.detach().contiguous(), group=group)
+    return torch.cat(parts, -1).transpose(0, 1)
+
+
+def _weighted(values: Tensor) -> Tensor:
+    weights = torch.randn(values.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    return (values * weights.to(values.dtype)).sum() / values.numel()
+
+
+def _materialised(model: Any, inputs: dict[str, Any], function: Function) -> dict[str, Tensor]:
+    """What `function` makes of the default path's logits, and all gradients of a weighted sum of it."""
+    model.zero_grad()
+    logits = main_logits(model, inputs)
+    whole = _whole(logits).requires_grad_()
+    values = function(whole)
+    (gradient,) = torch.autograd.grad(_weighted(values), whole)
+    group = parallel_state.get_tensor_model_parallel_group()
+    torch.autograd.backward(logits, gradient.chunk(group.size(), -1)[group.rank()].transpose(0, 1).to(logits.dtype))
+    return {"values": values.detach(), **gradients_of(model)}
+
+
+def _ours(model: Any, inputs: dict[str, Any], processor: Any, **context: Any) -> dict[str, Tensor]:
+    model.zero_grad()
+    values = call_with_processor(model, processor, context=HookContext(**context), **inputs)
+    torch.autograd.backward(_weighted(values))
+    return {"values": values.detach(), **gradients_of(model)}
+
+
+def _divergence(a: Tensor, b: Tensor, kind: str, beta: float = 0.5) -> Tensor:
+    """Of log-probs `a` of the student and `b` of the teacher, where either may be minus infinity."""
+
+    def kl(p: Tensor, q: Tensor) -> Tensor:
+        return torch.where(p > -torch.inf, p.exp() * (p - q), 0.0).sum(-1)
+
+    if kind == "forward":
+        return kl(b, a)
+    if kind == "reverse":
+        return kl(a, b)
+    mixture = torch.logaddexp(b + log(beta), a + log(1 - beta))
+    return beta * kl(b, mixture) + (1 - beta) * kl(a, mixture)
+
+
+def _of_top_k(teacher: TeacherTopK, kind: str, rest: str, beta: float) -> Function:
+    def function(logits: Tensor) -> Tensor:
+        student = (logits / TEMPERATURE).log_softmax(-1)
+        theirs = teacher.log_probs.to(logits.dtype)
+        if rest == "ignored":
+            return _divergence(student.gather(-1, teacher.token_ids), theirs, kind, beta)
+        theirs = theirs.log_softmax(-1)
+        if rest == "renormalised":
+            return _divergence(student.gather(-1, teacher.token_ids).log_softmax(-1), theirs, kind, beta)
+        everywhere = torch.full_like(student, -torch.inf).scatter(-1, teacher.token_ids, theirs)
+        return _divergence(student, everywhere, kind, beta)
+
+    return function
+
+
+def _of_logits(teacher: Tensor, kind: str, beta: float) -> Function:
+    return lambda logits: _divergence(
+        (logits / TEMPERATURE).log_softmax(-1), (teacher / TEMPERATURE).log_softmax(-1).to(logits.dtype), kind, beta
+    )
+
+
+def _tries(teacher: Any, inputs: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any], Function]]:
+    """A processor, its context, and the same from logits."""
+    unlabelled = {**inputs, "labels": None}
+    with torch.no_grad():
+        logits = _whole(main_logits(teacher, unlabelled)).double()
+        with attach(teacher, DeferredHead()):
+            lazy = teacher(**unlabelled)
+    log_probs, ids = (logits / TEMPERATURE).log_softmax(-1).topk(K)
+    yield (
+        LogProbsAt(temperature=TEMPERATURE),
+        {"token_ids": ids},
+        lambda whole: (whole / TEMPERATURE).log_softmax(-1).gather(-1, ids),
+    )
+    states = TeacherStates(lazy.hidden, lazy.head.weight, lazy.head.logit_scale)
+    top_k = TeacherTopK(ids, log_probs.float())
+    for kind in ("forward", "reverse", "jsd"):
+        options = {"kind": kind, "beta": 0.3, "temperature": TEMPERATURE}
+        for known in (lazy, states):
+            yield DistillationLoss(**options), {"teacher": known}, _of_logits(logits, kind, 0.3)
+        for rest in ("zero", "renormalised", "ignored"):
+            if (kind, rest) != ("reverse", "zero"):
+                processor = DistillationLoss(rest=rest, **options)
+                yield processor, {"teacher": top_k}, _of_top_k(top_k, kind, rest, 0.3)
+
+
+def _faithful(case: Case) -> None:
+    start_world(case)
+    teacher = build_model(replace(case, hidden=32, mtp=0, tied=False, mup=False))
+    model = build_model(case)
+    twin = in_float64(case, model)
+    inputs = inputs_for(case)
+    for processor, context, function in _tries(teacher, inputs):
+        truth = _materialised(twin, inputs, function)
+        ours = _ours(model, inputs, processor, **context)
+        assert_agree(ours, truth, plain=_materialised(model, inputs, function))
+        assert truth["values"].norm() > 1e-4
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_teacher_gives_what_the_logits_say(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _faithful, case)
+
+
+def _model_and_tokens() -> tuple[Any, dict[str, Any], Tensor]:
+    start_world(Case())
+    ids = torch.rand(2, 16, 48, generator=torch.Generator().manual_seed(1)).topk(K).indices
+    return build_model(Case()), inputs_for(Case()), ids
+
+
+def _masks_and_gaps() -> None:
+    model, inputs, ids = _model_and_tokens()
+    log_probs = torch.randn(ids.shape, generator=torch.Generator().manual_seed(2)).log_softmax(-1)
+    log_softmax = model(**{**inputs, "labels": None}).log_softmax(-1)
+
+    def run(**context: Any) -> Tensor:
+        processor = DistillationLoss(use_loss_mask="mask" not in context)
+        result: Tensor = call_with_processor(model, processor, context=context, **inputs)
+        return result
+
+    chosen = log_softmax.gather(-1, ids)
+    expected = (log_probs.exp() * (log_probs - chosen)).sum(-1)
+    mask = inputs["loss_mask"]
+    assert 0 < mask.sum() < mask.numel()
+    assert_close(run(teacher=TeacherTopK(ids, log_probs)), expected * mask)
+    assert_close(run(teacher=TeacherTopK(ids, log_probs), mask=1 - mask), expected * (1 - mask))
+    # Fewer than k in some rows, none in the first, and ids that do not exist where none is taken.
+    taken = torch.arange(K) < torch.arange(32).view(2, 16, 1) % (K + 1)
+    gaps = TeacherTopK(ids.where(taken, -7), log_probs.where(taken, -torch.inf))
+    some = log_probs.where(taken, -torch.inf).log_softmax(-1)
+    expected = (some.exp() * (some - chosen)).where(taken, 0).sum(-1)
+    found = run(teacher=gaps, mask=torch.ones(2, 16))
+    assert_close(found, expected.nan_to_num())
+    assert found[0, 0] == 0
+    model.zero_grad()
+    torch.autograd.backward(found.sum())
+    assert all(gradient.isfinite().all() for gradient in gradients_of(model).values())
+    unknown = TeacherTopK(ids.where(mask[..., None] != 0, 48), log_probs)
+    assert_close(run(teacher=unknown), run(teacher=TeacherTopK(ids, log_probs)))
+    with pytest.raises(ValueError, match="48 is no token of the student's vocabulary"):
+        run(teacher=unknown, mask=torch.ones(2, 16))
+
+
+def test_masked_rows_and_rows_with_fewer_tokens(release: str) -> None:
+    run_on_ranks(release, 1, _masks_and_gaps)
+
+
+def _one_pass() -> None:
+    model, inputs, ids = _model_and_tokens()
+    parts = [LogProbs(), Entropy(), LogProbsAt()]
+    with mock.patch.object(head, "vocab_pass", wraps=vocab_pass) as spy:
+        out = call_with_processor(model, Compose(*parts), context={"token_ids": ids}, **inputs)
+    assert spy.call_count == 1
+    assert torch.equal(out.log_probs_at, call_with_processor(model, parts[2], context={"token_ids": ids}, **inputs))
+    assert torch.equal(out.log_probs, call_with_processor(model, parts[0], **inputs))
+
+
+def test_log_probs_at_tokens_share_the_pass_of_others(release: str) -> None:
+    run_on_ranks(release, 1, _one_pass)
+
+
+def _refusals() -> None:
+    model, inputs, ids = _model_and_tokens()
+    top_k = TeacherTopK(ids, torch.zeros(ids.shape))
+    with attach(model, DeferredHead()):
+        lazy = model(**{**inputs, "labels": None})
+
+    def fails(kind: type[Exception], match: str, processor: Any, **context: Any) -> None:
+        with pytest.raises(kind, match=match):
+            call_with_processor(model, processor, context=context, **inputs)
+
+    fails(MissingContextError, "pass token_ids=", LogProbsAt())
+    fails(ValueError, r"token_ids: expected \[batch, sequence, k\]", LogProbsAt(), token_ids=ids[:, 1:])
+    fails(MissingContextError, "pass teacher=", DistillationLoss())
+    fails(TypeError, "expected TeacherStates, TeacherTopK or LazyLogits, got Tensor", DistillationLoss(), teacher=ids)
+    fails(ValueError, "divided by a temperature already", DistillationLoss(), teacher=lazy / 2)
+    fails(ValueError, "only a TeacherTopK", DistillationLoss(batch_invariant=True), teacher=lazy)
+    fails(ValueError, "reverse KL infinite", DistillationLoss(kind="reverse"), teacher=top_k)
+    fails(ValueError, "log_probs: expected", DistillationLoss(), teacher=TeacherTopK(ids, torch.zeros(2, 16, 3)))
+    fails(ValueError, "teacher_weight: expected 48 rows", DistillationLoss(), teacher=_cut(lazy))
+    fails(ValueError, "teacher.hidden: expected", DistillationLoss(), teacher=TeacherStates(lazy.hidden[:1], ids))
+    with pytest.raises(TypeError, match="'teacher' has no effect on DeferredHead"):
+        call_with_processor(model, DeferredHead(), context={"teacher": top_k}, **inputs)
+
+
+def _cut(lazy: Any) -> TeacherStates:
+    return TeacherStates(lazy.hidden, lazy.head.weight[:40])
+
+
+def test_what_is_wrong_is_named(release: str) -> None:
+    run_on_ranks(release, 1, _refusals)
+
+
+def test_options_are_checked_before_any_call() -> None:
+    with pytest.raises(ValueError, match="kind: expected one of forward, reverse, jsd, got 'kl'"):
+        DistillationLoss(kind="kl")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="rest: expected one of zero, renormalised, ignored, got 'tail'"):
+        DistillationLoss(rest="tail")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="beta: expected a number between 0 and 1, got 1"):
+        DistillationLoss(beta=1)
