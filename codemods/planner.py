@@ -6,6 +6,7 @@ the imports of each file, for all of these at once; last the comments, for the f
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -37,6 +38,7 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     bench, proposing, found = _found(repository, findings, options, known)
     found.edits = _with_imports(bench, proposing, found.edits, options)
     found.add(annotate.annotate(bench, _open(findings, found, options), options, found.edits))
+    found.edits = list(_answering(bench, found, findings))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in found.edits if options.applies(edit))
     errors = {error for _, one in known for error in one.exports.errors}
     return Plan(
@@ -49,13 +51,33 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     )
 
 
-def removals(
-    repository: Repository, findings: Sequence[Finding], choices: Iterable[Options]
-) -> Iterator[list[Finding]]:
-    """The findings that a plan would remove, for each of some options; the files are looked into once for all."""
+def fixed(repository: Repository, findings: Sequence[Finding], choices: Iterable[Options]) -> Iterator[set[Finding]]:
+    """The findings that a plan does something about, for each of some options; the files are looked into once for all.
+
+    It removes them, or keeps the patch and mends it.
+    """
     known = _known(repository)
     for options in choices:
-        yield _found(repository, findings, options, known)[2].removes
+        found = _found(repository, findings, options, known)[2]
+        applied = {(edit.path, edit.finding_line) for edit in found.edits if options.applies(edit)}
+        yield {*found.removes, *(finding for finding in findings if (finding.path, finding.line) in applied)}
+
+
+def _answering(repository: Repository, found: Outcome, findings: Sequence[Finding]) -> Iterator[Edit]:
+    """Every edit with the finding that it answers: one of its own rule, or one that it takes away; the nearest."""
+    at: defaultdict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        at[finding.path].append(finding)
+    gone = set(found.removes)
+    for edit in found.edits:
+        here = at[edit.path] if not edit.finding_line else []
+        same = [one for one in here if one.rule == edit.rule]
+        candidates = [one for one in same if one in gone] or [one for one in here if one in gone] or same
+        if candidates:
+            line = repository.data(edit.path).count(b"\n", 0, edit.start) + 1
+            near = min(candidates, key=lambda one: abs(one.line - line))
+            edit = replace(edit, rule=near.rule, finding_line=near.line)
+        yield edit
 
 
 def _known(repository: Repository) -> Known:
@@ -70,9 +92,7 @@ def _found(
     staying = Staying.of(findings, found.removes)
     if (below := staying.below("", standing.HOOK)) and (found.edits or bench.import_edits()):
         if standing.is_certain(below, bench):  # then no move that needs the hook is made
-            ignore = (*options.selection.ignore, *standing.RULES_ON_THE_HOOK)
-            without = replace(options, selection=replace(options.selection, ignore=ignore))
-            bench, found = _moved(repository, findings, without, known)
+            bench, found = _moved(repository, findings, options, known, standing.RULES_ON_THE_HOOK)
             staying = Staying.of(findings, found.removes)
         found.remarks.append(standing.refused_by_shims(below))
     # The imports of proposals that are only shown are no part of those that are written.
@@ -83,12 +103,12 @@ def _found(
 
 
 def _moved(
-    repository: Repository, findings: Sequence[Finding], options: Options, known: Known
+    repository: Repository, findings: Sequence[Finding], options: Options, known: Known, held: Sequence[str] = ()
 ) -> tuple[Workbench, Outcome]:
-    """The downstreams' moves, on a bench of their own."""
+    """The downstreams' moves but those of the held rules, on a bench of their own."""
     found, bench = Outcome(), Workbench(repository)
-    for move in [kind(one, bench, options) for kind, one in known]:
-        found.add(move.outcome(findings))
+    for move in [kind(one, bench, options, findings, held) for kind, one in known]:
+        found.add(move.outcome())
     return bench, found
 
 

@@ -17,7 +17,7 @@ Methods = frozenset[tuple[str, str]]
 HOOK: Methods = frozenset(HOOK_CARRIERS)
 MTP: Methods = frozenset({(MTP_BLOCK, "forward"), (MTP_LAYER, "forward")})  # they read the configuration
 # The rules of the names whose shims run in the hook, and refuse a model that is patched.
-RULES_ON_THE_HOOK = ("MCU101", "MCU201", "MCU301")
+RULES_ON_THE_HOOK = ("MCU701", "MCU702", "MCU705", "MCU706")
 # One model alone; every other shape changes the class, and with it all models.
 _OF_ONE_MODEL = {"instance-attr", "submodule"}
 

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from mcore_unpatch import git, suppress
+from mcore_unpatch.codemods import registry
 from mcore_unpatch.discover import PATCHES, PYTHON, SKIPPED_FOLDERS, is_excluded
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
@@ -28,7 +29,9 @@ def findings_at(
     python = [path for path in blobs if path.endswith(".py")]
     folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
     names = folders.union(blobs)
-    part = analyse(python, Task(reader.read, names.__contains__, pins.versions, mocks))
+    task = Task(reader.read, names.__contains__, pins.versions, mocks, words=registry.WORDS)
+    part = analyse(python, task)
+    registry.complete(part, task)
     findings = suppress.settle(part.findings, part.marked, reader.read)
     for path in blobs:
         if path.endswith((".patch", ".diff")) and (found := patch_files.finding_in(path, reader.read(path))):

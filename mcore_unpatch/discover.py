@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -102,6 +102,13 @@ def whole_of(found: Discovery, paths: list[Path], exclude: tuple[str, ...]) -> D
         return found
     projects = dict.fromkeys(project_root(path.parent if path.is_file() else path) for path in real)
     return discover([*projects, *real])
+
+
+def others(whole: Discovery, found: Discovery) -> Discovery:
+    """The files of a project that are not among those found."""
+    known = {*found.python, *found.patches}
+    python, patches = ([path for path in paths if path not in known] for paths in (whole.python, whole.patches))
+    return replace(whole, python=python, patches=patches)
 
 
 def project_root(folder: Path) -> Path:

@@ -11,6 +11,9 @@ from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version
 from mcore_unpatch.paths import from_here, relative
 from mcore_unpatch.requirements import Judged
 
+# The shapes of findings that are no patch themselves: a use of a downstream's patch, or its definition.
+DOWNSTREAM = USE, DEFINITION = ("downstream-use", "downstream-definition")
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Related:
@@ -96,6 +99,11 @@ class Finding:
     live: Live = Live()
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
+
+    @property
+    def can_move(self) -> bool:
+        """Whether there is an official seam that a codemod may know a way to."""
+        return self.seam not in {"none", "value-head"}
 
     def to_json(self) -> dict[str, Any]:
         """The finding as plain data."""

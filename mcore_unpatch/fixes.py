@@ -1,31 +1,52 @@
-"""Which findings `unpatch migrate` would take away: asked of the codemods themselves."""
+"""Which findings `unpatch migrate` would do something about: asked of the codemods themselves."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mcore_unpatch.discover import Discovery
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.requirements import Pins
+from mcore_unpatch.rules import Selection
 from mcore_unpatch.scanner.engine import WorkTree
 
-_NEVER = {"none", "value-head"}
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.edits import Repository
 
 
-def mark(findings: list[Finding], found: Discovery, whole: Discovery, pins: Pins) -> list[Finding]:
+def mark(
+    findings: list[Finding],
+    elsewhere: Iterable[Finding],
+    found: Discovery,
+    whole: Discovery,
+    pins: Pins,
+    chosen: Selection,
+) -> list[Finding]:
     """The findings with `fix` set: `safe`, `unsafe`, or None where a person has to do it.
 
-    `found` are the files that were scanned, `whole` those of the repository around them.
+    `found` are the files that were scanned, `whole` those of the repository around them, with findings `elsewhere`.
     """
-    if all(finding.seam in _NEVER for finding in findings):
-        return findings
     from mcore_unpatch.codemods.edits import Options, Repository
-    from mcore_unpatch.codemods.planner import removals
+    from mcore_unpatch.codemods.planner import fixed
 
-    fixes: dict[Finding, str] = {}
     tree, version = WorkTree(found.top), pins.target_for(finding.path for finding in findings)
-    repository = Repository(whole.own, tree.exists, tree.read, found.own)
-    choices = [Options(unsafe_fixes=unsafe, target=version) for unsafe in (True, False)]
-    for name, removed in zip(("unsafe", "safe"), removals(repository, findings, choices), strict=True):
-        fixes.update(dict.fromkeys(removed, name))
-    return [replace(finding, fix=fixes.get(finding)) for finding in findings]
+    choices = [Options(unsafe_fixes=unsafe, selection=chosen, target=version) for unsafe in (True, False)]
+    editable = frozenset(found.own)
+    while True:
+        repository = Repository(whole.own, tree.exists, tree.read, editable)
+        fixes: dict[Finding, str] = {}
+        for name, ones in zip(("unsafe", "safe"), fixed(repository, [*findings, *elsewhere], choices), strict=True):
+            fixes.update(dict.fromkeys(ones, name))
+        broken = _not_compiling(repository, {finding.path for finding in fixes if finding.path in editable})
+        if not broken:
+            return [replace(finding, fix=fixes.get(finding)) for finding in findings]
+        editable -= broken
+
+
+def _not_compiling(repository: Repository, paths: Iterable[str]) -> set[str]:
+    """The files that `migrate` leaves because they do not compile as they are."""
+    from mcore_unpatch.migrate.verify import why_not
+
+    return {path for path in paths if path.endswith(".py") and why_not(repository.data(path), path)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mcore_unpatch import pins
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings import DOWNSTREAM, Finding
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.upgrade.releases import Release
 
@@ -26,7 +26,7 @@ def settle(
         left += [
             _about(finding, UNPINNED, "is patched but not pinned; run `unpatch pin --why REASON`")
             for finding in left
-            if finding.target
+            if finding.target and finding.shape not in DOWNSTREAM
         ]
     for pin in lock.pins.values():
         line = _line_of(pin, text)

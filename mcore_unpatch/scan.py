@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcore_unpatch import suppress, tree
-from mcore_unpatch.discover import Discovery, discover, whole_of
+from mcore_unpatch.codemods import registry
+from mcore_unpatch.discover import Discovery, discover, others, whole_of
 from mcore_unpatch.findings import FileError, Finding, Report
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.migrate import traces
@@ -62,13 +63,15 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
 
         report.notes += [line for line in [describe_interrupted(found.top)] if line]
     look = _findings if options.base is None else _new_findings
-    whole = any(path.resolve() == found.top for path in paths or [Path()])
-    kept, errors = look(found, pins, options, progress, whole)
+    everything = any(path.resolve() == found.top for path in paths or [Path()])
+    kept, errors = look(found, pins, options, progress, everything)
     report.fixes_known = options.fixes
-    if options.fixes:
+    if options.fixes and any(finding.can_move for finding in kept):
         from mcore_unpatch import fixes
 
-        kept = fixes.mark(kept, found, whole_of(found, paths, options.exclude), pins)
+        whole = whole_of(found, paths, options.exclude)
+        elsewhere, _ = findings_of(others(whole, found), pins, options)
+        kept = fixes.mark(kept, elsewhere, found, whole, pins, options.selection)
     report.errors = sorted(replace(error, path=found.shown(error.path)) for error in errors)
     report.findings = sorted((replace(f, path=found.shown(f.path)) for f in kept), key=lambda f: f.sort_key)
     report.judged = sorted({pins.of(finding.path) for finding in kept} or {pins.of("")})
@@ -91,16 +94,14 @@ def findings_of(
     """
     files = WorkTree(found.top)
     read = read or files.read
-    task = Task(read, files.exists, pins.versions, options.selection.wants_mocks)
+    task = Task(read, files.exists, pins.versions, options.selection.wants_mocks, words=registry.WORDS)
     own = found.own
     whole = Part()
     for part in analyse_parallel(own, files, task, options.jobs or os.cpu_count() or 1):
-        whole.files += part.files
-        whole.findings += part.findings
-        whole.errors += part.errors
-        whole.marked += part.marked
+        whole.add(part)
         if progress:
             progress(whole.files, len(own))
+    registry.complete(whole, task)
     for path in found.patches:
         try:
             if finding := patch_files.finding_in(path, read(path)):

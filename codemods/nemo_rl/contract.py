@@ -5,7 +5,7 @@ from __future__ import annotations
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 
 COMPAT = "mcore_unpatch.compat.nemo_rl"
-RULE = "MCU101"
+RULE = "MCU706"
 PATCH = "patch_gpt_model_forward_for_linear_ce_fusion"
 FORWARD = "_gpt_forward_with_linear_ce_fusion"
 FLAG = "return_logprobs_for_linear_ce_fusion"
@@ -20,6 +20,8 @@ def fusion_kwargs(model: str) -> str:
 NEMO_RL = Contract(
     package="nemo_rl",
     shims=(Shim("distributed/model_utils.py", COMPAT, {PATCH: RULE}),),
+    rules={RULE: ("output", "NeMo RL's linear CE fusion replaces `GPTModel.forward` with a copy")},
+    words=(b"linear_ce_fusion",),
     keeps_names=False,
     private=(FORWARD, FLAG),
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.edits import Options, Remark, Repository
 from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, FLAG, KWARGS, NEMO_RL, RULE
+from mcore_unpatch.codemods.nemo_rl.findings import flag_places
 from mcore_unpatch.codemods.nemo_rl.flag import find_flags
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims.holds import Hold
@@ -23,14 +24,25 @@ _GUARD = "The shim supports context parallelism; delete this refusal once you ha
 class NemoRl(Migration):
     """The move of NeMo RL's linear cross-entropy fusion."""
 
-    def __init__(self, known: Analysis, bench: Workbench, options: Options) -> None:
+    def __init__(
+        self, known: Analysis, bench: Workbench, options: Options, findings: Sequence[Finding], held: Collection[str]
+    ) -> None:
         self.told: list[Remark] = []
-        super().__init__(known, bench, options)
+        self.answered: set[tuple[str, int]] = set()  # lines whose flag goes
+        if not options.wants(RULE):  # without the flag's edits, nothing would read the flag
+            held = {*held, RULE}
+        open_lines = {(finding.path, finding.line) for finding in findings if finding.rule == RULE}
+        for path, source in known.exports.sources.items():
+            for node in flag_places(source) if path in bench.editable and path not in known.exports.definitions else ():
+                if options.wants(RULE) and (path, node.lineno) not in open_lines:
+                    text = f"{path}:{node.lineno} uses `{FLAG}` and is told to stay by a comment"
+                    known.holds.everywhere(RULE, Hold(text, final=True))
+        super().__init__(known, bench, options, findings, held)
 
     def _turn(self, source: Source) -> Use:
         use = super()._turn(source)
         level = self.level((COMPAT, RULE), *((path, RULE) for path in self.exports.definitions))
-        if level and source.path in self.bench.editable:
+        if level and source.path in self.bench.editable and source.path not in self.exports.definitions:
             self._flags(use, Reason(RULE, level, "the hook arguments instead of the flag"))
         return use
 
@@ -53,13 +65,16 @@ class NemoRl(Migration):
         use.turned |= bool(found.changes)
         use.edits += [reason.edit(source, change.span, change.text) for change in found.changes]
         self.told += [Remark(source.path, line, RULE, "by-hand", text) for line, text in found.steps]
+        left = {line for line, _ in found.steps}
+        self.answered |= {(source.path, node.lineno) for node in flag_places(source) if node.lineno not in left}
         if found.on:
             self.bench.imports(source.path).add(COMPAT, [KWARGS], reason)
 
-    def outcome(self, findings: Sequence[Finding]) -> Outcome:
+    def outcome(self) -> Outcome:
         """Edits and remarks, those on the flag included."""
-        found = super().outcome(findings)
+        found = super().outcome()
         found.remarks += self.told
+        found.removes += [one for one in self.findings if one.target == FLAG and (one.path, one.line) in self.answered]
         for use in self.uses:
             if use.turned:
                 found.remarks += _guards(use.source)

@@ -20,7 +20,7 @@ from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.standing import Staying
 from mcore_unpatch.codemods.units import units
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings import DOWNSTREAM, Finding
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.source import Unreadable
 
@@ -53,7 +53,8 @@ class _Proposer:
         self.wrapping: dict[str, list[Function]] = {}  # by path, the functions that patch a head
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
-        seams = [one for one in findings if one.seam in _SEAMS and one.path.endswith(".py")]
+        patches = (one for one in findings if one.shape not in DOWNSTREAM)
+        seams = [one for one in patches if one.seam in _SEAMS and one.path.endswith(".py")]
         number = Counter(one.path for one in seams)
         for finding in (one for one in seams if number[one.path] > _MOST):
             self.found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", _TOO_MANY))

@@ -24,6 +24,7 @@ class Origin:
     shim: Shim
     name: str = ""
     definition: Definition | None = None  # None where the downstream is installed and no part of the repository
+    shimmed: bool = False  # the shim's module itself is meant
 
     @property
     def where(self) -> str:
@@ -161,7 +162,7 @@ class Exports:
     def _installed(self, module: str, name: str) -> Origin | None:
         for shim in self.contract.shims:
             if module == shim.compat and name in shim.names:
-                return Origin(shim, name)
+                return Origin(shim, name, shimmed=True)
         if shim_ := self.contract.outside(module):
             return Origin(shim_, name) if name in shim_.names else None
         shim_ = self.contract.outside(f"{module}.{name}")

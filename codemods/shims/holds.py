@@ -12,7 +12,7 @@ from mcore_unpatch.codemods.hook import PROCESSOR, processors
 from mcore_unpatch.codemods.shims.definitions import Changed, Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
 from mcore_unpatch.codemods.shims.reaches import dotted
-from mcore_unpatch.codemods.shims.uses import Need, Use
+from mcore_unpatch.codemods.shims.uses import Asked, Need, Use
 from mcore_unpatch.codemods.units import Unit, reached
 from mcore_unpatch.paths import is_test
 
@@ -42,6 +42,7 @@ class Holds:
     ) -> None:
         self.exports, self.editable = exports, exports.repository.editable
         self.of: defaultdict[Flow, list[Hold]] = defaultdict(list)
+        self._keeping: set[tuple[Flow, str]] = set()
         for (path, name), found in changed.items():
             names = ", ".join(f"`{one.difference.name}`" for one in found)
             self._add((path, exports.definitions[path].shim.names[name]), Hold(f"{names} was changed here"))
@@ -79,9 +80,9 @@ class Holds:
         if PROCESSOR.encode() not in look.source.data:
             return
         given = {dotted(node) for value in processors(look.source.tree) for node in ast.walk(value)}
-        for bound, _, origin in look.asked:
-            if bound in given:
-                self._add(flow_of(origin), _STANDS)
+        for place in look.asked:
+            if place.bound in given:
+                self._add(flow_of(place.origin), _STANDS)
 
     def _replaced(self, look: Use, need: Need) -> None:
         """Names that a file replaces in the module: the shim reads its own. A test that may be edited is told of it."""
@@ -96,7 +97,7 @@ class Holds:
     def _is_for_itself(self, look: Use, need: Need) -> bool:
         """Whether a test calls the code that reads what it replaces, which stays for it, and none that moves."""
         definition = self.exports.definitions.get(need.where)
-        if definition is None or any(origin.where == need.where for _, _, origin in look.asked):
+        if definition is None or any(place.origin.where == need.where for place in look.asked):
             return False
         called = {one.name for one in look.needs if one.where == need.where and not one.replaces}
         return need.name in words(reached((unit for unit in definition.units if unit.binds & called), definition.units))
@@ -114,9 +115,16 @@ class Holds:
         path = look.source.path
         if path in self.editable:
             return
-        for _, line, origin in look.asked:
-            if origin.where not in self.editable and origin.where != path:
-                self._add(flow_of(origin), Hold(f"{path}:{line} uses it too and was not named", final=True))
+        for place in look.asked:
+            if place.origin.where not in self.editable and place.origin.where != path:
+                self.keeps(place, path, "uses it too and was not named")
+
+    def keeps(self, place: Asked, path: str, why: str) -> None:
+        """A place that goes on with the patch as it is; the first of a file speaks for all."""
+        flow = flow_of(place.origin)
+        if (flow, path) not in self._keeping:
+            self._keeping.add((flow, path))
+            self._add(flow, Hold(f"{path}:{place.node.lineno} {why}", final=True))
 
 
 def closure(definition: Definition, rule: str) -> list[Unit]:

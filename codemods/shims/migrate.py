@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from functools import cache, partial
 
 from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.edits import Applicability, Options, Remark, Repository
@@ -11,12 +13,14 @@ from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims import internals
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
-from mcore_unpatch.codemods.shims.exports import Exports, Origin
-from mcore_unpatch.codemods.shims.holds import Flow, Holds, flow_of
-from mcore_unpatch.codemods.shims.uses import Use, turn
-from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.shims.exports import Exports
+from mcore_unpatch.codemods.shims.findings import by_rule, look
+from mcore_unpatch.codemods.shims.holds import Flow, Holds, closure, flow_of
+from mcore_unpatch.codemods.shims.uses import Asked, Use, turn
+from mcore_unpatch.codemods.source import Source, first_line, last_line
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings import USE, Finding
+from mcore_unpatch.suppress import comments
 
 _LISTED = 3  # reasons in one sentence; with more nobody reads them
 
@@ -33,54 +37,92 @@ class Analysis:
             for name in definition.defined
             if (found := definition.changed(name))
         }
-        self.looks = {
-            path: turn(source, self.exports, lambda _: None, ImportEditor(source, repository))
-            for path, source in self.exports.sources.items()
-        }
+        self.looks = look(self.exports)
         self.holds = Holds(self.exports, self.looks.values(), self.changed)
 
 
 class Migration:
     """The move of one downstream: what becomes of the files that may be edited."""
 
-    def __init__(self, known: Analysis, bench: Workbench, options: Options) -> None:
+    def __init__(
+        self, known: Analysis, bench: Workbench, options: Options, findings: Sequence[Finding], held: Collection[str]
+    ) -> None:
+        """The findings are those to be answered: what is ignored or not selected stays, as do the rules in `held`."""
         self.contract, self.bench, self.options = known.contract, bench, options
         self.exports, self.changed, self.looks, self.holds = known.exports, known.changed, known.looks, known.holds
+        self.findings, self.held = findings, held
+        self.open = {(finding.path, finding.line, finding.rule) for finding in findings}
+        self.found_there = cache(self._found_there)
+        for path, use in self.looks.items():
+            for place in use.asked if path in bench.editable and path not in self.exports.definitions else ():
+                rule, definition = flow_of(place.origin)[1], place.origin.definition
+                if options.wants(rule) and (path, place.node.lineno, rule) not in self.open:
+                    if definition is None or not self.found_there(definition, rule):
+                        self.holds.keeps(place, path, "uses it too and is told to stay by a comment")
         self.uses: list[Use] = [self._turn(source) for source in self.exports.sources.values()]
 
     def _turn(self, source: Source) -> Use:
         if source.path not in self.bench.editable:
             return self.looks[source.path]
         if source.path in self.exports.definitions:  # its imports go with its code: what it asks for is all that counts
-            return turn(source, self.exports, self.why, ImportEditor(source, self.bench))
-        return turn(source, self.exports, self.why, self.bench.imports(source.path))
+            return turn(source, self.exports, self._why_moved, ImportEditor(source, self.bench))
+        why = partial(self.why, source.path)
+        return turn(source, self.exports, why, self.bench.imports(source.path))
 
-    def why(self, origin: Origin) -> Reason | None:
-        """Why a name is turned to its shim; None if it is not to be."""
-        level = self.level(flow_of(origin))
-        return Reason(origin.shim.names[origin.name], level, "imports the shim") if level else None
+    def _why_moved(self, place: Asked) -> Reason | None:
+        """Why a name is the shim's wherever it stands."""
+        level = self.level(flow_of(place.origin))
+        return Reason(flow_of(place.origin)[1], level, "imports the shim") if level else None
+
+    def why(self, path: str, place: Asked) -> Reason | None:
+        """Why a name is turned to its shim at a place; None if it is not to be."""
+        rule, line = flow_of(place.origin)[1], place.node.lineno
+        reason = self._why_moved(place) if (path, line, rule) in self.open else None
+        return reason and replace(reason, finding_line=line)
 
     def level(self, *flows: Flow) -> Applicability | None:
         """How flows that go together are edited; None if they stay."""
-        wanted = all(self.options.wants(rule) for _, rule in flows)
-        return self.holds.level(flows, self.options.unsafe_fixes) if wanted else None
+        held = any(rule in self.held for _, rule in flows)
+        return self.holds.level(flows, self.options.unsafe_fixes) if not held else None
 
-    def outcome(self, findings: Sequence[Finding]) -> Outcome:
+    def moves(self, definition: Definition, rule: str) -> Applicability | None:
+        """How a patch goes from the file that defines it; None if it stays."""
+        level = self.level((definition.source.path, rule))
+        return level if level and self.found_there(definition, rule) else None
+
+    def _found_there(self, definition: Definition, rule: str) -> bool:
+        """Whether something was found in the file that defines a patch, and no comment tells any of it to stay."""
+        path = definition.source.path
+        lines = [finding.line for finding in self.findings if finding.path == path and finding.can_move]
+        told = [comment.line for comment in comments(definition.source.data)]
+        spans = [(first_line(unit.node), last_line(unit.node)) for unit in closure(definition, rule)]
+
+        def inside(lines: list[int]) -> bool:
+            return any(first <= line <= last for line in lines for first, last in spans)
+
+        return path in self.bench.editable and inside(lines) and not inside(told)
+
+    def outcome(self) -> Outcome:
         """Edits of every file but those of imports, remarks on what differs or stays, and the findings that go."""
         found = Outcome()
+        gone = {
+            (use.source.path, place.node.lineno, flow_of(place.origin)[1]) for use in self.uses for place in use.moved
+        }
+        found.removes += [one for one in self.findings if one.shape == USE and (one.path, one.line, one.rule) in gone]
         for use in self.uses:
             if use.source.path not in self.exports.definitions:
                 found.edits += use.edits
         for path, definition in self.exports.definitions.items():
             if path in self.bench.editable:
-                self._rewrite(definition, findings, found)
+                self._rewrite(definition, found)
         found.remarks += [*self._differing(), *self._left(), *self._replaced()]
         return found
 
-    def _rewrite(self, definition: Definition, findings: Sequence[Finding], found: Outcome) -> None:
+    def _rewrite(self, definition: Definition, found: Outcome) -> None:
         path = definition.source.path
         rules = definition.shim.names
-        names = {name: level for name in definition.defined if (level := self.level((path, rules[name])))}
+        levels = {rule: level for rule in by_rule(definition) if (level := self.moves(definition, rule))}
+        names = {name: levels[rules[name]] for name in definition.defined if rules[name] in levels}
         needed = frozenset(need.name for use in self.uses for need in use.needs if need.where == path)
         if not names:
             return
@@ -94,11 +136,11 @@ class Migration:
         found.edits += rewrite.edits
         found.removes += [
             finding
-            for finding in findings
+            for finding in self.findings
             if finding.path == path and any(first <= finding.line <= last for first, last in rewrite.gone)
         ]
         moved = list(dict.fromkeys(rules[name] for name in names))
-        found.remarks += internals.told(definition, moved, self.looks.values(), findings)
+        found.remarks += internals.told(definition, moved, self.looks.values(), self.findings)
 
     def _differing(self) -> Iterator[Remark]:
         told: set[tuple[str, str]] = set()
@@ -128,18 +170,15 @@ class Migration:
     def _left(self) -> Iterator[Remark]:
         """Every flow that stays, where it is defined and where it is used."""
         for path, definition in self.exports.definitions.items():
-            flows: dict[str, list[str]] = {}
-            for name in definition.defined:
-                flows.setdefault(definition.shim.names[name], []).append(name)
-            for rule, names in flows.items():
+            for rule, names in by_rule(definition).items():
                 line = min(definition.defined[name].node.lineno for name in names)
                 if self._stands((path, rule)):
                     yield Remark(path, line, rule, "left", _stands(definition.shim.gain))
                 elif because := self._why_left((path, rule)):
                     yield Remark(path, line, rule, "left", f"{_listed(names)} left: {because}")
         for use in self.uses:
-            for _, line, origin in use.asked:
-                flow = flow_of(origin)
+            for _, node, origin in use.asked:
+                flow, line = flow_of(origin), node.lineno
                 because = self._why_left(flow)
                 if self._stands(flow) and origin.definition is None:
                     yield Remark(use.source.path, line, flow[1], "left", _stands(origin.shim.gain))
@@ -154,7 +193,7 @@ class Migration:
 
     def _why_left(self, flow: Flow) -> str:
         """Why a flow stays; empty if it does not, or is not wanted to go."""
-        if not self.options.wants(flow[1]) or self.level(flow):
+        if flow[1] in self.held or not self.options.wants(flow[1]) or self.level(flow):
             return ""
         reasons = self.holds.reasons(flow)
         listed = list(dict.fromkeys(reason.because for reason in reasons))

@@ -6,13 +6,13 @@ import ast
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mcore_unpatch.codemods.changes import Reason, least_safe
 from mcore_unpatch.codemods.edits import Edit
 from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
-from mcore_unpatch.codemods.shims.reaches import Reach
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.units import bound_by_import
 
@@ -27,6 +27,14 @@ class Need:
     replaces: bool = False  # it puts something else there
 
 
+class Asked(NamedTuple):
+    """A place that asks for a name with a shim: what the file calls it, the statement or expression, what it is."""
+
+    bound: str
+    node: ast.ImportFrom | ast.expr
+    origin: Origin
+
+
 @dataclass
 class Use:
     """What becomes of one file: its edits, the names it now has from a shim, and what stays as it was."""
@@ -35,22 +43,23 @@ class Use:
     edits: list[Edit] = field(default_factory=list)  # those of its imports are with its import editor
     turned: bool = False
     origins: dict[str, Origin] = field(default_factory=dict)  # bound name -> what it stands for
-    asked: list[tuple[str, int, Origin]] = field(default_factory=list)  # names with a shim: bound name, line, origin
+    asked: list[Asked] = field(default_factory=list)
+    moved: list[Asked] = field(default_factory=list)  # those of them that have it from the shim now
     needs: list[Need] = field(default_factory=list)
 
 
-# Why a name is turned to its shim; None if it is not to be.
-Why = Callable[[Origin], Reason | None]
+# Why a name is turned to its shim at a place; None if it is not to be.
+Why = Callable[[Asked], Reason | None]
 
 
-def turn(source: Source, exports: Exports, why: Why, editor: ImportEditor) -> Use:
-    """Turn the imports of one file."""
+def turn(source: Source, exports: Exports, why: Why, editor: ImportEditor | None = None) -> Use:
+    """Turn the imports of one file; without an editor there is a look at it alone."""
     return _Turner(source, exports, why, editor).turned()
 
 
 class _Turner:
-    def __init__(self, source: Source, exports: Exports, why: Why, editor: ImportEditor) -> None:
-        self.source, self.exports, self.why, self.editor = source, exports, why, editor
+    def __init__(self, source: Source, exports: Exports, why: Why, editor: ImportEditor | None) -> None:
+        self.source, self.exports, self.why, self._editor = source, exports, why, editor
         self.use = Use(source)
         self.reaches = exports.reaches(source)
         self.modules: set[str] = set()  # what the file calls modules that it imports
@@ -59,6 +68,11 @@ class _Turner:
         self.dotted: set[str] = set()  # modules whose uses by their whole name are turned
         plain = source.every(ast.Import)
         self.bound = Counter(bound_by_import(alias, node) for node in plain for alias in node.names)
+
+    @property
+    def editor(self) -> ImportEditor:
+        assert self._editor is not None, "a look at a file moves nothing"
+        return self._editor
 
     def turned(self) -> Use:
         for node in self.source.every(ast.Import, ast.ImportFrom):
@@ -107,7 +121,7 @@ class _Turner:
                 self._asks_for_something_else(node, alias.name)
                 continue
             bound = bound_by_import(alias, node)
-            if node.module == origin.shim.compat:
+            if node.module == origin.shim.compat or origin.shimmed:
                 self.use.origins[bound] = origin
             elif origin.name in origin.shim.names:
                 self._name(node, alias, origin, moving)
@@ -123,13 +137,15 @@ class _Turner:
     def _name(
         self, node: ast.ImportFrom, alias: ast.alias, origin: Origin, moving: dict[str, dict[str, Reason]]
     ) -> None:
-        reason = self.why(origin)
-        self.use.asked.append((bound_by_import(alias, node), node.lineno, origin))
+        place = Asked(bound_by_import(alias, node), node, origin)
+        reason = self.why(place)
+        self.use.asked.append(place)
         if reason is None:
             self._need(origin.where, origin.name, node.lineno)
             return
-        self.use.origins[bound_by_import(alias, node)] = origin
+        self.use.origins[place.bound] = origin
         if alias.name == origin.name:  # else the file in between passes it on under another name, and still does
+            self.use.moved.append(place)
             moving.setdefault(origin.shim.compat, {})[alias.name] = reason
 
     def _asks_for_something_else(self, node: ast.ImportFrom, name: str) -> None:
@@ -182,20 +198,17 @@ class _Turner:
 
     def _look_through(self, bound: str, origin: Origin, nameable: bool) -> list[Reason]:
         reaches = self.reaches.through(bound)
-        found = [self._why(origin, bound, reach) for reach in reaches]
-        reasons = [reason for reason in found if reason is not None]
+        asked = [
+            Asked(f"{bound}.{reach.name}", reach.node, Origin(origin.shim, reach.name, origin.definition))
+            for reach in reaches
+            if reach.name in origin.shim.names
+        ]
+        self.use.asked += asked
+        reasons = [reason for place in asked if (reason := self.why(place))]
         if not nameable or len(reasons) < len(reaches):
             for reach in reaches:
                 self._need(origin.where, reach.name, reach.line, reach.replaces)
             return []
-        for reach in reaches:
-            name = f"{bound}.{reach.name}"
-            self.use.origins[name] = Origin(origin.shim, reach.name, origin.definition)
+        self.use.origins.update((place.bound, place.origin) for place in asked)
+        self.use.moved += asked
         return list(dict.fromkeys(reasons))
-
-    def _why(self, origin: Origin, bound: str, reach: Reach) -> Reason | None:
-        if reach.name not in origin.shim.names:
-            return None
-        named = Origin(origin.shim, reach.name, origin.definition)
-        self.use.asked.append((f"{bound}.{reach.name}", reach.line, named))
-        return self.why(named)

@@ -8,15 +8,15 @@ FUSED = Shim(
     "models/mcore/model_forward_fused.py",
     "mcore_unpatch.compat.verl.model_forward_fused",
     {
-        "FusedOutputProcessorContext": "MCU101",
-        "fused_forward_gptmodel": "MCU101",
-        "fused_forward_model_engine": "MCU101",
-        "fused_forward_model_gen": "MCU101",
-        "fused_forward_no_padding_gen": "MCU101",
-        "fused_forward_qwen2_5_vl": "MCU101",
-        "fused_output_processor": "MCU101",
-        "patch_fused_forward": "MCU101",
-        "unpatch_fused_forward": "MCU101",
+        "FusedOutputProcessorContext": "MCU701",
+        "fused_forward_gptmodel": "MCU701",
+        "fused_forward_model_engine": "MCU701",
+        "fused_forward_model_gen": "MCU701",
+        "fused_forward_no_padding_gen": "MCU701",
+        "fused_forward_qwen2_5_vl": "MCU701",
+        "fused_output_processor": "MCU701",
+        "patch_fused_forward": "MCU701",
+        "unpatch_fused_forward": "MCU701",
     },
     "fused kernels with MTP on and for padded batches too, and a faster training step (docs/gpu.md)",
 )
@@ -24,23 +24,40 @@ MTP = Shim(
     "models/mcore/mtp_patch.py",
     "mcore_unpatch.compat.verl.mtp_patch",
     {
-        "patch_mtp_layer_checkpointed_forward": "MCU203",
-        "patch_mtp_layer_get_embeddings": "MCU202",
-        "patch_postprocess": "MCU201",
-        "unpatch_mtp_layer_checkpointed_forward": "MCU203",
-        "unpatch_mtp_layer_get_embeddings": "MCU202",
-        "unpatch_postprocess": "MCU201",
+        "patch_mtp_layer_checkpointed_forward": "MCU704",
+        "patch_mtp_layer_get_embeddings": "MCU703",
+        "patch_postprocess": "MCU702",
+        "unpatch_mtp_layer_checkpointed_forward": "MCU704",
+        "unpatch_mtp_layer_get_embeddings": "MCU703",
+        "unpatch_postprocess": "MCU702",
     },
 )
 OVERLAP = Shim(
     "models/mcore/model_forward_1f1b_overlap.py",
     "mcore_unpatch.compat.verl.model_forward_1f1b_overlap",
-    {"gptmodel_forward_1f1b_overlap": "MCU301"},
+    {"gptmodel_forward_1f1b_overlap": "MCU705"},
 )
 
 VERL = Contract(
     package="verl",
     shims=(FUSED, MTP, OVERLAP),
+    rules={
+        "MCU701": ("output", "veRL's fused forward replaces `GPTModel.forward` with a copy"),
+        "MCU702": ("mtp", "veRL's MTP patch replaces `GPTModel._postprocess` with a copy"),
+        "MCU703": ("mtp", "veRL's encoder detach replaces `_get_embeddings` of the MTP layers"),
+        "MCU704": ("mtp", "veRL's MTP recomputation replaces `_checkpointed_forward` of the MTP layers"),
+        "MCU705": ("schedule", "veRL's 1F1B overlap replaces `_postprocess` of the model for good"),
+    },
+    words=(
+        b"fused_forward",
+        b"forward_fused",
+        b"FusedOutputProcessorContext",
+        b"fused_output_processor",
+        b"mtp_patch",
+        b"patch_mtp_layer",
+        b"patch_postprocess",
+        b"1f1b_overlap",
+    ),
     helper_file="models/mcore/util.py",
     # The shims pack and unpack for themselves: a fork's change of these is lost as well.
     helpers=(

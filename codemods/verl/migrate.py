@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from mcore_unpatch.codemods.changes import Reason
@@ -11,12 +11,12 @@ from mcore_unpatch.codemods.edits import Edit, Remark, Repository
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims.contract import Shim
 from mcore_unpatch.codemods.shims.exports import Origin
+from mcore_unpatch.codemods.shims.findings import by_rule
 from mcore_unpatch.codemods.shims.migrate import Analysis, Migration
 from mcore_unpatch.codemods.shims.reaches import dotted
 from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.source import Source, Span
 from mcore_unpatch.codemods.verl.contract import FUSED, VERL
-from mcore_unpatch.findings import Finding
 
 _GUARD = (
     "This turns fused kernels off when MTP is on. You can delete it if you call "
@@ -35,13 +35,13 @@ class Verl(Migration):
         """What a repository has of veRL."""
         return Analysis(VERL, repository)
 
-    def outcome(self, findings: Sequence[Finding]) -> Outcome:
+    def outcome(self) -> Outcome:
         """Edits and remarks, those for callers included."""
-        found = super().outcome(findings)
+        found = super().outcome()
         told = {remark.path for remark in found.remarks if remark.kind == "by-hand"}
         moved = {origin.shim.file: origin.shim for use in self.uses if use.turned for origin in use.origins.values()}
         for path, definition in self.exports.definitions.items():
-            if any(self.level((path, definition.shim.names[name])) for name in definition.defined):
+            if path in self.bench.editable and any(self.moves(definition, rule) for rule in by_rule(definition)):
                 moved[definition.shim.file] = definition.shim
         for use in self.uses:
             path = use.source.path
@@ -56,10 +56,11 @@ class Verl(Migration):
 
     def _keep_every_depth(self, use: Use) -> Iterator[Edit]:
         """Calls of the encoder detach of veRL 0.7 say that they cut at every depth: later releases do not."""
-        cutting = {bound: one for bound, one in use.origins.items() if one.name == _DETACH and _cuts_every_depth(one)}
-        for node in ast.walk(use.source.tree) if cutting and use.source.path in self.bench.editable else ():
-            if isinstance(node, ast.Call) and node.args and (origin := cutting.get(dotted(node.func))):
-                if reason := self.why(origin):
+        path = use.source.path
+        cutting = {one.bound: one for one in use.asked if one.origin.name == _DETACH and _cuts_every_depth(one.origin)}
+        for node in ast.walk(use.source.tree) if cutting and path in self.bench.editable else ():
+            if isinstance(node, ast.Call) and node.args and (place := cutting.get(dotted(node.func))):
+                if reason := self.why(path, place):
                     reason = replace(reason, title="keeps the cut at every depth")
                     yield _with_argument(use.source, node, "every_depth=True", reason)
 
@@ -91,7 +92,7 @@ def _guards(source: Source) -> Iterator[Remark]:
                 and any("fused" in dotted(target) for target in statement.targets)
             )
             if next(off, None) is not None:
-                yield Remark(source.path, node.lineno, "MCU101", "guard", _GUARD)
+                yield Remark(source.path, node.lineno, "MCU701", "guard", _GUARD)
 
 
 def _names(node: ast.expr) -> Iterator[str]:

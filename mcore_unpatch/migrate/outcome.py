@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, splice
-from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.findings import USE, FileError, Finding
 from mcore_unpatch.migrate import diff
 from mcore_unpatch.migrate.changes import Change, changes_of, moved_line, span
 from mcore_unpatch.migrate.journal import Rewrite
@@ -77,26 +77,34 @@ class Outcome:
         return [before[key].pop(0) if before[key := _identity(one)] else one for one in self.remaining]
 
     @property
+    def answered(self) -> list[Finding]:
+        """The findings that the edits that apply do something about."""
+        edits = {(edit.path, edit.finding_line) for edit in self.plan.edits if self.options.applies(edit)}
+        gone = set(self.plan.removes)
+        return [one for one in self.survey.findings if one in gone or (one.path, one.line) in edits]
+
+    @property
     def fates(self) -> Counter[str]:
         """How many patches were rewritten, deleted, can be with --unsafe-fixes, are to be done by hand, or are kept."""
         unsafe = [] if self.options.unsafe_fixes else [e for e in self.plan.edits if e.applicability == "unsafe"]
         proposed = {(edit.path, edit.finding_line) for edit in unsafe}
         left = [finding for finding in self.left if finding.target]
         gone = Counter(finding for finding in self.survey.findings if finding.target) - Counter(left)
-        fates = Counter(map(self._removal, gone.elements()))
+        new = self._new_lines()
+        fates = Counter("rewritten" if _is_rewritten(one, new[one.path]) else "deleted" for one in gone.elements())
         for finding in left:
             hand = "kept" if finding.seam == "none" else "by hand"
             fates["with --unsafe-fixes" if (finding.path, finding.line) in proposed else hand] += 1
         return fates
 
-    def _removal(self, finding: Finding) -> str:
-        """Whether something else stands where a patch was."""
+    def _new_lines(self) -> defaultdict[str, list[tuple[int, int]]]:
+        """By file, the lines in whose place something else stands."""
+        found = defaultdict(list)
         for edit in self.plan.edits:
-            if edit.path == finding.path and self.options.applies(edit) and edit.replacement.strip():
+            if self.options.applies(edit) and edit.replacement.strip():
                 place = span(self.survey.repository.data(edit.path), edit.start, edit.end)
-                if place.line <= finding.end_line and finding.line <= place.end_line:
-                    return "rewritten"
-        return "deleted"
+                found[edit.path].append((place.line, place.end_line))
+        return found
 
     def line(self, path: str, line: int) -> int:
         """Where a line of the old file stands now: elsewhere once the migration is written."""
@@ -132,7 +140,7 @@ class Outcome:
         return self.survey.found.shown(path)
 
     def _file(self, item: Rewrite) -> dict[str, Any]:
-        rules = {edit.rule for edit in self.plan.edits if edit.path == item.path and self.options.applies(edit)}
+        rules = {finding.rule for finding in self.answered if finding.path == item.path}
         path = self._from_root(item.path)
         return {"path": path, "rules": sorted(rules), "diff": _text(diff.unified(path, item.before, item.after))}
 
@@ -157,6 +165,12 @@ class Outcome:
             return None
         file = self.dependency.file
         return {**asdict(self.dependency), "file": file and self._from_root(file)}
+
+
+def _is_rewritten(finding: Finding, new: list[tuple[int, int]]) -> bool:
+    """Whether something else stands where a finding was; a use may also be rewritten by the import of its module."""
+    here = any(first <= finding.end_line and finding.line <= last for first, last in new)
+    return here or (finding.shape == USE and bool(new))
 
 
 def _identity(finding: Finding) -> tuple[str, str, str, str]:

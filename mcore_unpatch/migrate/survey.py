@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mcore_unpatch.codemods.edits import Repository
-from mcore_unpatch.discover import Discovery, discover, whole_of
+from mcore_unpatch.discover import Discovery, discover, others, whole_of
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.requirements import Judged, Pins
@@ -85,14 +85,8 @@ def survey(paths: list[Path], options: ScanOptions, progress: Progress | None = 
         pins.target_for(finding.path for finding in findings),
         Repository(whole.own, tree.exists, tree.read, found.own),
         findings,
-        tuple(findings_of(_without(whole, found), pins, options)[0]),
+        tuple(findings_of(others(whole, found), pins, options)[0]),
         tuple(replace(error, path=from_top(error.path)) for error in report.errors),
         tuple(report.notes),
         tuple(report.judged),
     )
-
-
-def _without(whole: Discovery, named: Discovery) -> Discovery:
-    known = {*named.python, *named.patches}
-    python, patches = ([path for path in paths if path not in known] for paths in (whole.python, whole.patches))
-    return replace(whole, python=python, patches=patches)

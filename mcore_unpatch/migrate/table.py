@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mcore_unpatch.codemods.edits import Edit
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate.outcome import Outcome
-from mcore_unpatch.report.layout import Line, count, show, tally, wrapped
+from mcore_unpatch.report.layout import Line, count, show, subjects, tally, wrapped
 from mcore_unpatch.rules import rules
 
 _SECTIONS = {
@@ -44,8 +44,9 @@ def lines(outcome: Outcome) -> Iterator[Line]:
     """The table, line by line."""
     applied = [edit for edit in outcome.plan.edits if outcome.options.applies(edit)]
     yield from _head(outcome, applied)
-    yield from _files(outcome, applied)
-    yield from _rules(applied)
+    answered = outcome.answered
+    yield from _files(outcome, answered)
+    yield from _rules(answered)
     entries = [*_notes(outcome), *_told(outcome)]
     for kind, title in _SECTIONS.items():
         chosen = sorted((one for one in entries if one.kind == kind), key=lambda one: (one.path, one.line))
@@ -68,18 +69,19 @@ def _head(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
         yield [("`unpatch undo` reverts it.", "dim")]
 
 
-def _files(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
-    rows = []
-    for item in outcome.rewrites:
-        edits = [edit for edit in applied if edit.path == item.path]
-        what = ", ".join(sorted({edit.rule for edit in edits})) or "the dependency"
-        rows.append((outcome.shown(item.path), what))
+def _files(outcome: Outcome, answered: list[Finding]) -> Iterator[Line]:
+    rules = defaultdict(set)
+    for finding in answered:
+        rules[finding.path].add(finding.rule)
+    rows = [
+        (outcome.shown(item.path), ", ".join(sorted(rules[item.path])) or "the dependency") for item in outcome.rewrites
+    ]
     yield from _section("Files changed", rows)
 
 
-def _rules(applied: list[Edit]) -> Iterator[Line]:
-    counts = Counter(edit.rule for edit in applied)
-    rows = [(code, f"{_name(code)}: {count(number, 'edit')}") for code, number in sorted(counts.items())]
+def _rules(answered: list[Finding]) -> Iterator[Line]:
+    counts = Counter(finding.rule for finding in answered)
+    rows = [(code, f"{_name(code)}: {count(number, 'finding')}") for code, number in sorted(counts.items())]
     yield from _section("Rules applied", rows)
 
 
@@ -156,9 +158,7 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
 def _summary(outcome: Outcome) -> str:
     """The last line: what was found, and what became of it."""
     fates = outcome.fates
-    found = count(fates.total(), "patch", "patches")
-    if in_tests := sum(finding.in_test for finding in outcome.survey.findings if finding.target):
-        found += f" ({in_tests} in tests)"
+    found = subjects([finding for finding in outcome.survey.findings if finding.target])
     order = ("rewritten", "deleted", "with --unsafe-fixes", "by hand", "kept")
     return tally(found, {fate: fates[fate] for fate in order})
 

@@ -38,13 +38,14 @@ def _refuse(reasons: dict[str, str]) -> None:
 
 
 def _not_compiling(item: Rewrite) -> str | None:
-    if why := _why_not(item.before, item.path):
+    if why := why_not(item.before, item.path):
         return f"it does not compile as it is ({why})"
-    why = _why_not(item.after, item.path)
+    why = why_not(item.after, item.path)
     return why and f"rewritten it would not compile ({why})"
 
 
-def _why_not(data: bytes, path: str) -> str | None:
+def why_not(data: bytes, path: str) -> str | None:
+    """Why a file does not compile; None if it does."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -6,9 +6,10 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from mcore_unpatch import printable
+from mcore_unpatch.findings import DOWNSTREAM, Finding
 
 # A line of output: pieces of text with a style each, "" for none.
 Line = list[tuple[str, str]]
@@ -58,6 +59,16 @@ def show(output: Iterable[Line], stderr: bool = False) -> None:
 def count(number: int, one: str, many: str = "") -> str:
     """`1 file`, `2 files`."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def subjects(findings: Sequence[Finding], new: str = "") -> str:
+    """`2 patches and 1 use of a known patch (1 in tests)`: what the findings are about; `new` stands before each."""
+    uses = sum(finding.shape in DOWNSTREAM for finding in findings)
+    patches = len(findings) - uses
+    said = [count(patches, f"{new}patch", f"{new}patches")] if patches or not uses else []
+    said += [count(uses, f"{new}use of a known patch", f"{new}uses of known patches")] if uses else []
+    in_tests = sum(finding.in_test for finding in findings)
+    return " and ".join(said) + (f" ({in_tests} in tests)" if in_tests else "")
 
 
 def tally(found: str, parts: dict[str, int]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from mcore_unpatch.findings import Finding, Report
-from mcore_unpatch.report.layout import Line, count, show, tally, width, wrapped
+from mcore_unpatch.report.layout import Line, count, show, subjects, tally, width, wrapped
 from mcore_unpatch.rules import rules
 
 _SEAM_STYLE = {"value-head": "yellow", "none": "red"}
@@ -83,13 +83,10 @@ def fate_of(finding: Finding) -> str:
 
 
 def _summary(report: Report) -> str:
-    """The last line: how many patches, how many of them in tests, and what becomes of them."""
+    """The last line: how many patches and uses, how many of them in tests, and what becomes of them."""
     patches = [finding for finding in report.findings if finding.target and finding.shape != "pin"]
     pins = sum(finding.shape == "pin" for finding in report.findings)
-    new = "new " if report.only_new else ""
-    found = count(len(patches), f"{new}patch", f"{new}patches")
-    if in_tests := sum(finding.in_test for finding in patches):
-        found += f" ({in_tests} in tests)"
+    found = subjects(patches, "new " if report.only_new else "")
     if comments := len(report.findings) - len(patches) - pins:
         found += f" and {count(comments, 'unused ignore comment')}"
     if pins:

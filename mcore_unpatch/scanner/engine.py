@@ -40,6 +40,7 @@ class Task:
     versions: Callable[[str], tuple[Version, ...]]  # the releases a file is judged for
     mocks: bool
     thorough: bool = False  # also tell of broken files that have nothing to do with Megatron
+    words: tuple[bytes, ...] = ()  # files that say one of these are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,21 @@ class WorkTree:
 
 @dataclass(slots=True)
 class Part:
-    """What some files gave; `marked` are those that may carry an ignore comment."""
+    """What some files gave; `marked` may carry an ignore comment, `saying` have a word that was asked for."""
 
     files: int = 0
     findings: list[Finding] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)
     marked: list[str] = field(default_factory=list)
+    saying: list[str] = field(default_factory=list)
+
+    def add(self, other: Part) -> None:
+        """What other files gave, behind what is here."""
+        self.files += other.files
+        self.findings += other.findings
+        self.errors += other.errors
+        self.marked += other.marked
+        self.saying += other.saying
 
 
 def analyse(paths: list[str], task: Task) -> Part:
@@ -91,6 +101,8 @@ def _analyse(paths: list[str], task: Task, project: Project) -> Part:
             data = project.data(path)
             if IGNORE_MARK in data:
                 part.marked.append(path)
+            if any(word in data for word in task.words):
+                part.saying.append(path)
             if task.thorough:
                 check(data)
             if may_patch(project, path, task.mocks):

@@ -19,11 +19,15 @@ def fixes(folder: Path) -> dict[str, str | None]:
 def test_what_a_person_has_to_do_has_no_fix_and_a_mechanical_edit_is_unsafe(tmp_path: Path) -> None:
     # A project of its own: what else the repository around a folder holds counts too.
     assert fixes(shutil.copytree(SAMPLE, tmp_path / "sample")) == {
+        "tiny_rl/linear_ce.py:3": "safe",
+        "tiny_rl/linear_ce.py:12": "safe",
         "tiny_rl/megatron/critic.py:9": None,
         "tiny_rl/megatron/fused_forward.py:14": None,
         "tiny_rl/megatron/lm_head.py:9": "unsafe",
         "tiny_rl/megatron/mtp.py:8": None,
         "tiny_rl/megatron/mtp.py:11": "unsafe",
+        "tiny_rl/trainer.py:3": "safe",
+        "tiny_rl/trainer.py:4": "safe",
     }
 
 

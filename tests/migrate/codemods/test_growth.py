@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from planning import found
 
 from mcore_unpatch.codemods.edits import Options, Repository
 from mcore_unpatch.codemods.planner import plan
@@ -31,7 +32,9 @@ USERS: dict[str, Callable[[int], str]] = {
 def test_users(name: str) -> None:
     def work(size: int) -> Callable[[], object]:
         files = {PATH: DEFINITION.encode(), "verl/a.py": USERS[name](size).encode()}
-        return lambda: plan(Repository(list(files), files.__contains__, files.__getitem__), [], Options())
+        return lambda: plan(
+            Repository(list(files), files.__contains__, files.__getitem__), found(files, Options()), Options()
+        )
 
     check_growth(work, 100)
 
@@ -40,7 +43,9 @@ def test_functions_that_lead_to_each_other() -> None:
     def work(size: int) -> Callable[[], object]:
         text = DEFINITION + "".join(f"def _f{i}(): return _f{i + 1}(), patch_postprocess\n" for i in range(size))
         files = {PATH: text.replace("return model", "return _f0()").encode()}
-        return lambda: plan(Repository(list(files), files.__contains__, files.__getitem__), [], Options(True))
+        return lambda: plan(
+            Repository(list(files), files.__contains__, files.__getitem__), found(files, Options()), Options(True)
+        )
 
     check_growth(work, 100)
 

@@ -9,6 +9,7 @@ import pytest
 from checking import GPT, MTP_LAYER
 from downloads import unpacked
 
+from mcore_unpatch.findings import DOWNSTREAM
 from mcore_unpatch.scan import Options, scan
 
 LABELS = Path(__file__).parents[1] / "labels"
@@ -35,18 +36,22 @@ WELL_KNOWN = {
 }
 
 
-def labels(name: str) -> list[dict[str, Any]]:
-    """The list of one project: path, line, target, shape and seam of each patch."""
-    found: list[dict[str, Any]] = json.loads((LABELS / f"{name}.json").read_text())["patches"]
+FACTS = {"patches": ("path", "line", "target", "shape", "seam"), "uses": ("path", "line", "rule", "target")}
+
+
+def labels(name: str, kind: str = "patches") -> list[dict[str, Any]]:
+    """A list of one project: its patches, or its uses of a patch that is known by name."""
+    found: list[dict[str, Any]] = json.loads((LABELS / f"{name}.json").read_text())[kind]
     return found
 
 
-def found_in(folder: Path) -> list[dict[str, Any]]:
-    """The same facts as the scanner finds them."""
+def check(folder: Path, name: str) -> None:
+    """The scanner finds what is labelled, and nothing else."""
     report = scan([folder], Options())
     assert report.errors == []
-    names = ("path", "line", "target", "shape", "seam")
-    return [{name: getattr(finding, name) for name in names} for finding in report.findings]
+    for kind, facts in FACTS.items():
+        findings = [one for one in report.findings if (one.shape in DOWNSTREAM) is (kind == "uses")]
+        assert [{fact: getattr(one, fact) for fact in facts} for one in findings] == labels(name, kind)
 
 
 @pytest.mark.parametrize("name", WELL_KNOWN)
@@ -56,7 +61,7 @@ def test_the_well_known_patches_are_labelled(name: str) -> None:
 
 @pytest.mark.parametrize("version", VERL)
 def test_verl(version: str) -> None:
-    assert found_in(unpacked("verl", version)) == labels(f"verl-{version}")
+    check(unpacked("verl", version), f"verl-{version}")
 
 
 def test_nemo_rl() -> None:
@@ -64,7 +69,7 @@ def test_nemo_rl() -> None:
     checkout = os.environ.get("MCORE_UNPATCH_NEMO_RL")
     if not checkout:
         pytest.skip("MCORE_UNPATCH_NEMO_RL names no checkout of NeMo RL at the commit in labels/nemo-rl.json")
-    assert found_in(Path(checkout)) == labels("nemo-rl")
+    check(Path(checkout), "nemo-rl")
 
 
 VERL_LIVES = {

@@ -76,13 +76,19 @@ def test_what_migrate_would_do(tmp_path: Path) -> None:
     *output, last = unpatch("scan", cwd=tmp_path).out.splitlines()
     assert [line.strip().removeprefix("migrate: ") for line in output if "migrate: " in line] == [
         "leaves it, there is no official replacement yet",
+        "rewrites it",
+        "rewrites it",
         "leaves it to you",
         "leaves it to you",
         "rewrites it with --unsafe-fixes",
         "leaves it to you",
         "rewrites it with --unsafe-fixes",
+        *["rewrites it"] * 3,
     ]
-    assert last == "Found 6 patches: 2 with --unsafe-fixes, 3 by hand, 1 kept."
+    summary = f"{output[-1]} {last}"
+    assert summary == (
+        "Found 6 patches and 5 uses of known patches: 5 safe to migrate, 2 with --unsafe-fixes, 3 by hand, 1 kept."
+    )
 
 
 def test_the_gate_asks_no_codemod(project: Path) -> None:

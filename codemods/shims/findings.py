@@ -1,0 +1,138 @@
+"""The uses of a downstream's patch as findings: `scan` shows what `migrate` edits, or leaves with the reason."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from mcore_unpatch.codemods.shims.definitions import Definition
+from mcore_unpatch.codemods.shims.exports import Exports, Origin
+from mcore_unpatch.codemods.shims.holds import Holds, closure, flow_of
+from mcore_unpatch.codemods.shims.uses import Use, turn
+from mcore_unpatch.codemods.source import Source, first_line, last_line
+from mcore_unpatch.findings import DEFINITION, USE, Finding
+from mcore_unpatch.paths import is_test
+from mcore_unpatch.scanner.text import Text
+
+
+def look(exports: Exports) -> dict[str, Use]:
+    """What every file asks for, as if all of it stayed."""
+    return {path: turn(source, exports, lambda _: None) for path, source in exports.sources.items()}
+
+
+def uses(exports: Exports, looks: Mapping[str, Use]) -> Iterator[Finding]:
+    """A finding for each line on which a statement or an expression asks for names of one patch."""
+    holds = Holds(exports, looks.values(), {})
+    for path, use in looks.items():
+        if path in exports.definitions:  # its imports go with its code
+            continue
+        together: dict[tuple[int, str, str], tuple[ast.stmt | ast.expr, list[Origin]]] = {}
+        for place in use.asked:
+            where, rule = flow_of(place.origin)
+            together.setdefault((place.node.lineno, rule, where), (place.node, []))[1].append(place.origin)
+        quote = Quote(use.source)
+        for (_, rule, where), (node, origins) in together.items():
+            names = sorted({origin.name for origin in origins})
+            stands = any(reason.stands for reason in holds.reasons((where, rule)))
+            yield quote.finding(
+                node,
+                rule,
+                USE,
+                exports.contract.seam_of(rule),
+                _target(exports, origins[0], names),
+                f"uses {listed(names)}{_what(exports, origins[0], rule, stands)}",
+                f"import {'it' if len(names) == 1 else 'them'} from `{origins[0].shim.compat}`",
+            )
+
+
+def definitions(exports: Exports, known: Iterable[Finding]) -> Iterator[Finding]:
+    """A finding for each patch that a file defines and the scanner sees none in that can move."""
+    lines: dict[str, list[int]] = {}
+    for finding in known:
+        if finding.can_move:
+            lines.setdefault(finding.path, []).append(finding.line)
+    for path, definition in exports.definitions.items():
+        for rule, names in by_rule(definition).items():
+            spans = [(first_line(unit.node), last_line(unit.node)) for unit in closure(definition, rule)]
+            if any(first <= line <= last for line in lines.get(path, ()) for first, last in spans):
+                continue
+            node = min((definition.defined[name].node for name in names), key=first_line)
+            yield Quote(definition.source).finding(
+                node,
+                rule,
+                DEFINITION,
+                exports.contract.seam_of(rule),
+                _target(exports, Origin(definition.shim, names[0], definition), names),
+                f"defines {listed(names)}: {exports.contract.does(rule)}",
+                f"import {'it' if len(names) == 1 else 'them'} from `{definition.shim.compat}`",
+                end=node.lineno,
+            )
+
+
+def by_rule(definition: Definition) -> dict[str, list[str]]:
+    """The names that a file defines, by the rule of their patch."""
+    found: dict[str, list[str]] = {}
+    for name in definition.defined:
+        found.setdefault(definition.shim.names[name], []).append(name)
+    return found
+
+
+class Quote:
+    """Makes findings of the nodes of one file."""
+
+    def __init__(self, source: Source) -> None:
+        self.path, self.source = source.path, source
+        self._text: Text | None = None
+
+    def finding(
+        self,
+        node: ast.stmt | ast.expr,
+        rule: str,
+        shape: str,
+        seam: str,
+        target: str,
+        message: str,
+        replacement: str,
+        end: int = 0,
+    ) -> Finding:
+        """A finding at a node."""
+        if self._text is None:
+            self._text = Text([self.source.line(number) for number in range(1, len(self.source.lines) + 1)])
+        end_line = end or node.end_lineno or node.lineno
+        return Finding(
+            rule=rule,
+            path=self.path,
+            line=node.lineno,
+            column=self._text.characters(node.lineno, node.col_offset) + 1,
+            end_line=end_line,
+            target=target,
+            shape=shape,
+            seam=seam,
+            confidence="certain",
+            temporary=False,
+            fix=None,
+            message=message,
+            replacement=replacement,
+            in_test=is_test(self.path),
+            source=self._text.between(node.lineno, end_line),
+        )
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `b` and `c`."""
+    quoted = [f"`{name}`" for name in names]
+    return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
+
+
+def _what(exports: Exports, origin: Origin, rule: str, stands: bool) -> str:
+    if origin.definition and origin.name in origin.definition.from_shim:
+        return f" through {origin.where}, which only passes on what the shim has"
+    if stands:
+        return ": it passes `output_processor` already, and patches only models that do not take it"
+    return f": {exports.contract.does(rule)}"
+
+
+def _target(exports: Exports, origin: Origin, names: Sequence[str]) -> str:
+    package = origin.definition.package if origin.definition else exports.contract.package
+    module = f"{package}.{origin.shim.file.removesuffix('.py').replace('/', '.')}"
+    return f"{module}.{names[0]}" if len(names) == 1 else module

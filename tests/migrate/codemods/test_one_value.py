@@ -1,0 +1,65 @@
+"""A finding and its fix are one value: every edit answers a finding, and nothing changes but where one says so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import pytest
+import releases
+from planning import found
+from test_golden import CASES, GOLDEN, directives
+
+from mcore_unpatch.codemods.edits import Options, Repository
+from mcore_unpatch.codemods.planner import fixed, plan
+from mcore_unpatch.rules import Selection
+
+CHECKOUTS = ("MCORE_UNPATCH_VERL", "MCORE_UNPATCH_NEMO_RL", "MCORE_UNPATCH_SKYRL")
+
+
+def check(files: Mapping[str, bytes], options: Options) -> None:
+    """With and without --unsafe-fixes."""
+    present = {*files, *(folder.as_posix() for path in files for folder in PurePosixPath(path).parents)}
+    findings = found(files, options)
+    places = {(one.path, one.line, one.rule) for one in findings}
+    choices = [replace(options, unsafe_fixes=unsafe) for unsafe in (False, True)]
+
+    def repository() -> Repository:
+        return Repository(sorted(files), present.__contains__, files.__getitem__)
+
+    for choice, fixable in zip(choices, fixed(repository(), findings, choices), strict=True):
+        made = plan(repository(), findings, choice)
+        for edit in made.edits:
+            assert (edit.path, edit.finding_line, edit.rule) in places, edit
+        assert any(map(choice.applies, made.edits)) == bool(fixable)
+        assert fixable >= set(made.removes)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden_files(case: str) -> None:
+    before = (GOLDEN / f"{case}.in.py").read_bytes()
+    path, options = directives(before)
+    check({path: before}, replace(options, annotate=False))
+
+
+@pytest.mark.parametrize("release", ["0.5.0", "0.7.1", "0.9.1"])
+def test_releases(release: str) -> None:
+    check(releases.verl(release), Options())
+
+
+@pytest.mark.parametrize("ignore", ["MCU1", "MCU2", "MCU7", "MCU701", "MCU706"])
+def test_rules_that_are_not_selected(ignore: str) -> None:
+    mcore = {path: data for path, data in releases.verl("0.8.0").items() if "megatron" in path or "mcore" in path}
+    check(mcore, Options(selection=Selection(ignore=(ignore,))))
+
+
+@pytest.mark.parametrize("name", CHECKOUTS)
+def test_checkouts(name: str) -> None:
+    if not os.environ.get(name):
+        pytest.skip(f"{name} names no checkout")
+    top = Path(os.environ[name])
+    check(
+        {path.relative_to(top).as_posix(): path.read_bytes() for path in top.rglob("*.py") if path.is_file()}, Options()
+    )
