@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -63,12 +64,12 @@ def rewrites_of(plan: Plan, project: Repository, options: Options) -> list[Rewri
     return found
 
 
-def changes_of(plan: Plan, project: Repository, options: Options) -> list[Change]:
-    """Every edit of a plan, placed; in order of files and positions."""
+def changes_of(plan: Plan, data: Callable[[str], bytes], options: Options) -> list[Change]:
+    """Every edit of a plan, placed in the `data` of its file; in order of files and positions."""
     by_path: dict[str, list[Edit]] = defaultdict(list)
     for edit in plan.edits:
         by_path[edit.path].append(edit)
-    return [change for path in sorted(by_path) for change in _placed(project.data(path), by_path[path], options)]
+    return [change for path in sorted(by_path) for change in _placed(data(path), by_path[path], options)]
 
 
 def _placed(data: bytes, edits: list[Edit], options: Options) -> list[Change]:

@@ -57,8 +57,10 @@ class Outcome:
 
     @property
     def changes(self) -> list[Change]:
-        """Every edit, placed."""
-        return changes_of(self.plan, self.survey.repository, self.options)
+        """Every edit, placed in the bytes as they were: the files have others once the migration is written."""
+        before = {item.path: item.before for item in self.rewrites}
+        read = self.survey.repository.data
+        return changes_of(self.plan, lambda path: before[path] if path in before else read(path), self.options)
 
     @property
     def remarks(self) -> list[Remark]:

@@ -47,7 +47,7 @@ def test_bytes_outside_edits_stay_and_spans_find_the_replacements(case: tuple[by
         rest = rest[len(gap + edit.replacement) :]
         position = edit.end
     assert rest == data[position:]
-    for change in changes_of(plan, project, options):
+    for change in changes_of(plan, project.data, options):
         assert data[change.before.start : change.before.end] == data[change.edit.start : change.edit.end]
         new = after if change.applied else splice(data, [change.edit])
         assert new[change.after.start : change.after.end] == change.edit.replacement

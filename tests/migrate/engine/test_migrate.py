@@ -47,6 +47,14 @@ def test_writes_and_the_second_run_changes_nothing(sample: Sample) -> None:
     assert sample.contents() == MIGRATED
 
 
+def test_edits_are_placed_in_the_files_as_they_were_once_they_are_written(sample: Sample) -> None:
+    """A large repository does not keep all bytes: some are read again, and are others by then."""
+    places = [change.before for change in preview(sample.request(), planner).changes]
+    outcome = migrate(sample.request(), planner)
+    outcome.survey.repository.data.cache_clear()
+    assert [change.before for change in outcome.changes] == places
+
+
 def test_a_file_mode_and_a_symbolic_link_stay(sample: Sample) -> None:
     actor = sample.root / "rl/actor.py"
     actor.chmod(0o751)
