@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -223,7 +223,7 @@ class LazyLogits(LikeATensor):
         """The mean of this rank's logits, without building them."""
         return self.sum(*dims, **options) / self.shape.numel()
 
-    def detach(self) -> "LazyLogits":
+    def detach(self) -> Self:
         """The same without gradients, neither to the hidden states nor to the head."""
         head = replace(self.head, weight=self.head.weight.detach())
         return replace(self, hidden=self.hidden.detach(), head=head)
@@ -252,7 +252,7 @@ class LazyLogits(LikeATensor):
         weight = self._read()
         return into_main_grad(weight) if self.head.fuse_main_grad else weight
 
-    def _divided_by(self, temperature: Any) -> "LazyLogits":
+    def _divided_by(self, temperature: Any) -> Self:
         if isinstance(temperature, Tensor):
             if temperature.dim() > 0 and (temperature.dim() != self.dim() or temperature.shape[-1] != 1):
                 raise TypeError(

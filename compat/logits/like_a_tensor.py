@@ -38,6 +38,10 @@ class LikeATensor:
     def _divided_by(self, temperature: Any) -> Self:
         raise NotImplementedError
 
+    def detach(self) -> Self:
+        """The same without gradients."""
+        raise NotImplementedError
+
     @property
     def device(self) -> torch.device:
         """Where the hidden states are, and all results."""
@@ -74,10 +78,14 @@ class LikeATensor:
         open_ended = any(part is Ellipsis for part in parts)
         if used > self.dim():
             raise IndexError(f"too many indices for logits {list(self.shape)}: {used}")
-        reaches_vocabulary = used == self.dim() or (open_ended and parts[-1] is not Ellipsis)
-        if reaches_vocabulary and not (isinstance(parts[-1], slice) and parts[-1] == slice(None)):
-            raise self._no("an index into the vocabulary", "log_probs_at(token_ids), or vocab_size= of DeferredHead")
-        return self._tokens(lambda rows: rows[index])
+        if used == self.dim() or (open_ended and parts[-1] is not Ellipsis):
+            words, last = self.shape[-1], parts[-1]
+            if not isinstance(last, slice) or range(words)[last] != range(words):
+                raise self._no(
+                    "an index into the vocabulary", "log_probs_at(token_ids), or vocab_size= of DeferredHead"
+                )
+            parts = (*parts[:-1], slice(None))
+        return self._tokens(lambda rows: rows[parts])
 
     def squeeze(self, dim: int) -> Self:
         """As of a tensor, for a dimension of tokens."""
@@ -125,6 +133,13 @@ class LikeATensor:
         """As of a tensor, over tokens."""
         at = self._token_dim(dim, "narrow")
         return self._tokens(lambda rows: rows.narrow(at, start, length))
+
+    def new_zeros(self, *shape: Any) -> Any:
+        """Logits that are all zero if the shape ends in the vocabulary, built from nothing; else zeros."""
+        sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+        if len(sizes) < 2 or sizes[-1] != self.shape[-1]:
+            return self.hidden.new_zeros(sizes, dtype=self.dtype)
+        return self.detach()._with(self.hidden.new_zeros(*sizes[:-1], self.hidden.shape[-1]), 1.0)
 
     def contiguous(self) -> Self:
         """The same: there is nothing to lay out."""

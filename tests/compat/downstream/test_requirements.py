@@ -7,7 +7,7 @@ from downloads import unpacked
 from downstream.importing import said_by_imports
 
 pytestmark = pytest.mark.ranks
-SHIMS = [f"mcore_unpatch.compat.{name}" for name in ("miles", "nemo_rl", "skyrl", "slime")]
+SHIMS = [f"mcore_unpatch.compat.{name}" for name in ("areal", "miles", "nemo_rl", "roll", "skyrl", "slime")]
 
 
 @pytest.mark.parametrize(("module", "package"), [("torch", "torch"), ("megatron", "megatron-core")])

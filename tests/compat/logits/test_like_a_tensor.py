@@ -31,6 +31,9 @@ WORKS: list[Callable[[Any], Any]] = [
     lambda z: z[:, 1:-1, :],
     lambda z: z[..., -1, :],
     lambda z: z[..., :],
+    lambda z: z[:, :, : VOCAB + 5],
+    lambda z: z.new_zeros(3, VOCAB),
+    lambda z: z.detach().new_zeros([2, 2, VOCAB]),
     lambda z: z[1, ...],
     lambda z: z[None, 0],
     lambda z: z[KEEP],
@@ -186,6 +189,12 @@ def test_the_divergence_with_a_temperature_per_token() -> None:
     p, q = student.logits().log_softmax(-1), other.logits().log_softmax(-1)
     found: Tensor = student.kl(other)
     assert_close(found.detach(), (q.exp() * (q - p)).sum(-1).detach())
+
+
+def test_new_zeros_of_another_shape_are_zeros() -> None:
+    found = (lazy() / 2).new_zeros((0,))
+    assert torch.is_tensor(found)
+    assert (found.shape, found.dtype) == ((0,), torch.float32)
 
 
 def test_float64_heads_give_float64() -> None:

@@ -1,0 +1,66 @@
+"""AReaL's functions by their names and arguments; they take `LazyLogits` where AReaL's take logits."""
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.logits.lazy import LazyLogits, require_lazy
+
+Rows = TypeVar("Rows", Tensor, LazyLogits)
+
+
+def gather_logprobs(
+    logits: LazyLogits,
+    labels: Tensor,
+    temperature: float = 1.0,
+    tp_group: ProcessGroup | None = None,
+    chunk_size: int = 1024,
+) -> Tensor:
+    """Log-probs `[...]` of `labels` `[...]`.
+
+    The group is the model's own, and the work is tiled over the vocabulary: `tp_group` and `chunk_size` change nothing.
+    """
+    return (require_lazy(logits, "gather_logprobs") / temperature).log_probs(labels)
+
+
+def gather_logprobs_entropy(
+    logits: LazyLogits,
+    labels: Tensor,
+    temperature: float = 1.0,
+    tp_group: ProcessGroup | None = None,
+    chunk_size: int = 1024,
+) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropy, each `[...]`, from one pass."""
+    out = (require_lazy(logits, "gather_logprobs_entropy") / temperature).compute(labels, entropy=True)
+    assert out.logprobs is not None
+    assert out.entropy is not None
+    return out.logprobs, out.entropy
+
+
+def get_vocab_min_max_logits(logits: LazyLogits) -> tuple[Tensor, Tensor]:
+    """The smallest and largest logit of each token over the whole vocabulary, without gradient.
+
+    For `output.detach().min(-1).values.float()` and the same with `max`, which see one rank's shard.
+    """
+    stats = require_lazy(logits, "get_vocab_min_max_logits").detach().logit_stats()
+    return stats.logit_min, stats.logit_max
+
+
+def unpad_logits(
+    logits: Rows,
+    padding_length: int,
+    cu_seqlens: Tensor | None = None,
+    old_cu_seqlens: Tensor | None = None,
+) -> Rows:
+    """Drop the padding after the row, and that of each sequence: of lazy logits, or of a tensor of results."""
+    if padding_length > 0:
+        logits = logits[:-padding_length]
+    if old_cu_seqlens is None:
+        return logits
+    assert cu_seqlens is not None
+    lengths, starts = old_cu_seqlens.diff().tolist(), cu_seqlens.tolist()
+    parts = [logits[start : start + length] for start, length in zip(starts, lengths, strict=False)]
+    joined: Rows = torch.cat(parts)  # type: ignore[arg-type, assignment]
+    return joined

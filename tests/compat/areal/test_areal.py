@@ -1,0 +1,53 @@
+"""The shim of AReaL without a checkout: against log-softmax, and what is refused."""
+
+from typing import Any
+
+import pytest
+import torch
+from harness.rounding import assert_close
+
+from mcore_unpatch.compat import LazyLogits, ProcessGroups, areal
+from mcore_unpatch.compat.logits.lazy import LMHead, version_of
+
+
+def _logits() -> LazyLogits:
+    generator = torch.Generator().manual_seed(1)
+    hidden, weight = torch.randn(9, 8, generator=generator), torch.randn(30, 8, generator=generator)
+    return LazyLogits(hidden.requires_grad_(), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+
+
+def test_results_are_those_of_log_softmax() -> None:
+    labels, real = torch.arange(9), _logits().logits().detach()
+    log_p = (real / 0.7).log_softmax(-1)
+    log_probs, entropy = areal.gather_logprobs_entropy(_logits(), labels, 0.7)
+    low, high = areal.get_vocab_min_max_logits(_logits() / 1.0)
+    assert log_probs.requires_grad
+    assert not low.requires_grad
+    pairs = [
+        (log_probs, log_p[labels, labels]),
+        (areal.gather_logprobs(_logits(), labels, 0.7), log_p[labels, labels]),
+        (entropy, -(log_p.exp() * log_p).sum(-1)),
+        (low, real.amin(-1)),
+        (high, real.amax(-1)),
+    ]
+    for found, expected in pairs:
+        assert_close(found.detach(), expected)
+
+
+@pytest.mark.parametrize("of", [lambda z: z, lambda z: z.entropy()])
+def test_padding_is_dropped_from_logits_and_from_results(of: Any) -> None:
+    """Two sequences of 3 and 2 tokens, padded to 4 each, and one more row of padding."""
+    found = areal.unpad_logits(of(_logits()), 1, torch.tensor([0, 4, 8]), torch.tensor([0, 3, 5]))
+    kept = torch.tensor([0, 1, 2, 4, 5])
+    if isinstance(found, LazyLogits):
+        found, expected = found.logits(), _logits().logits()[kept]
+    else:
+        expected = _logits().entropy()[kept]
+    assert_close(found.detach(), expected.detach())
+    assert len(areal.unpad_logits(of(_logits()), 2)) == 7
+
+
+@pytest.mark.parametrize("function", [areal.gather_logprobs, areal.gather_logprobs_entropy])
+def test_real_logits_are_refused(function: Any) -> None:
+    with pytest.raises(TypeError, match="expected the LazyLogits"):
+        function(_logits().logits(), torch.arange(9))

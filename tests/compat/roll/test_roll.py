@@ -1,0 +1,67 @@
+"""The shim of ROLL without a checkout: against log-softmax, one pass for two questions, and what is refused."""
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from harness.rounding import assert_close
+
+from mcore_unpatch.compat import LazyLogits, ProcessGroups, roll
+from mcore_unpatch.compat.logits import lazy
+from mcore_unpatch.compat.logits.lazy import LMHead, version_of
+
+
+def _logits() -> LazyLogits:
+    generator = torch.Generator().manual_seed(1)
+    hidden, weight = torch.randn(2, 5, 8, generator=generator), torch.randn(30, 8, generator=generator)
+    return LazyLogits(hidden.requires_grad_(), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+
+
+def test_log_probs_and_entropy_come_from_one_pass_with_gradients_of_both() -> None:
+    logits, labels = _logits(), torch.arange(10).view(2, 5)
+    with mock.patch.object(lazy, "vocab_pass", wraps=lazy.vocab_pass) as passes:
+        log_probs, entropy = roll.vocab_parallel_logprobs(logits, labels), roll.vocab_parallel_entropy(logits)
+    assert passes.call_count == 1
+    torch.autograd.backward((log_probs * 2 + entropy).sum())
+    found = logits.hidden.grad
+    real = _logits()
+    log_p = real.logits().log_softmax(-1)
+    expected = log_p.gather(-1, labels[..., None]).squeeze(-1)
+    level = -(log_p.exp() * log_p).sum(-1)
+    torch.autograd.backward((expected * 2 + level).sum())
+    assert found is not None
+    assert real.hidden.grad is not None
+    for ours, theirs in ((log_probs, expected), (entropy, level), (found, real.hidden.grad)):
+        assert_close(ours.detach(), theirs.detach())
+
+
+def test_entropy_asked_without_gradient_first_has_one_when_asked_with() -> None:
+    logits = _logits()
+    with torch.no_grad():
+        roll.vocab_parallel_logprobs(logits, torch.zeros(2, 5, dtype=torch.long))
+    assert roll.vocab_parallel_entropy(logits).requires_grad
+    assert roll.vocab_parallel_entropy(_logits()).requires_grad
+
+
+def test_ids_outside_the_vocabulary_are_zero() -> None:
+    ids = torch.tensor([[-100, 3, 30, 0, 29]] * 2)
+    found = roll.op_compute_gather_by_teacher_indices(_logits(), ids)
+    known = (ids >= 0) & (ids < 30)
+    real = _logits().logits().gather(-1, ids.where(known, 0)[..., None]).squeeze(-1)
+    assert_close(found.detach(), (real * known).detach())
+
+
+REFUSED: list[tuple[Any, type[Exception], str]] = [
+    (lambda z: roll.op_compute_topk_logits(z, 0), ValueError, "topk: expected at least 1"),
+    (lambda z: roll.op_compute_gather_by_teacher_indices(z, None), ValueError, "teacher_indices: expected the ids"),
+    (lambda z: roll.vocab_parallel_cross_entropy(z, None, 0.1), NotImplementedError, "label_smoothing"),
+    (lambda z: roll.vocab_parallel_logprobs(z.logits(), None), TypeError, "expected the LazyLogits"),
+    (lambda z: roll.vocab_parallel_entropy(z.logits()), TypeError, "expected the LazyLogits"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
+def test_what_needs_real_logits_is_refused(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call(_logits())
