@@ -6,7 +6,8 @@ import ast
 from collections.abc import Sequence
 from textwrap import wrap
 
-from mcore_unpatch.codemods.edits import Edit, Options
+from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove
+from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.source import Source, first_line
 from mcore_unpatch.codemods.workbench import Workbench
@@ -17,7 +18,7 @@ from mcore_unpatch.scanner.source import Unreadable
 MARK = "TODO(mcore-unpatch)"
 
 
-def annotate(bench: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Edit]) -> Outcome:
+def annotate(bench: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Asked]) -> Outcome:
     """A comment for each finding, if comments are asked for."""
     found = Outcome()
     done: set[tuple[str, int, str]] = set()
@@ -34,19 +35,25 @@ def annotate(bench: Workbench, findings: Sequence[Finding], options: Options, ta
         if (finding.path, line, finding.rule) in done or _is_annotated(source, statement, finding.rule):
             continue
         done.add((finding.path, line, finding.rule))
-        if not any(edit.path == finding.path and edit.start < start < edit.end for edit in taken):
-            text = source.encode(_comment(finding, source.indentation(statement)))
-            title = f"a comment on {finding.rule}"
-            found.edits.append(Edit(finding.path, finding.rule, "safe", start, start, text, title))
+        if not any(one.path == finding.path and _takes(one, start) for one in taken):
+            text = _comment(finding, len(source.indentation(statement)))
+            reason = Reason(finding.rule, "safe", f"a comment on {finding.rule}", finding_line=finding.line)
+            found.asked.append(Asked(source, Insert(statement, line, text), reason))
     return found
 
 
-def _comment(finding: Finding, indent: str) -> str:
+def _takes(asked: Asked, start: int) -> bool:
+    """Whether a change takes away the line that begins there."""
+    first, last = asked.touches
+    return first < start < last or (isinstance(asked.change, Remove) and first <= start < last)
+
+
+def _comment(finding: Finding, indent: int) -> str:
     """The rule, what to do, and on a line of its own where to read on."""
     rule = find(finding.rule)
     advice = f"{MARK}: {rule.code} {finding.replacement or rule.summary}"
-    lines = [*wrap(advice, 86 - len(indent), subsequent_indent="  ", break_long_words=False), f"  {rule.link}"]
-    return "".join(f"{indent}# {line}\n" for line in lines)
+    lines = [*wrap(advice, 86 - indent, subsequent_indent="  ", break_long_words=False), f"  {rule.link}"]
+    return "\n".join(f"# {line}" for line in lines)
 
 
 def _statement(source: Source, finding: Finding) -> ast.stmt:

@@ -1,69 +1,155 @@
-"""Edits of one file in the making: what each is for, and the last step, after which none of them overlap."""
+"""What a codemod asks for: nodes of a file that are replaced, rewritten, removed or added, and why.
+
+A change names nodes of the file's `ast`, which the analysis has at hand, and new source text. It is data: `tree` makes
+it on the nodes of libcst, and only where a migration needs the result.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods.edits import Applicability, Edit
-from mcore_unpatch.codemods.source import Source, Span
+from mcore_unpatch.codemods.edits import Applicability
+from mcore_unpatch.codemods.source import Source, Span, last_line
 
+if TYPE_CHECKING:
+    import libcst as cst
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Bytes to be replaced."""
-
-    span: Span
-    text: str
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What an edit is for, as people are told, and whether it takes their consent."""
+    """What a change is for, as people are told, and whether it takes their consent."""
 
     rule: str
     applicability: Applicability
     title: str
     notes: tuple[str, ...] = ()
-    finding_line: int = 0
-
-    def edit(self, source: Source, span: Span, text: str) -> Edit:
-        """An edit made for this reason."""
-        level, notes, line = self.applicability, self.notes, self.finding_line
-        start, end, new = span.start, span.end, source.encode(text)
-        return Edit(source.path, self.rule, level, start, end, new, self.title, notes, line)
+    finding_line: int = 0  # of the finding that this and other changes answer together
 
 
-_LEAST_SAFE_FIRST: tuple[Applicability, ...] = ("display", "unsafe", "safe")
+LEVELS: tuple[Applicability, ...] = ("safe", "unsafe", "display")
 
 
 def least_safe(reasons: Iterable[Reason]) -> Reason:
-    """The reason that speaks for an edit that has several."""
-    return min(reasons, key=lambda reason: (_LEAST_SAFE_FIRST.index(reason.applicability), reason.rule))
+    """The reason that speaks for a change that has several."""
+    return min(reasons, key=lambda reason: (-LEVELS.index(reason.applicability), reason.rule))
 
 
-def settle(edits: Iterable[Edit], data: bytes) -> list[Edit]:
-    """The same edits, with neighbouring lines that go as one, and a missing newline at the end of the file kept."""
-    ordered = sorted(edits, key=lambda edit: (edit.start, edit.end))
-    new = [edit for edit in ordered if edit.replacement]
-    inserted = {edit.start for edit in new if edit.start == edit.end}
-    gone: list[Edit] = []
-    for edit in (edit for edit in ordered if not edit.replacement):
-        last = gone[-1] if gone else None
-        touches = last is not None and edit.start <= last.end and edit.start not in inserted
-        if last is not None and touches and edit.applicability == last.applicability:
-            gone[-1] = replace(last, end=max(last.end, edit.end))
-        else:
-            gone.append(edit)
-    if gone and gone[-1].end == len(data) and not data.endswith((b"\n", b"\r")):
-        start = gone[-1].start
-        if start in inserted:  # the last of what comes there is the new last line
-            index = max(index for index, one in enumerate(new) if one.start == one.end == start)
-            new[index] = replace(new[index], replacement=_without_ending(new[index].replacement))
-        else:
-            gone[-1] = replace(gone[-1], start=len(_without_ending(data[:start])))
-    return [*gone, *new]
+@dataclass(frozen=True, slots=True, eq=False)
+class Replace:
+    """Another expression, argument, parameter or imported name in the place of one."""
+
+    node: ast.expr | ast.keyword | ast.arg | ast.alias
+    text: str
 
 
-def _without_ending(text: bytes) -> bytes:
-    return text.removesuffix(b"\n").removesuffix(b"\r")
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """One of the arguments of a call, or of the entries of a dict, goes; or `text` takes its place."""
+
+    node: ast.Call | ast.Dict
+    index: int  # in the order of the text
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Argument:
+    """One argument more, behind the others."""
+
+    node: ast.Call
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Header:
+    """Other parameters of a function, which then no longer says what it returns."""
+
+    node: Function
+    parameters: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parameters:
+    """Parameters more, before `**` and laid out as the others are."""
+
+    node: Function
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Make:
+    """What a function of libcst nodes makes of one: for everything that the other changes cannot say."""
+
+    node: ast.stmt | ast.expr
+    make: Callable[[cst.CSTNode], cst.CSTNode]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rewrite:
+    """Other statements in the place of one; comments above and behind it stay."""
+
+    node: ast.stmt
+    text: str
+    tell_checkers: bool = True  # else a comment behind it that is for a checker goes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Remove:
+    """A statement goes, with the lines from `first` to `last`; `removal` says which these are."""
+
+    node: ast.stmt
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Insert:
+    """Whole lines come to the suite of a statement, before one of its lines or behind the last."""
+
+    node: ast.stmt
+    before: int
+    text: str
+
+
+Change = Replace | Entry | Argument | Header | Parameters | Make | Rewrite | Remove | Insert
+
+
+def above(source: Source, statement: ast.stmt, text: str) -> Insert:
+    """Lines before a statement and before the comment that speaks of it."""
+    return Insert(statement, source.first_with_comments(statement), text)
+
+
+def below(statement: ast.stmt, text: str) -> Insert:
+    """Lines behind a statement."""
+    return Insert(statement, last_line(statement) + 1, text)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A change of a file, and why."""
+
+    source: Source
+    change: Change
+    reason: Reason
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self.source.path
+
+    @property
+    def touches(self) -> Span:
+        """The bytes that no other change may touch: those of the node, or none for what only comes."""
+        change, source = self.change, self.source
+        if isinstance(change, Insert):
+            return Span.at(source.line_span(min(change.before, len(source.lines)), change.before).start)
+        if isinstance(change, Remove):
+            return source.line_span(change.first, change.last)
+        if isinstance(change, Header | Parameters):
+            first = change.node.body[0]
+            return Span(source.offset(change.node.lineno, change.node.col_offset), source.span(first).start)
+        return source.span(change.node)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from mcore_unpatch.codemods.source import Source, Sources
 from mcore_unpatch.findings import FileError, Finding
@@ -54,6 +54,14 @@ class Repository(Project):
         return self.read(path)
 
 
+class HasApplicability(Protocol):
+    """An edit, or the reason of a change."""
+
+    @property
+    def applicability(self) -> Applicability:
+        """Whether it takes consent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a migration may do."""
@@ -63,8 +71,8 @@ class Options:
     selection: Selection = field(default_factory=Selection)
     target: Version = NEWEST
 
-    def applies(self, edit: Edit) -> bool:
-        """Whether an edit is to be written."""
+    def applies(self, edit: HasApplicability) -> bool:
+        """Whether an edit, or a change for some reason, is to be written."""
         return edit.applicability == "safe" or (edit.applicability == "unsafe" and self.unsafe_fixes)
 
     def wants(self, rule: str) -> bool:
@@ -85,6 +93,14 @@ class Edit:
     title: str  # one line for people
     notes: tuple[str, ...] = ()  # e.g. what is not numerically neutral here
     finding_line: int = 0  # of the finding that this and other edits answer together; 0 if it answers none
+
+
+class Unsound(Exception):
+    """Edits that must not be carried out: the files they are in, each with the reason."""
+
+    def __init__(self, reasons: dict[str, str]) -> None:
+        super().__init__(str(reasons))
+        self.reasons = reasons
 
 
 @dataclass(frozen=True, slots=True)

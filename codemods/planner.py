@@ -7,14 +7,16 @@ the imports of each file, for all of these at once; last the comments, for the f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
+from typing import TYPE_CHECKING, TypeVar
 
 from mcore_unpatch.codemods import annotate, standing
-from mcore_unpatch.codemods.changes import Reason, least_safe, settle
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, splice
+from mcore_unpatch.codemods.changes import Asked, Reason, least_safe
+from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, Unsound
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.nemo_rl.migrate import NemoRl
 from mcore_unpatch.codemods.outcome import Outcome
@@ -25,6 +27,10 @@ from mcore_unpatch.codemods.verl.migrate import Verl
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.tree import Tree
+
+T = TypeVar("T")
 REQUIREMENT = "megatron-core>=0.18"
 DEPENDENCY = "mcore-unpatch[compat]"
 
@@ -36,13 +42,14 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     """What is to be done about the findings of a repository."""
     known = _known(repository)
     bench, proposing, found = _found(repository, findings, options, known)
-    found.edits = _with_imports(bench, proposing, found.edits, options)
-    found.add(annotate.annotate(bench, _open(findings, found, options), options, found.edits))
-    found.edits = list(_answering(bench, found, findings))
-    needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in found.edits if options.applies(edit))
+    trees = Trees(bench)
+    found.asked = _with_imports(bench, proposing, trees, found.asked, options)
+    found.add(annotate.annotate(bench, _open(findings, found, options), options, found.asked))
+    edits = list(_answering(bench, trees.edits(found.asked), found.removes, findings))
+    needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits if options.applies(edit))
     errors = {error for _, one in known for error in one.exports.errors}
     return Plan(
-        tuple(sorted(found.edits, key=attrgetter("path", "start", "end"))),
+        tuple(sorted(edits, key=attrgetter("path", "start", "end"))),
         tuple(sorted(dict.fromkeys(found.remarks), key=attrgetter("path", "line", "rule"))),
         tuple(sorted(errors)),
         tuple(found.removes),
@@ -59,17 +66,19 @@ def fixed(repository: Repository, findings: Sequence[Finding], choices: Iterable
     known = _known(repository)
     for options in choices:
         found = _found(repository, findings, options, known)[2]
-        applied = {(edit.path, edit.finding_line) for edit in found.edits if options.applies(edit)}
+        applied = {(one.path, one.reason.finding_line) for one in found.asked if options.applies(one.reason)}
         yield {*found.removes, *(finding for finding in findings if (finding.path, finding.line) in applied)}
 
 
-def _answering(repository: Repository, found: Outcome, findings: Sequence[Finding]) -> Iterator[Edit]:
+def _answering(
+    repository: Repository, edits: Iterable[Edit], removes: Iterable[Finding], findings: Sequence[Finding]
+) -> Iterator[Edit]:
     """Every edit with the finding that it answers: one of its own rule, or one that it takes away; the nearest."""
     at: defaultdict[str, list[Finding]] = defaultdict(list)
     for finding in findings:
         at[finding.path].append(finding)
-    gone = set(found.removes)
-    for edit in found.edits:
+    gone = set(removes)
+    for edit in edits:
         here = at[edit.path] if not edit.finding_line else []
         same = [one for one in here if one.rule == edit.rule]
         candidates = [one for one in same if one in gone] or [one for one in here if one in gone] or same
@@ -90,14 +99,14 @@ def _found(
     """What all codemods but that of the imports and the comments found, and the benches of moves and proposals."""
     bench, found = _moved(repository, findings, options, known)
     staying = Staying.of(findings, found.removes)
-    if (below := staying.below("", standing.HOOK)) and (found.edits or bench.import_edits()):
+    if (below := staying.below("", standing.HOOK)) and (found.asked or bench.import_changes()):
         if standing.is_certain(below, bench):  # then no move that needs the hook is made
             bench, found = _moved(repository, findings, options, known, standing.RULES_ON_THE_HOOK)
             staying = Staying.of(findings, found.removes)
         found.remarks.append(standing.refused_by_shims(below))
     # The imports of proposals that are only shown are no part of those that are written.
     proposing = bench if options.unsafe_fixes else Workbench(repository)
-    taken = [*bench.import_edits(), *found.edits]
+    taken = [*bench.import_changes(), *found.asked]
     found.add(proposals.propose(proposing, _open(findings, found, options), options, taken, staying))
     return bench, proposing, found
 
@@ -117,27 +126,54 @@ def _open(findings: Iterable[Finding], found: Outcome, options: Options) -> list
     return [finding for finding in findings if finding not in gone and options.wants(finding.rule)]
 
 
-def _with_imports(bench: Workbench, proposing: Workbench, edits: list[Edit], options: Options) -> list[Edit]:
-    """The edits with those of the imports; an import that only removed code asked for goes too."""
+def _with_imports(
+    bench: Workbench, proposing: Workbench, trees: Trees, asked: list[Asked], options: Options
+) -> list[Asked]:
+    """The changes with those of the imports; an import that only removed code asked for goes too."""
     benches = list(dict.fromkeys((bench, proposing)))
-    whole = _settled(bench, [*(edit for one in benches for edit in one.import_edits()), *edits])
-    by_path = attrgetter("path")
+    whole = [*(change for one in benches for change in one.import_changes()), *asked]
     dropped = False
-    for path, group in groupby(sorted(filter(options.applies, whole), key=by_path), by_path):
-        applied = list(group)
-        dropped |= drop_leftovers(bench, path, splice(bench.data(path), applied), _reason(applied))
-    if not dropped:
-        return whole
-    return _settled(bench, [*(edit for one in benches for edit in one.import_edits()), *edits])
+    for path, group in _by_path(one for one in whole if options.applies(one.reason)):
+        new = trees.made(path, group)
+        dropped |= drop_leftovers(bench, path, new, _reason(group))
+    return [*(change for one in benches for change in one.import_changes()), *asked] if dropped else whole
 
 
-def _reason(edits: Sequence[Edit]) -> Reason:
-    """Why imports go with what these edits took away."""
-    reasons = [Reason(edit.rule, edit.applicability, "an import that nothing uses any more") for edit in edits]
-    return least_safe(reasons)
-
-
-def _settled(repository: Repository, edits: Iterable[Edit]) -> list[Edit]:
+def _by_path(asked: Iterable[Asked]) -> Iterator[tuple[str, list[Asked]]]:
     by_path = attrgetter("path")
-    files = groupby(sorted(edits, key=by_path), by_path)
-    return [edit for path, group in files for edit in settle(group, repository.data(path))]
+    return ((path, list(group)) for path, group in groupby(sorted(asked, key=by_path), by_path))
+
+
+def _reason(asked: Sequence[Asked]) -> Reason:
+    """Why imports go with what these changes took away."""
+    return replace(least_safe(one.reason for one in asked), title="an import that nothing uses any more", notes=())
+
+
+class Trees:
+    """The files that change, as libcst has them: loaded here, and parsed once each."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self.bench = bench
+        self._known: dict[str, Tree] = {}
+
+    def made(self, path: str, asked: Sequence[Asked]) -> bytes:
+        """A file with changes made; raises `Unsound`."""
+        return self._ask(path, lambda tree: tree.made(asked))
+
+    def edits(self, asked: Sequence[Asked]) -> list[Edit]:
+        """Changes in bytes; raises `Unsound`."""
+        return [edit for path, group in _by_path(asked) for edit in self._ask(path, partial(_edits, group))]
+
+    def _ask(self, path: str, ask: Callable[[Tree], T]) -> T:
+        from mcore_unpatch.codemods.tree import Tree, Unfaithful
+
+        try:
+            if path not in self._known:
+                self._known[path] = Tree(self.bench.source(path))
+            return ask(self._known[path])
+        except Unfaithful as error:
+            raise Unsound({path: str(error)}) from None
+
+
+def _edits(asked: Sequence[Asked], tree: Tree) -> list[Edit]:
+    return tree.edits(asked)

@@ -67,6 +67,11 @@ class Source:
         return [node for node in self.nodes if isinstance(node, kinds)]
 
     @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The node above each node."""
+        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
+
+    @cached_property
     def home(self) -> dict[int, Suite]:
         """The suite that a statement stands in, by the statement's id."""
         return {id(node): suite for suite in suites(self.tree) for node in suite}

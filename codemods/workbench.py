@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mcore_unpatch.codemods.edits import Edit, Repository
+from mcore_unpatch.codemods.changes import Asked
+from mcore_unpatch.codemods.edits import Repository
 from mcore_unpatch.codemods.imports.arrange import arrange
 from mcore_unpatch.codemods.imports.editor import ImportEditor
 
@@ -21,7 +22,7 @@ class Workbench(Repository):
             self._editors[path] = ImportEditor(self.source(path), self)
         return self._editors[path]
 
-    def import_edits(self) -> list[Edit]:
+    def import_changes(self) -> list[Asked]:
         """What the editors were asked for so far."""
         asked = [editor for editor in self._editors.values() if editor.targets or editor.reasons]
-        return [edit for editor in asked for edit in arrange(editor)]
+        return [change for editor in asked for change in arrange(editor)]

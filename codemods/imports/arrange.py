@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from mcore_unpatch.codemods.changes import least_safe
-from mcore_unpatch.codemods.edits import Edit
+from mcore_unpatch.codemods.changes import Asked, Change, Remove, Replace, Rewrite, least_safe
 from mcore_unpatch.codemods.imports.blocks import Block, Import, Run
 from mcore_unpatch.codemods.imports.editor import ImportEditor, Target
 from mcore_unpatch.codemods.imports.entries import (
@@ -23,9 +22,9 @@ from mcore_unpatch.codemods.imports.landing import Landing
 from mcore_unpatch.codemods.source import Span, Suite, last_line
 
 
-def arrange(editor: ImportEditor) -> list[Edit]:
-    """The edits; they do not overlap."""
-    return _Arrangement(editor).edits()
+def arrange(editor: ImportEditor) -> list[Asked]:
+    """The changes; they do not overlap."""
+    return _Arrangement(editor).changes()
 
 
 class _Arrangement:
@@ -36,32 +35,35 @@ class _Arrangement:
         self.gone: set[Import] = set()
         self.told: set[Import] = set()  # statements that go, whose comments a name has taken along
 
-    def edits(self) -> list[Edit]:
-        found = [edit for target in self.editor.in_order() for edit in self._land(target)]
+    def changes(self) -> list[Asked]:
+        found = [change for target in self.editor.in_order() for change in self._land(target)]
         for node in self.editor.leaving:
             if node not in self.gone and node not in self.moving:
                 found += self._reduce(node)
-        found += [edit for one in self.editor.renamed for edit in self._rename_plain(*one)]
+        found += [change for one in self.editor.renamed for change in self._rename_plain(*one)]
         for node, module in self.editor.beside:
             reason = least_safe(self.editor.reasons[node])
             self.landing.arrive(self._suite(node), module, f"import {module}", reason, node, plain=True)
-        return [*self.landing.edits(), *found, *self._removals()]
+        return [*self.landing.changes(), *found, *self._removals()]
 
     def _suite(self, node: Import) -> Suite:
         return self.source.home[id(node)]
 
-    def _edit(self, node: Import, text: str, span: Span | None = None) -> Edit:
-        """A new text for a statement, or for a part of it."""
-        return least_safe(self.editor.reasons[node]).edit(self.source, span or self.source.span(node), text)
+    def _asked(self, node: Import, change: Change) -> Asked:
+        """A change of a statement, for the reasons that are known."""
+        return Asked(self.source, change, least_safe(self.editor.reasons[node]))
 
-    def _land(self, target: Target) -> Iterator[Edit]:
+    def _rewrite(self, node: Import, text: str) -> Rewrite:
+        return Rewrite(node, text.replace(f"\n{self.source.indentation(node)}", "\n"))
+
+    def _land(self, target: Target) -> Iterator[Asked]:
         reason = least_safe(target.reasons)
         if target.existing is not None:
             have = entries(self.source, target.existing)
             if new := _unknown(self._with_comments(target), have):
                 layout = replace(layout_of(self.source, target.existing, self.editor.limit), trailing="")
                 text = render(target.module, _merged(have, _ordered(new)), layout)
-                yield reason.edit(self.source, self.source.span(target.existing), text)
+                yield Asked(self.source, self._rewrite(target.existing, text), reason)
             return
         anchor = target.sources[0] if target.sources else None
         if anchor is not None and self.moving.get(anchor) == target.module:
@@ -94,7 +96,7 @@ class _Arrangement:
         lines = range(self.source.first_with_comments(node), node.lineno)
         return [self.source.line(line).strip() for line in lines]
 
-    def _move(self, node: ast.ImportFrom, target: Target) -> Iterator[Edit]:
+    def _move(self, node: ast.ImportFrom, target: Target) -> Iterator[Asked]:
         """A statement that names another module from now on: its text stays, names, comments and layout, if it can."""
         layout = layout_of(self.source, node, self.editor.limit)
         text = with_module(self.source, node, target.module)
@@ -105,7 +107,7 @@ class _Arrangement:
         ):
             text = render(target.module, entries(self.source, node), replace(layout, multiline=True, trailing=""))
         if node in self.landing.staying:
-            yield least_safe(target.reasons).edit(self.source, self.source.span(node), text)
+            yield Asked(self.source, self._rewrite(node, text), least_safe(target.reasons))
             return
         self.gone.add(node)
         text = f"{self._lead(node)}{text}  {layout.trailing}".rstrip()
@@ -117,10 +119,10 @@ class _Arrangement:
         lead = self.source.text_of(Span(above.start, self.source.span(node).start))
         return lead.replace(self.source.newline, "\n").lstrip()
 
-    def _rename_plain(self, node: ast.Import, alias: ast.alias, module: str) -> Iterator[Edit]:
+    def _rename_plain(self, node: ast.Import, alias: ast.alias, module: str) -> Iterator[Asked]:
         text = f"{module} as {alias.asname}" if alias.asname else module
         if node not in self.moving or node in self.landing.staying:
-            yield self._edit(node, text, self.source.span(alias))
+            yield self._asked(node, Replace(alias, text))
             return
         self.gone.add(node)
         trailing = layout_of(self.source, node, self.editor.limit).trailing
@@ -128,38 +130,43 @@ class _Arrangement:
         reason = least_safe(self.editor.reasons[node])
         self.landing.arrive(self._suite(node), module, text, reason, node, plain=True)
 
-    def _reduce(self, node: Import) -> Iterator[Edit]:
+    def _reduce(self, node: Import) -> Iterator[Asked]:
         """A statement without the names that leave it; without any left it goes."""
         left = self.editor.left(node)
         if not left:
             self.gone.add(node)
         elif isinstance(node, ast.Import):
             shown = ", ".join(f"{alias.name} as {alias.asname}" if alias.asname else alias.name for alias in left)
-            yield self._edit(node, f"import {shown}")
+            yield self._asked(node, Rewrite(node, f"import {shown}"))
         else:
             kept = [entry for entry in entries(self.source, node) if entry.name in {alias.name for alias in left}]
             layout = replace(layout_of(self.source, node, self.editor.limit), trailing="")
             if len(kept) == 1 and not kept[0].has_comments:
                 layout = replace(layout, multiline=False)
-            yield self._edit(node, render("." * node.level + (node.module or ""), kept, layout))
+            text = render("." * node.level + (node.module or ""), kept, layout)
+            yield self._asked(node, self._rewrite(node, text))
 
-    def _removals(self) -> Iterator[Edit]:
+    def _removals(self) -> Iterator[Asked]:
         """Whole statements that go, with the blank lines that would otherwise be left over."""
         leaving = {node for node in self.gone if self.source.owns_lines(node)}
         for node in self.gone - leaving:
-            yield self._without_separator(node)
+            yield self._asked(node, Remove(node, node.lineno, node.lineno))
         for suite in {id(suite): suite for suite in map(self._suite, leaving)}.values():
             for run in self.landing.runs(suite):
                 empty = {block for block in run.blocks if not self.landing.is_left(block, leaving)}
                 for block in run.blocks:
                     if block in empty:
-                        yield self._edit(block.nodes[0], "", self._lines_of(run, block, empty))
+                        first, last = self._lines_of(run, block, empty)
+                        ends = [*(last_line(node) for node in block.nodes[:-1]), last]
+                        for node, end in zip(block.nodes, ends, strict=True):
+                            yield self._asked(node, Remove(node, first, end))
+                            first = end + 1
                         continue
                     for node in leaving.intersection(block.nodes):
-                        lines = self.source.line_span(self.source.first_with_comments(node), last_line(node))
-                        yield self._edit(node, "", lines)
+                        first = self.source.first_with_comments(node)
+                        yield self._asked(node, Remove(node, first, last_line(node)))
 
-    def _lines_of(self, run: Run, block: Block, empty: set[Block]) -> Span:
+    def _lines_of(self, run: Run, block: Block, empty: set[Block]) -> tuple[int, int]:
         first, last = self.source.first_with_comments(block.nodes[0]), last_line(block.nodes[-1])
         index = run.blocks.index(block)
         if any(other not in empty for other in run.blocks[index + 1 :]):
@@ -171,17 +178,9 @@ class _Arrangement:
         else:
             while last < len(self.source.lines) and self.source.is_blank(last + 1):
                 last += 1
-        return self.source.line_span(first, last)
-
-    def _without_separator(self, node: Import) -> Edit:
-        """`import a; b = 1` without its first part."""
-        span = self.source.span(node)
-        rest = self.source.data[span.end :]
-        stripped = rest.lstrip(b" \t")
-        if stripped.startswith(b";"):
-            after = stripped[1:].lstrip(b" \t")
-            return self._edit(node, "", Span(span.start, span.end + len(rest) - len(after)))
-        return self._edit(node, "pass")
+            while last == len(self.source.lines) and first > 1 and self.source.is_blank(first - 1):
+                first -= 1
+        return first, last
 
 
 def _unknown(names: list[Entry], have: list[Entry]) -> list[Entry]:

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
-from mcore_unpatch.codemods.changes import Reason
-from mcore_unpatch.codemods.edits import Edit
+from mcore_unpatch.codemods.changes import Asked, Insert, Reason
 from mcore_unpatch.codemods.imports.blocks import OWN, THIRD_PARTY, Block, Import, Key, Renamed, Run, runs, sort_key
 from mcore_unpatch.codemods.imports.editor import ImportEditor
-from mcore_unpatch.codemods.source import Span, Suite, last_line
+from mcore_unpatch.codemods.source import Suite, last_line
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """An offset in the file, the run of imports that goes on there, and the blank lines that set it off."""
+    """Before a line of a suite, the run of imports that goes on there, and the blank lines that set it off."""
 
-    offset: int
+    line: int
     run: int  # the line of its first statement
+    beside: ast.stmt
     before: str = ""
     after: str = ""
 
@@ -29,7 +29,7 @@ class _Place:
 class _Arrival:
     place: _Place
     key: Key
-    line: str
+    text: str
     reason: Reason
 
 
@@ -93,8 +93,8 @@ class Landing:
         found = self.runs(suite)
         run = self._run_of(anchor) if anchor else (found[0] if found else None)
         place = self._place(suite, run, module, plain, anchor)
-        line = self.source.indentation(suite[0]) + text
-        self._arrivals.append(_Arrival(place, sort_key(run, plain, module), line, reason))
+        text = text.replace(f"\n{self.source.indentation(suite[0])}", "\n")
+        self._arrivals.append(_Arrival(place, sort_key(run, plain, module), text, reason))
 
     def _place(self, suite: Suite, run: Run | None, module: str, plain: bool, anchor: Import | None) -> _Place:
         if run is None:
@@ -106,14 +106,14 @@ class Landing:
         if (block, module, plain) not in self._before:
             self._before[block, module, plain] = run.place(block, module, plain, self.moving, self._leaving)
         before = self._before[block, module, plain]
-        return _Place(self._end(block.nodes[-1]) if before is None else self._start(before), number)
+        return self._end(block.nodes[-1], number) if before is None else self._start(before, number)
 
     def _first_import(self, suite: Suite) -> _Place:
         """In a suite without imports: behind its docstring, else before everything."""
         value = suite[0].value if isinstance(suite[0], ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            return _Place(self._end(suite[0]), suite[0].lineno, before="\n")
-        return _Place(self._start(suite[0]), suite[0].lineno, after="\n\n" if hasattr(suite[0], "body") else "\n")
+            return self._end(suite[0], suite[0].lineno, before="\n")
+        return self._start(suite[0], suite[0].lineno, after="\n\n" if hasattr(suite[0], "body") else "\n")
 
     def _block_for(self, run: Run, anchor: Import | None) -> Block | None:
         third_party = next((block for block in run.blocks if self._kind(run, block) == THIRD_PARTY), None)
@@ -126,29 +126,24 @@ class Landing:
         if following is None:
             if all(not self.editor.left(node) for node in run.nodes):  # it takes the place of all that stood here
                 self._occupied.add(run.blocks[-1])
-                return _Place(self._end(run.blocks[-1].nodes[-1]), number)
-            return _Place(self._end(run.blocks[-1].nodes[-1]), number, before="\n")
-        return _Place(self._start(following.nodes[0]), number, after="\n")
+                return self._end(run.blocks[-1].nodes[-1], number)
+            return self._end(run.blocks[-1].nodes[-1], number, before="\n")
+        return self._start(following.nodes[0], number, after="\n")
 
-    def _start(self, node: ast.stmt) -> int:
-        first = self.source.first_with_comments(node)
-        return self.source.line_span(first, first).start
+    def _start(self, node: ast.stmt, run: int, after: str = "") -> _Place:
+        return _Place(self.source.first_with_comments(node), run, node, after=after)
 
-    def _end(self, node: ast.stmt) -> int:
-        return self.source.line_span(last_line(node), last_line(node)).end
+    def _end(self, node: ast.stmt, run: int, before: str = "") -> _Place:
+        return _Place(last_line(node) + 1, run, node, before)
 
-    def edits(self) -> Iterator[Edit]:
+    def changes(self) -> Iterator[Asked]:
         """The statements that arrive; those that come to one place stand sorted below each other."""
-        by_place = attrgetter("place.offset", "place.run")
+        by_place = attrgetter("place.line", "place.run")
         for _, group in groupby(sorted(self._arrivals, key=by_place), by_place):
             together = sorted(group, key=attrgetter("key"))
             for arrival in together:
-                place = arrival.place
-                text = f"{arrival.line}\n" if self._begins_a_line(place.offset) else f"\n{arrival.line}"
+                place = together[0].place
                 before = place.before if arrival is together[0] else ""
                 after = place.after if arrival is together[-1] else ""
-                yield arrival.reason.edit(self.source, Span.at(place.offset), before + text + after)
-
-    def _begins_a_line(self, offset: int) -> bool:
-        """Whether an offset does: not the end of a file without a newline there."""
-        return offset < len(self.source.data) or self.source.data.endswith((b"\n", b"\r"))
+                insert = Insert(place.beside, place.line, before + arrival.text + after)
+                yield Asked(self.source, insert, arrival.reason)

@@ -7,16 +7,19 @@ takes Megatron's own path. Every other place is left, with the steps to take the
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from mcore_unpatch.codemods.changes import Change
-from mcore_unpatch.codemods.nemo_rl import removal, steps
+from mcore_unpatch.codemods.changes import Change, Entry, Replace, Rewrite
+from mcore_unpatch.codemods.nemo_rl import steps
 from mcore_unpatch.codemods.nemo_rl.contract import FLAG, KWARGS, fusion_kwargs
 from mcore_unpatch.codemods.nemo_rl.mappings import is_asked, is_off, name_of
 from mcore_unpatch.codemods.nemo_rl.models import ModelOf, parameters
-from mcore_unpatch.codemods.source import Source, Span
+from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.source import Source
 
-_Found = Change | ast.stmt | str  # what replaces the flag, a statement that goes, or the steps to take
+_Place = ast.expr | Entry
+# What replaces the flag, a statement that goes, or the steps to take.
+_Found = Replace | Entry | Rewrite | ast.stmt | str
 
 
 @dataclass
@@ -49,7 +52,7 @@ def find_flags(source: Source) -> Flags:
         else:
             found.changes.append(what)
             found.on += [line] if KWARGS in what.text else []
-    found.changes += removal.statements(source, going, finder.parents)
+    found.changes += remove(source, going)
     return found
 
 
@@ -68,20 +71,17 @@ class _Finder:
             return steps.OTHER
         name = self._text(call.func).rpartition(".")[2]
         alone = not call.args and len(call.keywords) == 1
-        bracket = self.source.data.index(b"(", self.source.span(call.func).end)
-        within = Span(bracket + 1, self.source.span(call).end - 1)
-        parts = sorted([*map(self.source.span, call.args), *map(self.source.span, call.keywords)])
-        cut = removal.entry(self.source, parts, parts.index(self.source.span(node)), within)
+        place = Entry(call, _ordered(call).index(node))
         if name == "dict":
             if alone and not _is(value, False):
-                return self._on(self.source.span(call), value, self.models.of_value(call), unpacked=False)
+                return self._on(call, value, self.models.of_value(call), unpacked=False)
             overrides = bool(call.args) or self._is_asked(call)
-            return self._entry(node, cut, value, self.models.of_value(call), overrides)
+            return self._entry(place, value, self.models.of_value(call), overrides)
         if name == "update" and isinstance(call.func, ast.Attribute):
-            return self._updated(call.func.value, call, value, self.source.span(node), alone, cut)
+            return self._updated(call, value, place, place, alone)
         if name in self.with_parameter:
             return steps.parameter(name)
-        return self._entry(node, cut, value, self.models.of_call(call), overrides=False)
+        return self._entry(place, value, self.models.of_call(call), overrides=False)
 
     def text(self, node: ast.Constant) -> _Found:
         """`{"flag": True}`, `kwargs["flag"] = True`, `kwargs.setdefault("flag", True)`, `"flag" in kwargs`."""
@@ -106,7 +106,7 @@ class _Finder:
         if _is(statement.value, False):
             return statement
         new = self._new(statement.value, self.models.of_mapping(mapping, statement))
-        return Change(self.source.span(statement), f"{self._text(mapping)}.update({new})") if new else steps.UNSEEN
+        return Rewrite(statement, f"{self._text(mapping)}.update({new})") if new else steps.UNSEEN
 
     def _may_go(self, mapping: ast.expr, at: ast.stmt | ast.expr) -> bool:
         """Whether a mapping is the same with the flag put in as false and without it."""
@@ -115,10 +115,10 @@ class _Finder:
     def _is_asked(self, new: ast.expr) -> bool:
         return is_asked(name_of(new, self.parents), new, self.parents)
 
-    def _updated(
-        self, mapping: ast.expr, call: ast.Call, value: ast.expr, place: Span, alone: bool, cut: Span
-    ) -> _Found:
+    def _updated(self, call: ast.Call, value: ast.expr, entry: Entry, place: _Place, alone: bool) -> _Found:
         """One entry of what `mapping.update(...)` is given; `alone` if its dict or the call has no other."""
+        assert isinstance(call.func, ast.Attribute)
+        mapping = call.func.value
         if not _is(value, True) and not self._may_go(mapping, call):
             return steps.off(self._text(mapping))
         statement = self.parents[id(call)]
@@ -126,26 +126,20 @@ class _Finder:
             return self._on(place, value, self.models.of_mapping(mapping, call), unpacked=not alone)
         if alone and len(call.args) + len(call.keywords) == 1 and isinstance(statement, ast.Expr):
             return statement
-        return Change(cut, "")
+        return entry
 
     def _in_dict(self, node: ast.Constant, parent: ast.Dict) -> _Found:
         index = next(index for index, key in enumerate(parent.keys) if key is node)
         value, outer = parent.values[index], self.parents[id(parent)]
-        parts = [
-            Span(self.source.span(key).start if key else self._stars(inner), self.source.span(inner).end)
-            for key, inner in zip(parent.keys, parent.values, strict=True)
-        ]
-        whole = self.source.span(parent)
-        cut = removal.entry(self.source, parts, index, Span(whole.start + 1, whole.end - 1))
-        alone = len(parts) == 1
-        place = whole if alone else parts[index]
+        entry, alone = Entry(parent, index), len(parent.keys) == 1
+        place = parent if alone else entry
         if isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute) and outer.func.attr == "update":
-            return self._updated(outer.func.value, outer, value, place, alone, cut)
+            return self._updated(outer, value, entry, place, alone)
         overrides = None in parent.keys[:index] or isinstance(outer, ast.BinOp) or self._is_asked(parent)
         if overrides and not _is(value, True):
             return steps.OVERRIDES
         if _is(value, False):
-            return Change(cut, "")
+            return entry
         return self._on(place, value, self.models.of_value(parent), unpacked=not alone)
 
     def _method(self, method: ast.Attribute, call: ast.Call) -> _Found:
@@ -157,8 +151,8 @@ class _Finder:
         if method.attr == "pop":
             if not isinstance(statement, ast.Expr) or default is None:
                 return steps.taken(mapping)
-            separator = f"\n{self.source.indentation(statement)}" if self.source.owns_lines(statement) else "; "
-            return Change(self.source.span(statement), steps.drop(mapping, separator))
+            separator = "\n" if self.source.owns_lines(statement) else "; "
+            return Rewrite(statement, steps.drop(mapping, separator))
         if method.attr != "setdefault" or default is None or not isinstance(statement, ast.Expr):
             return steps.OTHER
         if _is(default, False) and not is_asked(method.value, call, self.parents):  # what is not there is off
@@ -166,22 +160,24 @@ class _Finder:
         model = self.models.of_mapping(method.value, call)
         if not _is(default, True) or not model or not is_off(method.value, call, self.parents, absent=True):
             return steps.default(mapping)
-        return Change(self.source.span(call), f"{mapping}.update({fusion_kwargs(model)})")
+        return Replace(call, f"{mapping}.update({fusion_kwargs(model)})")
 
-    def _entry(self, node: ast.keyword, cut: Span, value: ast.expr, model: str, overrides: bool) -> _Found:
+    def _entry(self, entry: Entry, value: ast.expr, model: str, overrides: bool) -> _Found:
         """A keyword among others, which may override what stands before it."""
         if overrides and not _is(value, True):
             return steps.OVERRIDES
         if _is(value, False):
-            return Change(cut, "")
-        return self._on(self.source.span(node), value, model, unpacked=True)
+            return entry
+        return self._on(entry, value, model, unpacked=True)
 
-    def _on(self, place: Span, value: ast.expr, model: str, *, unpacked: bool) -> _Found:
+    def _on(self, place: _Place, value: ast.expr, model: str, *, unpacked: bool) -> _Found:
         """The two hook arguments for a place, under the value as a condition."""
         new = self._new(value, model)
         if unpacked:
             new = new and (f"**{new}" if _is(value, True) else f"**({new})")
-        return Change(place, new) if new else steps.UNSEEN
+        if not new:
+            return steps.UNSEEN
+        return replace(place, text=new) if isinstance(place, Entry) else Replace(place, new)
 
     def _new(self, value: ast.expr, model: str) -> str:
         """The two hook arguments, as an expression; empty where the model is not to be seen."""
@@ -191,8 +187,10 @@ class _Finder:
     def _text(self, node: ast.expr) -> str:
         return self.source.text_of(self.source.span(node))
 
-    def _stars(self, inner: ast.expr) -> int:
-        return self.source.data.rfind(b"**", 0, self.source.span(inner).start)
+
+def _ordered(call: ast.Call) -> list[ast.expr | ast.keyword]:
+    """The arguments in the order of the text."""
+    return sorted([*call.args, *call.keywords], key=lambda one: (one.lineno, one.col_offset))
 
 
 def _is(node: ast.expr, value: bool) -> bool:

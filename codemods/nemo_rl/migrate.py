@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Sequence
 
-from mcore_unpatch.codemods.changes import Reason
+from mcore_unpatch.codemods.changes import Asked, Reason
 from mcore_unpatch.codemods.edits import Options, Remark, Repository
 from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, FLAG, KWARGS, NEMO_RL, RULE
 from mcore_unpatch.codemods.nemo_rl.findings import flag_places
@@ -63,7 +63,7 @@ class NemoRl(Migration):
         source = use.source
         found = find_flags(source)
         use.turned |= bool(found.changes)
-        use.edits += [reason.edit(source, change.span, change.text) for change in found.changes]
+        use.changes += [Asked(source, change, reason) for change in found.changes]
         self.told += [Remark(source.path, line, RULE, "by-hand", text) for line, text in found.steps]
         left = {line for line, _ in found.steps}
         self.answered |= {(source.path, node.lineno) for node in flag_places(source) if node.lineno not in left}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from mcore_unpatch.codemods.changes import Change
+from mcore_unpatch.codemods.changes import Rewrite
 from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.megatron.versions import Version
 
@@ -15,14 +15,14 @@ NOTES = (
 )
 
 
-def by_config(patch: Patch, version: Version) -> Change | None:
+def by_config(patch: Patch, version: Version) -> Rewrite | None:
     """`layer._get_embeddings = detached` as `layer.config.mtp_detach_heads = True`."""
     if patch.target.attr != "_get_embeddings" or version < SINCE or patch.finding.shape != "instance-attr":
         return None
     if patch.function is None or not _detaches(patch.function):
         return None
     layer = patch.text(patch.target.value)
-    return Change(patch.source.span(patch.statement), f"{layer}.config.mtp_detach_heads = True")
+    return Rewrite(patch.statement, f"{layer}.config.mtp_detach_heads = True")
 
 
 def _detaches(function: ast.AST) -> bool:

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from mcore_unpatch.codemods import standing
-from mcore_unpatch.codemods.changes import Change, Reason
-from mcore_unpatch.codemods.edits import Applicability, Edit, Options, Remark, splice
+from mcore_unpatch.codemods.changes import Asked, Change, Reason
+from mcore_unpatch.codemods.edits import Applicability, Options, Remark
 from mcore_unpatch.codemods.hook import is_fallback
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.seams import detach
@@ -16,7 +16,7 @@ from mcore_unpatch.codemods.seams.lm_head.rewrite import COMPAT, to_hook
 from mcore_unpatch.codemods.seams.lm_head.steps import steps
 from mcore_unpatch.codemods.seams.patch import Function, Patch, find_patch
 from mcore_unpatch.codemods.seams.signature import close_gap
-from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.source import Source, Span
 from mcore_unpatch.codemods.standing import Staying
 from mcore_unpatch.codemods.units import units
 from mcore_unpatch.codemods.workbench import Workbench
@@ -37,19 +37,19 @@ _FALLBACK = (
 
 
 def propose(
-    repository: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Edit], staying: Staying
+    repository: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Asked], staying: Staying
 ) -> Outcome:
     """Edits (unsafe: they change what somebody wrote), and remarks for the LM-head wrappers of no known form."""
     return _Proposer(repository, options, taken, staying).outcome(findings)
 
 
 class _Proposer:
-    def __init__(self, repository: Workbench, options: Options, taken: Sequence[Edit], staying: Staying) -> None:
+    def __init__(self, repository: Workbench, options: Options, taken: Sequence[Asked], staying: Staying) -> None:
         self.repository, self.options, self.staying = repository, options, staying
         self.found = Outcome()
-        self.taken: dict[str, list[tuple[int, int]]] = {}
-        for edit in taken:
-            self.taken.setdefault(edit.path, []).append((edit.start, edit.end))
+        self.taken: dict[str, list[Span]] = {}
+        for asked in taken:
+            self.taken.setdefault(asked.path, []).append(asked.touches)
         self.wrapping: dict[str, list[Function]] = {}  # by path, the functions that patch a head
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
@@ -96,8 +96,6 @@ class _Proposer:
         rewrite = to_hook(patch, self.repository, self.wrapping.get(patch.source.path, []))
         if isinstance(rewrite, str):
             return rewrite
-        if not _is_sound(patch.source, rewrite.changes):
-            return "the result would not compile"
         title = "the model returns hidden states through the hook"
         if not self._edit(patch, rewrite.changes, "unsafe", title, rewrite.notes):
             return "another edit changes the same lines"
@@ -152,22 +150,12 @@ class _Proposer:
         self, patch: Patch, changes: list[Change], level: Applicability, title: str, notes: tuple[str, ...]
     ) -> bool:
         """Make edits of the changes, unless one of them touches what is taken already."""
-        path = patch.source.path
-        spans = [(change.span.start, change.span.end) for change in changes]
-        taken = self.taken.setdefault(path, [])
-        if not changes or any(start < end_ and start_ < end for start, end in spans for start_, end_ in taken):
+        reason = Reason(patch.finding.rule, level, title, notes, patch.finding.line)
+        asked = [Asked(patch.source, change, reason) for change in changes]
+        spans = [one.touches for one in asked]
+        taken = self.taken.setdefault(patch.source.path, [])
+        if not changes or any(one.start < other.end and other.start < one.end for one in spans for other in taken):
             return False
         taken += spans
-        reason = Reason(patch.finding.rule, level, title, notes, patch.finding.line)
-        self.found.edits += [reason.edit(patch.source, change.span, change.text) for change in changes]
+        self.found.asked += asked
         return True
-
-
-def _is_sound(source: Source, changes: Sequence[Change]) -> bool:
-    """Whether the changes fit together and the result is Python."""
-    reason = Reason(LM_HEAD, "unsafe", "")
-    try:
-        ast.parse(splice(source.data, [reason.edit(source, change.span, change.text) for change in changes]))
-    except (ValueError, SyntaxError):
-        return False
-    return True

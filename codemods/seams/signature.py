@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from mcore_unpatch.codemods.changes import Change
+from mcore_unpatch.codemods.changes import Change, Insert, Parameters, above
 from mcore_unpatch.codemods.seams.patch import Function, Patch
-from mcore_unpatch.codemods.source import Source, Span
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_CARRIERS, HOOK_SINCE
 from mcore_unpatch.megatron.signatures import signature
 from mcore_unpatch.megatron.versions import Version
@@ -40,7 +39,9 @@ def close_gap(patch: Patch, version: Version) -> list[Change]:
         return []  # its parameters have other names: what belongs where is not to be seen
     carries = (patch.owner, attribute) in HOOK_CARRIERS and version >= HOOK_SINCE
     honours = carries and PROCESSOR in {*names, *missing} and not _uses(function, PROCESSOR)
-    changes = [_with_parameters(patch.source, function, missing)] if missing else []
+    changes: list[Change] = []
+    if missing:
+        changes.append(Parameters(function, tuple(f"{name}=None" for name in missing)))
     if honours:
         changes.append(_run_hook(patch, {*names, *missing}))
     return changes
@@ -55,25 +56,7 @@ def _uses(function: Function, name: str) -> bool:
     return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(function))
 
 
-def _with_parameters(source: Source, function: Function, missing: list[str]) -> Change:
-    """The parameters at the end of the list, laid out as the list is."""
-    spec = function.args
-    last = max((*spec.posonlyargs, *spec.args, *spec.kwonlyargs), key=lambda arg: (arg.lineno, arg.col_offset))
-    end: ast.expr | ast.arg = last
-    if spec.kwonlyargs and last is spec.kwonlyargs[-1]:
-        end = spec.kw_defaults[-1] or last
-    elif spec.defaults and not spec.kwonlyargs:
-        end = spec.defaults[-1]
-    if spec.vararg and not spec.kwonlyargs:
-        end = spec.vararg
-    place = source.span(end).end
-    line = source.line(last.lineno)
-    own_line = line.lstrip().startswith(last.arg)
-    separator = ",\n" + line[: len(line) - len(line.lstrip())] if own_line else ", "
-    return Change(Span.at(place), "".join(f"{separator}{name}=None" for name in missing))
-
-
-def _run_hook(patch: Patch, names: set[str]) -> Change:
+def _run_hook(patch: Patch, names: set[str]) -> Insert:
     """Before the output layer the hook is called as Megatron calls it; where that place is not clear, it is refused."""
     source, function = patch.source, patch.function
     assert function is not None
@@ -87,7 +70,7 @@ def _run_hook(patch: Patch, names: set[str]) -> Change:
             f"if {PROCESSOR} is not None:",
             f'    raise NotImplementedError("this {patch.target.attr} does not run `{PROCESSOR}`")',
         ]
-        return _before(source, body, text)
+        return above(source, body, "\n".join(text))
     text = [
         f"if {PROCESSOR} is not None:",
         f"    return {PROCESSOR}(",
@@ -101,13 +84,7 @@ def _run_hook(patch: Patch, names: set[str]) -> Change:
         f"        config={model}.config,",
         "    )",
     ]
-    return _before(source, place, text)
-
-
-def _before(source: Source, statement: ast.stmt, text: list[str]) -> Change:
-    indent = source.indentation(statement)
-    first = source.first_with_comments(statement)
-    return Change(Span.at(source.line_span(first, first).start), "".join(f"{indent}{line}\n" for line in text))
+    return above(source, place, "\n".join(text))
 
 
 def _has_docstring(function: Function) -> bool:

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from mcore_unpatch.codemods.changes import Reason
-from mcore_unpatch.codemods.edits import Edit
+from mcore_unpatch.codemods.changes import Asked, Insert, Reason, below
 from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, load
 from mcore_unpatch.codemods.fingerprints.origins import origins
 from mcore_unpatch.codemods.imports.editor import ImportEditor
+from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
-from mcore_unpatch.codemods.source import Files, Source, Span, last_line
+from mcore_unpatch.codemods.source import Files, Source, last_line
 from mcore_unpatch.codemods.units import Unit, bound_by_import, reached, units
 from mcore_unpatch.scanner.source import Unreadable
 
@@ -134,7 +134,7 @@ class Definition:
         needed: frozenset[str],
         reason: Reason,
         editor: ImportEditor,
-    ) -> Rewrite:
+    ) -> Without:
         """The file without the code of `names`; `exported` names the shim gives, `needed` ones are used elsewhere."""
         gone = self._gone(frozenset(names), needed)
         kept = [unit for unit in self.units if unit not in gone]
@@ -142,10 +142,14 @@ class Definition:
         if given:
             editor.add(self.shim.compat, given, reason, unused=not self.contract.keeps_names)
         self._drop_imports(editor, gone, kept, needed, reason)
-        edits = [self._removal(unit, reason) for unit in self.units if unit in gone]
+        rules: dict[ast.AST, str] = {unit.node: self.shim.names.get(unit.key, reason.rule) for unit in gone}
+        asked = [
+            Asked(self.source, change, replace(reason, rule=rules.get(change.node, reason.rule)))
+            for change in remove(self.source, [unit.node for unit in gone])
+        ]
         if given and self.contract.keeps_names and not any("__all__" in unit.binds for unit in kept):
-            edits.append(self._all(given, kept, reason))
-        return Rewrite(edits, [(unit.node.lineno, last_line(unit.node)) for unit in gone])
+            asked.append(self._all(given, kept, reason))
+        return Without(asked, [(unit.node.lineno, last_line(unit.node)) for unit in gone])
 
     def _gone(self, names: frozenset[str], needed: frozenset[str]) -> set[Unit]:
         """The definitions of the names, and the private code that nothing else needs any more."""
@@ -175,14 +179,7 @@ class Definition:
                 if unused:
                     editor.drop(node, unused, reason)
 
-    def _removal(self, unit: Unit, reason: Reason) -> Edit:
-        first, last = self.source.first_with_comments(unit.node), last_line(unit.node)
-        while first > 1 and self.source.is_blank(first - 1):
-            first -= 1
-        own = replace(reason, rule=self.shim.names.get(unit.key, reason.rule))
-        return own.edit(self.source, self.source.line_span(first, last), "")
-
-    def _all(self, exported: list[str], kept: list[Unit], reason: Reason) -> Edit:
+    def _all(self, exported: list[str], kept: list[Unit], reason: Reason) -> Asked:
         own = [name for unit in kept if not unit.is_import for name in unit.binds if not name.startswith("_")]
         names = sorted({*exported, *own})
         quoted = [f'"{name}"' for name in names]
@@ -190,16 +187,15 @@ class Definition:
         if len(text) > 88:
             text = "\n".join(["__all__ = [", *(f"    {name}," for name in quoted), "]"])
         imports = [unit.node for unit in self.units if unit.is_import]
-        last = last_line(imports[-1]) if imports else 0
-        end = self.source.line_span(last, last).end if last else 0
-        return reason.edit(self.source, Span.at(end), f"\n{text}\n")
+        place = below(imports[-1], f"\n{text}") if imports else Insert(self.units[0].node, 1, text)
+        return Asked(self.source, place, reason)
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
-    """Edits of a definition's file beside those of its imports, and the lines whose code is gone."""
+class Without:
+    """Changes of a definition's file beside those of its imports, and the lines whose code is gone."""
 
-    edits: list[Edit]
+    asked: list[Asked]
     gone: list[tuple[int, int]]
 
 

@@ -12,7 +12,7 @@ from mcore_unpatch.codemods.hook import PROCESSOR, processors
 from mcore_unpatch.codemods.shims.definitions import Changed, Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
 from mcore_unpatch.codemods.shims.reaches import dotted
-from mcore_unpatch.codemods.shims.uses import Asked, Need, Use
+from mcore_unpatch.codemods.shims.uses import Need, Place, Use
 from mcore_unpatch.codemods.units import Unit, reached
 from mcore_unpatch.paths import is_test
 
@@ -119,7 +119,7 @@ class Holds:
             if place.origin.where not in self.editable and place.origin.where != path:
                 self.keeps(place, path, "uses it too and was not named")
 
-    def keeps(self, place: Asked, path: str, why: str) -> None:
+    def keeps(self, place: Place, path: str, why: str) -> None:
         """A place that goes on with the patch as it is; the first of a file speaks for all."""
         flow = flow_of(place.origin)
         if (flow, path) not in self._keeping:

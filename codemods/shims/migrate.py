@@ -16,7 +16,7 @@ from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports
 from mcore_unpatch.codemods.shims.findings import by_rule, look
 from mcore_unpatch.codemods.shims.holds import Flow, Holds, closure, flow_of
-from mcore_unpatch.codemods.shims.uses import Asked, Use, turn
+from mcore_unpatch.codemods.shims.uses import Place, Use, turn
 from mcore_unpatch.codemods.source import Source, first_line, last_line
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import USE, Finding
@@ -69,12 +69,12 @@ class Migration:
         why = partial(self.why, source.path)
         return turn(source, self.exports, why, self.bench.imports(source.path))
 
-    def _why_moved(self, place: Asked) -> Reason | None:
+    def _why_moved(self, place: Place) -> Reason | None:
         """Why a name is the shim's wherever it stands."""
         level = self.level(flow_of(place.origin))
         return Reason(flow_of(place.origin)[1], level, "imports the shim") if level else None
 
-    def why(self, path: str, place: Asked) -> Reason | None:
+    def why(self, path: str, place: Place) -> Reason | None:
         """Why a name is turned to its shim at a place; None if it is not to be."""
         rule, line = flow_of(place.origin)[1], place.node.lineno
         reason = self._why_moved(place) if (path, line, rule) in self.open else None
@@ -111,7 +111,7 @@ class Migration:
         found.removes += [one for one in self.findings if one.shape == USE and (one.path, one.line, one.rule) in gone]
         for use in self.uses:
             if use.source.path not in self.exports.definitions:
-                found.edits += use.edits
+                found.asked += use.changes
         for path, definition in self.exports.definitions.items():
             if path in self.bench.editable:
                 self._rewrite(definition, found)
@@ -133,7 +133,7 @@ class Migration:
             "has its names from the shim" if exported else "loses the patch",
         )
         rewrite = definition.without(names, exported, needed, reason, self.bench.imports(path))
-        found.edits += rewrite.edits
+        found.asked += rewrite.asked
         found.removes += [
             finding
             for finding in self.findings

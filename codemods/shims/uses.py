@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mcore_unpatch.codemods.changes import Reason, least_safe
-from mcore_unpatch.codemods.edits import Edit
+from mcore_unpatch.codemods.changes import Asked, Reason, Replace, least_safe
 from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
@@ -27,7 +26,7 @@ class Need:
     replaces: bool = False  # it puts something else there
 
 
-class Asked(NamedTuple):
+class Place(NamedTuple):
     """A place that asks for a name with a shim: what the file calls it, the statement or expression, what it is."""
 
     bound: str
@@ -37,19 +36,19 @@ class Asked(NamedTuple):
 
 @dataclass
 class Use:
-    """What becomes of one file: its edits, the names it now has from a shim, and what stays as it was."""
+    """What becomes of one file: its changes, the names it now has from a shim, and what stays as it was."""
 
     source: Source
-    edits: list[Edit] = field(default_factory=list)  # those of its imports are with its import editor
+    changes: list[Asked] = field(default_factory=list)  # those of its imports are with its import editor
     turned: bool = False
     origins: dict[str, Origin] = field(default_factory=dict)  # bound name -> what it stands for
-    asked: list[Asked] = field(default_factory=list)
-    moved: list[Asked] = field(default_factory=list)  # those of them that have it from the shim now
+    asked: list[Place] = field(default_factory=list)
+    moved: list[Place] = field(default_factory=list)  # those of them that have it from the shim now
     needs: list[Need] = field(default_factory=list)
 
 
 # Why a name is turned to its shim at a place; None if it is not to be.
-Why = Callable[[Asked], Reason | None]
+Why = Callable[[Place], Reason | None]
 
 
 def turn(source: Source, exports: Exports, why: Why, editor: ImportEditor | None = None) -> Use:
@@ -137,7 +136,7 @@ class _Turner:
     def _name(
         self, node: ast.ImportFrom, alias: ast.alias, origin: Origin, moving: dict[str, dict[str, Reason]]
     ) -> None:
-        place = Asked(bound_by_import(alias, node), node, origin)
+        place = Place(bound_by_import(alias, node), node, origin)
         reason = self.why(place)
         self.use.asked.append(place)
         if reason is None:
@@ -180,8 +179,8 @@ class _Turner:
         reason = least_safe(reasons)
         self.use.turned = True
         if alias.name not in self.dotted:  # else another import of the same module has it already
-            spans = [self.source.span(use.node) for use in inner]
-            self.use.edits += [reason.edit(self.source, span, origin.shim.compat) for span in dict.fromkeys(spans)]
+            nodes = dict.fromkeys(use.node for use in inner)
+            self.use.changes += [Asked(self.source, Replace(node, origin.shim.compat), reason) for node in nodes]
             self.dotted.add(alias.name)
         if len(self.reaches.named[top]) == len(inner) or self.bound[top] > 1:
             self.editor.rename(node, alias, origin.shim.compat, reason)
@@ -199,7 +198,7 @@ class _Turner:
     def _look_through(self, bound: str, origin: Origin, nameable: bool) -> list[Reason]:
         reaches = self.reaches.through(bound)
         asked = [
-            Asked(f"{bound}.{reach.name}", reach.node, Origin(origin.shim, reach.name, origin.definition))
+            Place(f"{bound}.{reach.name}", reach.node, Origin(origin.shim, reach.name, origin.definition))
             for reach in reaches
             if reach.name in origin.shim.names
         ]

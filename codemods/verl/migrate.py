@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from mcore_unpatch.codemods.changes import Reason
-from mcore_unpatch.codemods.edits import Edit, Remark, Repository
+from mcore_unpatch.codemods.changes import Argument, Asked
+from mcore_unpatch.codemods.edits import Remark, Repository
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims.contract import Shim
 from mcore_unpatch.codemods.shims.exports import Origin
@@ -15,7 +15,7 @@ from mcore_unpatch.codemods.shims.findings import by_rule
 from mcore_unpatch.codemods.shims.migrate import Analysis, Migration
 from mcore_unpatch.codemods.shims.reaches import dotted
 from mcore_unpatch.codemods.shims.uses import Use
-from mcore_unpatch.codemods.source import Source, Span
+from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.verl.contract import FUSED, VERL
 
 _GUARD = (
@@ -46,7 +46,7 @@ class Verl(Migration):
         for use in self.uses:
             path = use.source.path
             if use.origins and path not in self.exports.definitions:
-                found.edits += self._keep_every_depth(use)
+                found.asked += self._keep_every_depth(use)
                 if any(origin.shim is FUSED for origin in use.origins.values()):
                     found.remarks += _guards(use.source)
             # A test that replaces something there is told of it already.
@@ -54,7 +54,7 @@ class Verl(Migration):
                 found.remarks += _strings(use.source, moved)
         return found
 
-    def _keep_every_depth(self, use: Use) -> Iterator[Edit]:
+    def _keep_every_depth(self, use: Use) -> Iterator[Asked]:
         """Calls of the encoder detach of veRL 0.7 say that they cut at every depth: later releases do not."""
         path = use.source.path
         cutting = {one.bound: one for one in use.asked if one.origin.name == _DETACH and _cuts_every_depth(one.origin)}
@@ -62,7 +62,7 @@ class Verl(Migration):
             if isinstance(node, ast.Call) and node.args and (place := cutting.get(dotted(node.func))):
                 if reason := self.why(path, place):
                     reason = replace(reason, title="keeps the cut at every depth")
-                    yield _with_argument(use.source, node, "every_depth=True", reason)
+                    yield Asked(use.source, Argument(node, "every_depth=True"), reason)
 
 
 def _cuts_every_depth(origin: Origin) -> bool:
@@ -71,12 +71,6 @@ def _cuts_every_depth(origin: Origin) -> bool:
     node = next((unit.node for unit in units if unit.key == _GET_EMBEDDINGS), None)
     calls = (one for one in ast.walk(node) if isinstance(one, ast.Call)) if node else ()
     return any(dotted(call.func) == "hidden_states.detach" for call in calls)
-
-
-def _with_argument(source: Source, call: ast.Call, argument: str, reason: Reason) -> Edit:
-    """A call with one argument more."""
-    end = max(source.span(one).end for one in (*call.args, *(keyword.value for keyword in call.keywords)))
-    return reason.edit(source, Span.at(end), f", {argument}")
 
 
 def _guards(source: Source) -> Iterator[Remark]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, in_order, splice
+from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, Unsound, in_order, splice
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.journal import Rewrite
 from mcore_unpatch.printable import shown
@@ -33,14 +33,6 @@ class Change:
     applied: bool
     before: Span
     after: Span
-
-
-class Unsound(Exception):
-    """Edits that must not be carried out: the files they are in, each with the reason."""
-
-    def __init__(self, reasons: dict[str, str]) -> None:
-        super().__init__(str(reasons))
-        self.reasons = reasons
 
 
 def rewrites_of(plan: Plan, project: Repository, options: Options) -> list[Rewrite]:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mcore_unpatch.codemods.edits import Options, Plan, Remark
+from mcore_unpatch.codemods.edits import Options, Plan, Remark, Unsound
 from mcore_unpatch.discover import Discovery, discover
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.facts import HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.migrate import transaction, vcs
-from mcore_unpatch.migrate.changes import Unsound, rewrites_of
+from mcore_unpatch.migrate.changes import rewrites_of
 from mcore_unpatch.migrate.dependencies import choice, python
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
@@ -79,8 +79,9 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
     options = Options(request.unsafe_fixes, request.annotate, request.scan.selection, known.version)
     left: dict[str, str] = {}
     while True:
-        plan = planner(known.repository, (*known.findings, *known.elsewhere), options)
         try:
+            rewrites = []
+            plan = planner(known.repository, (*known.findings, *known.elsewhere), options)
             rewrites = rewrites_of(plan, known.repository, options)
             remaining = verify(known, plan, rewrites, options, planner) if rewrites else known.findings
             break

@@ -6,9 +6,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from mcore_unpatch.codemods.edits import Options, Plan, Repository
+from mcore_unpatch.codemods.edits import Options, Plan, Repository, Unsound
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.migrate.changes import Unsound
 from mcore_unpatch.migrate.journal import Rewrite
 from mcore_unpatch.migrate.survey import Survey
 

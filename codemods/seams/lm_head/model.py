@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from mcore_unpatch.codemods.changes import Change
+from mcore_unpatch.codemods.changes import Change, Replace, above
 from mcore_unpatch.codemods.seams.lm_head.passthrough import names_in, parameters
 from mcore_unpatch.codemods.seams.lm_head.scope import Surroundings, identifiers
 from mcore_unpatch.codemods.seams.patch import Function, Patch
-from mcore_unpatch.codemods.source import Span
 
 LAYER = "output_layer"
 _NEW_NAME = "model"
@@ -95,12 +94,11 @@ def _from_callers(patch: Patch, parameter: str, surroundings: Surroundings) -> M
     documented = parameter in (ast.get_docstring(owner or around) or "") + (ast.get_docstring(around) or "")
     if not _may_be_a_model(argument.annotation) or documented or _NEW_NAME in identifiers(around):
         return because
-    changes = [Change(source.span(one), patch.text(owner_)) for one, owner_ in zip(arguments, owners, strict=True)]
-    start = source.span(argument).start
-    changes.append(Change(Span(start, start + len(parameter)), _NEW_NAME))
+    changes: list[Change] = [Replace(one, patch.text(owner_)) for one, owner_ in zip(arguments, owners, strict=True)]
+    annotation = f": {patch.text(argument.annotation)}" if argument.annotation else ""
+    changes.append(Replace(argument, f"{_NEW_NAME}{annotation}"))
     first = around.body[1] if ast.get_docstring(around) is not None and len(around.body) > 1 else around.body[0]
-    line = source.line_span(source.first_with_comments(first), first.lineno).start
-    binding = Change(Span.at(line), f"{source.indentation(first)}{parameter} = {_NEW_NAME}.{LAYER}\n")
+    binding = above(source, first, f"{parameter} = {_NEW_NAME}.{LAYER}")
     return Model(_NEW_NAME, tuple(changes), parameter, binding)
 
 

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mcore_unpatch.codemods.changes import Change
+from mcore_unpatch.codemods.changes import Change, Replace, Rewrite, above
+from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.lm_head.model import Model, find_model
 from mcore_unpatch.codemods.seams.lm_head.own_body import as_processor
 from mcore_unpatch.codemods.seams.lm_head.passthrough import Passthrough, read_passthrough
@@ -19,9 +20,9 @@ from mcore_unpatch.codemods.seams.lm_head.scope import (
     shared_names,
     walk_without,
 )
-from mcore_unpatch.codemods.seams.lm_head.undo import FORWARD, Undoing, plan_undoing, with_pragma
+from mcore_unpatch.codemods.seams.lm_head.undo import FORWARD, Undoing, plan_undoing
 from mcore_unpatch.codemods.seams.patch import Function, Patch
-from mcore_unpatch.codemods.source import Span, first_line, last_line, suites
+from mcore_unpatch.codemods.source import last_line
 from mcore_unpatch.codemods.workbench import Workbench
 
 COMPAT = "mcore_unpatch.compat"
@@ -29,7 +30,7 @@ PROCESSOR, INSTANCE, KEEPER = "HeadInputs", "head", "keep_weight"
 
 
 @dataclass(frozen=True)
-class Rewrite:
+class ToHook:
     """The changes, and the names they need from the compat layer."""
 
     changes: list[Change]
@@ -37,7 +38,7 @@ class Rewrite:
     notes: tuple[str, ...]
 
 
-def to_hook(patch: Patch, files: Workbench, wrapping: Sequence[Function]) -> Rewrite | str:
+def to_hook(patch: Patch, files: Workbench, wrapping: Sequence[Function]) -> ToHook | str:
     """The rewrite, or why the form is not a known one. `wrapping`: the functions that patch a head, one per patch."""
     function, around = patch.function, Surroundings(patch.source, files)
     if patch.around is None:
@@ -69,7 +70,7 @@ def to_hook(patch: Patch, files: Workbench, wrapping: Sequence[Function]) -> Rew
             return f"the name `{name}` is taken"
     writer = _Writer(patch, around, through, model, undoing)
     rewrite = writer.write()
-    if isinstance(rewrite, Rewrite) and around.empties(writer.removed):
+    if isinstance(rewrite, ToHook) and around.empties(writer.removed):
         return "a block would be left empty"
     return rewrite
 
@@ -89,7 +90,7 @@ class _Writer:
         for statement in undoing.removed:
             self._remove(statement)
 
-    def write(self) -> Rewrite | str:
+    def write(self) -> ToHook | str:
         if not self.through.plain:
             body = as_processor(self.patch)
             if isinstance(body, str):
@@ -130,7 +131,7 @@ class _Writer:
                 if not isinstance(self.surroundings.parents[node], ast.IfExp | ast.If):
                     yield node
 
-    def _install(self, processor: str, names: list[str], notes: tuple[str, ...]) -> Rewrite | str:
+    def _install(self, processor: str, names: list[str], notes: tuple[str, ...]) -> ToHook | str:
         """The call in the place of the assignment, with what comes before it."""
         statement = self.patch.statement
         self._remove_unused_layer()
@@ -143,40 +144,25 @@ class _Writer:
         lines.append(f"{self.undoing.handle} = {call}" if self.undoing.handle else call)
         lift = self.undoing.lift
         if lift is None:
-            text = f"\n{self.source.indentation(statement)}".join(lines)
-            self.changes.append(Change(with_pragma(self.source, statement), text))
+            self.changes.append(Rewrite(statement, "\n".join(lines), tell_checkers=False))
         else:
-            indent = self.source.indentation(lift)
-            above = self.source.first_with_comments(lift)
-            at = self.source.line_span(above, above).start
-            self.changes.append(Change(Span.at(at), "".join(f"{indent}{line}\n" for line in lines)))
-            span = self.source.line_span(first_line(statement), last_line(statement))
-            self.changes.append(Change(span, ""))
+            self.changes.append(above(self.source, lift, "\n".join(lines)))
             self.removed.append(statement)
-        self._tidy_starts()
+        self.changes += remove(self.source, self.removed, with_comments=True)
         if self.model.layer_line is not None and self.model.layer in names_outside(self.around, self.gone):
             self.changes.append(self.model.layer_line)
-        return Rewrite(self.changes, names, notes)
+        return ToHook(self.changes, names, notes)
 
     def _remove(self, statement: ast.stmt) -> None:
         """A statement's lines and the comment above it, which moves to the call."""
         self.removed.append(statement)
         self.gone.append(statement)
-        first, last = self.source.first_with_comments(statement), last_line(statement)
-        self.changes.append(Change(self.source.line_span(first, last), ""))
-        self.said.between(first, last)
+        self.said.between(self.source.first_with_comments(statement), last_line(statement))
 
     def _remove_function(self) -> None:
-        """The function's lines and the blank ones after it; what it had to say goes above the call."""
-        function = self.through.function
-        first, last = self.source.first_with_comments(function), last_line(function)
-        while last < len(self.source.lines) and self.source.is_blank(last + 1):
-            last += 1
-        while last == len(self.source.lines) and self.source.is_blank(first - 1):
-            first -= 1
-        self.removed.append(function)
-        self.changes.append(Change(self.source.line_span(first, last), ""))
-        self.said.by(function, above=True)
+        """The function goes; what it had to say goes above the call."""
+        self.removed.append(self.through.function)
+        self.said.by(self.through.function, above=True)
 
     def _remove_unused_layer(self) -> None:
         """`layer = model.output_layer`, where nothing asks for the layer any more."""
@@ -193,39 +179,21 @@ class _Writer:
         layer = self.patch.target.value
         return not isinstance(layer, ast.Name) or layer.id not in names_outside(self.around, self.gone)
 
-    def _tidy_starts(self) -> None:
-        """No blank line at the start of a block, where all that stood before it goes."""
-        spans = [change.span for change in self.changes if not change.text]
-        for suite in suites(self.around):
-            if not is_one_of(suite[0], self.removed):
-                continue
-            number = self.source.first_with_comments(suite[0])
-            while number <= last_line(suite[-1]):
-                span = self.source.line_span(number, number)
-                if not any(one.start <= span.start and span.end <= one.end for one in spans):
-                    if not self.source.is_blank(number):
-                        break
-                    self.changes.append(Change(span, ""))
-                number += 1
-
     def _keep_in(self, places: tuple[ast.expr, ...]) -> None:
         """A function that keeps the weight where the passthrough kept it."""
         function = self.through.function
-        indent = self.source.indentation(function)
-        first = function.body[0]
-        inner = (
-            self.source.indentation(first)
-            if first.lineno > function.lineno
-            else indent + ("\t" if indent.startswith("\t") else "    ")
-        )
+        indent, first = self.source.indentation(function), function.body[0]
+        step = "\t" if indent.startswith("\t") else "    "
+        if first.lineno > function.lineno:
+            step = self.source.indentation(first).removeprefix(indent)
         given = function.args.args[self.patch.bound].annotation
         annotation = f": {self.patch.text(given)}" if given is not None else ""
         returned = " -> None" if given is not None or function.returns is not None else ""
         said = Said(self.source)
         said.by(function, above=False)
         body = [*said.lines(), *(f"{self.patch.text(place)} = weight" for place in places)]
-        text = f"def {KEEPER}(weight{annotation}){returned}:\n" + "\n".join(f"{inner}{line}" for line in body)
-        self.changes.append(Change(self.source.span(function), text))
+        text = f"def {KEEPER}(weight{annotation}){returned}:\n" + "\n".join(f"{step}{line}" for line in body)
+        self.changes.append(Rewrite(function, text))
 
     def _local_dict(self, places: tuple[ast.expr, ...]) -> tuple[ast.Assign, list[Change]] | None:
         """A local dict that holds nothing but the weight for this function: its making, and reads of the processor."""
@@ -233,14 +201,15 @@ class _Writer:
         if not isinstance(place, ast.Subscript) or not isinstance(place.value, ast.Name):
             return None
         name, made = place.value.id, []
-        reads, mentioned = [], 0
+        reads: list[Change] = []
+        mentioned = 0
         for node in walk_without(self.around, [self.through.function]):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and _is(node.targets[0], name):
                 made.append(node)
             elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
                 asked = isinstance(self.surroundings.parents[node], ast.Compare)  # whether there is one
                 if ast.unparse(node) == ast.unparse(place) and not asked:
-                    reads.append(Change(self.source.span(node), f"{INSTANCE}.weight"))
+                    reads.append(Replace(node, f"{INSTANCE}.weight"))
             mentioned += _is(node, name)
         if len(made) != 1 or mentioned != 1 + len(reads) or not self.source.owns_lines(made[0]):
             return None

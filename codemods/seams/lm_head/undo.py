@@ -9,11 +9,10 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mcore_unpatch.codemods.changes import Change
+from mcore_unpatch.codemods.changes import Change, Replace, Rewrite
 from mcore_unpatch.codemods.seams.lm_head.model import owner_of
 from mcore_unpatch.codemods.seams.lm_head.scope import Surroundings, identifiers, is_one_of, shared_names, walk_without
 from mcore_unpatch.codemods.seams.patch import Function, Patch
-from mcore_unpatch.codemods.source import Source, Span, last_line
 
 HANDLE = "handle"
 FORWARD = "forward"
@@ -163,7 +162,7 @@ class _Planner:
                 return f"line {restore.lineno} may undo it where it was not done"
         removed = [] if self.kept is None or any(self._mentions()) else [self.kept]
         undone = [*self._whole_attempts(), *(one for one in self.here if not self._in_attempt(one))]
-        changes = [Change(with_pragma(self.source, one), f"{HANDLE}.remove()") for one in undone]
+        changes = [Rewrite(one, f"{HANDLE}.remove()", tell_checkers=False) for one in undone]
         return Undoing(HANDLE if self.here else "", tuple(changes), tuple(removed), tuple(self.here), lift)
 
     def _comes_after(self, restore: ast.stmt) -> bool:
@@ -214,12 +213,17 @@ class _Planner:
                 return f"`{old}`, by which it is undone on line {line}, is used for more"
         if any(isinstance(node, ast.Attribute) and node.attr == new for node in ast.walk(self.around.tree)):
             return f"the name `{new}` is taken"
-        changes = [Change(_name_span(node, old, self.source), new) for node in others]
+        changes: list[Change] = [Replace(node, self._renamed(node, old, new)) for node in others]
         for statement, value in zip(self.elsewhere, values, strict=True):
             undone = f"{self.patch.text(value.value)}.{new}.remove()"
-            changes.append(Change(with_pragma(self.source, statement), undone))
+            changes.append(Rewrite(statement, undone, tell_checkers=False))
         handle = f"{self.patch.text(place.value)}.{new}"
         return Undoing(handle, tuple(changes), (self.kept,), tuple(self.elsewhere))
+
+    def _renamed(self, node: ast.expr, old: str, new: str) -> str:
+        """A node's text with another name, at the end of an attribute or within quotes."""
+        head, _, tail = self.patch.text(node).rpartition(old)
+        return f"{head}{new}{tail}"
 
     def _fits_a_handle(self, node: ast.Attribute) -> bool:
         """`del x.kept`, `x.kept = None`, `x.kept is None`: as true of a handle as of the original."""
@@ -233,18 +237,3 @@ class _Planner:
 
 
 _ROLES = ("backup", "restore")
-
-
-def _name_span(node: ast.expr, name: str, source: Source) -> Span:
-    """Where a name is written, at the end of an attribute or within quotes."""
-    end = source.span(node).end - isinstance(node, ast.Constant)
-    return Span(end - len(name), end)
-
-
-def with_pragma(source: Source, statement: ast.stmt) -> Span:
-    """A statement, and the comments behind it that let a checker overlook the assignment."""
-    span, last = source.span(statement), last_line(statement)
-    behind = source.data[span.end : source.line_span(last, last).end].rstrip(b"\r\n")
-    said = [part.strip() for part in behind.split(b"#")[1:]]
-    for_tools = bool(said) and all(part.startswith((b"type:", b"noqa", b"pyright:")) for part in said)
-    return Span(span.start, span.end + len(behind)) if for_tools else span

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from mcore_unpatch import suppress
 from mcore_unpatch.codemods import registry
-from mcore_unpatch.codemods.edits import Options, Plan, Repository, splice
+from mcore_unpatch.codemods.edits import Options, Plan, Repository, Unsound, splice
 from mcore_unpatch.codemods.planner import plan
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.scanner.engine import Task, analyse
@@ -41,7 +41,12 @@ def planned(files: Files, options: Options, editable: Collection[str] | None = N
     present = {*files, *(folder.as_posix() for path in files for folder in PurePosixPath(path).parents)}
     exists, read = present.__contains__, files.__getitem__
     findings = found(files, options)
-    return plan(Repository(sorted(files), exists, read, editable), findings, options), findings
+    editable = set(files if editable is None else editable)
+    while True:
+        try:
+            return plan(Repository(sorted(files), exists, read, editable), findings, options), findings
+        except Unsound as problem:  # as a migration does: that file stays as it is
+            editable -= problem.reasons.keys()
 
 
 def found(files: Files, options: Options) -> list[Finding]:

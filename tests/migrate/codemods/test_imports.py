@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 
 import pytest
 from planning import migrate, planned
 
-from mcore_unpatch.codemods.changes import Reason, least_safe, settle
-from mcore_unpatch.codemods.edits import Edit, Options, Repository, splice
+from mcore_unpatch.codemods.changes import Reason, least_safe
+from mcore_unpatch.codemods.edits import Options, Repository
+from mcore_unpatch.codemods.tree import Tree
 from mcore_unpatch.codemods.workbench import Workbench
 
 SAFE = Reason("MCU101", "safe", "imports the shim")
@@ -27,8 +27,7 @@ def with_imports(before: bytes) -> str:
         (COMPAT, "attach", UNSAFE),
     ):
         bench.imports("m.py").add(module, [name], reason)
-    assert bench.import_edits() == bench.import_edits()
-    return splice(before, settle(bench.import_edits(), before)).decode()
+    return Tree(bench.source("m.py")).made(bench.import_changes()).decode()
 
 
 LINES = (
@@ -150,14 +149,4 @@ def test_an_edit_for_several_reasons_is_as_unsafe_as_the_worst_of_them() -> None
     assert isinstance(node, ast.ImportFrom)
     bench.imports("m.py").move(node, {"patch_postprocess"}, f"{COMPAT}.verl.mtp_patch", SAFE)
     bench.imports("m.py").add(f"{COMPAT}.verl.mtp_patch", ["attach"], UNSAFE)
-    assert {edit.applicability for edit in bench.import_edits()} == {"unsafe"}
-
-
-def test_lines_that_go_for_different_reasons_stay_different_edits() -> None:
-    gone = [Edit("m.py", "MCU101", level, start, start + 2, b"", "") for start, level in enumerate(LEVELS)]
-    assert [edit.applicability for edit in settle(gone, b"123456")] == list(LEVELS)
-    alike = [replace(edit, applicability="safe") for edit in gone]
-    assert [(edit.start, edit.end) for edit in settle(alike, b"123456")] == [(0, 4)]
-
-
-LEVELS = ("safe", "unsafe", "display")
+    assert {asked.reason.applicability for asked in bench.import_changes()} == {"unsafe"}

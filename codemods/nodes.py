@@ -1,0 +1,153 @@
+"""Changes below a statement, on nodes of libcst: expressions, arguments, entries of a dict, parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import libcst as cst
+
+from mcore_unpatch.codemods.changes import Argument, Asked, Entry, Header, Make, Parameters, Replace
+
+
+def changed(asked: Asked, node: Any) -> Any:
+    """A node with one change made."""
+    change = asked.change
+    if isinstance(change, Make):
+        return change.make(node)
+    if isinstance(change, Replace):
+        return _replaced(node, change.text)
+    if isinstance(change, Entry):
+        return _with_entry(node, change)
+    if isinstance(change, Argument):
+        return node.with_changes(args=_with_argument(node.args, change.text))
+    if isinstance(change, Header):
+        new = _function(change.parameters)
+        return node.with_changes(params=new.params, returns=None, whitespace_before_params=new.whitespace_before_params)
+    assert isinstance(change, Parameters)
+    return node.with_changes(params=_with_parameters(node.params, change.texts))
+
+
+def _replaced(node: Any, text: str) -> Any:
+    """Another node of the same kind; brackets around it and the comma behind it stay."""
+    if isinstance(node, cst.Arg):
+        return _argument(text).with_changes(comma=node.comma, whitespace_after_arg=node.whitespace_after_arg)
+    if isinstance(node, cst.Param):
+        new = _function(text).params.params[0]
+        return node.with_changes(name=new.name, annotation=new.annotation)
+    if isinstance(node, cst.ImportAlias):
+        statement: Any = cst.parse_statement(f"import {text}")
+        return statement.body[0].names[0].with_changes(comma=node.comma)
+    return cst.parse_expression(text).with_changes(lpar=node.lpar, rpar=node.rpar)
+
+
+def _function(parameters: str) -> cst.FunctionDef:
+    function = cst.parse_statement(f"def f({parameters}): pass")
+    assert isinstance(function, cst.FunctionDef)
+    return function
+
+
+def _argument(text: str) -> cst.Arg:
+    call = cst.parse_expression(f"f({text})")
+    assert isinstance(call, cst.Call)
+    return call.args[0]
+
+
+def _element(text: str) -> cst.BaseDictElement:
+    new = cst.parse_expression(f"{{{text}}}")
+    assert isinstance(new, cst.Dict)
+    return new.elements[0]
+
+
+def _with_entry(node: Any, change: Entry) -> Any:
+    """A call or a dict with one entry gone or another."""
+    if isinstance(node, cst.Call):
+        if change.text:
+            new = list(node.args)
+            new[change.index] = _replaced(new[change.index], change.text)
+            return node.with_changes(args=new)
+        args = without(node.args, change.index)
+        alone = not args and not _says(node.whitespace_before_args)
+        return node.with_changes(args=args, **({"whitespace_before_args": cst.SimpleWhitespace("")} if alone else {}))
+    elements = list(node.elements)
+    if change.text:
+        old = elements[change.index]
+        elements[change.index] = _element(change.text).with_changes(comma=old.comma)
+        return node.with_changes(elements=elements)
+    elements = without(elements, change.index)
+    if not elements and not _says(node.lbrace.whitespace_after) and not _says(node.rbrace.whitespace_before):
+        return node.with_changes(elements=[], lbrace=cst.LeftCurlyBrace(), rbrace=cst.RightCurlyBrace())
+    return node.with_changes(elements=elements)
+
+
+def without(items: Sequence[Any], index: int) -> list[Any]:
+    """The items of a bracket without one: its line goes with it, its comma, and the comment behind it."""
+    new, gone = list(items), items[index]
+    del new[index]
+    if not index:
+        return new
+    before, last = items[index - 1], index == len(items) - 1
+    commented = _is_line_end(before.comma) and _says(before.comma.whitespace_after)
+    if not _is_line_end(before.comma) or (last and not commented):  # what followed it follows the one before
+        new[index - 1] = _followed_as(before, gone)
+    elif last and _is_line_end(gone.comma):
+        space = replace(gone.comma.whitespace_after, first_line=before.comma.whitespace_after.first_line)
+        new[index - 1] = before.with_changes(comma=before.comma.with_changes(whitespace_after=space))
+    return new
+
+
+def _followed_as(item: Any, other: Any) -> Any:
+    fields = {"comma": other.comma}
+    if hasattr(other, "whitespace_after_arg"):
+        fields["whitespace_after_arg"] = other.whitespace_after_arg
+    return item.with_changes(**fields)
+
+
+def _is_line_end(comma: Any) -> bool:
+    return isinstance(comma, cst.Comma) and isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace)
+
+
+def _says(space: Any) -> bool:
+    """Whether there is a comment in white space."""
+    return isinstance(space, cst.ParenthesizedWhitespace) and "#" in cst.Module([]).code_for_node(space)
+
+
+def _with_argument(args: Sequence[cst.Arg], text: str) -> list[cst.Arg]:
+    """One argument more, and the comma and white space behind the last go behind it."""
+    *others, last = args
+    new = _argument(text).with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
+    separated = last.with_changes(
+        comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")), whitespace_after_arg=cst.SimpleWhitespace("")
+    )
+    return [*others, separated, new]
+
+
+def _with_parameters(params: cst.Parameters, texts: Sequence[str]) -> cst.Parameters:
+    """Parameters behind the others; keyword-only ones where a `*` stands before them."""
+    given = _function(", ".join(texts)).params.params
+    names = "kwonly_params" if params.kwonly_params or isinstance(params.star_arg, cst.Param) else "params"
+    known = list(getattr(params, names))
+    if not known:  # behind `*args` alone
+        assert isinstance(params.star_arg, cst.Param)
+        star, *new = _laid_out([params.star_arg, *given])
+        return params.with_changes(star_arg=star, kwonly_params=new)
+    return params.with_changes(**{names: _laid_out([*known, *given], len(known))})
+
+
+def _laid_out(params: Sequence[cst.Param], known: int = 1) -> list[cst.Param]:
+    """The new ones stand each on a line of its own if the last known one does."""
+    last = params[known - 1]
+    before = params[known - 2].comma if known > 1 else None
+    between = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    if before is not None and _is_line_end(before):
+        assert isinstance(before, cst.Comma)
+        space = before.whitespace_after
+        assert isinstance(space, cst.ParenthesizedWhitespace)
+        between = cst.Comma(whitespace_after=replace(space, first_line=cst.TrailingWhitespace(), empty_lines=[]))
+    found = [
+        param.with_changes(comma=between, whitespace_after_param=cst.SimpleWhitespace(""))
+        for param in params[known - 1 : -1]
+    ]
+    end = params[-1].with_changes(comma=last.comma, whitespace_after_param=last.whitespace_after_param)
+    return [*params[: known - 1], *found, end]

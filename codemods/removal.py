@@ -1,0 +1,82 @@
+"""What goes with a statement that goes: its comment, a blank line, an `if` or an `else` that it leaves empty."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from mcore_unpatch.codemods.changes import Change, Make, Remove, Rewrite
+from mcore_unpatch.codemods.source import Source, Suite, first_line, last_line
+
+_IMPURE = ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom
+_DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def remove(source: Source, statements: Iterable[ast.stmt], *, with_comments: bool = False) -> Iterator[Change]:
+    """Statements go; a block that they leave empty goes too, or holds `pass` then.
+
+    The comment above one goes with it where it speaks of nothing else, or `with_comments` in any case.
+    """
+    going = set(statements)
+    waiting = list(going)
+    while waiting:
+        branch = source.parents[waiting.pop()]
+        if isinstance(branch, ast.If) and branch not in going and going.issuperset(branch.body + branch.orelse):
+            if _can_go(source, branch):
+                going.add(branch)
+                waiting.append(branch)
+    homes = {id(suite): suite for node in going if (suite := source.home[id(node)])}
+    for suite in homes.values():
+        if source.parents[suite[0]] not in going:
+            yield from _from_suite(source, suite, going, with_comments)
+
+
+def _can_go(source: Source, branch: ast.If) -> bool:
+    """Whether an `if` can go with its body: it is no `elif`, and its test does nothing."""
+    is_elif = source.line(branch.lineno).lstrip().startswith("elif")
+    return not is_elif and not any(isinstance(node, _IMPURE) for node in ast.walk(branch.test))
+
+
+def _from_suite(source: Source, suite: Suite, going: set[ast.stmt], with_comments: bool) -> Iterator[Change]:
+    leaving = [node for node in suite if node in going]
+    parent = source.parents[suite[0]]
+    if len(leaving) == len(suite) and not isinstance(parent, ast.Module):
+        if isinstance(parent, ast.If) and suite is parent.orelse:
+            yield Make(parent, _without_else)
+            return
+        yield Rewrite(leaving.pop(0), "pass")
+    kept = [index for index, node in enumerate(suite) if node not in leaving]
+    for index, node in enumerate(suite):
+        if node in leaving:
+            is_first, is_last = not kept or index < kept[0], bool(kept) and index > kept[-1]
+            first, last = _lines(source, node, is_first, is_last, with_comments)
+            yield Remove(node, first, last)
+
+
+def _without_else(node: Any) -> Any:
+    return node.with_changes(
+        orelse=None, body=node.body.with_changes(footer=[*node.body.footer, *node.orelse.leading_lines])
+    )
+
+
+def _lines(source: Source, node: ast.stmt, is_first: bool, is_last: bool, with_comments: bool) -> tuple[int, int]:
+    """The lines of a statement; of the blank ones before and behind it the greater number is left."""
+    first, last = first_line(node), last_line(node)
+    after = _blank(source, last + 1, 1)
+    if with_comments or is_last or after or isinstance(node, _DEFINITIONS):
+        first = source.first_with_comments(node)
+    before = _blank(source, first - 1, -1)
+    if is_first:
+        return first, last + after
+    if is_last or after >= before:
+        return first - before, last
+    return first, last + after
+
+
+def _blank(source: Source, line: int, step: int) -> int:
+    """How many blank lines there are from a line on."""
+    number = 0
+    while 1 <= line <= len(source.lines) and source.is_blank(line):
+        number, line = number + 1, line + step
+    return number

@@ -1,0 +1,304 @@
+"""One file as libcst has it: the twin of a node of `ast`, changes made on nodes, and what they come to in bytes."""
+
+from __future__ import annotations
+
+import ast
+import codecs
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Insert, Remove, Rewrite, least_safe
+from mcore_unpatch.codemods.edits import Edit, splice
+from mcore_unpatch.codemods.nodes import changed
+from mcore_unpatch.codemods.source import Source
+
+_Body = cst.Module | cst.IndentedBlock
+_Line = cst.SimpleStatementLine | cst.SimpleStatementSuite
+_Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+_KINDS: tuple[tuple[type[ast.AST], tuple[type[cst.CSTNode], ...]], ...] = (
+    (ast.stmt, (cst.BaseSmallStatement, cst.BaseCompoundStatement)),
+    (ast.expr, (cst.BaseExpression,)),
+    (ast.keyword, (cst.Arg,)),
+    (ast.arg, (cst.Param,)),
+    (ast.alias, (cst.ImportAlias,)),
+)
+_PASS = cst.SimpleStatementLine([cst.Pass()])
+_PRAGMAS = ("# type:", "# noqa", "# pyright:")
+
+
+class Unfaithful(Exception):
+    """A file that libcst does not give back byte for byte, or changes of it that do not fit together."""
+
+
+class Tree:
+    """A file; `module` is the tree of libcst."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        try:
+            self.module = cst.parse_module(source.data)
+        except (cst.ParserSyntaxError, UnicodeError, RecursionError) as error:
+            raise Unfaithful(f"libcst cannot parse it ({type(error).__name__})") from None
+        if self.module.bytes != source.data:
+            raise Unfaithful("libcst does not give its bytes back: mostly line endings of `\\r` alone, or form feeds")
+        ranges = MetadataWrapper(self.module, unsafe_skip_copy=True).resolve(PositionProvider)
+        self._at: defaultdict[tuple[int, int], list[tuple[tuple[int, int], cst.CSTNode]]] = defaultdict(list)
+        self._first: dict[cst.CSTNode, int] = {}  # the line of a statement's first decorator, or its own
+        self._home: dict[cst.CSTNode, tuple[_Body, int]] = {}
+        self._line: dict[cst.CSTNode, _Line] = {}
+        for node, where in ranges.items():
+            self._at[where.start.line, where.start.column].append(((where.end.line, where.end.column), node))
+            if isinstance(node, cst.Module | cst.IndentedBlock):
+                for index, statement in enumerate(node.body):
+                    self._home[statement] = node, index
+                    above = next(iter(getattr(statement, "decorators", ())), statement)
+                    self._first[statement] = ranges[above].start.line
+            elif isinstance(node, cst.SimpleStatementLine | cst.SimpleStatementSuite):
+                self._line |= dict.fromkeys(node.body, node)
+
+        first = [self._first[statement] - len(statement.leading_lines) for statement in self.module.body]
+        self._starts = [1, *first[1:]] if first else []  # the lines of the statements, with what stands above each
+
+    def twin(self, node: Any) -> cst.CSTNode:
+        """The node of libcst that stands for the same text as one of `ast`."""
+        kinds = next(kinds for one, kinds in _KINDS if isinstance(node, one))
+        start, end = self._column(node.lineno, node.col_offset), self._column(node.end_lineno, node.end_col_offset)
+        if isinstance(node, ast.Tuple | ast.GeneratorExp) and self._text(node).startswith("("):
+            start, end = (start[0], start[1] + 1), (end[0], end[1] - 1)  # libcst does not count the brackets
+        exact = isinstance(node, ast.expr)
+        found = [one for stop, one in self._at[start] if isinstance(one, kinds) and (not exact or stop == end)]
+        if not found:
+            raise Unfaithful(f"libcst reads line {start[0]} in another way")
+        return found[-1]
+
+    def _text(self, node: ast.expr) -> str:
+        return self.source.text_of(self.source.span(node))
+
+    def _column(self, line: int, column: int) -> tuple[int, int]:
+        """A position in characters, as libcst counts."""
+        ascii_ = self.source.lines[line - 1].isascii()
+        return line, column if ascii_ else len(self.source.line(line).encode()[:column].decode())
+
+    def edits(self, asked: Sequence[Asked]) -> list[Edit]:
+        """Each change in bytes; raises `Unfaithful` where that is not what all of them come to together."""
+        found = [self._edit([one]) for one in asked]
+        for last in range(1, len(LEVELS) + 1):
+            some = [one for one in asked if one.reason.applicability in LEVELS[:last]]
+            if some and self._spliced(edit for edit in found if edit.applicability in LEVELS[:last]) != self.made(some):
+                if len({one.reason.applicability for one in asked}) > 1:
+                    raise Unfaithful("its edits do not fit together")
+                return [self._edit(asked)]  # at the end of a file without a newline, lines that go are not apart
+        return found
+
+    def _spliced(self, edits: Iterable[Edit]) -> bytes | None:
+        try:
+            return splice(self.source.data, edits)
+        except ValueError:
+            return None
+
+    def _edit(self, asked: Sequence[Asked]) -> Edit:
+        """The lines that changes make different, or the part of a line."""
+        made, old = self.made(asked), self.source.lines
+        new = made.splitlines(keepends=True)
+        head, tail = (len(asked) == 1 and self._known_lines(asked[0].change, old, new)) or _equal_ends(old, new)
+        start, before = sum(map(len, old[:head])), b"".join(old[head : len(old) - tail])
+        after = b"".join(new[head : len(new) - tail])
+        if self.source.data.startswith(made):  # the end of a file, and with it the newline before
+            start, before, after = len(made), self.source.data[len(made) :], b""
+        elif before.count(b"\n") <= 1 and after.count(b"\n") <= 1 and before and after:
+            left, right = _equal_ends(before, after)
+            start, before, after = start + left, before[left : len(before) - right], after[left : len(after) - right]
+        why, path = least_safe(one.reason for one in asked), self.source.path
+        end = start + len(before)
+        return Edit(path, why.rule, why.applicability, start, end, after, why.title, why.notes, why.finding_line)
+
+    def _known_lines(self, change: Change, old: list[bytes], new: list[bytes]) -> tuple[int, int] | None:
+        """How many lines stay before and behind lines that come or go: between equal ones that cannot be seen."""
+        if isinstance(change, Insert):
+            head, tail = change.before - 1, len(old) - change.before + 1
+        elif isinstance(change, Remove):
+            head, tail = change.first - 1, len(old) - change.last
+        else:
+            return None
+        stays = head >= 0 and old[:head] == new[:head] and old[len(old) - tail :] == new[len(new) - tail :]
+        return (head, tail) if stays and head + tail <= len(new) else None
+
+    def made(self, asked: Iterable[Asked]) -> bytes:
+        """The file with changes made, in one pass over its nodes."""
+        maker = _Maker(self)
+        indices: set[int] = set()
+        for one in asked:
+            maker.take(one)
+            index = max(0, bisect_right(self._starts, one.change.node.lineno) - 1)
+            maker.touched.add(index)
+            # What stands above one may go to the next; without the last one, the one before ends the file.
+            indices |= set(range(max(0, index - 1), min(index + 2, len(self._starts))))
+        pieces, line = [], 1
+        for first, last in _ranges(sorted(indices)):
+            pieces += [*self.source.lines[line - 1 : self._starts[first] - 1], maker.statements(first, last + 1)]
+            line = self._starts[last + 1] if last + 1 < len(self._starts) else len(self.source.lines) + 1
+        return b"".join([*pieces, *self.source.lines[line - 1 :]])
+
+
+def _equal_ends(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
+    """How many items are the same at the beginning and at the end."""
+    same = min(len(old), len(new))
+    head = next((index for index in range(same) if old[index] != new[index]), same)
+    same -= head
+    return head, next((index for index in range(same) if old[-1 - index] != new[-1 - index]), same)
+
+
+def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Sorted numbers as ranges, the last of each included."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return found
+
+
+class _Maker(cst.CSTTransformer):
+    def __init__(self, tree: Tree) -> None:
+        super().__init__()
+        self.tree = tree
+        self.touched: set[int] = set()  # the statements of the module with a change below them
+        self.nodes: defaultdict[cst.CSTNode, list[Asked]] = defaultdict(list)
+        self.parts: defaultdict[cst.CSTNode, dict[cst.CSTNode, Asked]] = defaultdict(dict)  # of a line with several
+        self.bodies: defaultdict[cst.CSTNode, defaultdict[int, list[Asked]]] = defaultdict(lambda: defaultdict(list))
+
+    def take(self, asked: Asked) -> None:
+        """One change more."""
+        change, twin = asked.change, self.tree.twin(asked.change.node)
+        if not isinstance(change, Insert | Remove | Rewrite):
+            self.nodes[twin].append(asked)
+            return
+        line = self.tree._line.get(twin)
+        if line is not None and not isinstance(change, Insert):
+            if len(line.body) > 1 or isinstance(line, cst.SimpleStatementSuite):
+                self.parts[line][twin] = asked
+                return
+        statement = line if line is not None else twin
+        if statement not in self.tree._home:
+            raise Unfaithful(f"line {change.node.lineno} is part of another statement")
+        body, index = self.tree._home[statement]
+        self.bodies[body][index].append(asked)
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        """A node with its changes, once those below it are made."""
+        if original_node in self.nodes:
+            for one in self.nodes[original_node]:
+                updated_node = changed(one, updated_node)
+        if original_node in self.parts:
+            updated_node = _line_with(original_node, updated_node, self.parts[original_node])
+        if original_node in self.bodies:
+            body, footer = self._body(original_node, original_node.body, updated_node.body, updated_node.footer)
+            updated_node = updated_node.with_changes(body=body or [_PASS], footer=footer)
+        return updated_node
+
+    def statements(self, first: int, last: int) -> bytes:
+        """Some of the statements of the module, in bytes."""
+        module = self.tree.module
+        old, is_end = module.body[first:last], last == len(module.body)
+        new: Sequence[Any] = [
+            statement.visit(self) if index in self.touched else statement for index, statement in enumerate(old, first)
+        ]
+        if not first:
+            new = [new[0].with_changes(leading_lines=(*module.header, *new[0].leading_lines)), *new[1:]]
+        body, footer = self._body(module, old, new, module.footer if is_end else ())
+        part = module.with_changes(header=(), body=body, footer=footer)
+        if not is_end:
+            part = part.with_changes(has_trailing_newline=True)
+        data = (part.code if body or footer else "").encode(self.tree.source.encoding)
+        return codecs.BOM_UTF8 + data if module.encoding == "utf-8-sig" and not first else data
+
+    def _body(
+        self, home: _Body, old: Sequence[Any], new: Sequence[Any], footer: Sequence[cst.EmptyLine]
+    ) -> tuple[list[Any], Sequence[cst.EmptyLine]]:
+        """Statements of a suite, some of which come, go, or become others; each line above one stays where it was."""
+        asked = self.bodies[home]
+        gone = {
+            line
+            for some in asked.values()
+            for one in some
+            if isinstance(one.change, Remove)
+            for line in range(one.change.first, one.change.last + 1)
+        }
+        lines: list[cst.EmptyLine] = []  # above what comes next
+        body: list[Any] = []
+
+        def arrive(text: str) -> None:
+            nonlocal lines
+            parsed = cst.parse_module(text + "\n", self.tree.module.config_for_parsing)
+            lines += map(_unindented, parsed.header)
+            for statement in parsed.body:
+                body.append(statement.with_changes(leading_lines=(*lines, *statement.leading_lines)))
+                lines = []
+            lines += map(_unindented, parsed.footer)
+
+        for statement, updated in zip(old, new, strict=True):
+            changes = [one.change for one in asked.get(self.tree._home[statement][1], ())]
+            arriving = sorted((one for one in changes if isinstance(one, Insert)), key=lambda one: one.before)
+            first, above = self.tree._first[statement], list(updated.leading_lines)
+            for number, line in enumerate(above, first - len(above)):
+                for one in [one for one in arriving if one.before <= number]:
+                    arrive(one.text)
+                    arriving.remove(one)
+                lines += [] if number in gone else [line]
+            for one in [one for one in arriving if one.before <= first]:
+                arrive(one.text)
+                arriving.remove(one)
+            rewrite = next((one for one in changes if isinstance(one, Rewrite)), None)
+            if rewrite is not None:
+                statements = _rewritten(rewrite, updated, self.tree.module)
+                body += [statements[0].with_changes(leading_lines=(*lines, *statements[0].leading_lines))]
+                body += statements[1:]
+                lines = []
+            elif not any(isinstance(one, Remove) for one in changes):
+                body.append(updated.with_changes(leading_lines=lines))
+                lines = []
+            for one in arriving:
+                arrive(one.text)
+        return body, (*lines, *footer)
+
+
+def _unindented(line: cst.EmptyLine) -> cst.EmptyLine:
+    """A blank line holds nothing, wherever it comes to stand."""
+    return line if line.comment else line.with_changes(indent=False)
+
+
+def _rewritten(change: Rewrite, old: _Statement, module: cst.Module) -> list[Any]:
+    """The new statements, the last with the comment that stood behind the old one."""
+    parsed = cst.parse_module(change.text + "\n", module.config_for_parsing)
+    new: list[Any] = list(parsed.body)
+    new[0] = new[0].with_changes(leading_lines=(*parsed.header, *new[0].leading_lines))
+    if isinstance(old, cst.SimpleStatementLine) and isinstance(new[-1], cst.SimpleStatementLine):
+        behind = old.trailing_whitespace
+        said = behind.comment.value if behind.comment else ""
+        if not change.tell_checkers and said and all(f"#{part}".startswith(_PRAGMAS) for part in said.split("#")[1:]):
+            behind = replace(behind, whitespace=cst.SimpleWhitespace(""), comment=None)
+        new[-1] = new[-1].with_changes(trailing_whitespace=behind)
+    return new
+
+
+def _line_with(old: _Line, new: _Line, asked: dict[cst.CSTNode, Asked]) -> _Line:
+    """A line of several statements, with some of them gone or others; `pass` where none is left."""
+    body: list[Any] = []
+    for was, statement in zip(old.body, new.body, strict=True):
+        change = asked[was].change if was in asked else None
+        if isinstance(change, Rewrite):
+            parsed = cst.parse_statement(change.text)
+            assert isinstance(parsed, cst.SimpleStatementLine)
+            body += [*parsed.body[:-1], parsed.body[-1].with_changes(semicolon=statement.semicolon)]
+        elif change is None:
+            body.append(statement)
+    if body and asked.keys() & {old.body[-1]}:
+        body[-1] = body[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+    return new.with_changes(body=body or [cst.Pass()])

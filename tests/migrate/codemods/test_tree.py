@@ -1,0 +1,142 @@
+"""Changes on nodes of libcst: what is left alone, what goes with a statement, and that edits are what the nodes say."""
+
+from __future__ import annotations
+
+import ast
+from textwrap import dedent
+
+import pytest
+
+from mcore_unpatch.codemods.changes import Argument, Asked, Change, Entry, Insert, Parameters, Reason, Replace, Rewrite
+from mcore_unpatch.codemods.edits import splice
+from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.tree import Tree, Unfaithful
+
+WHY = Reason("MCU101", "safe", "a test")
+
+
+def made(source: Source, *changes: Change) -> str:
+    """The file with changes made, by the nodes and by the bytes of each edit."""
+    tree, asked = Tree(source), [Asked(source, change, WHY) for change in changes]
+    new = tree.made(asked)
+    assert splice(source.data, tree.edits(asked)) == new
+    return new.decode()
+
+
+def read(text: str) -> Source:
+    return Source("m.py", dedent(text).lstrip("\n").encode())
+
+
+@pytest.mark.parametrize("data", [b"x = 1\ry = 2\r", b"x = 1\n\x0cy = 2\n"], ids=["CR", "form feed"])
+def test_a_file_that_libcst_does_not_give_back_is_left(data: bytes) -> None:
+    with pytest.raises(Unfaithful, match="does not give its bytes back"):
+        Tree(Source("m.py", data))
+
+
+@pytest.mark.parametrize(
+    ("text", "index", "expected"),
+    [
+        ("f(a, flag=True, b=1)", 1, "f(a, b=1)"),
+        ("f(flag=True, b=1)", 0, "f(b=1)"),
+        ("f(a, flag=True)", 1, "f(a)"),
+        ("f(flag=True)", 0, "f()"),
+        ("f(a,  # why\n  flag=True)", 1, "f(a,  # why\n  )"),
+        ("f(a,\n  flag=True)", 1, "f(a)"),
+        ("f(\n    a,\n    flag=True,  # gone\n    b=2,\n)", 1, "f(\n    a,\n    b=2,\n)"),
+        ("f(\n    a,\n    flag=True,\n)", 1, "f(\n    a,\n)"),
+        ("f(\n    a,  # kept\n    flag=True,\n)", 1, "f(\n    a,  # kept\n)"),
+        ("f(a, flag=True,\n  b=2)", 1, "f(a,\n  b=2)"),
+    ],
+)
+def test_an_argument_goes_with_its_comma_and_its_line(text: str, index: int, expected: str) -> None:
+    source = read(text)
+    [statement] = source.tree.body
+    assert isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+    assert made(source, Entry(statement.value, index)) == expected
+
+
+def test_an_argument_comes_behind_the_last() -> None:
+    source = read("f(\n    a,  # why\n)\n")
+    call = source.every(ast.Call)[0]
+    assert made(source, Argument(call, "b=True")) == "f(\n    a, b=True,  # why\n)\n"
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("a, b=1", "a, b=1, c=None"),
+        ("a, *, b", "a, *, b, c=None"),
+        ("a, *rest", "a, *rest, c=None"),
+        ("a, **rest", "a, c=None, **rest"),
+        ("\n    a,\n    b=1,\n", "\n    a,\n    b=1,\n    c=None,\n"),
+        ("\n    a,  # the model\n    b=1\n", "\n    a,  # the model\n    b=1,\n    c=None\n"),
+    ],
+)
+def test_a_parameter_is_laid_out_as_the_others(header: str, expected: str) -> None:
+    source = read(f"def f({header}):\n    pass\n")
+    function = source.every(ast.FunctionDef)[0]
+    assert made(source, Parameters(function, ("c=None",))) == f"def f({expected}):\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a = 1\n\n\ngone = 2\n\n\nb = 3\n", "a = 1\n\n\nb = 3\n"),
+        ("a = 1\n\n# of it\ngone = 2\n\nb = 3\n", "a = 1\n\nb = 3\n"),
+        ("# of both\ngone = 1\nb = 2\n", "# of both\nb = 2\n"),
+        ("a = 1\n# apart\n\n# of it\ngone = 2\n", "a = 1\n# apart\n"),
+        ("def f():\n    gone = 1\n\n    b = 2\n", "def f():\n    b = 2\n"),
+        ("def f():\n    a = 1\n\n    gone = 2\n    # the end\n", "def f():\n    a = 1\n    # the end\n"),
+        ("def f():\n    gone = 1\n", "def f():\n    pass\n"),
+        ("if a:\n    gone = 1\nb = 2\n", "b = 2\n"),
+        ("if f():\n    gone = 1\n", "if f():\n    pass\n"),
+        ("if a:\n    b = 1\n# why\nelse:\n    gone = 2\nc = 3\n", "if a:\n    b = 1\n    # why\nc = 3\n"),
+        ("a = 1; gone = 2; b = 3\n", "a = 1; b = 3\n"),
+        ("a = 1; gone = 2\n", "a = 1\n"),
+        ("if a: gone = 1\n", ""),
+        ("a = 1\ngone = 2", "a = 1"),
+        ("a = 1\ngone = 2\ngone = 3", "a = 1"),
+        ("\ufeffgone = 1\n\nb = 2\n", "\ufeffb = 2\n"),
+        ("a = 1\r\ngone = 2\r\n\r\nb = 3\r\n", "a = 1\r\n\r\nb = 3\r\n"),
+    ],
+)
+def test_what_goes_with_a_statement(text: str, expected: str) -> None:
+    source = Source("m.py", text.encode())
+    gone = [one for one in source.every(ast.Assign) if one.targets[0].id == "gone"]  # type: ignore[attr-defined]
+    assert made(source, *remove(source, gone)) == expected
+
+
+def test_changes_of_one_line_and_of_nested_nodes_fit_together() -> None:
+    source = read('if on:\n    x = "ä" + f(a.b, g(a.b))  # why\n')
+    names = source.every(ast.Attribute)
+    [assign] = source.every(ast.Assign)
+    comment = Insert(assign, 2, "# above")
+    assert made(source, *(Replace(node, "c") for node in names), comment) == (
+        'if on:\n    # above\n    x = "ä" + f(c, g(c))  # why\n'
+    )
+
+
+def test_brackets_of_a_replaced_expression_stay() -> None:
+    source = read("x = (a.b)\ny = (1, 2)\n")
+    assert made(source, Replace(source.every(ast.Attribute)[0], "c"), Replace(source.every(ast.Tuple)[0], "3, 4")) == (
+        "x = (c)\ny = (3, 4)\n"
+    )
+
+
+def test_a_comment_behind_a_rewritten_statement_stays_unless_it_speaks_to_a_checker_that_is_not_to_be_told() -> None:
+    source = read("a.b = c  # type: ignore\nd.e = f  # for people\n")
+    first, second = source.tree.body
+    assert made(source, Rewrite(first, "x()"), Rewrite(second, "y()", tell_checkers=False)) == (
+        "x()  # type: ignore\ny()  # for people\n"
+    )
+    assert made(source, Rewrite(first, "x()", tell_checkers=False)) == "x()\nd.e = f  # for people\n"
+
+
+def test_changes_that_overlap_are_refused() -> None:
+    source = read("x = f(a)\n")
+    [statement] = source.tree.body
+    inner, outer = Replace(source.every(ast.Name)[-1], "b"), Rewrite(statement, "y = 1")
+    unsafe = Asked(source, outer, Reason("MCU101", "unsafe", "a test"))
+    with pytest.raises(Unfaithful, match="do not fit together"):
+        Tree(source).edits([Asked(source, inner, WHY), unsafe])
