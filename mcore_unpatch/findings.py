@@ -79,7 +79,7 @@ def _specifier(first: int, last: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One patch of Megatron Core. `live` and the fields before it are the JSON interface, version 1."""
+    """One patch of Megatron Core. `to_json` gives the interface, version 1."""
 
     rule: str
     path: str
@@ -97,6 +97,10 @@ class Finding:
     related: tuple[Related, ...] = ()
     in_test: bool = False
     live: Live = Live()
+    answer: str = ""  # the row of what is known of Megatron that speaks for it
+    steps: tuple[str, ...] = ()
+    verdict: str = "keep"
+    evidence: str = ""
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
 
@@ -109,6 +113,8 @@ class Finding:
         """The finding as plain data."""
         data: dict[str, Any] = {name: getattr(self, name) for name in JSON_FIELDS}
         data["live"], data["depends"] = str(self.live), list(self.live.depends)
+        data["verdict"], data["evidence"] = self.verdict, self.evidence
+        data["steps"] = list(self.steps) if self.verdict == "steps" else []
         data["related"] = [{"line": item.line, "role": item.role} for item in self.related]
         return data
 

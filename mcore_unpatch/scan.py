@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mcore_unpatch import suppress, tree
+from mcore_unpatch import suppress, tree, verdicts
 from mcore_unpatch.codemods import registry
 from mcore_unpatch.discover import Discovery, discover, others, whole_of
 from mcore_unpatch.findings import FileError, Finding, Report
@@ -72,6 +72,7 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
         whole = whole_of(found, paths, options.exclude)
         elsewhere, _ = findings_of(others(whole, found), pins, options)
         kept = fixes.mark(kept, elsewhere, found, whole, pins, options.selection)
+    kept = _judged(kept, pins)
     report.errors = sorted(replace(error, path=found.shown(error.path)) for error in errors)
     report.findings = sorted((replace(f, path=found.shown(f.path)) for f in kept), key=lambda f: f.sort_key)
     report.judged = sorted({pins.of(finding.path) for finding in kept} or {pins.of("")})
@@ -114,7 +115,11 @@ def findings_of(
             whole.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
     settled = suppress.settle(whole.findings, whole.marked, read)
     chosen = [finding for finding in settled if finding.rule in options.selection]
-    return sorted(chosen, key=lambda finding: finding.sort_key), whole.errors + found.errors
+    return sorted(_judged(chosen, pins), key=lambda finding: finding.sort_key), whole.errors + found.errors
+
+
+def _judged(findings: list[Finding], pins: Pins) -> list[Finding]:
+    return verdicts.settled(findings, {one.path: pins.versions(one.path) for one in findings})
 
 
 def _findings(

@@ -42,26 +42,3 @@ GONE: dict[str, tuple[Version, str]] = {
         "megatron.core.models.common.utils.PostProcessNode",
     ),
 }
-
-# Config fields that do today what a patch of these targets did: target -> (field, since).
-CONFIG_FIELDS: dict[str, tuple[str, Version]] = {
-    "megatron.core.transformer.moe.router.TopKRouter.routing": ("moe_enable_routing_replay", (0, 16)),
-    "megatron.core.transformer.moe.router.TopKRouter.__init__": ("moe_enable_routing_replay", (0, 16)),
-    "megatron.core.transformer.mlp.MLP.activation_func": ("activation_func", (0, 12)),
-    "megatron.core.extensions.transformer_engine._get_extra_te_kwargs": ("init_model_with_meta_device", (0, 12)),
-}
-
-# A class that a ModuleSpec names can be given in the spec instead of being rebound in a module.
-SPEC_CLASS_ENDINGS = (
-    "Attention",
-    "Linear",
-    "GroupedMLP",
-    "SequentialMLP",
-    "MoELayer",
-    "MoESubmodules",
-    "Norm",
-    "Router",
-    "SpecProvider",
-    "LNImpl",
-    "LayerNormImpl",
-)

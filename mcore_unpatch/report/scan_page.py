@@ -11,8 +11,9 @@ from mcore_unpatch.report.text import fate_of
 KINDS = {
     "safe": Kind("migrate rewrites it", "good"),
     "unsafe": Kind("migrate --unsafe-fixes rewrites it", "warn"),
-    "by-hand": Kind("by hand", "warn"),
-    "kept": Kind("no official way yet", "plain"),
+    "delete": Kind("to delete", "good"),
+    "steps": Kind("by hand", "warn"),
+    "keep": Kind("no official way yet", "plain"),
 }
 
 
@@ -21,7 +22,8 @@ def page_of(report: Report) -> str:
     edits = proposed_edits(report)
     cards = []
     for finding in report.findings:
-        said = [finding.message, *([f"Instead: {finding.replacement}"] if finding.replacement else [])]
+        said = [finding.message, f"{finding.verdict.capitalize()}: {finding.evidence}"]
+        said += finding.steps if finding.verdict == "steps" else ()
         panes = [Pane(f"{finding.rule}, line {finding.line}", finding.source)]
         if finding.fix and finding.path in edits:
             panes.append(Pane("what migrate would change in this file", edits[finding.path], True, is_open=False))

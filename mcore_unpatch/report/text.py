@@ -12,12 +12,14 @@ from mcore_unpatch.rules import rules
 
 _SEAM_STYLE = {"value-head": "yellow", "none": "red"}
 _QUOTED_LINES = 3
-# What `unpatch migrate` does about a finding: for the finding itself, and for the count in the last line.
+_VERDICT_STYLE = {"rewrite": "green", "delete": "green", "steps": "yellow"}
+# What becomes of the findings, in the last line.
 _FATES = {
-    "safe": ("rewrites it", "safe to migrate"),
-    "unsafe": ("rewrites it with --unsafe-fixes", "with --unsafe-fixes"),
-    "by-hand": ("leaves it to you", "by hand"),
-    "kept": ("leaves it, there is no official replacement yet", "kept"),
+    "safe": "safe to migrate",
+    "unsafe": "with --unsafe-fixes",
+    "delete": "to delete",
+    "steps": "by hand",
+    "keep": "kept",
 }
 
 
@@ -31,7 +33,7 @@ def lines(report: Report, statistics: bool) -> Iterator[Line]:
     for path, group in groupby(report.findings, key=lambda finding: finding.path):
         yield [(report.from_here(path), "bold")]
         for finding in group:
-            yield from _finding(finding, report.fixes_known)
+            yield from _finding(finding)
         yield []
     if statistics and report.findings:
         yield from _statistics(report)
@@ -46,7 +48,7 @@ def lines(report: Report, statistics: bool) -> Iterator[Line]:
     yield from wrapped(_summary(report), 0)
 
 
-def _finding(finding: Finding, fixes_known: bool) -> Iterator[Line]:
+def _finding(finding: Finding) -> Iterator[Line]:
     yield from _head(finding)
     quoted = finding.source.split("\n")
     for offset, text in enumerate(quoted[:_QUOTED_LINES]):
@@ -54,10 +56,12 @@ def _finding(finding: Finding, fixes_known: bool) -> Iterator[Line]:
     if len(quoted) > _QUOTED_LINES:
         yield [("         | ...", "dim")]
     yield from wrapped(finding.message, 9, "= ")
-    if finding.replacement:
+    if finding.replacement and finding.replacement not in finding.evidence:
         yield from wrapped(finding.replacement, 9, "-> ", "green")
-    if fixes_known and finding.target:
-        yield from wrapped(_FATES[fate_of(finding)][0], 9, "migrate: ", "green" if finding.fix else "yellow")
+    if finding.target and finding.evidence:
+        yield from wrapped(finding.evidence, 9, f"{finding.verdict}: ", _VERDICT_STYLE.get(finding.verdict, ""))
+    for number, step in enumerate(finding.steps if finding.verdict == "steps" else (), 1):
+        yield from wrapped(f"{number}. {step}", 11)
     if finding.related:
         yield from wrapped(", ".join(f"{item.role} {item.line}" for item in finding.related), 9, "also ", "dim")
 
@@ -78,8 +82,8 @@ def _head(finding: Finding) -> Iterator[Line]:
 
 
 def fate_of(finding: Finding) -> str:
-    """What `migrate` does about a finding: safe, unsafe, by-hand or kept."""
-    return finding.fix or ("kept" if finding.seam == "none" else "by-hand")
+    """What becomes of a finding: a safe or unsafe rewrite, or its verdict."""
+    return finding.fix or finding.verdict
 
 
 def _summary(report: Report) -> str:
@@ -92,7 +96,7 @@ def _summary(report: Report) -> str:
     if pins:
         found += f" and {count(pins, 'pin')} that {'does' if pins == 1 else 'do'} not hold"
     fates = Counter(map(fate_of, patches)) if report.fixes_known else Counter()
-    return tally(found, {words: fates[fate] for fate, (_, words) in _FATES.items()})
+    return tally(found, {words: fates[fate] for fate, words in _FATES.items()})
 
 
 def _statistics(report: Report) -> Iterator[Line]:

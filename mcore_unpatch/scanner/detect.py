@@ -130,6 +130,8 @@ def _finding(
         fix=None,
         message=_message(install, [*breaks, *_when(alive, versions)]),
         replacement=verdict.replacement,
+        answer=verdict.answer,
+        steps=verdict.steps,
         related=around.related_lines(install),
         in_test=is_test(resolver.model.path),
         live=alive,

@@ -51,12 +51,31 @@ class Replacement:
     @cached_property
     def delegates(self) -> bool:
         """It calls what it replaced."""
-        if self.function is None:
-            return False
-        return any(
-            isinstance(node, ast.Call) and _KEPT.search((path_text(node.func) or "").rpartition(".")[2] or "")
-            for node in ast.walk(self.function)
-        )
+        return self.delegations > 0
+
+    @cached_property
+    def delegations(self) -> int:
+        """How many calls of what it replaced stand in it."""
+        nodes = ast.walk(self.function) if self.function is not None else ()
+        called = [(path_text(node.func) or "").rpartition(".")[2] for node in nodes if isinstance(node, ast.Call)]
+        return sum(_KEPT.search(name) is not None for name in called)
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """The attributes and items it assigns to, as paths; `?` for those that are not told."""
+        found = set()
+        for node in ast.walk(self.function) if self.function is not None else ():
+            if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+                found.add(path_text(node) or "?")
+            elif isinstance(node, ast.Call) and path_text(node.func) == "setattr":
+                found.add("?")
+        return frozenset(found)
+
+    @cached_property
+    def strings(self) -> frozenset[str]:
+        """The strings that stand in it."""
+        nodes = ast.walk(self.function) if self.function is not None else ()
+        return frozenset(n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
 
     @cached_property
     def returns_its_input(self) -> bool:

@@ -67,7 +67,7 @@ SCHEMA = {
                 "end_line": {"type": "integer", "minimum": 1},
                 "target": {"type": "string"},
                 "shape": {"enum": SHAPES},
-                "seam": {"enum": ["output", "schedule", "mtp", "config", "value-head", "none"]},
+                "seam": {"enum": ["output", "schedule", "mtp", "config", "value-head", "hook", "none"]},
                 "confidence": {"enum": ["certain", "likely"]},
                 "temporary": {"type": "boolean"},
                 "in_test": {"type": "boolean"},
@@ -76,6 +76,9 @@ SCHEMA = {
                 "replacement": {"type": ["string", "null"]},
                 "live": {"type": "string", "pattern": r"^(any|none|([<>=]+[\d.]+,?)+( or ([<>=]+[\d.]+,?)+)*)$"},
                 "depends": {"type": "array", "items": {"type": "string"}},
+                "verdict": {"enum": ["rewrite", "delete", "steps", "keep"]},
+                "evidence": {"type": "string", "minLength": 1},
+                "steps": {"type": "array", "items": {"type": "string"}},
                 "related": {
                     "type": "array",
                     "items": {
@@ -118,7 +121,11 @@ def test_content(report: dict[str, Any], tmp_path: Path) -> None:
         ("unused.py", 1),
     ]
     forward = report["findings"][1]
-    del forward["message"], forward["replacement"], forward["fix"]
+    assert forward["verdict"] == "steps"
+    assert "NVIDIA/Megatron-LM#4686" in forward["evidence"]
+    assert forward["steps"][-1] == "Remove line 6."
+    for name in ("message", "replacement", "fix", "verdict", "evidence", "steps"):
+        del forward[name]
     assert forward == {
         "rule": "MCU101",
         "path": "pkg/patches.py",

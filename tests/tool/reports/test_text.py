@@ -74,16 +74,10 @@ def test_what_migrate_would_do(tmp_path: Path) -> None:
     shutil.copytree(Path(__file__).parents[3] / "examples" / "tiny_rl", tmp_path / "rl")
     write_files(tmp_path, {"other.py": "from megatron.core import utils\nutils.get_model_config = print\n"})
     *output, last = unpatch("scan", cwd=tmp_path).out.splitlines()
-    assert [line.strip().removeprefix("migrate: ") for line in output if "migrate: " in line] == [
-        "leaves it, there is no official replacement yet",
-        "rewrites it",
-        "rewrites it",
-        "leaves it to you",
-        "leaves it to you",
-        "rewrites it with --unsafe-fixes",
-        "leaves it to you",
-        "rewrites it with --unsafe-fixes",
-        *["rewrites it"] * 3,
+    verdicts = [line.split()[0] for line in output if line.strip().startswith(("rewrite: ", "steps: ", "keep: "))]
+    assert verdicts == [
+        f"{verdict}:"
+        for verdict in ["keep", "rewrite", "rewrite", "steps", "steps", "rewrite", "steps", *["rewrite"] * 4]
     ]
     summary = f"{output[-1]} {last}"
     assert summary == (
@@ -93,7 +87,7 @@ def test_what_migrate_would_do(tmp_path: Path) -> None:
 
 def test_the_gate_asks_no_codemod(project: Path) -> None:
     output = unpatch("check", cwd=project).out
-    assert "migrate: " not in output
+    assert "rewrite: " not in output
     assert output.splitlines()[-1] == "Found 3 patches and 1 unused ignore comment."
 
 
@@ -102,9 +96,9 @@ def test_text_wraps_between_words_below_where_it_began(project: Path) -> None:
         output = unpatch("scan", *options, cwd=project, env={"COLUMNS": str(columns)}).out
         texts = [line for line in output.splitlines() if " | " not in line and "megatron.core." not in line]
         assert max(map(len, texts)) <= columns
-        marked = next(index for index, line in enumerate(texts) if line.startswith("         -> "))
-        assert texts[marked + 1].startswith(" " * 12)
-        assert texts[marked + 1][12] != " "
+        marked = next(index for index, line in enumerate(texts) if line.startswith("         steps: "))
+        assert texts[marked + 1].startswith(" " * 16)
+        assert texts[marked + 1][16] != " "
 
 
 def test_a_pipe_has_80_columns(project: Path) -> None:

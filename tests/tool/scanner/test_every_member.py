@@ -138,17 +138,20 @@ CASES: dict[str, str | dict[str, str]] = {
         "class": "setattr(GPTModel, sys.argv[1], f)",
         "module": "setattr(megatron.core.utils, sys.argv[1], f)",
     },
-    "judge._LOSS_METHODS": "GPTModel.{} = f",
-    "judge._model": "def state(self): return value_head\nGPTModel.{} = state",
-    "judge._output_layer_swapped": "def g(m: GPTModel): m.output_layer = {}(m.output_layer)",
-    "judge._config#shapes": {
-        "module-attr": "import megatron.core.of_no_release as n\nn.LNImpl = f",
-        "string-target": "register('megatron.core.of_no_release.LNImpl', f)",
-        "sys-modules": "import megatron.core.of_no_release as n\nvars(n)['LNImpl'] = f",
-    },
-    "judge._config": {
-        "LNImpl": "register('megatron.core.of_no_release.LNImpl', f)",
-        "LayerNormImpl": "register('megatron.core.of_no_release.LayerNormImpl', f)",
+    "traits._ADAPTERS": "def g(m: GPTModel): m.output_layer = {}(m.output_layer)",
+    "traits._PASSING": "def g(m: GPTModel): m.output_layer = {}(m.output_layer)",
+    "traits._LOSSES": "def new(h, labels): return {}(h, labels)\n"
+    "from megatron.core.transformer import multi_token_prediction as m\nm.process_mtp_loss = new",
+    "traits._NAMED_IN_SPECS": {
+        "Attention": "from megatron.core.transformer.attention import SelfAttention as A\nA.forward = f",
+        "Linear": "from megatron.core.extensions.transformer_engine import TELinear as A\nA.forward = f",
+        "MLP": "from megatron.core.transformer.mlp import MLP as A\nA.forward = f",
+        "MoELayer": "from megatron.core.transformer.moe.moe_layer import MoELayer as A\nA.forward = f",
+        "Norm": "from megatron.core.transformer.torch_norm import L2Norm as A\nA.forward = f",
+        "TransformerLayer": "from megatron.core.transformer.transformer_layer import TransformerLayer as A\n"
+        "A.forward = f",
+        "Indexer": "from megatron.core.transformer.experimental_attention_variant.dsa import DSAIndexer as A\n"
+        "A.forward = f",
     },
     "mocks.from_mock#modules": {
         "dict": "mock.patch.dict(sys.modules, {'megatron.core.utils': f})",

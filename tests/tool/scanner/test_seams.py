@@ -155,7 +155,7 @@ class TestConfig:
     def test_field(self) -> None:
         finding = check_found(
             "from megatron.core.transformer.moe.router import TopKRouter\n"
-            "def new(self, logits): ...\n"
+            "def new(self, logits):\n    return self.router_replay.select(logits)\n"
             "TopKRouter.routing = new\n",
             target=f"{ROUTER}.routing",
             seam="config",
@@ -274,7 +274,7 @@ def make(original_forward):
                 "model.output_layer.forward = make(model.output_layer.forward)",
             ),
             target=f"{GPT}.output_layer.forward",
-            seam="none",
+            seam="hook",
         )
 
     def test_lm_head_with_adapters(self) -> None:

@@ -1,0 +1,71 @@
+"""What is known of Megatron's own ways: which patch, by what it does, is answered by what, and since when.
+
+`answers.toml` holds the rows; the first that fits a patch speaks for it. Each has an example that fits and one that
+does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from mcore_unpatch.megatron.versions import OLDEST, Version, parse_version
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One row.
+
+    targets: `Class.method` or `module.name`, with wildcards. shapes and traits: what the patch has to be and do.
+    rule: empty for the rule of its shape. verdict: what the row says of a patch on the releases that have the way.
+    since: the first release that has it, told by `verify`: a name, or a parameter as `name(parameter)`.
+    """
+
+    name: str
+    targets: tuple[str, ...]
+    verdict: str
+    way: str
+    example: str
+    counterexample: str
+    rule: str = ""
+    seam: str = "none"
+    traits: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
+    since: str = ""
+    verify: str = ""
+    pull: int = 0
+    anywhere: bool = False  # older releases have a way too, which the steps name
+    steps: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> Version:
+        """The oldest minor release that has a way."""
+        return parse_version(self.since) if self.since and not self.anywhere else OLDEST
+
+    @property
+    def reference(self) -> str:
+        """The pull request, if it is known; the way itself names the release."""
+        return f" (NVIDIA/Megatron-LM#{self.pull})" if self.pull else ""
+
+    def fits(self, names: Iterable[str], shape: str) -> bool:
+        """Whether a patch of one of these names, made in that way, may be meant."""
+        if self.shapes and shape not in self.shapes:
+            return False
+        return any(fnmatchcase(name, target) for name in names for target in self.targets)
+
+
+@cache
+def answers() -> tuple[Answer, ...]:
+    """Every row, in order."""
+    import tomllib
+
+    table = tomllib.loads(files("mcore_unpatch.megatron").joinpath("answers.toml").read_text(encoding="utf-8"))
+    return tuple(Answer(name, **{key: _frozen(value) for key, value in row.items()}) for name, row in table.items())
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value.strip() if isinstance(value, str) else value
