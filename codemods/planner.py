@@ -14,16 +14,14 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
-from mcore_unpatch.codemods import annotate, standing
+from mcore_unpatch.codemods import annotate, registry, standing
 from mcore_unpatch.codemods.changes import Asked, Reason, least_safe
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, Unsound
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
-from mcore_unpatch.codemods.nemo_rl.migrate import NemoRl
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.seams import proposals
 from mcore_unpatch.codemods.shims.migrate import Analysis, Migration
 from mcore_unpatch.codemods.standing import Staying
-from mcore_unpatch.codemods.verl.migrate import Verl
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 
@@ -90,7 +88,8 @@ def _answering(
 
 
 def _known(repository: Repository) -> Known:
-    return [(kind, kind.analyse(repository)) for kind in (Verl, NemoRl)]
+    kinds = [kind for codemod in registry.codemods() if (kind := codemod.migration())]
+    return [(kind, kind.analyse(repository)) for kind in kinds]
 
 
 def _found(

@@ -1,47 +1,99 @@
-"""What the codemods find themselves: uses of patches known by name, on `ast` and in the few files that say one."""
+"""The codemods: those of this package, found by looking into `catalogue`, and those that others announce."""
 
 from __future__ import annotations
 
 import ast
+import pkgutil
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods.nemo_rl.contract import NEMO_RL
-from mcore_unpatch.codemods.verl.contract import VERL
-from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.codemods import catalogue
+from mcore_unpatch.codemods.codemod import Codemod
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.findings import FileError
 from mcore_unpatch.scanner.engine import Part, Task
 from mcore_unpatch.scanner.source import Unreadable
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from mcore_unpatch.codemods.edits import Repository
 
-# A file without one of these has nothing to do with any codemod that finds something itself.
-WORDS: tuple[bytes, ...] = (*VERL.words, *NEMO_RL.words)
+GROUP = "mcore_unpatch.codemods"
+_CODE = re.compile(r"[A-Z]{2,}[0-9]{3}")
+_OWN = "MCU"
+
+
+@cache
+def codemods() -> tuple[Codemod, ...]:
+    """Every codemod, by name; raises `UsageError` for one of another package that cannot be used."""
+    return (*own(), *_of_others())
+
+
+@cache
+def own() -> tuple[Codemod, ...]:
+    """Those of this package."""
+    found = []
+    for module in pkgutil.iter_modules(catalogue.__path__):
+        names = vars(import_module(f"{catalogue.__name__}.{module.name}"))
+        found += [one() for one in names.values() if _is_codemod(one) and one.__module__.endswith(module.name)]
+    return tuple(sorted(found, key=lambda one: one.name))
+
+
+@cache
+def words() -> tuple[bytes, ...]:
+    """A file without one of these has nothing that a codemod finds itself."""
+    return tuple(dict.fromkeys(word for codemod in codemods() for word in codemod.words))
 
 
 def complete(part: Part, task: Task) -> None:
-    """Add what the codemods find to what the scanner found: in the files that say one of the words."""
+    """Add what the codemods find to what the scanner found: in the files that say one of their words."""
     known = {error.path for error in part.errors}
     asked = [path for path in part.saying if path not in known]
     if not asked:
         return
     from mcore_unpatch.codemods.edits import Repository
-    from mcore_unpatch.codemods.nemo_rl.findings import flags
-    from mcore_unpatch.codemods.shims.exports import Exports
-    from mcore_unpatch.codemods.shims.findings import definitions, look, uses
 
     repository = Repository(asked, task.exists, task.read)
     repository.paths = _with_those_between(repository, asked)
-    found: list[Finding] = []
-    errors: set[FileError] = set()
-    for contract in (VERL, NEMO_RL):
-        exports = Exports(contract, repository)
-        found += [*uses(exports, look(exports)), *definitions(exports, part.findings)]
-        errors.update(exports.errors)
-        if contract is NEMO_RL:
-            found += flags(exports)
-    wanted = set(asked)
-    part.findings += [one for one in found if one.path in wanted]
+    wanted, errors = set(asked), set()
+    own_findings = tuple(part.findings)
+    for codemod in codemods():
+        with blaming(codemod):
+            for one in codemod.findings(repository, own_findings) if codemod.words else ():
+                if isinstance(one, FileError):
+                    errors.add(one)
+                elif one.path in wanted:
+                    part.findings.append(one)
     part.errors += sorted(one for one in errors if one.path in wanted)
+
+
+@contextmanager
+def blaming(codemod: Codemod) -> Iterator[None]:
+    """What goes wrong in the code of another package is said with its name, not as a traceback of ours."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        if not codemod.package:
+            raise
+        what = f"the codemod {codemod.name!r} of {codemod.package} failed"
+        raise UsageError(f"{what}: {_said(error)}; report it there, or uninstall it") from None
+
+
+def _said(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _is_codemod(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Codemod) and value is not Codemod
 
 
 def _with_those_between(repository: Repository, asked: list[str]) -> tuple[str, ...]:
@@ -67,4 +119,62 @@ def _says(repository: Repository, path: str) -> bool:
         data = repository.data(path)
     except (Unreadable, OSError):
         return False
-    return any(word in data for word in WORDS)
+    return any(word in data for word in words())
+
+
+def _of_others() -> Iterator[Codemod]:
+    if not any(map(_may_announce, sys.path)):
+        return
+    from importlib.metadata import entry_points
+
+    taken = {rule.code: "this package" for codemod in own() for rule in codemod.rules}
+    names = {codemod.name: "this package" for codemod in own()}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+        codemod = _loaded(point, package)
+        for rule in codemod.rules:
+            if rule.code.startswith(_OWN) or not _CODE.fullmatch(rule.code) or rule.code in taken:
+                raise _broken(package, f"its rule {rule.code!r} is no code of its own, such as ACME101")
+            taken[rule.code] = package
+        if codemod.name in names:
+            raise _broken(package, f"its name {codemod.name!r} is taken by {names[codemod.name]}")
+        names[codemod.name] = package
+        yield codemod
+
+
+def _loaded(point: EntryPoint, package: str) -> Codemod:
+    try:
+        kind = point.load()
+    except Exception as error:
+        raise _broken(package, _said(error)) from None
+    if not _is_codemod(kind):
+        raise _broken(package, f"{point.value} is no subclass of {Codemod.__module__}.Codemod")
+    missing = [name for name in ("name", "title", "covers") if not getattr(kind, name, "")]
+    if missing:
+        raise _broken(package, f"{kind.__name__} does not say its {missing[0]}")
+    try:
+        codemod: Codemod = kind()
+    except Exception as error:
+        raise _broken(package, _said(error)) from None
+    codemod.package = package
+    return codemod
+
+
+def _broken(package: str, why: str) -> UsageError:
+    return UsageError(f"the codemods of {package} cannot be used: {why}; update or uninstall it")
+
+
+def _may_announce(folder: str) -> bool:
+    """Whether something installed in a folder has codemods, told by bytes: to load the metadata of all takes longer."""
+    group = GROUP.encode()
+    try:
+        if not Path(folder or ".").is_dir():
+            return Path(folder).is_file()  # a zip file
+        for entry in Path(folder or ".").iterdir():
+            if entry.suffix in {".dist-info", ".egg-info"}:
+                points = entry / "entry_points.txt"
+                if points.is_file() and group in points.read_bytes():
+                    return True
+    except OSError:
+        return False
+    return False

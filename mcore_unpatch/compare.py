@@ -29,7 +29,7 @@ def findings_at(
     python = [path for path in blobs if path.endswith(".py")]
     folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
     names = folders.union(blobs)
-    task = Task(reader.read, names.__contains__, pins.versions, mocks, words=registry.WORDS)
+    task = Task(reader.read, names.__contains__, pins.versions, mocks, words=registry.words())
     part = analyse(python, task)
     registry.complete(part, task)
     findings = suppress.settle(part.findings, part.marked, reader.read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from mcore_unpatch.scanner.engine import WorkTree
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.edits import Repository
+
+_ODD = re.compile(rb"\f|\r(?!\n)")  # without these, libcst gives a file back as it was
 
 
 def mark(
@@ -39,14 +42,25 @@ def mark(
         fixes: dict[Finding, str] = {}
         for name, ones in zip(("unsafe", "safe"), fixed(repository, [*findings, *elsewhere], choices), strict=True):
             fixes.update(dict.fromkeys(ones, name))
-        broken = _not_compiling(repository, {finding.path for finding in fixes if finding.path in editable})
+        broken = _left(repository, {finding.path for finding in fixes if finding.path in editable})
         if not broken:
             return [replace(finding, fix=fixes.get(finding)) for finding in findings]
         editable -= broken
 
 
-def _not_compiling(repository: Repository, paths: Iterable[str]) -> set[str]:
-    """The files that `migrate` leaves because they do not compile as they are."""
+def _left(repository: Repository, paths: Iterable[str]) -> set[str]:
+    """The files that `migrate` leaves, because they do not compile as they are or libcst does not give them back."""
     from mcore_unpatch.migrate.verify import why_not
 
-    return {path for path in paths if path.endswith(".py") and why_not(repository.data(path), path)}
+    python = [path for path in paths if path.endswith(".py")]
+    broken = {path for path in python if why_not(repository.data(path), path)}
+    odd = [path for path in python if path not in broken and _ODD.search(repository.data(path))]
+    if odd:
+        from mcore_unpatch.codemods.tree import Tree, Unfaithful
+
+        for path in odd:
+            try:
+                Tree(repository.source(path))
+            except Unfaithful:
+                broken.add(path)
+    return broken

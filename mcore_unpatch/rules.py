@@ -22,14 +22,16 @@ class Rule:
     name: str
     summary: str
     why: str
-    before: str
-    after: str
-    versions: str
+    before: str = ""
+    after: str = ""
+    versions: str = "any"
+    seam: str = "output"  # of a codemod's rule: what its findings can move to
+    url: str = ""  # where it is documented, if not here
 
     @property
     def link(self) -> str:
         """Where the documentation of the rule stands."""
-        return f"{DOCS}#{self.code.lower()}-{self.name}"
+        return self.url or f"{DOCS}#{self.code.lower()}-{self.name}"
 
 
 @cache
@@ -42,17 +44,23 @@ def _table() -> dict[str, dict[str, str]]:
 @cache
 def families() -> dict[str, str]:
     """Family prefix -> what it is about."""
-    return _table()["families"]
+    from mcore_unpatch.codemods.registry import codemods
+
+    return {**_table()["families"], **{prefix: text for one in codemods() for prefix, text in one.families.items()}}
 
 
 @cache
 def rules() -> dict[str, Rule]:
-    """Every rule by its code, in order."""
-    return {
+    """Every rule by its code, in order: those of the scanner, and those that codemods declare."""
+    from mcore_unpatch.codemods.registry import codemods
+
+    known = {
         code: Rule(code, **{name: text.strip() for name, text in facts.items()})
-        for code, facts in sorted(_table().items())
+        for code, facts in _table().items()
         if code != "families"
     }
+    known |= {rule.code: rule for codemod in codemods() for rule in codemod.all_rules}
+    return dict(sorted(known.items()))
 
 
 def find(code: str) -> Rule:
@@ -95,11 +103,11 @@ def _split(values: list[str]) -> list[str]:
 def _checked(prefix: str) -> str:
     upper = prefix.upper()
     if upper == "ALL":
-        return "MCU"
+        return ""
     if not any(code.startswith(upper) for code in rules()):
         raise UsageError(f"unknown rule or family {prefix!r}; `unpatch rules` lists all of them")
     return upper
 
 
 def _longest(code: str, prefixes: tuple[str, ...]) -> int:
-    return max((len(prefix) for prefix in prefixes if code.startswith(prefix)), default=0)
+    return max((1 + len(prefix) for prefix in prefixes if code.startswith(prefix)), default=0)

@@ -95,7 +95,7 @@ def findings_of(
     """
     files = WorkTree(found.top)
     read = read or files.read
-    task = Task(read, files.exists, pins.versions, options.selection.wants_mocks, words=registry.WORDS)
+    task = Task(read, files.exists, pins.versions, options.selection.wants_mocks, words=registry.words())
     own = found.own
     whole = Part()
     for part in analyse_parallel(own, files, task, options.jobs or os.cpu_count() or 1):

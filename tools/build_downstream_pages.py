@@ -1,20 +1,19 @@
-"""Write `docs/downstreams/*.md` from `codemods/downstreams.toml`.
+"""Write `docs/downstreams/*.md`, the page of each codemod of this package.
 
 python tools/build_downstream_pages.py
 """
 
 from pathlib import Path
 
-from mcore_unpatch.codemods.pages import pages
+from mcore_unpatch.codemods.registry import own
 
 FOLDER = Path(__file__).parents[1] / "docs" / "downstreams"
 
 
 def main() -> None:
     """Write every page."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, page in pages().items():
-        (FOLDER / f"{name}.md").write_text(page.markdown(), encoding="utf-8")
+    for codemod in own():
+        (FOLDER / f"{codemod.name}.md").write_text(codemod.page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

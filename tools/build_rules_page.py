@@ -15,8 +15,12 @@ PAGE = Path(__file__).parents[1] / "docs" / "rules.md"
 
 def page() -> str:
     """The page as Markdown."""
-    parts = ["# Rules\n\nMade from `mcore_unpatch/rules.toml`; `unpatch explain RULE` prints the same.\n"]
+    parts = [
+        "# Rules\n\nMade from `mcore_unpatch/rules.toml` and the codemods; `unpatch explain RULE` prints the same.\n"
+    ]
     for prefix, about in families().items():
+        if not prefix.startswith("MCU"):  # of a package that happens to be installed
+            continue
         parts.append(f"\n## {prefix}: {about}\n")
         for rule in rules().values():
             if rule.code.startswith(prefix):

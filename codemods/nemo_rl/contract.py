@@ -20,7 +20,6 @@ def fusion_kwargs(model: str) -> str:
 NEMO_RL = Contract(
     package="nemo_rl",
     shims=(Shim("distributed/model_utils.py", COMPAT, {PATCH: RULE}),),
-    rules={RULE: ("output", "NeMo RL's linear CE fusion replaces `GPTModel.forward` with a copy")},
     words=(b"linear_ce_fusion",),
     keeps_names=False,
     private=(FORWARD, FLAG),

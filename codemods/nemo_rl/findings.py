@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, FLAG, NEMO_RL, RULE, fusion_kwargs
+from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, FLAG, RULE, fusion_kwargs
+from mcore_unpatch.codemods.quote import Quote
 from mcore_unpatch.codemods.shims.exports import Exports
-from mcore_unpatch.codemods.shims.findings import Quote
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.findings import USE, Finding
+from mcore_unpatch.rules import rules
 
 _INSTEAD = f"pass `**{fusion_kwargs('model')}` from `{COMPAT}`"
 
@@ -24,10 +25,11 @@ def flag_places(source: Source) -> list[ast.expr]:
 
 def flags(exports: Exports) -> Iterator[Finding]:
     """A finding for each line that has to do with the flag."""
+    rule = rules()[RULE]
     for path, source in exports.sources.items():
         if path in exports.definitions:
             continue
         quote = Quote(source)
         for node in {node.lineno: node for node in reversed(flag_places(source))}.values():
-            message = f"uses `{FLAG}`, which only a patch reads: {NEMO_RL.does(RULE)}"
-            yield quote.finding(node, RULE, USE, NEMO_RL.seam_of(RULE), FLAG, message, _INSTEAD)
+            message = f"uses `{FLAG}`, which only a patch reads: {rule.summary}"
+            yield quote.finding(node, RULE, USE, rule.seam, FLAG, message, _INSTEAD)

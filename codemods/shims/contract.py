@@ -34,7 +34,6 @@ class Contract:
 
     package: str
     shims: tuple[Shim, ...]
-    rules: Mapping[str, tuple[str, str]]  # by code: the seam that the patch can move to, and what the patch does
     words: tuple[bytes, ...]  # a file without one of these has no part in it; fast to look for
     helper_file: str = ""
     helpers: tuple[str, ...] = ()
@@ -49,14 +48,6 @@ class Contract:
         names = [name for shim in self.shims for name in shim.names]
         modules = [shim.module for shim in self.shims] if self.keeps_names else []
         return re.compile("|".join([*modules, *names, *self.private]).encode())
-
-    def seam_of(self, rule: str) -> str:
-        """The seam that the patch of a rule can move to."""
-        return self.rules[rule][0]
-
-    def does(self, rule: str) -> str:
-        """What the patch of a rule does, as a sentence without its end."""
-        return self.rules[rule][1]
 
     def shim_at(self, path: str) -> Shim | None:
         """The shim for a path, by the name of the file alone."""

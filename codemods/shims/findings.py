@@ -5,14 +5,24 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from mcore_unpatch.codemods.edits import Repository
+from mcore_unpatch.codemods.quote import Quote
+from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
 from mcore_unpatch.codemods.shims.holds import Holds, closure, flow_of
 from mcore_unpatch.codemods.shims.uses import Use, turn
-from mcore_unpatch.codemods.source import Source, first_line, last_line
-from mcore_unpatch.findings import DEFINITION, USE, Finding
-from mcore_unpatch.paths import is_test
-from mcore_unpatch.scanner.text import Text
+from mcore_unpatch.codemods.source import first_line, last_line
+from mcore_unpatch.findings import DEFINITION, USE, FileError, Finding
+from mcore_unpatch.rules import rules
+
+
+def found(
+    contract: Contract, project: Repository, known: Iterable[Finding]
+) -> tuple[Exports, list[Finding | FileError]]:
+    """What a repository has of a downstream, and all findings about it."""
+    exports = Exports(contract, project)
+    return exports, [*uses(exports, look(exports)), *definitions(exports, known), *exports.errors]
 
 
 def look(exports: Exports) -> dict[str, Use]:
@@ -38,7 +48,7 @@ def uses(exports: Exports, looks: Mapping[str, Use]) -> Iterator[Finding]:
                 node,
                 rule,
                 USE,
-                exports.contract.seam_of(rule),
+                rules()[rule].seam,
                 _target(exports, origins[0], names),
                 f"uses {listed(names)}{_what(exports, origins[0], rule, stands)}",
                 f"import {'it' if len(names) == 1 else 'them'} from `{origins[0].shim.compat}`",
@@ -61,9 +71,9 @@ def definitions(exports: Exports, known: Iterable[Finding]) -> Iterator[Finding]
                 node,
                 rule,
                 DEFINITION,
-                exports.contract.seam_of(rule),
+                rules()[rule].seam,
                 _target(exports, Origin(definition.shim, names[0], definition), names),
-                f"defines {listed(names)}: {exports.contract.does(rule)}",
+                f"defines {listed(names)}: {rules()[rule].summary}",
                 f"import {'it' if len(names) == 1 else 'them'} from `{definition.shim.compat}`",
                 end=node.lineno,
             )
@@ -77,47 +87,6 @@ def by_rule(definition: Definition) -> dict[str, list[str]]:
     return found
 
 
-class Quote:
-    """Makes findings of the nodes of one file."""
-
-    def __init__(self, source: Source) -> None:
-        self.path, self.source = source.path, source
-        self._text: Text | None = None
-
-    def finding(
-        self,
-        node: ast.stmt | ast.expr,
-        rule: str,
-        shape: str,
-        seam: str,
-        target: str,
-        message: str,
-        replacement: str,
-        end: int = 0,
-    ) -> Finding:
-        """A finding at a node."""
-        if self._text is None:
-            self._text = Text([self.source.line(number) for number in range(1, len(self.source.lines) + 1)])
-        end_line = end or node.end_lineno or node.lineno
-        return Finding(
-            rule=rule,
-            path=self.path,
-            line=node.lineno,
-            column=self._text.characters(node.lineno, node.col_offset) + 1,
-            end_line=end_line,
-            target=target,
-            shape=shape,
-            seam=seam,
-            confidence="certain",
-            temporary=False,
-            fix=None,
-            message=message,
-            replacement=replacement,
-            in_test=is_test(self.path),
-            source=self._text.between(node.lineno, end_line),
-        )
-
-
 def listed(names: Sequence[str]) -> str:
     """`a`, `b` and `c`."""
     quoted = [f"`{name}`" for name in names]
@@ -129,7 +98,7 @@ def _what(exports: Exports, origin: Origin, rule: str, stands: bool) -> str:
         return f" through {origin.where}, which only passes on what the shim has"
     if stands:
         return ": it passes `output_processor` already, and patches only models that do not take it"
-    return f": {exports.contract.does(rule)}"
+    return f": {rules()[rule].summary}"
 
 
 def _target(exports: Exports, origin: Origin, names: Sequence[str]) -> str:

@@ -61,6 +61,11 @@ class Migration:
                         self.holds.keeps(place, path, "uses it too and is told to stay by a comment")
         self.uses: list[Use] = [self._turn(source) for source in self.exports.sources.values()]
 
+    @staticmethod
+    def analyse(repository: Repository) -> Analysis:
+        """What a repository has of the downstream."""
+        raise NotImplementedError
+
     def _turn(self, source: Source) -> Use:
         if source.path not in self.bench.editable:
             return self.looks[source.path]

@@ -41,13 +41,6 @@ OVERLAP = Shim(
 VERL = Contract(
     package="verl",
     shims=(FUSED, MTP, OVERLAP),
-    rules={
-        "MCU701": ("output", "veRL's fused forward replaces `GPTModel.forward` with a copy"),
-        "MCU702": ("mtp", "veRL's MTP patch replaces `GPTModel._postprocess` with a copy"),
-        "MCU703": ("mtp", "veRL's encoder detach replaces `_get_embeddings` of the MTP layers"),
-        "MCU704": ("mtp", "veRL's MTP recomputation replaces `_checkpointed_forward` of the MTP layers"),
-        "MCU705": ("schedule", "veRL's 1F1B overlap replaces `_postprocess` of the model for good"),
-    },
     words=(
         b"fused_forward",
         b"forward_fused",

@@ -36,19 +36,19 @@ def rules() -> int:
 
 @guarded
 def explain(
-    rule: Annotated[str, typer.Argument(help="A rule's code or name, such as MCU101; or verl, nemo-rl, lm-head.")],
+    rule: Annotated[str, typer.Argument(help="A rule's code or name, such as MCU101; or a codemod's, such as verl.")],
 ) -> int:
     """Explain a rule: what it finds, why, before and after.
 
-    With the name of a downstream: what a migration changes there, and what to check by hand.
+    With the name of a codemod: what a migration changes, and what to check by hand.
     """
-    from mcore_unpatch.codemods.pages import pages
+    from mcore_unpatch.codemods.registry import codemods
     from mcore_unpatch.report.layout import show
     from mcore_unpatch.rules import find
 
-    page = pages().get(rule.lower())
-    if page is not None:
-        title, text = page.title, page.markdown().partition("\n")[2]
+    codemod = next((one for one in codemods() if one.name == rule.lower()), None)
+    if codemod is not None:
+        title, text = codemod.title, codemod.page().partition("\n")[2]
     else:
         found = find(rule)
         title, text = f"{found.code} {found.name}", as_markdown(found)

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from mcore_unpatch.codemods.codemod import Codemod
+from mcore_unpatch.codemods.registry import own
+
 ROOT = Path(__file__).parents[2]
 SOURCES = {"mcore_unpatch": "mcore_unpatch", "mcore_unpatch.codemods": "codemods", "mcore_unpatch.compat": "compat"}
 
@@ -91,14 +94,13 @@ def test_the_rules_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "rules.md").read_text() == builder.page()
 
 
-@pytest.mark.parametrize("name", ["verl", "nemo-rl", "lm-head"])
-def test_explain_prints_the_page_of_a_downstream(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("codemod", own(), ids=[codemod.name for codemod in own()])
+def test_explain_prints_the_page_of_a_codemod(codemod: Codemod, capsys: pytest.CaptureFixture[str]) -> None:
     import typer
 
-    from mcore_unpatch.codemods.pages import pages
     from mcore_unpatch.commands.rules import explain
 
     with pytest.raises(typer.Exit) as ended:
-        explain(name)
+        explain(codemod.name)
     assert ended.value.exit_code == 0
-    assert capsys.readouterr().out.strip() == pages()[name].markdown().removeprefix("# ").strip()
+    assert capsys.readouterr().out.strip() == codemod.page().removeprefix("# ").strip()

@@ -7,12 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from mcore_unpatch import suppress
-from mcore_unpatch.codemods import registry
 from mcore_unpatch.codemods.edits import Options, Plan, Repository, Unsound, splice
 from mcore_unpatch.codemods.planner import plan
+from mcore_unpatch.codemods.testing import findings as found
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.scanner.engine import Task, analyse
 
 Files = Mapping[str, bytes]
 
@@ -47,16 +45,6 @@ def planned(files: Files, options: Options, editable: Collection[str] | None = N
             return plan(Repository(sorted(files), exists, read, editable), findings, options), findings
         except Unsound as problem:  # as a migration does: that file stays as it is
             editable -= problem.reasons.keys()
-
-
-def found(files: Files, options: Options) -> list[Finding]:
-    """What a scan of some files finds, ignore comments and the selection considered."""
-    present = {*files, *(folder.as_posix() for path in files for folder in PurePosixPath(path).parents)}
-    task = Task(files.__getitem__, present.__contains__, lambda _: (options.target,), False, words=registry.WORDS)
-    part = analyse(sorted(files), task)
-    registry.complete(part, task)
-    settled = suppress.settle(part.findings, part.marked, task.read)
-    return sorted((one for one in settled if options.wants(one.rule)), key=lambda one: one.sort_key)
 
 
 def migrate(files: Files, options: Options | None = None, editable: Collection[str] | None = None) -> Result:

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from planning import found
 
 from mcore_unpatch.codemods.edits import Options, Repository
 from mcore_unpatch.codemods.planner import plan
+from mcore_unpatch.codemods.testing import findings as found
 from tests.tool.robustness.test_growth import check_growth, scan_of
 
 PATH = "verl/models/mcore/mtp_patch.py"

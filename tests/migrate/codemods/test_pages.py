@@ -1,37 +1,54 @@
-"""The pages say what the tool does."""
+"""The examples of a codemod are its tests, its page, and what `unpatch explain` prints."""
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
-from planning import migrate
 
-from mcore_unpatch.codemods.edits import Options
-from mcore_unpatch.codemods.pages import pages
+from mcore_unpatch.codemods.codemod import Codemod, Example
+from mcore_unpatch.codemods.registry import own
+from mcore_unpatch.codemods.testing import check_example
+from mcore_unpatch.rules import rules
 
 DOCS = Path(__file__).parents[3] / "docs" / "downstreams"
+CODEMODS = {codemod.name: codemod for codemod in own()}
+EXAMPLES = [(codemod, example) for codemod in own() for example in codemod.examples]
 
 
-@pytest.mark.parametrize("name", pages())
-def test_the_page_in_docs_is_made_from_the_facts(name: str) -> None:
-    assert (DOCS / f"{name}.md").read_text(encoding="utf-8") == pages()[name].markdown()
+@pytest.mark.parametrize("name", CODEMODS)
+def test_the_page_in_docs_is_made_from_the_class(name: str) -> None:
+    assert (DOCS / f"{name}.md").read_text(encoding="utf-8") == CODEMODS[name].page()
 
 
-@pytest.mark.parametrize("name", pages())
-def test_before_becomes_after(name: str) -> None:
-    """The code of a page without the sections that a page leaves out: what stays in `after` is what the tool writes."""
-    page = pages()[name]
-    before = page.before if "def " in page.before else _as_function(page.before)
-    result = migrate({"pkg/megatron_module.py": f"{before}\n".encode()}, Options(unsafe_fixes=True))
-    new = result.files["pkg/megatron_module.py"].decode()
-    ast.parse(page.after)
-    for line in page.after.splitlines():
-        assert line.strip() in new
+@pytest.mark.parametrize(("codemod", "example"), EXAMPLES, ids=[example.rule for _, example in EXAMPLES])
+def test_before_becomes_after(codemod: Codemod, example: Example) -> None:
+    check_example(codemod, example)
 
 
-def _as_function(code: str) -> str:
-    """Statements of a page as the body of a function that calls its model with them."""
-    body = "".join(f"    {line}\n" for line in code.splitlines())
-    return f"def run(self, model, **additional_kwargs):\n{body}    model(**additional_kwargs)"
+@pytest.mark.parametrize("name", CODEMODS)
+def test_every_rule_has_an_example_that_is_explained(name: str) -> None:
+    codemod = CODEMODS[name]
+    assert {rule.code for rule in codemod.rules} <= {one.rule for one in codemod.examples}
+    assert codemod.examples
+    for rule in codemod.rules:
+        assert rules()[rule.code].before
+        assert rules()[rule.code].after
+
+
+@pytest.mark.parametrize("name", CODEMODS)
+def test_the_words_are_in_every_example_of_its_own_rules(name: str) -> None:
+    own_rules = {rule.code for rule in CODEMODS[name].rules}
+    for example in CODEMODS[name].examples:
+        if example.rule in own_rules:
+            assert any(word in example.before.encode() for word in CODEMODS[name].words)
+
+
+def test_a_word_for_every_name() -> None:
+    from mcore_unpatch.codemods.nemo_rl.contract import FLAG, NEMO_RL
+    from mcore_unpatch.codemods.verl.contract import VERL
+
+    for contract in (VERL, NEMO_RL):
+        names = [name for shim in contract.shims for name in (*shim.names, *([shim.module] * contract.keeps_names))]
+        for name in (*names, *([FLAG] if contract is NEMO_RL else [])):
+            assert any(word in name.encode() for word in contract.words), name

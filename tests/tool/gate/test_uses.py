@@ -175,6 +175,14 @@ def test_a_file_that_does_not_compile_is_left_and_says_so(tmp_path: Path) -> Non
     assert not would_change(folder)
 
 
+def test_a_file_that_libcst_does_not_give_back_is_left_and_says_so(tmp_path: Path) -> None:
+    folder = repo(tmp_path, {"b.py": MTP})
+    (folder / "a.py").write_bytes(USER.encode().replace(b"\n", b"\r") + b"x = 1\r")
+    assert found(folder) == [("a.py", 1, "MCU701", None), ("b.py", 3, "MCU702", "safe")]
+    (folder / "b.py").unlink()
+    assert not would_change(folder)
+
+
 def test_a_patch_elsewhere_counts_for_a_path_too(tmp_path: Path) -> None:
     other = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = ours\n"
     folder = repo(tmp_path, {"a/a.py": USER, "b/b.py": other})

@@ -1,0 +1,79 @@
+"""LM-head wrappers: `output_layer.forward` replaced on an instance, to have hidden states in place of logits."""
+
+from __future__ import annotations
+
+from mcore_unpatch.codemods.codemod import Codemod, Example
+
+
+class LmHead(Codemod):
+    """The wrapper becomes a processor that the model is given."""
+
+    name, title = "lm-head", "LM-head wrappers"
+    answers = ("MCU103",)
+    examples = (
+        Example(
+            "MCU103",
+            before="""
+def log_probs(model, ids, labels):
+    captured = {}
+    original = model.output_layer.forward
+
+    def passthrough(hidden_states, weight=None, runtime_gather_output=None):
+        captured["weight"] = weight
+        return hidden_states, None
+
+    model.output_layer.forward = passthrough
+    try:
+        hidden = model(ids, None, None)
+    finally:
+        model.output_layer.forward = original
+    return chunked_log_probs(hidden, captured["weight"], labels)
+""",
+            after="""
+from mcore_unpatch.compat import HeadInputs, attach
+
+
+def log_probs(model, ids, labels):
+    head = HeadInputs()
+    handle = attach(model, head)
+    try:
+        hidden = model(ids, None, None)
+    finally:
+        handle.remove()
+    return chunked_log_probs(hidden, head.weight, labels)
+""",
+            unsafe=True,
+        ),
+    )
+    covers = """
+`output_layer.forward` replaced on an instance by a function that returns the hidden states (the SkyRL family)
+"""
+    changes = """
+- `m.output_layer.forward = f`, `types.MethodType(f, ...)` or `f.__get__(...)`, directly or through a name or
+  attribute for the layer, becomes `attach(m, HeadInputs())`: our processor returns what the passthrough returned.
+  The weight it captured is `head.weight` where the function itself reads it, and `HeadInputs(keep=...)` where an
+  adapter object or a global holds it.
+- A passthrough that is on at times (`if FLAG["on"]: return hidden, None`, else the original) becomes `attach(...,
+  when=lambda: FLAG["on"])`. One that does more (gathers, casts, records) becomes the processor with its own body.
+- What puts the original back, in the same function or another one, becomes `handle.remove()`; what only kept the
+  original goes. An adapter or function that is given the layer gets the model instead, if all its callers are in
+  that file and have it.
+- Every other form is left, reported with the reason and the steps to take, and marked with a comment if
+  `--annotate` is given.
+"""
+    applied = """
+Always `unsafe`: nobody upstream has this code, so there is nothing to compare it with. Read the edit, then run with
+`--unsafe-fixes`.
+"""
+    by_hand = """
+- **Go all the way.** With `labels=labels` and `output_processor=LogProbs()` from `mcore_unpatch.compat` the model
+  returns the log-probs themselves, `[b, s]`, and the projection of the hidden states can go; `LogProbsAndEntropy()`
+  gives both. Temperature goes into `output_processor_context={"temperature": t}`.
+- **The weight** is always the one in use, the tied embedding's or the layer's own. A passthrough was given None
+  where it was the layer's own.
+- **MTP.** The wrapper was called once per MTP depth as well; the hook runs once, after MTP, and the layer keeps its
+  own forward for the depths.
+- **MuP.** Megatron scaled what the passthrough returned, and `HeadInputs` does as well. A passthrough that became a
+  processor with its own body gets `scale_logits` for where that is wanted.
+- **Inference** keeps Megatron's own path under `attach`.
+"""

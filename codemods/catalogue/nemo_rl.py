@@ -1,0 +1,105 @@
+"""NeMo RL: its linear cross-entropy fusion, a patch of every GPTModel and a flag of each call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mcore_unpatch.codemods.codemod import Codemod, Example
+from mcore_unpatch.codemods.nemo_rl.contract import NEMO_RL
+from mcore_unpatch.rules import Rule
+
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.edits import Repository
+    from mcore_unpatch.codemods.shims.migrate import Migration
+    from mcore_unpatch.findings import FileError, Finding
+
+
+class NemoRl(Codemod):
+    """The patch and its flag become the shim and the hook's arguments."""
+
+    name, title = "nemo-rl", "NeMo RL"
+    rules = (
+        Rule(
+            "MCU706",
+            "nemo-rl-linear-ce-fusion",
+            "NeMo RL's linear CE fusion replaces `GPTModel.forward` with a copy",
+            "The patch replaces the forward of every GPTModel of the process with a copy that knows neither "
+            "`output_processor` nor MTP, and refuses context parallelism. The shim records the chunk size, and "
+            "each call asks for log-probs through the hook.",
+            versions="the hook exists since 0.18",
+            seam="output",
+        ),
+    )
+    words = NEMO_RL.words
+    safety = "safe"
+    examples = (
+        Example(
+            "MCU706",
+            before="""
+def log_probs(model, input_ids, **kwargs):
+    kwargs["labels"] = input_ids
+    kwargs["return_logprobs_for_linear_ce_fusion"] = True
+    return model(input_ids, None, None, **kwargs)
+""",
+            after="""
+from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
+
+
+def log_probs(model, input_ids, **kwargs):
+    kwargs["labels"] = input_ids
+    kwargs.update(linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
+    return model(input_ids, None, None, **kwargs)
+""",
+        ),
+    )
+    covers = """
+v0.6.0, v0.7.0 and commit 7ea279abf of 2026-08-22
+"""
+    changes = """
+- `patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=...)` is imported from `mcore_unpatch.compat.nemo_rl`.
+  The function of that name there patches nothing and records the chunk size.
+- The flag `return_logprobs_for_linear_ce_fusion` becomes the two hook arguments of `linear_ce_fusion_kwargs(model,
+  numbers="nemo_rl")`, whether it is a keyword of the call, an entry of a dict literal or of `dict(...)`, or put in
+  by `kwargs["..."] = True` or `kwargs.update(...)`. A condition stays one: `**(linear_ce_fusion_kwargs(...) if
+  fused else {})`. `labels` stays as it is.
+- A flag that is `False` goes without replacement, with an `if` or `else` that holds nothing else: without a
+  processor the model takes Megatron's own path. `kwargs.setdefault("...", False)` goes as well,
+  `kwargs.setdefault("...", True)` becomes `kwargs.update(...)`, and the statement `kwargs.pop("...", None)` takes
+  both hook arguments out. Each only where it means the same: `kwargs` was made in that function, nothing can have
+  put the flag in before, and nothing asks for it later.
+- The patch function and its copy of the forward disappear from `nemo_rl/distributed/model_utils.py`, with the
+  imports that only they used. If something still asks the module for the function, the shim is re-exported there.
+"""
+    applied = """
+As for veRL, with the hashes of `codemods/fingerprints/nemo_rl.json`. The flag and the patch go together: while a
+changed patch is left in place, the flag stays as well. Where the model that receives the arguments cannot be told,
+where the flag is read (`in`, `get`, `pop` with its value used), or where `False` may switch off what was on, the
+line is left and reported with the steps to take there.
+"""
+    by_hand = """
+- **The assertion that refuses context parallelism** is reported, not removed: the shim works with it. Check the
+  labels under context parallelism before you lift it.
+- **The assertion that refuses `overlap_param_gather`** stays; the shim says itself what it needs.
+- **The numbers stay NeMo RL's.** `numbers="nemo_rl"` leaves out the MTP loss and MuP's scaling of the logits, and
+  labels cross the borders of packed sequences, as in the patched forward. Without it the numbers are Megatron's
+  own.
+- **An fp32 head** (`output_layer.forward` replaced) is no part of the fused path, as before.
+- `from_parallel_hidden_states_to_logprobs` stays in `model_utils.py`: it patches nothing. The shim has one of the
+  same name.
+- v0.6.0 reads `output_layer.weight`, which tied models do not have; with the shim they work.
+"""
+
+    def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
+        """Every use of the patch function, and every line with the flag."""
+        from mcore_unpatch.codemods.nemo_rl.findings import flags
+        from mcore_unpatch.codemods.shims.findings import found
+
+        exports, findings = found(NEMO_RL, project, known)
+        yield from (*findings, *flags(exports))
+
+    def migration(self) -> type[Migration]:
+        """All files together: while the patch stays, so does the flag."""
+        from mcore_unpatch.codemods.nemo_rl.migrate import NemoRl as Move
+
+        return Move

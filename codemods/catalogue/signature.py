@@ -1,0 +1,83 @@
+"""A replacement that stays and lacks what a newer Megatron passes, or takes the hook and never calls it."""
+
+from __future__ import annotations
+
+from mcore_unpatch.codemods.codemod import Codemod, Example
+
+
+class Signature(Codemod):
+    """The replacement gets the parameters, and runs the hook or refuses it."""
+
+    name, title = "signature", "Signatures that fell behind"
+    answers = ("MCU101", "MCU102", "MCU201", "MCU301")
+    examples = (
+        Example(
+            "MCU101",
+            before="""
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def forward(
+    self,
+    input_ids,
+    position_ids,
+    attention_mask,
+    decoder_input=None,
+    labels=None,
+    inference_context=None,
+    packed_seq_params=None,
+    extra_block_kwargs=None,
+    runtime_gather_output=None,
+    *,
+    inference_params=None,
+    loss_mask=None,
+):
+    entropy = self.decoder(input_ids)
+    return entropy
+
+
+GPTModel.forward = forward
+""",
+            after="""
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def forward(
+    self,
+    input_ids,
+    position_ids,
+    attention_mask,
+    decoder_input=None,
+    labels=None,
+    inference_context=None,
+    packed_seq_params=None,
+    extra_block_kwargs=None,
+    runtime_gather_output=None,
+    *,
+    inference_params=None,
+    loss_mask=None,
+    padding_mask=None,
+    output_processor=None,
+    output_processor_context=None,
+):
+    if output_processor is not None:
+        raise NotImplementedError("this forward does not run `output_processor`")
+    entropy = self.decoder(input_ids)
+    return entropy
+
+
+GPTModel.forward = forward
+""",
+            unsafe=True,
+        ),
+    )
+    covers = """
+replacements of `forward`, `_postprocess` and `build_schedule_plan` whose parameters are those of an older release
+"""
+    applied = """
+With `--unsafe-fixes`: a stop-gap, so that the patch works on the release in use. Where the place before the output
+layer is clear, the hook is called there as Megatron calls it; otherwise it is refused instead of dropped in silence.
+"""
+    by_hand = """
+- **The patch stays**, and the next release may break it again: move it to the hook.
+"""

@@ -1,0 +1,216 @@
+"""veRL, and forks of it: the patches of its three files, and every use of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mcore_unpatch.codemods.codemod import Codemod, Example
+from mcore_unpatch.codemods.verl.contract import VERL
+from mcore_unpatch.rules import Rule
+
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.edits import Repository
+    from mcore_unpatch.codemods.shims.migrate import Migration
+    from mcore_unpatch.findings import FileError, Finding
+
+
+class Verl(Codemod):
+    """Its patch functions become those of the shims."""
+
+    name, title = "verl", "veRL"
+    rules = (
+        Rule(
+            "MCU701",
+            "verl-fused-forward",
+            "veRL's fused forward replaces `GPTModel.forward` with a copy",
+            "Every model that goes through `patch_fused_forward` runs veRL's copy of a Megatron forward: a "
+            "release that adds a parameter breaks it, MTP is off with it, and a caller's `output_processor` is "
+            "refused or dropped. The shim has the same names and numbers, and runs in the hook. veRL 0.9 passes "
+            "`output_processor` itself where the model takes it: the shim is an offer there.",
+            versions="the hook exists since 0.18",
+            seam="output",
+        ),
+        Rule(
+            "MCU702",
+            "verl-mtp-postprocess",
+            "veRL's MTP patch replaces `GPTModel._postprocess` with a copy",
+            "`_postprocess` is private. veRL's copies raise TypeError on 0.17 or 0.18, or take `output_processor` "
+            "and never call it. The shim has the same names, and lets Megatron compute the MTP loss.",
+            versions="the hook exists since 0.18",
+            seam="mtp",
+        ),
+        Rule(
+            "MCU703",
+            "verl-mtp-embeddings",
+            "veRL's encoder detach replaces `_get_embeddings` of the MTP layers",
+            "`_get_embeddings` is private; 0.18 passes it more arguments and unpacks another number of results. "
+            "The shim detaches in a hook of PyTorch, at the same depths.",
+            versions="the shim works since 0.18",
+            seam="mtp",
+        ),
+        Rule(
+            "MCU704",
+            "verl-mtp-checkpointed-forward",
+            "veRL's MTP recomputation replaces `_checkpointed_forward` of the MTP layers",
+            "`_checkpointed_forward` is private, and the copy breaks on 0.18. The shim does nothing on 0.19, "
+            "where Megatron itself recomputes MTP layers, and on 0.18 puts in layers with the same parameters "
+            "that can.",
+            versions="the shim works since 0.18",
+            seam="mtp",
+        ),
+        Rule(
+            "MCU705",
+            "verl-1f1b-overlap",
+            "veRL's 1F1B overlap replaces `_postprocess` of the model for good",
+            "It raises TypeError on 0.18, reads a weight that tied models do not have, and is never undone. The "
+            "shim gives the hook to `build_schedule_plan`.",
+            versions="the hook in `build_schedule_plan` exists since 0.18",
+            seam="schedule",
+        ),
+    )
+    words = VERL.words
+    safety = "safe"
+    examples = (
+        Example(
+            "MCU701",
+            before="""
+from verl.models.mcore.model_forward_fused import patch_fused_forward
+
+
+def prepare(models):
+    for model in models:
+        patch_fused_forward(model)
+""",
+            after="""
+from mcore_unpatch.compat.verl.model_forward_fused import patch_fused_forward
+
+
+def prepare(models):
+    for model in models:
+        patch_fused_forward(model)
+""",
+        ),
+        Example(
+            "MCU702",
+            before="""
+from verl.models.mcore.mtp_patch import patch_postprocess
+
+
+def prepare(model):
+    patch_postprocess(model)
+""",
+            after="""
+from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
+
+
+def prepare(model):
+    patch_postprocess(model)
+""",
+        ),
+        Example(
+            "MCU703",
+            before="""
+from verl.models.mcore.mtp_patch import patch_mtp_layer_get_embeddings as detach
+
+
+def prepare(model):
+    detach(model)
+""",
+            after="""
+from mcore_unpatch.compat.verl.mtp_patch import patch_mtp_layer_get_embeddings as detach
+
+
+def prepare(model):
+    detach(model)
+""",
+        ),
+        Example(
+            "MCU704",
+            before="""
+from verl.models.mcore.mtp_patch import patch_mtp_layer_checkpointed_forward
+
+
+def prepare(model):
+    patch_mtp_layer_checkpointed_forward(model)
+""",
+            after="""
+from mcore_unpatch.compat.verl.mtp_patch import patch_mtp_layer_checkpointed_forward
+
+
+def prepare(model):
+    patch_mtp_layer_checkpointed_forward(model)
+""",
+        ),
+        Example(
+            "MCU705",
+            before="""
+from verl.models.mcore.model_forward_1f1b_overlap import gptmodel_forward_1f1b_overlap
+
+
+def forward(model):
+    return gptmodel_forward_1f1b_overlap(model)
+""",
+            after="""
+from mcore_unpatch.compat.verl.model_forward_1f1b_overlap import (
+    gptmodel_forward_1f1b_overlap,
+)
+
+
+def forward(model):
+    return gptmodel_forward_1f1b_overlap(model)
+""",
+        ),
+    )
+    covers = """
+0.5.0 to 0.9.1, and forks of them under any package name and in any folder
+"""
+    changes = """
+- Every import of `verl/models/mcore/model_forward_fused.py`, `mtp_patch.py` and `model_forward_1f1b_overlap.py`
+  becomes an import of the module of the same name in `mcore_unpatch.compat.verl`: absolute, relative, aliased,
+  inside functions and `TYPE_CHECKING` blocks, over several lines, of the module itself, and of names that
+  `__init__.py` or `registry.py` pass on. An import statement that moves as a whole keeps its names, comments and
+  layout.
+- The three files keep their paths and every public name, as re-exports of the shims, so that code outside the
+  repository still imports. What else a fork keeps in them stays untouched, with the imports it needs; private code
+  that nothing uses any more goes.
+"""
+    applied = """
+A function goes as a `safe` edit only if it and all it calls are those of a release: its syntax tree without
+docstrings, comments and annotations has a hash in `codemods/fingerprints/verl.json`, the names it imports come from
+where upstream has them, and the packing helpers of `util.py`, which the shims have their own of, are unchanged too.
+Otherwise the function and its callers are left, the report shows which statements differ from the nearest release,
+and `--unsafe-fixes` replaces them all the same.
+"""
+    by_hand = """
+- **The numbers stay veRL's.** The shims have a switch for Megatron's own, `patch_fused_forward(model,
+  numbers="megatron")` and `patch_postprocess(model, numbers="megatron")`, which is yours to turn: logits are scaled
+  under MuP; with tensor and without sequence parallelism the gradient of the hidden states is summed over the
+  ranks; fused forwards train MTP; the last token of a sequence, which has no label, gives 0. Where veRL's numbers
+  differ from these, the shims warn.
+- **The guard that turns fused kernels off when MTP is on** is reported, not removed: with `numbers="megatron"` the
+  shims run both together. In 0.7 to 0.9 the same test also covers value models and padded batches.
+- **MTP and the LM head.** The MTP loss updates the LM head, as it did with every veRL release on megatron-core 0.17
+  and later. `patch_postprocess(model, mtp_updates_lm_head=False)` keeps it out.
+- **MTP without labels.** On megatron-core 0.19 and later a call with `labels=None` derives labels from the input
+  ids and adds an MTP loss. The shim prevents this for models that went through `patch_postprocess`.
+- **Encoder detach** cuts before the first MTP layer, as 0.8 and 0.9 do. 0.7 cuts before each: calls of a repository
+  that has its function get `every_depth=True`.
+- **A patched or fp32 output layer.** The fused path reads the weight, not the layer's forward, as before; a layer
+  that is no plain column-parallel one is refused.
+- **Strings** that name the old modules, in mocks and lazy imports, are reported: a mock no longer reaches the
+  callers.
+- `verl/models/mcore/patch.py` patches other parts of Megatron: `unpatch scan` lists them.
+"""
+
+    def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
+        """Every use, and definitions without a patch."""
+        from mcore_unpatch.codemods.shims.findings import found
+
+        yield from found(VERL, project, known)[1]
+
+    def migration(self) -> type[Migration]:
+        """All files together: a patch, its undoing and what relies on it move as one."""
+        from mcore_unpatch.codemods.verl.migrate import Verl as Move
+
+        return Move

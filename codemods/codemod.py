@@ -1,0 +1,96 @@
+"""What a codemod is: the rules it declares, what it finds, and the changes with which it answers findings.
+
+One class in one file: a module of `mcore_unpatch.codemods.catalogue`, or a class that another package names under the
+entry point group `mcore_unpatch.codemods`. docs/writing-a-codemod.md goes through one from the beginning.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from mcore_unpatch.rules import Rule
+
+if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it works with when it is asked
+    from mcore_unpatch.codemods.edits import Repository
+    from mcore_unpatch.codemods.shims.migrate import Migration
+    from mcore_unpatch.codemods.source import Source
+    from mcore_unpatch.findings import FileError, Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Code before and after a migration: a test, a part of the documentation, and what `unpatch explain` prints."""
+
+    rule: str
+    before: str
+    after: str  # the same as `before` where the code is to stay
+    unsafe: bool = False  # it takes --unsafe-fixes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
+    """A place that a codemod finds: the node, the rule, and what people are told."""
+
+    node: ast.stmt | ast.expr
+    rule: str
+    target: str  # the dotted name that is patched or used
+    message: str  # "replaces ...", "uses ..."
+    instead: str  # what to do, in one sentence
+
+
+class Codemod:
+    """The base class. What is declared here is all that most codemods need beside `find` and `fix`."""
+
+    name: ClassVar[str]  # `unpatch explain NAME`
+    title: ClassVar[str]
+    rules: ClassVar[Sequence[Rule]] = ()  # those it adds
+    families: ClassVar[Mapping[str, str]] = {}  # prefixes of their codes that are new, and what each is about
+    answers: ClassVar[Sequence[str]] = ()  # codes of the scanner's rules that it has changes for as well
+    words: ClassVar[Sequence[bytes]] = ()  # a file without one of these has nothing to find
+    safety: ClassVar[Literal["safe", "unsafe"]] = "unsafe"  # of its changes: safe keeps every result and gradient
+    examples: ClassVar[Sequence[Example]] = ()
+    # The sections of its page, as Markdown.
+    covers: ClassVar[str] = ""
+    changes: ClassVar[str] = ""
+    applied: ClassVar[str] = ""
+    by_hand: ClassVar[str] = ""
+
+    package: str = ""  # who ships it, where that is not this package
+
+    def find(self, source: Source) -> Iterator[Match]:
+        """The places in one file, which says one of the words."""
+        yield from ()
+
+    def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
+        """The findings in all files that say one of the words; `known` are the scanner's. Mostly `find` is enough."""
+        from mcore_unpatch.codemods.matches import findings
+
+        yield from findings(self, project)
+
+    def migration(self) -> type[Migration] | None:
+        """The migration of a downstream as a whole, for codemods that have to see every file before they change one."""
+        return None
+
+    @property
+    def all_rules(self) -> list[Rule]:
+        """Its rules, each with its first example."""
+        return [self._with_example(rule) for rule in self.rules]
+
+    def _with_example(self, rule: Rule) -> Rule:
+        shown = next((one for one in self.examples if one.rule == rule.code), None)
+        return replace(rule, before=shown.before.strip(), after=shown.after.strip()) if shown else rule
+
+    def page(self) -> str:
+        """The page of the codemod, as docs/codemods and `unpatch explain NAME` show it."""
+        parts = [f"# {self.title}", f"`unpatch migrate` covers {self.covers.strip()}."]
+        parts += [f"## What changes\n\n{self.changes.strip()}"] if self.changes else []
+        for example in self.examples:
+            how = f"{example.rule}, with `--unsafe-fixes`:" if example.unsafe else f"{example.rule}:"
+            before, after = (f"```python\n{text.strip()}\n```" for text in (example.before, example.after))
+            parts += [how, before, "becomes", after]
+        parts += [f"## When it is applied\n\n{self.applied.strip()}"] if self.applied else []
+        parts += [f"## What to check by hand\n\n{self.by_hand.strip()}"] if self.by_hand else []
+        return "\n\n".join(parts) + "\n"

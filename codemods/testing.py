@@ -1,0 +1,60 @@
+"""For the tests of a codemod: its examples, migrated as `unpatch migrate` does it, on files held in memory."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from mcore_unpatch import suppress
+from mcore_unpatch.codemods import registry
+from mcore_unpatch.codemods.codemod import Codemod, Example
+from mcore_unpatch.codemods.edits import Options, Repository, splice
+from mcore_unpatch.codemods.planner import plan
+from mcore_unpatch.findings import Finding
+from mcore_unpatch.scanner.engine import Task, analyse
+
+Files = Mapping[str, bytes]
+
+
+def check_examples(codemod: type[Codemod]) -> None:
+    """Every example of an installed codemod; raises `AssertionError` with what is wrong."""
+    known = [one for one in registry.codemods() if type(one) is codemod]
+    assert known, f"{codemod.__name__} is not installed: name it under the entry point group {registry.GROUP!r}"
+    for example in codemod.examples:
+        check_example(known[0], example)
+
+
+def check_example(codemod: Codemod, example: Example) -> None:
+    """`before` is found and becomes `after`, which is Python and which a second run does not change."""
+    # The scanner looks into files that say Megatron; an example need not.
+    path, options = "pkg/megatron_module.py", Options(unsafe_fixes=example.unsafe)
+    before, after = (text.strip().encode() + b"\n" for text in (example.before, example.after))
+    ast.parse(after)
+    found = findings({path: before}, options)
+    assert example.rule in {finding.rule for finding in found}, f"{example.rule} is not found in its example"
+    new = migrated({path: before}, options)[path]
+    assert new == after, f"the example of {codemod.name} becomes\n{new.decode()}\nand not\n{after.decode()}"
+    assert migrated({path: after}, options)[path] == after, "a second run changes it again"
+
+
+def findings(files: Files, options: Options) -> list[Finding]:
+    """What a scan of some files finds, ignore comments and the selection considered."""
+    exists, words = _present(files).__contains__, registry.words()
+    task = Task(files.__getitem__, exists, lambda _: (options.target,), False, words=words)
+    part = analyse(sorted(files), task)
+    registry.complete(part, task)
+    settled = suppress.settle(part.findings, part.marked, task.read)
+    return sorted((one for one in settled if options.wants(one.rule)), key=lambda one: one.sort_key)
+
+
+def migrated(files: Files, options: Options) -> dict[str, bytes]:
+    """Some files after a migration."""
+    repository = Repository(sorted(files), _present(files).__contains__, files.__getitem__)
+    made = plan(repository, findings(files, options), options)
+    edits = [edit for edit in made.edits if options.applies(edit)]
+    return {path: splice(data, [edit for edit in edits if edit.path == path]) for path, data in files.items()}
+
+
+def _present(files: Files) -> set[str]:
+    return {*files, *(folder.as_posix() for path in files for folder in PurePosixPath(path).parents)}
