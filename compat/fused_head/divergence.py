@@ -30,13 +30,23 @@ class Divergence:
         other: dict[Kind, Kind] = {"forward": "reverse", "reverse": "forward", "jsd": "jsd"}
         return Divergence(other[self.kind], 1 - self.beta)
 
+    @property
+    def weighing(self) -> int:
+        """Whose probabilities weigh a KL divergence: 0 the student's, 1 the teacher's."""
+        return 1 if self.kind == "forward" else 0
+
+    def of_stats(self, sum_exp: Tensor, cross: Tensor) -> Tensor | None:
+        """A KL divergence from `PairStats` of the whole vocabulary; None for JSD, whose mixture needs both norms first.
+
+        `sum q * (b - a)`, where `b - a` is what `cross` has summed up and a constant of the row.
+        """
+        if self.kind == "jsd":
+            return None
+        mine, others = sum_exp[self.weighing], sum_exp[1 - self.weighing]
+        return cross / mine - mine.log() + others.log()
+
     def sums(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each row over the columns: `p * f` and `q * g`."""
-        nothing = a.new_zeros(len(a))
-        if self.kind == "forward":
-            return nothing, (b.exp() * (b - a)).sum(1)
-        if self.kind == "reverse":
-            return (a.exp() * (a - b)).sum(1), nothing
+        """Of each row over the columns: `p * f` and `q * g` of JSD."""
         mixture = self._log_mixture(a, b)
         student = (1 - self.beta) * (a.exp() * (a - mixture)).sum(1)
         return student, self.beta * (b.exp() * (b - mixture)).sum(1)

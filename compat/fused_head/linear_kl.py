@@ -20,10 +20,10 @@ from mcore_unpatch.compat.fused_head.checks import (
 )
 from mcore_unpatch.compat.fused_head.divergence import Divergence, Kind
 from mcore_unpatch.compat.fused_head.linear_logprob import row_scale
-from mcore_unpatch.compat.fused_head.pair import Head, Pair
+from mcore_unpatch.compat.fused_head.pair import Head, Pair, TorchPair, merge_pair_stats
 from mcore_unpatch.compat.fused_head.rows import select_rows
 from mcore_unpatch.compat.fused_head.seam import Problem, WeightGradBuffer, math_dtype
-from mcore_unpatch.compat.fused_head.shards import ShardSum, VocabShard, gather, locate_shard, merge_stats
+from mcore_unpatch.compat.fused_head.shards import ShardSum, VocabShard, gather, locate_shard
 from mcore_unpatch.compat.fused_head.tile_plan import default_tile_bytes
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 from mcore_unpatch.compat.fused_head.weight_grad import announce_main_grad, fresh_grad, main_grad
@@ -140,17 +140,24 @@ class _KlPass(torch.autograd.Function):
         *tensors, options = arguments
         with torch.autocast(tensors[0].device.type, enabled=False):
             heads = [options.head(*tensors[:2]), options.head(*tensors[2:])]
-            norms = []
-            for stats in _pair_of(heads).stats():
-                whole = merge_stats(stats, options.shard)
-                norms += [whole.row_max, whole.sum_exp.log()]
-            heads = [options.head(*tensors[:2], *norms[:2]), options.head(*tensors[2:], *norms[2:])]
-            sums: Tensor = _pair_of(heads).sums(options.divergence)
-            if options.shard.group is not None and sums.numel():
-                sums = gather(sums, options.shard.group).sum(0)
+            divergence, group = options.divergence, options.shard.group
+            stats = _pair_of(heads).stats(divergence)
+            if group is not None and stats.cross.numel():
+                stats = merge_pair_stats(gather(stats.packed(), group), divergence.weighing)
+            log_sums = stats.sum_exp.log()
+            norms = [stats.row_max[0], log_sums[0], stats.row_max[1], log_sums[1]]
+            value: Tensor | None = divergence.of_stats(stats.sum_exp, stats.cross)
+            if value is None:
+                heads = [options.head(*tensors[:2], *norms[:2]), options.head(*tensors[2:], *norms[2:])]
+                sums: Tensor = _pair_of(heads).sums(divergence)
+                if group is not None and sums.numel():
+                    sums = gather(sums, group).sum(0)
+                value = sums.sum(0)
+            else:  # the mean of f of the head that weighs; the other's gradient has none
+                sums = torch.stack([value, value])
         ctx.options = options
         ctx.save_for_backward(*tensors, *norms, sums)
-        return sums.sum(0)
+        return value
 
     @staticmethod
     def backward(ctx: Any, *output_grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -178,14 +185,14 @@ class _KlPass(torch.autograd.Function):
         return (*gradients, None)
 
 
-def _pair_of(heads: list[Head]) -> Any:
-    """Both heads, by the fused kernel where it can run."""
-    mine, other = heads
-    if isinstance(choose_backend("auto", mine.problem.weight.device), TorchBackend):
-        return Pair(mine, other)
+def _pair_of(heads: list[Head]) -> Pair:
+    """Both heads, by the fused kernels where they can run."""
+    first, second = heads
+    if isinstance(choose_backend("auto", first.problem.weight.device), TorchBackend):
+        return TorchPair(first, second)
     from mcore_unpatch.compat.fused_head.triton.pair import TritonPair, pair_fits
 
-    return TritonPair(mine, other) if pair_fits(mine.problem, other.problem) else Pair(mine, other)
+    return (TritonPair if pair_fits(first.problem, second.problem) else TorchPair)(first, second)
 
 
 def _gradients_of(

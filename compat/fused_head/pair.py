@@ -1,8 +1,6 @@
-"""Two heads over the same vocabulary, tile by tile: the sums and products of `linear_kl`.
+"""Two heads over the same vocabulary, tile by tile: the statistics, sums and products of `linear_kl`."""
 
-Every pass makes each tile by the same product of the same shape, so all see the same logits to the last bit.
-"""
-
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -10,11 +8,14 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.divergence import Divergence
-from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, RowStats, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.tiles import Tiles
 from mcore_unpatch.compat.fused_head.torch_backend import _Tiles as TorchTiles
 
 # Tiles that live at once: two buffers of each head, and what the formulas make of them.
 _TILES_AT_ONCE = 4
+
+GradOfTile = Callable[[Tensor, Tensor, slice, slice], Tensor]
 
 
 @dataclass(frozen=True)
@@ -26,31 +27,53 @@ class Head:
     log_sum: Tensor | None = None
 
 
-class Pair:
-    """The tiles of two heads, cut alike."""
+@dataclass(frozen=True)
+class PairStats:
+    """Per row, of both heads over some columns; `z` is a logit.
 
-    def __init__(self, mine: Head, other: Head) -> None:
-        self.heads = (mine, other)
-        budget = mine.problem.tile_bytes // _TILES_AT_ONCE
-        self.tiles = [TorchTiles(replace(head.problem, tile_bytes=budget)) for head in self.heads]
-        for tiles in self.tiles:
-            tiles.tile_rows = min(t.tile_rows for t in self.tiles)
-            tiles.tile_columns = min(t.tile_columns for t in self.tiles)
+    `cross` is the sum of `exp(z - row_max) * ((z - row_max) - (z' - row_max'))`, where `z` is a logit of the head whose
+    probabilities weigh the divergence and `z'` the other's: with it a KL divergence takes one pass.
+    """
 
-    def stats(self) -> tuple[RowStats, RowStats]:
-        """Maximum and sum of exponentials of both heads on this shard."""
-        mine, other = (self._stats_of(tiles) for tiles in self.tiles)
-        return mine, other
+    row_max: Tensor  # [2, rows]
+    sum_exp: Tensor  # [2, rows] sum exp(z - row_max)
+    cross: Tensor  # [rows]
 
+    def packed(self) -> Tensor:
+        """`[5, rows]`."""
+        return torch.cat([self.row_max, self.sum_exp, self.cross[None]])
+
+
+def merge_pair_stats(parts: Tensor, weighing: int) -> PairStats:
+    """From those of several parts of the columns, `[parts, 5, rows]` as `packed` gives them."""
+    maxima, sums_exp = parts[:, :2], parts[:, 2:4]
+    row_max = maxima.amax(0)
+    max_change = maxima - row_max
+    rescale = max_change.exp()
+    shift = max_change[:, weighing] - max_change[:, 1 - weighing]
+    cross = (rescale[:, weighing] * (parts[:, 4] + sums_exp[:, weighing] * shift)).sum(0)
+    return PairStats(row_max, (sums_exp * rescale).sum(0), cross)
+
+
+class Pair(ABC):
+    """The tiles of two heads, cut alike. Every pass sees the same logits to the last bit."""
+
+    def __init__(self, first: Head, second: Head) -> None:
+        self.heads = (first, second)
+
+    @abstractmethod
+    def stats(self, divergence: Divergence) -> PairStats:
+        """One pass over this shard; `cross` is 0 where the divergence has no use for it."""
+
+    @abstractmethod
     def sums(self, divergence: Divergence) -> Tensor:
         """`Divergence.sums` of this shard, `[2, rows]`."""
-        mine = self.tiles[0]
-        sums = mine.new(2, mine.problem.row_count).zero_()
-        for r in mine.row_spans():
-            for c in mine.column_spans():
-                for out, part in zip(sums, divergence.sums(self._log_p(0, r, c), self._log_p(1, r, c)), strict=True):
-                    out[r] += part
-        return sums
+
+    @abstractmethod
+    def grad_of_tile(
+        self, divergence: Divergence, mean_f: Tensor, grad: Tensor, weight_grad: WeightGradBuffer | None
+    ) -> tuple[Tiles, GradOfTile]:
+        """How the gradient of a tile of the first head's logits is made; `mean_f` and `grad` are `[rows]`."""
 
     def backward(
         self,
@@ -60,30 +83,70 @@ class Pair:
         hidden_grad: Callable[[Tensor], None] | None,
         weight_grad: WeightGradBuffer | None,
     ) -> None:
-        """As `Backend.backward`, for the first head; `mean_f` and `grad` are `[rows]`."""
-        scale = self.heads[0].problem.scale
-        factor = grad[:, None] * scale
+        """As `Backend.backward`, for the first head."""
+        tiles, grad_of_tile = self.grad_of_tile(divergence, mean_f, grad, weight_grad)
+        tiles.multiply_out(grad_of_tile, hidden_grad, weight_grad)
+
+
+class TorchPair(Pair):
+    """In plain PyTorch, by tiles of the same products of the same shape in every pass."""
+
+    def __init__(self, first: Head, second: Head) -> None:
+        super().__init__(first, second)
+        budget = first.problem.tile_bytes // _TILES_AT_ONCE
+        self.tiles = [TorchTiles(replace(head.problem, tile_bytes=budget)) for head in self.heads]
+        for tiles in self.tiles:
+            tiles.tile_rows = min(t.tile_rows for t in self.tiles)
+            tiles.tile_columns = min(t.tile_columns for t in self.tiles)
+
+    def stats(self, divergence: Divergence) -> PairStats:
+        """Each tile is merged into what came before it."""
+        tiles, weighing = self.tiles[0], divergence.weighing
+        rows = tiles.problem.row_count
+        stats = PairStats(tiles.new(2, rows).fill_(NO_LOGIT), tiles.new(2, rows).zero_(), tiles.new(rows).zero_())
+        for r in tiles.row_spans():
+            for c in tiles.column_spans():
+                z = [self._logits(index, r, c) for index in (0, 1)]
+                maxima = torch.stack([one.amax(1) for one in z])
+                for one, highest in zip(z, maxima, strict=True):
+                    one.sub_(highest[:, None])
+                exp_z = [torch.exp(one, out=t.second(one)) for one, t in zip(z, self.tiles, strict=True)]
+                sums = torch.stack([one.sum(1) for one in exp_z])
+                apart = z[weighing].sub_(z[1 - weighing]).mul_(exp_z[weighing])
+                here = PairStats(maxima, sums, apart.sum(1))
+                before = PairStats(stats.row_max[:, r], stats.sum_exp[:, r], stats.cross[r])
+                merged = merge_pair_stats(torch.stack([before.packed(), here.packed()]), weighing)
+                stats.row_max[:, r], stats.sum_exp[:, r], stats.cross[r] = merged.row_max, merged.sum_exp, merged.cross
+        return stats
+
+    def sums(self, divergence: Divergence) -> Tensor:
+        """In a second pass."""
+        first = self.tiles[0]
+        sums = first.new(2, first.problem.row_count).zero_()
+        for r in first.row_spans():
+            for c in first.column_spans():
+                for out, part in zip(sums, divergence.sums(self._log_p(0, r, c), self._log_p(1, r, c)), strict=True):
+                    out[r] += part
+        return sums
+
+    def grad_of_tile(
+        self, divergence: Divergence, mean_f: Tensor, grad: Tensor, weight_grad: WeightGradBuffer | None
+    ) -> tuple[Tiles, GradOfTile]:
+        """By `Divergence.student_grad`."""
+        factor = grad[:, None] * self.heads[0].problem.scale
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
             dz = divergence.student_grad(self._log_p(0, r, c), self._log_p(1, r, c), mean_f[r])
             return dz.mul_(factor[r]).to(self.tiles[0].operand_dtype)
 
-        self.tiles[0].multiply_out(grad_of_tile, hidden_grad, weight_grad)
+        return self.tiles[0], grad_of_tile
+
+    def _logits(self, index: int, r: slice, c: slice) -> Tensor:
+        tiles = self.tiles[index]
+        return tiles.logits(tiles.load_rows(r), tiles.load_columns(c), r, c)
 
     def _log_p(self, index: int, r: slice, c: slice) -> Tensor:
-        tiles, head = self.tiles[index], self.heads[index]
+        head = self.heads[index]
         assert head.row_max is not None
         assert head.log_sum is not None
-        z = tiles.logits(tiles.load_rows(r), tiles.load_columns(c), r, c)
-        return z.sub_(head.row_max[r, None]).sub_(head.log_sum[r, None])
-
-    def _stats_of(self, tiles: TorchTiles) -> RowStats:
-        rows = tiles.problem.row_count
-        row_max, sum_exp = tiles.new(rows).fill_(NO_LOGIT), tiles.new(rows).zero_()
-        for r in tiles.row_spans():
-            for c in tiles.column_spans():
-                z = tiles.logits(tiles.load_rows(r), tiles.load_columns(c), r, c)
-                new_max = torch.maximum(row_max[r], z.amax(1))
-                sum_exp[r] = sum_exp[r] * (row_max[r] - new_max).exp() + z.sub_(new_max[:, None]).exp_().sum(1)
-                row_max[r] = new_max
-        return RowStats(row_max, sum_exp, None, None, None, None, None, None)
+        return self._logits(index, r, c).sub_(head.row_max[r, None]).sub_(head.log_sum[r, None])

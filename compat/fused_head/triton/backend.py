@@ -14,13 +14,13 @@ from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, RowGrads, Ro
 from mcore_unpatch.compat.fused_head.tile_plan import spans
 from mcore_unpatch.compat.fused_head.tiles import Tiles
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
-from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads
+from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads, chosen_logits
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import TileGrad, row_factors
 from mcore_unpatch.compat.fused_head.triton.keep import Kept, padded, room_to_keep
 from mcore_unpatch.compat.fused_head.triton.launch import tma_can_read
 from mcore_unpatch.compat.fused_head.triton.products import multiply, multiply_add
 from mcore_unpatch.compat.fused_head.triton.stats_kernel import Request, merge_parts, split_stats
-from mcore_unpatch.compat.fused_head.triton.tile_sizes import tile_sizes
+from mcore_unpatch.compat.fused_head.triton.tile_sizes import TURN_COLUMNS, tile_sizes
 from mcore_unpatch.compat.fused_head.triton.topk import LARGEST_K, merge_lists
 
 
@@ -33,32 +33,25 @@ class TritonBackend:
             return TorchBackend().forward(problem)
         tiles = TritonTiles(problem)
         rows, targets, columns = problem.row_count, problem.targets, problem.gather_columns
-        row_max, sum_exp, sum_exp_z, squared, target = tiles.new(5, rows).zero_()
-        row_max.fill_(NO_LOGIT)
-        gathered = tiles.new(*columns.shape).zero_() if columns is not None else None
         w = problem.weight[: tiles.column_count]
+        numbers = tiles.new(5, rows) if len(w) else tiles.new(5, rows).zero_()
+        row_max, sum_exp, sum_exp_z, squared, target = numbers
+        gathered = tiles.new(*columns.shape) if columns is not None else None
+        if not len(w):  # the sums of no columns
+            row_max.fill_(NO_LOGIT)
+            gathered = torch.zeros_like(gathered) if gathered is not None else None
         kept = room_to_keep(problem, len(w))
         top: list[tuple[Tensor, Tensor]] = []
-        for r in spans(rows, tiles.sizes.forward_rows):
-            if not len(w):
-                continue
-            request = Request(
-                scale=problem.scale[r] if isinstance(problem.scale, Tensor) else problem.scale,
-                limit=tiles.column_limit,
-                targets=targets[r] if targets is not None else None,
-                gather_columns=columns[r] if columns is not None else None,
-                squares=problem.squares,
-                topk=problem.topk,
-                batch_invariant=problem.batch_invariant,
-            )
-            splits = split_stats(
-                tiles.load_rows(r),
-                w,
-                request,
-                target[r] if targets is not None else None,
-                gathered[r] if gathered is not None else None,
-                kept.rows(r) if kept is not None else None,
-            )
+        for r in spans(rows if len(w) else 0, tiles.sizes.forward_rows):
+            x = tiles.load_rows(r)
+            scale = problem.scale[r] if isinstance(problem.scale, Tensor) else problem.scale
+            request = Request(scale, tiles.column_limit, problem.squares, problem.topk, problem.batch_invariant)
+            splits = split_stats(x, w, request, kept.rows(r) if kept is not None else None)
+            if targets is not None:
+                chosen_logits(x, w, targets[r, None], scale, tiles.column_limit, target[r, None])
+            if columns is not None and gathered is not None:
+                chosen_logits(x, w, columns[r], scale, tiles.column_limit, gathered[r])
+            del x  # or it would live until the next rows are loaded
             merge_parts(splits.parts, row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.squares else None)
             if splits.top_logits is not None and splits.top_columns is not None:
                 top.append(merge_lists(splits.top_logits, splits.top_columns, sum_exp[r]))
@@ -145,6 +138,11 @@ class TritonTiles(Tiles):
     def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
         """By the vendor's library."""
         (multiply_add if accumulate else multiply)(a, b, out)
+
+    def multiply_columns(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
+        """Some columns at a time: for a product as long as the vocabulary the library takes a slower kernel."""
+        for c in spans(len(out), TURN_COLUMNS):
+            self.multiply(out[c], a[c], b, accumulate)
 
     def gradient_tile(self, rows: int, columns: int) -> Tensor:
         """Room for the gradient of a tile."""

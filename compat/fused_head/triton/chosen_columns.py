@@ -1,30 +1,53 @@
 """Chosen columns of each row: their logits in the forward, and their exact gradients in the backward."""
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.seam import RowGrads
+from mcore_unpatch.compat.fused_head.triton.launch import kernel_options
 
-_FAR = 2**31 - 1  # a column that is in no block
+# Pairs of a row and a column that a program takes at a time: few, as the rows may be few.
+_PAIRS = 64
 
 
-class SortedColumns:
-    """The columns to gather of each row in ascending order, as a program meets them on its way along the columns."""
+def chosen_logits(
+    x: Tensor,  # [rows, h]
+    w: Tensor,  # [columns, h]
+    chosen: Tensor,  # [rows, k] columns; those outside the vocabulary give 0
+    scale: float | Tensor,
+    limit: Tensor | None,
+    out: Tensor,  # [rows, k], to be written
+) -> None:
+    """The logits of chosen columns, with the same bits as in the statistics.
 
-    def __init__(self, chosen: Tensor, columns: int | Tensor, segments: int, segment_columns: int) -> None:
-        inside = (chosen >= 0) & (chosen < columns)
-        ascending, self.order = chosen.where(inside, _FAR).sort(1)
-        self.columns = ascending.int()
-        starts = torch.arange(segments, device=chosen.device, dtype=torch.int32) * segment_columns
-        starts = starts.expand(len(chosen), segments).contiguous()
-        self.first = torch.searchsorted(self.columns, starts, out_int32=True)  # [rows, segments]
-        self.logits = torch.zeros_like(self.columns, dtype=torch.float32)
-
-    def give(self, out: Tensor) -> None:
-        """Write the logits found, in the order asked for."""
-        out.scatter_(1, self.order, self.logits)
+    To look for them in every block of logits would cost more: this multiplies blocks of `_PAIRS` rows with as many
+    gathered columns, by the same instructions, and takes the diagonals.
+    """
+    chosen = chosen.contiguous()
+    options = kernel_options(scale, x.device)
+    row_scale = isinstance(scale, Tensor)
+    _chosen_logits[(-(-chosen.numel() // _PAIRS),)](
+        x,
+        w,
+        out,
+        chosen,
+        x.stride(0),
+        w.stride(0),
+        chosen.numel(),
+        chosen.shape[1],
+        len(w),
+        x.shape[1],
+        scale if row_scale else None,
+        1.0 if row_scale else scale,
+        limit,
+        even_width=x.shape[1] % options["block_width"] == 0,
+        pairs=_PAIRS,
+        block_width=options["block_width"],
+        num_warps=4,
+        num_stages=8 if options["tma"] else options["num_stages"],
+        enable_fp_fusion=options["enable_fp_fusion"],
+    )
 
 
 class TargetGrads:
@@ -46,13 +69,14 @@ class TargetGrads:
     def write(self, out: Tensor, first_row: int, first_column: int) -> None:
         """Overwrite the target columns of the tile `out`."""
         count = self.columns.shape[1]
-        size = triton.next_power_of_2(count)
+        rows, columns = out.shape
+        size = 1 << (count - 1).bit_length()
         block_rows = max(1, min(128, 2048 // size))
-        _write_targets[(triton.cdiv(len(out), block_rows),)](
+        _write_targets[(-(-rows // block_rows),)](
             out,
             out.stride(0),
-            len(out),
-            out.shape[1],
+            rows,
+            columns,
             first_row,
             first_column,
             self.columns,
@@ -65,6 +89,53 @@ class TargetGrads:
             block_rows=block_rows,
             size=size,
         )
+
+
+@triton.jit
+def _chosen_logits(
+    x,
+    w,
+    out,
+    chosen,
+    x_stride,
+    w_stride,
+    count,
+    per_row,
+    columns,
+    width,
+    row_scale,
+    scale,
+    limit,
+    even_width: tl.constexpr,
+    pairs: tl.constexpr,
+    block_width: tl.constexpr,
+):
+    pair = tl.program_id(0) * pairs + tl.arange(0, pairs)
+    real = pair < count
+    row = tl.minimum(pair, count - 1) // per_row
+    column = tl.load(chosen + pair, mask=real, other=-1)
+    vocabulary = columns
+    if limit is not None:
+        vocabulary = tl.load(limit).to(tl.int32)
+    inside = (column >= 0) & (column < vocabulary)
+    along = tl.arange(0, block_width)
+    x_here = x + row.to(tl.int64)[:, None] * x_stride + along[None, :]
+    w_here = w + tl.where(inside, column, 0).to(tl.int64)[None, :] * w_stride + along[:, None]
+    z = tl.zeros((pairs, pairs), tl.float32)
+    for step in range(tl.cdiv(width, block_width)):
+        if even_width:
+            a, b = tl.load(x_here), tl.load(w_here)
+        else:
+            there = along < width - step * block_width
+            a = tl.load(x_here, mask=there[None, :], other=0.0)
+            b = tl.load(w_here, mask=there[:, None], other=0.0)
+        z = tl.dot(a, b, z)
+        x_here += block_width
+        w_here += block_width
+    diagonal = tl.sum(tl.where(tl.arange(0, pairs)[:, None] == tl.arange(0, pairs)[None, :], z, 0.0), 1)
+    if row_scale is not None:
+        scale = tl.load(row_scale + row)
+    tl.store(out + pair, tl.where(inside, diagonal * scale, 0.0), mask=real)
 
 
 @triton.jit

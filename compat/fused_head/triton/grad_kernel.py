@@ -46,6 +46,9 @@ class TileGrad:
     ) -> None:
         self.options = kernel_options(scale, weight.device)
         self.weight, self.factors, self.limit = weight, factors, limit
+        # Once, not for every tile: to describe a matrix takes the host as long as to launch a kernel.
+        along, width, tma = (self.options[name] for name in ("block_columns", "block_width", "tma"))
+        self.weight_operand = operand(weight, along, width, tma)
         self.terms = {"entropy": entropy, "squares": squares}
 
     def write(self, x: Tensor, out: Tensor, first_row: int, first_column: int) -> None:
@@ -54,7 +57,7 @@ class TileGrad:
         down, along, width, tma = (self.options[name] for name in ("block_rows", "block_columns", "block_width", "tma"))
         _tile_grad[(programs(rows, columns, out.device),)](
             operand(x, down, width, tma),
-            operand(self.weight, along, width, tma),
+            self.weight_operand,
             operand(out, down, along // 2, tma),
             x.stride(0),
             self.weight.stride(0),

@@ -43,7 +43,7 @@ class Kept:
         out = exp_z.view(dtype)
         block_rows, block_columns = 16, block_columns_on(exp_z.device)
         rows, columns = exp_z.shape
-        _kept_to_grad[(triton.cdiv(rows, block_rows), triton.cdiv(columns, block_columns))](
+        _kept_to_grad[(-(-rows // block_rows), -(-columns // block_columns))](
             exp_z,
             out,
             exp_z.stride(0),

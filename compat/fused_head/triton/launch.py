@@ -79,14 +79,19 @@ def programs(rows: int, columns: int, device: torch.device) -> int:
 
 
 def splits_for(rows: int, columns: int, device: torch.device, batch_invariant: bool = False) -> tuple[int, int, int]:
-    """How many blocks of rows the forward takes at a time, the number of splits, and the blocks of a segment.
+    """`cut_columns` for the forward. With `batch_invariant` a segment's length does not depend on the rows."""
+    return cut_columns(*blocks(rows, columns, device), _at_once(device), _SEGMENT if batch_invariant else None)
+
+
+def cut_columns(
+    row_blocks: int, column_blocks: int, available: int, segment: int | None = None
+) -> tuple[int, int, int]:
+    """How many blocks of rows are taken at a time, the number of splits, and the blocks of a segment.
 
     The columns are cut into segments, dealt to the splits in turn. Statistics are summed in order within a segment, and
-    over the segments afterwards. With `batch_invariant` a segment's length does not depend on the rows.
+    over the segments afterwards. There are at most `available` programs, one per block of rows and split.
     """
-    row_blocks, column_blocks = blocks(rows, columns, device)
-    available = _at_once(device)
-    units = -(-column_blocks // _SEGMENT) if batch_invariant else column_blocks
+    units = -(-column_blocks // segment) if segment else column_blocks
 
     def splits(height: int) -> int:
         return min(units, available // height)
@@ -97,17 +102,17 @@ def splits_for(rows: int, columns: int, device: torch.device, batch_invariant: b
         return turns * (1 + 0.2 / height)
 
     height = min(range(1, min(row_blocks, _TALLEST, available) + 1), key=cost)
-    if batch_invariant:
-        return height, splits(height), _SEGMENT
+    if segment:
+        return height, splits(height), segment
     segment = -(-column_blocks // splits(height))
     return height, -(-column_blocks // segment), segment
 
 
 def _at_once(device: torch.device) -> int:
-    return _multiprocessors(device) * BLOCK_COLUMNS // block_columns_on(device)
+    return multiprocessors(device) * BLOCK_COLUMNS // block_columns_on(device)
 
 
 @cache
-def _multiprocessors(device: torch.device) -> int:
-    # The interpreter has none: six programs, so that splits and blocks of rows are several.
+def multiprocessors(device: torch.device) -> int:
+    """Those of a card. The interpreter has none: six programs, so that splits and blocks of rows are several."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 6

@@ -17,13 +17,6 @@ def block_position(block, row_blocks, column_blocks):
 
 
 @triton.jit
-def block_column_of(wanted, first_column, block_columns: tl.constexpr):
-    """Columns as seen from the block that starts at `first_column`, in 32 bits; -1 where they are not in it."""
-    here = wanted - first_column
-    return tl.where((here >= 0) & (here < block_columns), here, -1).to(tl.int32)
-
-
-@triton.jit
 def block_product(
     x,
     w,

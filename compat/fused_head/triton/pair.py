@@ -1,10 +1,8 @@
-"""Two heads over the same vocabulary in one kernel: the sums of `linear_kl`, and the gradient of one head's logits.
+"""Two heads over the same vocabulary: the statistics and sums of `linear_kl`, and the gradient of one head's logits.
 
-A block of logits of each head is made, one after the other, and used up in registers. The log-sum-exp of both comes
-from the kernel of `linear_logprob`, which makes logits by the same instructions.
+A block of logits of each head is made and used up in registers, by the same instructions in every pass.
 """
 
-from collections.abc import Callable
 from math import log
 from typing import Any
 
@@ -14,138 +12,278 @@ import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.divergence import Divergence
-from mcore_unpatch.compat.fused_head.pair import Head
-from mcore_unpatch.compat.fused_head.seam import Problem, RowStats, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.pair import GradOfTile, Pair, PairStats, merge_pair_stats
+from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.tile_plan import spans
+from mcore_unpatch.compat.fused_head.tiles import Tiles
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend, TritonTiles, fits
-from mcore_unpatch.compat.fused_head.triton.launch import kernel_options, operand
-from mcore_unpatch.compat.fused_head.triton.logits_tile import block_product, store_block
+from mcore_unpatch.compat.fused_head.triton.launch import cut_columns, kernel_options, multiprocessors, operand
+from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, store_block
 
 _BLOCK = 128  # rows and columns: the logits of two heads take the registers of one block twice as wide
-_PROGRAMS = 1024  # about so many, each with a part of the columns, share the sums
+_NO_LOGIT = tl.constexpr(NO_LOGIT)
 _KINDS = {"forward": 0, "reverse": 1, "jsd": 2}
+_JSD = tl.constexpr(2)
 
 
-def pair_fits(mine: Problem, other: Problem) -> bool:
-    """Whether the kernel takes these heads."""
-    return fits(mine) and fits(other) and mine.weight.dtype == other.weight.dtype
+def pair_fits(first: Problem, second: Problem) -> bool:
+    """Whether the kernels take these heads."""
+    return fits(first) and fits(second) and first.weight.dtype == second.weight.dtype
 
 
-class TritonPair:
-    """As `Pair`, fused."""
+class TritonPair(Pair):
+    """By fused kernels."""
 
-    def __init__(self, mine: Head, other: Head) -> None:
-        self.heads = (mine, other)
-
-    def stats(self) -> tuple[RowStats, RowStats]:
-        """Maximum and sum of exponentials of both heads on this shard."""
-        mine, other = (TritonBackend().forward(head.problem) for head in self.heads)
-        return mine, other
+    def stats(self, divergence: Divergence) -> PairStats:
+        """Both heads in one kernel, or, where `cross` is of no use, each by the faster one of `linear_logprob`."""
+        if divergence.kind != "jsd":
+            return merge_pair_stats(self._parts(divergence, 5).transpose(0, 1), divergence.weighing)
+        first, second = (TritonBackend().forward(head.problem) for head in self.heads)
+        return PairStats(
+            torch.stack([first.row_max, second.row_max]),
+            torch.stack([first.sum_exp, second.sum_exp]),
+            torch.zeros_like(first.row_max),
+        )
 
     def sums(self, divergence: Divergence) -> Tensor:
-        """`Divergence.sums` of this shard, `[2, rows]`."""
-        mine, other = (TritonTiles(head.problem) for head in self.heads)
-        rows, columns = mine.problem.row_count, mine.column_count
-        sums = mine.new(2, rows).zero_()
-        factors = self._factors(sums[0], sums[0])
-        for r in spans(rows if columns else 0, min(mine.sizes.forward_rows, other.sizes.forward_rows)):
-            count = r.stop - r.start
-            row_blocks, column_blocks = -(-count // _BLOCK), -(-columns // _BLOCK)
-            segment = max(1, row_blocks * column_blocks // _PROGRAMS)
-            segments = -(-column_blocks // segment)
-            parts = mine.new(2, segments, count)
-            operands = self._operands(mine.load_rows(r), other.load_rows(r), columns)
-            _pair[(row_blocks, segments)](
-                *operands,
-                parts,
+        """The segments' sums are added up by torch."""
+        return self._parts(divergence, 2).sum(1)
+
+    def _parts(self, divergence: Divergence, count: int) -> Tensor:
+        """So many numbers of each segment of the columns and row, `[count, segments, rows]`."""
+        first, second = (TritonTiles(head.problem) for head in self.heads)
+        rows, columns, device = first.problem.row_count, first.column_count, first.problem.weight.device
+        most_rows = min(first.sizes.forward_rows, second.sizes.forward_rows)
+        column_blocks = -(-columns // _BLOCK)
+        height, splits, segment = cut_columns(-(-most_rows // _BLOCK), column_blocks, multiprocessors(device))
+        parts = first.new(count, max(1, splits), rows).zero_()
+        if count == 5:
+            parts[:2] = NO_LOGIT
+        for r in spans(rows if columns else 0, most_rows):
+            _pair_sums[(height * splits,)](
+                *self._operands(first.load_rows(r), second.load_rows(r), columns),
+                parts[:, :, r],
                 parts.stride(0),
-                count,
-                columns,
+                parts.stride(1),
+                r.stop - r.start,
                 columns,
                 r.start,
-                0,
+                height,
+                splits,
                 segment,
-                factors,
-                factors.stride(0),
-                mine.column_limit,
-                **self._options(divergence, gradient=False),
+                *self._row_arguments(torch.zeros_like(parts[0, 0]), torch.zeros_like(parts[0, 0])),
+                first.column_limit,
+                stats=count == 5,
+                **self._options(divergence),
             )
-            torch.sum(parts, 1, out=sums[:, r])
-        return sums
+        return parts
 
-    def backward(
-        self,
-        divergence: Divergence,
-        mean_f: Tensor,
-        grad: Tensor,
-        hidden_grad: Callable[[Tensor], None] | None,
-        weight_grad: WeightGradBuffer | None,
-    ) -> None:
-        """As `Backend.backward`, for the first head; `mean_f` and `grad` are `[rows]`."""
-        mine, other = TritonTiles(self.heads[0].problem, weight_grad), TritonTiles(self.heads[1].problem)
-        factors = self._factors(mean_f, grad)
-        options = self._options(divergence, gradient=True)
+    def grad_of_tile(
+        self, divergence: Divergence, mean_f: Tensor, grad: Tensor, weight_grad: WeightGradBuffer | None
+    ) -> tuple[Tiles, GradOfTile]:
+        """One launch per tile."""
+        first, second = TritonTiles(self.heads[0].problem, weight_grad), TritonTiles(self.heads[1].problem)
+        row_arguments, options = self._row_arguments(mean_f, grad), self._options(divergence)
+        available = multiprocessors(first.problem.weight.device)
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
-            dz = mine.gradient_tile(len(x), len(w))
+            dz = first.gradient_tile(len(x), len(w))
             rows, columns = dz.shape
-            _pair[(-(-rows // _BLOCK), -(-columns // _BLOCK))](
-                *self._operands(x, other.load_rows(r), mine.column_count),
+            _pair_grad[(min(available, -(-rows // _BLOCK) * -(-columns // _BLOCK)),)](
+                *self._operands(x, second.load_rows(r), first.column_count),
                 operand(dz, _BLOCK, _BLOCK, options["tma"]),
                 dz.stride(0),
                 rows,
                 columns,
-                mine.column_count,
+                first.column_count,
                 r.start,
                 c.start,
-                1,
-                factors,
-                factors.stride(0),
-                mine.column_limit,
+                *row_arguments,
+                first.column_limit,
                 **options,
             )
             return dz
 
-        mine.multiply_out(grad_of_tile, hidden_grad, weight_grad)
+        return first, grad_of_tile
 
     def _operands(self, x: Tensor, y: Tensor, columns: int) -> list[Any]:
-        tma, width = (self._options(Divergence("forward"), False)[name] for name in ("tma", "block_width"))
+        options = self._options(Divergence("forward"))
         matrices = [x, self.heads[0].problem.weight[:columns], y, self.heads[1].problem.weight[:columns]]
         return [
-            *(operand(matrix, _BLOCK, width, tma) for matrix in matrices),
+            *(operand(matrix, _BLOCK, options["block_width"], options["tma"]) for matrix in matrices),
             *(matrix.stride(0) for matrix in matrices),
             x.shape[1],
             y.shape[1],
         ]
 
-    def _options(self, divergence: Divergence, gradient: bool) -> dict[str, Any]:
+    def _options(self, divergence: Divergence) -> dict[str, Any]:
         problem = self.heads[0].problem
+        options = kernel_options(problem.scale, problem.weight.device)
         widths = [head.problem.weight.shape[1] for head in self.heads]
-        options = kernel_options(problem.scale, problem.weight.device) | {"block_columns": _BLOCK}
         return options | {
+            "block_columns": _BLOCK,
+            "num_warps": 8,
+            "even_width": all(width % options["block_width"] == 0 for width in widths),
             "kind": _KINDS[divergence.kind],
             "beta": divergence.beta,
             "log_beta": log(divergence.beta),
             "log_rest": log(1 - divergence.beta),
-            "gradient": gradient,
-            "even_width": all(width % options["block_width"] == 0 for width in widths),
         }
 
-    def _factors(self, mean_f: Tensor, grad: Tensor) -> Tensor:
-        """Of each row, `[7, rows]`: scale, row_max and log_sum of both heads, the mean of `f`, and the gradient."""
-        mine, other = self.heads
-        assert mine.row_max is not None
-        assert mine.log_sum is not None
-        assert other.row_max is not None
-        assert other.log_sum is not None
-        scale = mine.problem.scale
-        scales = scale.squeeze(1) if isinstance(scale, Tensor) else torch.full_like(mine.row_max, scale)
-        numbers = [scales, mine.row_max, mine.log_sum, other.row_max, other.log_sum, mean_f, grad * scales]
-        return torch.stack([number.float() for number in numbers])
+    def _row_arguments(self, mean_f: Tensor, grad: Tensor) -> tuple[Tensor, int]:
+        """Of each row, `[7, rows]`: scale, maximum and log_sum of both heads, the mean of `f`, the gradient."""
+        first, second = self.heads
+        scale = first.problem.scale
+        scales = scale.squeeze(1) if isinstance(scale, Tensor) else torch.full_like(mean_f, scale)
+        norms = [first.row_max, first.log_sum, second.row_max, second.log_sum]
+        known = [torch.zeros_like(mean_f) if norm is None else norm for norm in norms]
+        factors = torch.stack([number.float() for number in (scales, *known, mean_f, grad * scales)])
+        return factors, factors.stride(0)
 
 
 @triton.jit
-def _pair(
+def _two_blocks(
+    x,
+    w,
+    y,
+    v,
+    x_stride,
+    w_stride,
+    y_stride,
+    v_stride,
+    x_width,
+    y_width,
+    first_row,
+    first_column,
+    rows,
+    vocabulary,
+    tma: tl.constexpr,
+    even_width: tl.constexpr,
+    block_rows: tl.constexpr,
+    block_columns: tl.constexpr,
+    block_width: tl.constexpr,
+):
+    """A block of raw logits of each head."""
+    a = block_product(
+        x, w, x_stride, w_stride, first_row, first_column, rows, vocabulary, x_width, tma, even_width,
+        block_rows, block_columns, block_width,
+    )  # fmt: skip
+    b = block_product(
+        y, v, y_stride, v_stride, first_row, first_column, rows, vocabulary, y_width, tma, even_width,
+        block_rows, block_columns, block_width,
+    )  # fmt: skip
+    return a, b
+
+
+@triton.jit
+def _log_mixture(a, b, log_beta: tl.constexpr, log_rest: tl.constexpr):
+    a_part = a + log_rest
+    b_part = b + log_beta
+    larger = tl.maximum(a_part, b_part)
+    return larger + tl.log(tl.exp(a_part - larger) + tl.exp(b_part - larger))
+
+
+@triton.jit
+def _pair_sums(
+    x,
+    w,
+    y,
+    v,
+    x_stride,
+    w_stride,
+    y_stride,
+    v_stride,
+    x_width,
+    y_width,
+    parts,
+    parts_stride,
+    part_stride,
+    rows,
+    columns,
+    first_row,
+    height,
+    splits,
+    segment,
+    factors,
+    factors_stride,
+    limit,
+    stats: tl.constexpr,
+    kind: tl.constexpr,
+    beta: tl.constexpr,
+    log_beta: tl.constexpr,
+    log_rest: tl.constexpr,
+    tma: tl.constexpr,
+    even_width: tl.constexpr,
+    block_rows: tl.constexpr,
+    block_columns: tl.constexpr,
+    block_width: tl.constexpr,
+):
+    """`stats`: both heads' maximum and sum of exponentials, and `PairStats.cross`; otherwise the two sums of JSD."""
+    split = tl.program_id(0) // height
+    column_blocks = tl.cdiv(columns, block_columns)
+    vocabulary = columns
+    if limit is not None:
+        vocabulary = tl.load(limit).to(tl.int32)
+    for row_block in range(tl.program_id(0) % height, tl.cdiv(rows, block_rows), height):
+        row = row_block * block_rows + tl.arange(0, block_rows)
+        real = row < rows
+        here = factors + first_row + row
+        scale = tl.load(here, mask=real, other=0.0)
+        for part in range(split, tl.cdiv(column_blocks, segment), splits):
+            a_max = tl.full((block_rows,), _NO_LOGIT, tl.float32)
+            b_max = tl.full((block_rows,), _NO_LOGIT, tl.float32)
+            a_sum = tl.zeros((block_rows,), tl.float32)
+            b_sum = tl.zeros((block_rows,), tl.float32)
+            cross = tl.zeros((block_rows,), tl.float32)
+            first_block = part * segment
+            for column_block in range(first_block, min(first_block + segment, column_blocks)):
+                a, b = _two_blocks(
+                    x, w, y, v, x_stride, w_stride, y_stride, v_stride, x_width, y_width, row_block * block_rows,
+                    column_block * block_columns, rows, columns, tma, even_width, block_rows, block_columns,
+                    block_width,
+                )  # fmt: skip
+                inside = (column_block * block_columns + tl.arange(0, block_columns) < vocabulary)[None, :]
+                a *= scale[:, None]
+                b *= scale[:, None]
+                if stats:
+                    a = tl.where(inside, a, _NO_LOGIT)
+                    b = tl.where(inside, b, _NO_LOGIT)
+                    a_new = tl.maximum(a_max, tl.max(a, 1))
+                    b_new = tl.maximum(b_max, tl.max(b, 1))
+                    a -= a_new[:, None]
+                    b -= b_new[:, None]
+                    p = tl.exp(a)
+                    q = tl.exp(b)
+                    a_change = a_max - a_new
+                    b_change = b_max - b_new
+                    if kind == 0:
+                        cross = tl.exp(b_change) * (cross + b_sum * (b_change - a_change)) + tl.sum(q * (b - a), 1)
+                    else:
+                        cross = tl.exp(a_change) * (cross + a_sum * (a_change - b_change)) + tl.sum(p * (a - b), 1)
+                    a_sum = tl.exp(a_change) * a_sum + tl.sum(p, 1)
+                    b_sum = tl.exp(b_change) * b_sum + tl.sum(q, 1)
+                    a_max = a_new
+                    b_max = b_new
+                else:
+                    a = a - tl.load(here + factors_stride, mask=real, other=0.0)[:, None]
+                    a = a - tl.load(here + 2 * factors_stride, mask=real, other=0.0)[:, None]
+                    b = b - tl.load(here + 3 * factors_stride, mask=real, other=0.0)[:, None]
+                    b = b - tl.load(here + 4 * factors_stride, mask=real, other=0.0)[:, None]
+                    mixture = _log_mixture(a, b, log_beta, log_rest)
+                    a_sum += tl.sum(tl.where(inside, tl.exp(a) * ((1 - beta) * (a - mixture)), 0.0), 1)
+                    b_sum += tl.sum(tl.where(inside, tl.exp(b) * (beta * (b - mixture)), 0.0), 1)
+            out = parts + tl.cast(part, tl.int64) * part_stride + row
+            if stats:
+                tl.store(out, a_max, mask=real)
+                tl.store(out + parts_stride, b_max, mask=real)
+                out += 2 * parts_stride
+                tl.store(out + 2 * parts_stride, cross, mask=real)
+            tl.store(out, a_sum, mask=real)
+            tl.store(out + parts_stride, b_sum, mask=real)
+
+
+@triton.jit
+def _pair_grad(
     x,
     w,
     y,
@@ -163,7 +301,6 @@ def _pair(
     vocabulary,
     first_row,
     first_column,
-    segment,
     factors,
     factors_stride,
     limit,
@@ -171,87 +308,39 @@ def _pair(
     beta: tl.constexpr,
     log_beta: tl.constexpr,
     log_rest: tl.constexpr,
-    gradient: tl.constexpr,
     tma: tl.constexpr,
     even_width: tl.constexpr,
     block_rows: tl.constexpr,
     block_columns: tl.constexpr,
     block_width: tl.constexpr,
 ):
-    start = tl.program_id(0) * block_rows
-    row = start + tl.arange(0, block_rows)
-    real = row < rows
-    here = factors + first_row + row
-    scale = tl.load(here, mask=real, other=0.0)
-    row_max = tl.load(here + factors_stride, mask=real, other=0.0)
-    log_sum = tl.load(here + 2 * factors_stride, mask=real, other=0.0)
-    other_max = tl.load(here + 3 * factors_stride, mask=real, other=0.0)
-    other_log_sum = tl.load(here + 4 * factors_stride, mask=real, other=0.0)
-    mean_f = tl.load(here + 5 * factors_stride, mask=real, other=0.0)
-    upstream = tl.load(here + 6 * factors_stride, mask=real, other=0.0)
-    mine = tl.zeros((block_rows,), tl.float32)
-    others = tl.zeros((block_rows,), tl.float32)
+    """The gradient of the first head's raw product."""
+    row_blocks = tl.cdiv(rows, block_rows)
+    column_blocks = tl.cdiv(columns, block_columns)
     end = vocabulary
     if limit is not None:
         end = tl.load(limit).to(tl.int32)
-    first_block = tl.program_id(1) * segment
-    for block in range(first_block, min(first_block + segment, tl.cdiv(columns, block_columns))):
-        column = first_column + block * block_columns
-        a = block_product(
-            x,
-            w,
-            x_stride,
-            w_stride,
-            start,
-            column,
-            rows,
-            vocabulary,
-            x_width,
-            tma,
-            even_width,
-            block_rows,
-            block_columns,
-            block_width,
-        )
-        b = block_product(
-            y,
-            v,
-            y_stride,
-            v_stride,
-            start,
-            column,
-            rows,
-            vocabulary,
-            y_width,
-            tma,
-            even_width,
-            block_rows,
-            block_columns,
-            block_width,
-        )
-        a = a * scale[:, None] - row_max[:, None] - log_sum[:, None]
-        b = b * scale[:, None] - other_max[:, None] - other_log_sum[:, None]
-        inside = (column + tl.arange(0, block_columns) < end)[None, :]
-        p = tl.where(inside, tl.exp(a), 0.0)
-        q = tl.where(inside, tl.exp(b), 0.0)
-        coefficient = a - b
-        if kind == 2:
-            a_part = a + log_rest
-            b_part = b + log_beta
-            larger = tl.maximum(a_part, b_part)
-            mixture = larger + tl.log(tl.exp(a_part - larger) + tl.exp(b_part - larger))
-            coefficient = (1 - beta) * (a - mixture)
-            if not gradient:
-                others += tl.sum(q * (beta * (b - mixture)), 1)
-        if gradient:
-            dz = p - q if kind == 0 else p * (coefficient - mean_f[:, None])
-            dz = (dz * upstream[:, None]).to(out.dtype if tma else out.dtype.element_ty)
-            store_block(out, out_stride, dz, start, block * block_columns, rows, columns, tma)
-        elif kind == 0:
-            others -= tl.sum(q * coefficient, 1)
+    for block in range(tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0)):
+        row_block, column_block = block_position(block, row_blocks, column_blocks)
+        column = first_column + column_block * block_columns
+        a, b = _two_blocks(
+            x, w, y, v, x_stride, w_stride, y_stride, v_stride, x_width, y_width, row_block * block_rows, column, rows,
+            vocabulary, tma, even_width, block_rows, block_columns, block_width,
+        )  # fmt: skip
+        row = row_block * block_rows + tl.arange(0, block_rows)
+        real = row < rows
+        here = factors + first_row + row
+        scale = tl.load(here, mask=real, other=0.0)
+        a = a * scale[:, None] - tl.load(here + factors_stride, mask=real, other=0.0)[:, None]
+        a -= tl.load(here + 2 * factors_stride, mask=real, other=0.0)[:, None]
+        b = b * scale[:, None] - tl.load(here + 3 * factors_stride, mask=real, other=0.0)[:, None]
+        b -= tl.load(here + 4 * factors_stride, mask=real, other=0.0)[:, None]
+        if kind == 0:
+            dz = tl.exp(a) - tl.exp(b)
         else:
-            mine += tl.sum(p * coefficient, 1)
-    if not gradient:
-        place = out + tl.program_id(1).to(tl.int64) * rows + row
-        tl.store(place, mine, mask=real)
-        tl.store(place + out_stride, others, mask=real)
+            f = (1 - beta) * (a - _log_mixture(a, b, log_beta, log_rest)) if kind == _JSD else a - b
+            dz = tl.exp(a) * (f - tl.load(here + 5 * factors_stride, mask=real, other=0.0)[:, None])
+        dz *= tl.load(here + 6 * factors_stride, mask=real, other=0.0)[:, None]
+        dz = tl.where((column + tl.arange(0, block_columns) < end)[None, :], dz, 0.0)
+        dz = dz.to(out.dtype if tma else out.dtype.element_ty)
+        store_block(out, out_stride, dz, row_block * block_rows, column_block * block_columns, rows, columns, tma)

@@ -78,7 +78,7 @@ def test_a_maximum_that_comes_late() -> None:
     inputs = make_inputs(5, 8, 9001, HALF)
     inputs.hidden.abs_()
     inputs.weight[-1] = 2
-    with mock.patch.object(launch, "_multiprocessors", return_value=132):
+    with mock.patch.object(launch, "multiprocessors", return_value=132):
         assert launch.splits_for(5, 9001, CPU) == (1, 36, 1)
         check(inputs)
 

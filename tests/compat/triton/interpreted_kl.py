@@ -9,7 +9,7 @@ from fused_head.oracle import error
 from fused_head.test_linear_kl import KINDS, VOCAB, heads, plain, results
 
 from mcore_unpatch.compat import linear_kl
-from mcore_unpatch.compat.fused_head.pair import Pair
+from mcore_unpatch.compat.fused_head.pair import TorchPair
 from mcore_unpatch.compat.fused_head.triton import launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -18,15 +18,19 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @pytest.fixture(autouse=True, params=[True, False], ids=["tma", "pointers"])
 def _no_way_round(request: pytest.FixtureRequest) -> Any:
     with (
-        mock.patch.object(Pair, "sums", side_effect=AssertionError("torch")),
+        mock.patch.object(TorchPair, "stats", side_effect=AssertionError("torch")),
         mock.patch.object(launch, "has_tma", return_value=request.param),
     ):
         yield
 
 
-def check(kind: str, beta: float, tokens: int = 150, vocab: int = VOCAB + 300, **options: Any) -> None:
-    tensors = [x.to(DEVICE) for x in heads(torch.float16, tokens, vocab)]
-    tensors[2], tensors[3] = (torch.nn.functional.pad(x, (0, 4)) for x in tensors[2:])  # 16 wide: a multiple of 8
+def check(kind: str, beta: float, widths: tuple[int, int] = (8, 16), **options: Any) -> None:
+    """Zeros fill the hidden states up to `widths`, multiples of 8."""
+    tensors = [x.to(DEVICE) for x in heads(torch.float16, 150, VOCAB + 300)]
+    tensors = [
+        torch.nn.functional.pad(x, (0, width - x.shape[1]))
+        for x, width in zip(tensors, (widths[0], widths[0], widths[1], widths[1]), strict=True)
+    ]
     mask, temperature = options.get("mask"), options.get("temperature", 1.0)
     exact = [x.double() for x in tensors]
     truth = results(lambda leaves: plain(leaves, kind, beta, temperature, mask), exact)
@@ -41,3 +45,8 @@ def test_values_and_gradients(kind: str, beta: float) -> None:
     check(kind, beta)
     check(kind, beta, mask=torch.arange(150, device=DEVICE) % 3, temperature=0.7)
     check(kind, beta, temperature=torch.rand(150, device=DEVICE) + 0.5, tile_bytes=90_000)
+
+
+def test_hidden_sizes_in_no_proportion() -> None:
+    for kind, beta in KINDS[:3]:
+        check(kind, beta, (192, 64))

@@ -18,8 +18,11 @@ from mcore_unpatch.compat.fused_head.triton import chosen_columns, grad_kernel, 
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options  # noqa: E402
 
 CPU = torch.device("cpu")
-# What a program may have: Hopper with its TMA, then Ampere (A100), Ada (RTX 4090, L40) and Blackwell without.
-SHARED_MEMORY = {90: 227 * 1024, 80: 163 * 1024, 89: 99 * 1024, 100: 227 * 1024}
+# Hopper with its TMA, then Ampere (A100), Ada (RTX 4090, L40), Blackwell and AMD (MI300, MI350) without.
+CARDS = {card: GPUTarget("cuda", card, 32) for card in (90, 80, 89, 100)}
+CARDS |= {card: GPUTarget("hip", card, 64) for card in ("gfx942", "gfx950")}
+# What a program may have of shared memory.
+SHARED_MEMORY = {90: 227 << 10, 80: 163 << 10, 89: 99 << 10, 100: 227 << 10, "gfx942": 64 << 10, "gfx950": 160 << 10}
 SIZES = (
     "rows",
     "columns",
@@ -34,14 +37,14 @@ SIZES = (
     "splits",
     "segment",
     "segments",
-    "gather_count",
+    "per_row",
     "count",
     "topk",
     "stride",
 )
 
 
-def compiled(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], options: Any, card: int = 90) -> Any:
+def compiled(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], options: Any, card: Any = 90) -> Any:
     """Compile with these pointers; what is neither a pointer nor a size is a constant, None if not given."""
     names = {name for name in kernel.arg_names if name in SIZES or name.endswith("_stride")}
     sizes = {name: "i32" for name in names if name not in constants}
@@ -49,24 +52,25 @@ def compiled(kernel: Any, pointers: dict[str, str], constants: dict[str, Any], o
     values = {
         (kernel.arg_names.index(name),): constants.get(name) for name, kind in types.items() if kind == "constexpr"
     }
-    return triton.compile(ASTSource(kernel, types, values), target=GPUTarget("cuda", card, 32), options=options)
+    return triton.compile(ASTSource(kernel, types, values), target=CARDS[card], options=options)
 
 
 def check(
-    kernel: Any, pointers: dict[str, str], constants: dict[str, Any], card: int, has_logarithm: bool = False
+    kernel: Any, pointers: dict[str, str], constants: dict[str, Any], card: Any, has_logarithm: bool = False
 ) -> None:
     """A kernel that makes logits, with a scale that rounds nothing (on Hopper) and with one that does."""
     for scale in (1.0, 0.7) if card == 90 else (0.7,):
         with mock.patch.object(launch, "has_tma", return_value=card == 90):
-            options = kernel_options(scale, CPU)
-        fixed = {name: value for name, value in options.items() if name.startswith(("block_", "tma"))}
-        options = {name: value for name, value in options.items() if name not in fixed}
-        found = compiled(kernel, pointers, fixed | constants, options, card)
-        assert card != 90 or "wgmma" in found.asm["ptx"]
-        assert "mma" in found.asm["ptx"]
+            given = kernel_options(scale, CPU) | constants
+        options = {name: given[name] for name in ("num_warps", "num_stages", "enable_fp_fusion")}
+        found = compiled(kernel, pointers, given, options, card)
         assert found.metadata.shared <= SHARED_MEMORY[card]
-    # Both kernels must round `z * scale`: neither compiler, the one to PTX nor the one from PTX, may fuse it.
-    assert has_logarithm or "fma.rn" not in found.asm["ptx"]  # a logarithm is made of them
+    by_nvidia = isinstance(card, int)
+    assembly = found.asm["ptx" if by_nvidia else "amdgcn"]
+    assert {90: "wgmma", 100: "mma"}.get(card, "mma.sync" if by_nvidia else "v_mfma") in assembly
+    # All kernels must round `z * scale`: neither compiler, the one to PTX nor the one from PTX, may fuse it.
+    fused = ("fma.rn",) if by_nvidia else ("v_fma_f32", "v_fmac_f32", "v_pk_fma_f32")
+    assert has_logarithm or not any(name in assembly for name in fused)  # a logarithm is made of them
     assert found.metadata.enable_fp_fusion is False
 
 
@@ -77,7 +81,7 @@ def test_only_a_scale_that_rounds_nothing_may_be_fused() -> None:
     assert not kernel_options(torch.ones(3, 1), CPU)["enable_fp_fusion"]
 
 
-def operands(dtype: str, card: int, **more: str) -> dict[str, str]:
+def operands(dtype: str, card: Any, **more: str) -> dict[str, str]:
     """Operands read by the TMA on Hopper, by pointers elsewhere."""
     if card != 90:
         return {"x": f"*{dtype}", "w": f"*{dtype}"} | {name: f"*{kind}" for name, kind in more.items()}
@@ -87,33 +91,32 @@ def operands(dtype: str, card: int, **more: str) -> dict[str, str]:
 
 PLAIN: dict[str, Any] = {"even_width": True, "scaled": False, "ragged": False, "squares": False, "list_size": 0}
 FULL: dict[str, Any] = {"even_width": False, "scaled": False, "ragged": True, "squares": True, "list_size": 4}
-CASES = [("bf16", 90), ("fp16", 90), ("bf16", 80), ("bf16", 89), ("bf16", 100)]
+CASES = [("bf16", 90), ("fp16", 90), ("bf16", 80), ("bf16", 89), ("bf16", 100), ("bf16", "gfx942")]
 
 
-def statistics_pointers(dtype: str, card: int) -> dict[str, str]:
-    return operands(dtype, card) | {"parts": "*fp32", "scale": "fp32", "targets": "*i64", "target": "*fp32"}
+def statistics_pointers(dtype: str, card: Any) -> dict[str, str]:
+    return operands(dtype, card) | {"parts": "*fp32", "scale": "fp32"}
 
 
 @pytest.mark.parametrize(("dtype", "card"), CASES)
-def test_statistics(dtype: str, card: int) -> None:
+def test_statistics(dtype: str, card: Any) -> None:
     check(stats_kernel._split_stats, statistics_pointers(dtype, card), PLAIN, card)
 
 
-@pytest.mark.parametrize("card", [90, 80])
-def test_statistics_that_are_kept(card: int) -> None:
+@pytest.mark.parametrize("card", [90, 80, "gfx950"])
+def test_statistics_that_are_kept(card: Any) -> None:
     kept = operands("bf16", card, kept="fp16") | {"running_max": "*fp32", "row_scale": "*fp32", "limit": "*i64"}
     check(stats_kernel._split_stats, statistics_pointers("bf16", card) | kept, PLAIN | {"ragged": True}, card)
 
 
 @pytest.mark.parametrize("card", [90, 80])
-def test_chosen_and_largest_logits(card: int) -> None:
-    lists = dict.fromkeys(("gather_columns", "first_of_segment", "top_columns"), "*i32")
-    lists |= {"gathered": "*fp32", "top_logits": "*fp32"}
+def test_largest_logits(card: int) -> None:
+    lists = {"top_columns": "*i32", "top_logits": "*fp32"}
     check(stats_kernel._split_stats, statistics_pointers("bf16", card) | lists, FULL, card)
 
 
 @pytest.mark.parametrize(("dtype", "card"), CASES)
-def test_gradient(dtype: str, card: int) -> None:
+def test_gradient(dtype: str, card: Any) -> None:
     pointers = operands(dtype, card, out=dtype) | {"factors": "*fp32"}
     check(grad_kernel._tile_grad, pointers, {"even_width": True, "entropy": False, "squares": False}, card)
     check(
@@ -132,15 +135,16 @@ def test_gradient(dtype: str, card: int) -> None:
 
 
 # The kinds differ in one expression, of which kind 2 has every part.
-@pytest.mark.parametrize(
-    ("card", "kind", "gradient"), [(90, 0, True), (90, 1, False), (90, 2, True), (80, 2, False), (80, 2, True)]
-)
-def test_two_heads(card: int, kind: int, gradient: bool) -> None:
-    names = ("x", "w", "y", "v")
-    pointers = dict.fromkeys(names, "tensordesc<bf16[128,64]>" if card == 90 else "*bf16") | {"factors": "*fp32"}
-    pointers["out"] = "*fp32" if not gradient else "tensordesc<bf16[128,128]>" if card == 90 else "*bf16"
-    constants = {"kind": kind, "beta": 0.5, "log_beta": -0.7, "log_rest": -0.7, "gradient": gradient}
-    check(pair._pair, pointers, constants | {"even_width": True, "block_columns": 128}, card, has_logarithm=kind == 2)
+@pytest.mark.parametrize(("card", "kind"), [(90, 0), (90, 1), (90, 2), (89, 2), ("gfx942", 2)])
+def test_two_heads(card: Any, kind: int) -> None:
+    pointers = dict.fromkeys(("x", "w", "y", "v"), "tensordesc<bf16[128,64]>" if card == 90 else "*bf16")
+    pointers |= {"factors": "*fp32", "limit": "*i64"}
+    out = {"out": "tensordesc<bf16[128,128]>" if card == 90 else "*bf16"}
+    constants = {"kind": kind, "beta": 0.5, "log_beta": -0.7, "log_rest": -0.7, "even_width": True}
+    constants |= {"block_columns": 128, "num_warps": 8}
+    check(pair._pair_grad, pointers | out, constants, card, has_logarithm=kind == 2)
+    sums = pointers | {"parts": "*fp32"}
+    check(pair._pair_sums, sums, constants | {"stats": kind != 2}, card, has_logarithm=kind == 2)
 
 
 def test_the_small_kernels() -> None:
@@ -158,3 +162,9 @@ def test_the_small_kernels() -> None:
         "limit": "*i64",
     }
     compiled(chosen_columns._write_targets, chosen, {"block_rows": 32, "size": 64}, {})
+
+
+@pytest.mark.parametrize(("dtype", "card"), CASES)
+def test_chosen_logits(dtype: str, card: Any) -> None:
+    pointers = dict.fromkeys(("x", "w"), f"*{dtype}") | {"out": "*fp32", "chosen": "*i64", "row_scale": "*fp32"}
+    check(chosen_columns._chosen_logits, pointers, {"even_width": True, "pairs": 64, "num_warps": 4}, card)

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
 from mcore_unpatch.compat.fused_head.backends import _why_not_triton, choose_backend
+from mcore_unpatch.compat.fused_head.seam import Problem
 from mcore_unpatch.compat.fused_head.triton import launch
+from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend
 
 CUDA = torch.device("cuda")
 pytestmark = pytest.mark.skipif(
@@ -168,6 +170,29 @@ def test_a_row_has_the_same_bits_in_any_company(tma: bool) -> None:
         whole = call(every)
         for rows in (every[:1], every[5:6], every[:130], every[:777], every.flip(0), every[::7], every[2999:]):
             assert all(torch.equal(few, all_of_them[rows]) for few, all_of_them in zip(call(rows), whole, strict=True))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.7])
+@pytest.mark.parametrize("tma", [True, False], ids=["tma", "pointers"])
+@pytest.mark.parametrize("shape", [(1000, 512, 30_001), (130, 200, 3000), (5, 4096, 70_000)])
+def test_chosen_logits_have_the_bits_of_those_in_the_statistics(
+    shape: tuple[int, int, int], tma: bool, scale: float
+) -> None:
+    """They are multiplied out apart: with one bit less in common, `1 - p` of a sure model would lose its digits."""
+    inputs = inputs_on_gpu(*shape)
+    plain = Problem(
+        inputs.hidden, inputs.weight, None, None, None, scale, shape[2], False, False, 8, 512 << 20, 0, False
+    )
+    with mock.patch.object(launch, "has_tma", return_value=tma):
+        top = TritonBackend().forward(plain)
+        assert top.topk_columns is not None
+        found = TritonBackend().forward(
+            replace(plain, targets=top.topk_columns[:, 0], gather_columns=top.topk_columns, topk=0)
+        )
+    assert found.target is not None
+    assert found.gathered is not None
+    assert torch.equal(found.target, found.row_max)
+    assert torch.equal(found.gathered, top.topk_logits)
 
 
 @pytest.mark.parametrize("keep_bytes", [0, 1 << 29, 1 << 34])
