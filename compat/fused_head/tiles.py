@@ -26,10 +26,6 @@ class Tiles(ABC):
     def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
         """`out (+)= a @ b`, added up in the dtype of `out` where the operands are narrower."""
 
-    def multiply_columns(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
-        """`multiply` for the weight's gradient, `[columns, h]`."""
-        self.multiply(out, a, b, accumulate)
-
     def new(self, *shape: int) -> Tensor:
         """An empty tensor in the math dtype."""
         return self.problem.weight.new_empty(shape, dtype=self.dtype)
@@ -99,13 +95,13 @@ class _ColumnGrad:
     """The gradient of some columns over all rows, rounded once."""
 
     def __init__(self, tiles: Tiles, target: WeightGradBuffer, c: slice, row_tiles: int) -> None:
-        self.multiply_columns, self.out, self.accumulate = tiles.multiply_columns, target.buffer[c], target.accumulate
+        self.multiply, self.out, self.accumulate = tiles.multiply, target.buffer[c], target.accumulate
         self.apart = tiles.sums_apart(target, row_tiles)
         self.sum = tiles.new(*self.out.shape) if self.apart else self.out
         self.started = self.accumulate and not self.apart
 
     def add(self, a: Tensor, b: Tensor) -> None:
-        self.multiply_columns(self.sum, a, b, self.started)
+        self.multiply(self.sum, a, b, self.started)
         self.started = True
 
     def store(self) -> None:

@@ -20,7 +20,7 @@ from mcore_unpatch.compat.fused_head.triton.keep import Kept, padded, room_to_ke
 from mcore_unpatch.compat.fused_head.triton.launch import tma_can_read
 from mcore_unpatch.compat.fused_head.triton.products import multiply, multiply_add
 from mcore_unpatch.compat.fused_head.triton.stats_kernel import Request, merge_parts, split_stats
-from mcore_unpatch.compat.fused_head.triton.tile_sizes import TURN_COLUMNS, tile_sizes
+from mcore_unpatch.compat.fused_head.triton.tile_sizes import tile_sizes
 from mcore_unpatch.compat.fused_head.triton.topk import LARGEST_K, merge_lists
 
 
@@ -55,8 +55,13 @@ class TritonBackend:
             merge_parts(splits.parts, row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.squares else None)
             if splits.top_logits is not None and splits.top_columns is not None:
                 top.append(merge_lists(splits.top_logits, splits.top_columns, sum_exp[r]))
-        nothing = (tiles.new(rows, problem.topk).fill_(NO_LOGIT), torch.full((rows, problem.topk), -1, device=w.device))
-        top_logits, top_columns = map(torch.cat, zip(*top, strict=True)) if top else nothing
+        top_logits = top_columns = None
+        if problem.topk and not top:
+            top.append(
+                (tiles.new(rows, problem.topk).fill_(NO_LOGIT), torch.full((rows, problem.topk), -1, device=w.device))
+            )
+        if top:
+            top_logits, top_columns = map(torch.cat, zip(*top, strict=True))
         return RowStats(
             row_max=row_max,
             sum_exp=sum_exp,
@@ -64,8 +69,8 @@ class TritonBackend:
             sum_exp_squared=squared if problem.squares else None,
             target=target if targets is not None else None,
             gathered=gathered,
-            topk_logits=top_logits if problem.topk else None,
-            topk_columns=top_columns if problem.topk else None,
+            topk_logits=top_logits,
+            topk_columns=top_columns,
             kept=() if kept is None else (kept.exp_z, kept.running_max),
         )
 
@@ -138,11 +143,6 @@ class TritonTiles(Tiles):
     def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
         """By the vendor's library."""
         (multiply_add if accumulate else multiply)(a, b, out)
-
-    def multiply_columns(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
-        """Some columns at a time: for a product as long as the vocabulary the library takes a slower kernel."""
-        for c in spans(len(out), TURN_COLUMNS):
-            self.multiply(out[c], a[c], b, accumulate)
 
     def gradient_tile(self, rows: int, columns: int) -> Tensor:
         """Room for the gradient of a tile."""

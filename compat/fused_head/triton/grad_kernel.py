@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.seam import Problem, RowGrads
+from mcore_unpatch.compat.fused_head.triton.exponential import exp
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options, operand, programs
 from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, store_block
 
@@ -97,6 +98,7 @@ def _tile_grad(
     entropy: tl.constexpr,
     squares: tl.constexpr,
     tma: tl.constexpr,
+    by_nvidia: tl.constexpr,
     even_width: tl.constexpr,
     block_rows: tl.constexpr,
     block_columns: tl.constexpr,
@@ -137,7 +139,7 @@ def _tile_grad(
         left, right = tl.split(tl.permute(tl.reshape(z, (block_rows, 2, half_columns)), (0, 2, 1)))
         for half in tl.static_range(2):
             log_p = (left if half == 0 else right) * scale[:, None] - row_max[:, None] - log_sum[:, None]
-            p = tl.exp(log_p)
+            p = exp(log_p, by_nvidia)
             coefficient = softmax_coefficient[:, None]
             if entropy:
                 coefficient += entropy_coefficient[:, None] * log_p

@@ -13,7 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.seam import Problem
-from mcore_unpatch.compat.fused_head.triton.launch import block_columns_on
+from mcore_unpatch.compat.fused_head.triton.exponential import log2
+from mcore_unpatch.compat.fused_head.triton.launch import block_columns_on, by_nvidia
 
 # Rows begin at multiples of so many numbers: the TMA and fast products ask for it.
 STRIDE_STEP = 64
@@ -57,7 +58,7 @@ class Kept:
             squares=squares,
             block_rows=block_rows,
             block_columns=block_columns,
-            by_nvidia=exp_z.is_cuda and torch.version.hip is None,
+            by_nvidia=by_nvidia(exp_z.device),
         )
         return out
 
@@ -90,16 +91,6 @@ def _columns_that_fit(rows: int, columns: int, step: int, budget: int) -> int:
 
 
 @triton.jit
-def _log2(x, by_nvidia: tl.constexpr):
-    """By one instruction where there is one: the kernel is as fast as the memory only then. 0 for 1, exactly."""
-    if by_nvidia:
-        x = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
-    else:
-        x = tl.log2(x)
-    return x
-
-
-@triton.jit
 def _kept_to_grad(
     kept,
     out,
@@ -129,7 +120,7 @@ def _kept_to_grad(
     p = exp_z * tl.exp(log_scale)[:, None]
     coefficient = tl.load(factors + 3 * factors_stride + row, mask=real, other=0.0)[:, None]
     if entropy:
-        log_p = _log2(tl.maximum(exp_z, _SMALLEST), by_nvidia) * _LN2 + log_scale[:, None]
+        log_p = log2(tl.maximum(exp_z, _SMALLEST), by_nvidia) * _LN2 + log_scale[:, None]
         coefficient += tl.load(factors + 4 * factors_stride + row, mask=real, other=0.0)[:, None] * log_p
     if squares:
         coefficient += tl.load(factors + 5 * factors_stride + row, mask=real, other=0.0)[:, None] * p

@@ -3,7 +3,7 @@
 The TMA, Hopper's Tensor Memory Accelerator, copies blocks of a matrix that a descriptor describes.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 from math import frexp, prod
 from typing import Any
 
@@ -28,6 +28,11 @@ def has_tma(device: torch.device) -> bool:
     )
 
 
+def by_nvidia(device: torch.device) -> bool:
+    """Whether the kernels may use instructions that only NVIDIA's cards have."""
+    return device.type == "cuda" and torch.version.hip is None
+
+
 def block_columns_on(device: torch.device) -> int:
     """Columns of a block: half as many without the TMA, for cards with less shared memory."""
     return BLOCK_COLUMNS if has_tma(device) else BLOCK_COLUMNS // 2
@@ -44,6 +49,7 @@ def kernel_options(scale: float | Tensor, device: torch.device) -> dict[str, Any
     tma = has_tma(device)
     return {
         "tma": tma,
+        "by_nvidia": by_nvidia(device),
         "block_rows": BLOCK_ROWS,
         "block_columns": block_columns_on(device),
         "block_width": BLOCK_WIDTH,
@@ -83,6 +89,7 @@ def splits_for(rows: int, columns: int, device: torch.device, batch_invariant: b
     return cut_columns(*blocks(rows, columns, device), _at_once(device), _SEGMENT if batch_invariant else None)
 
 
+@lru_cache(256)
 def cut_columns(
     row_blocks: int, column_blocks: int, available: int, segment: int | None = None
 ) -> tuple[int, int, int]:

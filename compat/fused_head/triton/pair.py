@@ -17,6 +17,7 @@ from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, WeightGradBu
 from mcore_unpatch.compat.fused_head.tile_plan import spans
 from mcore_unpatch.compat.fused_head.tiles import Tiles
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend, TritonTiles, fits
+from mcore_unpatch.compat.fused_head.triton.exponential import exp, log2
 from mcore_unpatch.compat.fused_head.triton.launch import cut_columns, kernel_options, multiprocessors, operand
 from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, store_block
 
@@ -24,6 +25,7 @@ _BLOCK = 128  # rows and columns: the logits of two heads take the registers of 
 _NO_LOGIT = tl.constexpr(NO_LOGIT)
 _KINDS = {"forward": 0, "reverse": 1, "jsd": 2}
 _JSD = tl.constexpr(2)
+_LN2 = tl.constexpr(0.6931471805599453)
 
 
 def pair_fits(first: Problem, second: Problem) -> bool:
@@ -176,11 +178,11 @@ def _two_blocks(
 
 
 @triton.jit
-def _log_mixture(a, b, log_beta: tl.constexpr, log_rest: tl.constexpr):
+def _log_mixture(a, b, log_beta: tl.constexpr, log_rest: tl.constexpr, by_nvidia: tl.constexpr):
     a_part = a + log_rest
     b_part = b + log_beta
     larger = tl.maximum(a_part, b_part)
-    return larger + tl.log(tl.exp(a_part - larger) + tl.exp(b_part - larger))
+    return larger + _LN2 * log2(exp(a_part - larger, by_nvidia) + exp(b_part - larger, by_nvidia), by_nvidia)
 
 
 @triton.jit
@@ -213,6 +215,7 @@ def _pair_sums(
     log_beta: tl.constexpr,
     log_rest: tl.constexpr,
     tma: tl.constexpr,
+    by_nvidia: tl.constexpr,
     even_width: tl.constexpr,
     block_rows: tl.constexpr,
     block_columns: tl.constexpr,
@@ -252,16 +255,18 @@ def _pair_sums(
                     b_new = tl.maximum(b_max, tl.max(b, 1))
                     a -= a_new[:, None]
                     b -= b_new[:, None]
-                    p = tl.exp(a)
-                    q = tl.exp(b)
+                    p = exp(a, by_nvidia)
+                    q = exp(b, by_nvidia)
                     a_change = a_max - a_new
                     b_change = b_max - b_new
+                    a_rescale = exp(a_change, by_nvidia)
+                    b_rescale = exp(b_change, by_nvidia)
                     if kind == 0:
-                        cross = tl.exp(b_change) * (cross + b_sum * (b_change - a_change)) + tl.sum(q * (b - a), 1)
+                        cross = b_rescale * (cross + b_sum * (b_change - a_change)) + tl.sum(q * (b - a), 1)
                     else:
-                        cross = tl.exp(a_change) * (cross + a_sum * (a_change - b_change)) + tl.sum(p * (a - b), 1)
-                    a_sum = tl.exp(a_change) * a_sum + tl.sum(p, 1)
-                    b_sum = tl.exp(b_change) * b_sum + tl.sum(q, 1)
+                        cross = a_rescale * (cross + a_sum * (a_change - b_change)) + tl.sum(p * (a - b), 1)
+                    a_sum = a_rescale * a_sum + tl.sum(p, 1)
+                    b_sum = b_rescale * b_sum + tl.sum(q, 1)
                     a_max = a_new
                     b_max = b_new
                 else:
@@ -269,9 +274,9 @@ def _pair_sums(
                     a = a - tl.load(here + 2 * factors_stride, mask=real, other=0.0)[:, None]
                     b = b - tl.load(here + 3 * factors_stride, mask=real, other=0.0)[:, None]
                     b = b - tl.load(here + 4 * factors_stride, mask=real, other=0.0)[:, None]
-                    mixture = _log_mixture(a, b, log_beta, log_rest)
-                    a_sum += tl.sum(tl.where(inside, tl.exp(a) * ((1 - beta) * (a - mixture)), 0.0), 1)
-                    b_sum += tl.sum(tl.where(inside, tl.exp(b) * (beta * (b - mixture)), 0.0), 1)
+                    mixture = _log_mixture(a, b, log_beta, log_rest, by_nvidia)
+                    a_sum += tl.sum(tl.where(inside, exp(a, by_nvidia) * ((1 - beta) * (a - mixture)), 0.0), 1)
+                    b_sum += tl.sum(tl.where(inside, exp(b, by_nvidia) * (beta * (b - mixture)), 0.0), 1)
             out = parts + tl.cast(part, tl.int64) * part_stride + row
             if stats:
                 tl.store(out, a_max, mask=real)
@@ -309,6 +314,7 @@ def _pair_grad(
     log_beta: tl.constexpr,
     log_rest: tl.constexpr,
     tma: tl.constexpr,
+    by_nvidia: tl.constexpr,
     even_width: tl.constexpr,
     block_rows: tl.constexpr,
     block_columns: tl.constexpr,
@@ -336,10 +342,10 @@ def _pair_grad(
         b = b * scale[:, None] - tl.load(here + 3 * factors_stride, mask=real, other=0.0)[:, None]
         b -= tl.load(here + 4 * factors_stride, mask=real, other=0.0)[:, None]
         if kind == 0:
-            dz = tl.exp(a) - tl.exp(b)
+            dz = exp(a, by_nvidia) - exp(b, by_nvidia)
         else:
-            f = (1 - beta) * (a - _log_mixture(a, b, log_beta, log_rest)) if kind == _JSD else a - b
-            dz = tl.exp(a) * (f - tl.load(here + 5 * factors_stride, mask=real, other=0.0)[:, None])
+            f = (1 - beta) * (a - _log_mixture(a, b, log_beta, log_rest, by_nvidia)) if kind == _JSD else a - b
+            dz = exp(a, by_nvidia) * (f - tl.load(here + 5 * factors_stride, mask=real, other=0.0)[:, None])
         dz *= tl.load(here + 6 * factors_stride, mask=real, other=0.0)[:, None]
         dz = tl.where((column + tl.arange(0, block_columns) < end)[None, :], dz, 0.0)
         dz = dz.to(out.dtype if tma else out.dtype.element_ty)

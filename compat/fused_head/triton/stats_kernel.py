@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.seam import NO_LOGIT
+from mcore_unpatch.compat.fused_head.triton.exponential import exp
 from mcore_unpatch.compat.fused_head.triton.keep import Kept
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options, operand, splits_for
 from mcore_unpatch.compat.fused_head.triton.logits_tile import block_product, store_block
@@ -126,6 +127,7 @@ def _split_stats(
     squares: tl.constexpr,
     list_size: tl.constexpr,
     tma: tl.constexpr,
+    by_nvidia: tl.constexpr,
     even_width: tl.constexpr,
     block_rows: tl.constexpr,
     block_columns: tl.constexpr,
@@ -182,9 +184,9 @@ def _split_stats(
                     )
                 new_max = tl.maximum(row_max, tl.max(z, 1))
                 z -= new_max[:, None]
-                exp_z = tl.exp(z)
+                exp_z = exp(z, by_nvidia)
                 max_change = row_max - new_max
-                rescale = tl.exp(max_change)
+                rescale = exp(max_change, by_nvidia)
                 sum_exp_z = rescale * (sum_exp_z + sum_exp * max_change) + tl.sum(exp_z * z, 1)
                 sum_exp = rescale * sum_exp + tl.sum(exp_z, 1)
                 if squares:

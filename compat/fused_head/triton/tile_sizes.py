@@ -9,7 +9,7 @@ from mcore_unpatch.compat.fused_head.triton.launch import tma_can_read
 # The most rows of a forward launch and of a tile of gradients, whatever the memory: more are no faster.
 _MOST_ROWS = 32_768
 # Four blocks of rows by 33 of columns are one turn of a Hopper's 132 multiprocessors: with 32, four would stand idle.
-TURN_COLUMNS = 33 * BLOCK_COLUMNS
+_TURN_COLUMNS = 33 * BLOCK_COLUMNS
 # A tile of gradients has at least so many bytes, or all columns: with fewer, few rows would mean many short launches.
 _ENOUGH_BYTES = 128 << 20
 
@@ -41,8 +41,8 @@ def tile_sizes(problem: Problem, columns: int, sums_apart: bool) -> TileSizes:
     tall = min(tall, (budget // BLOCK_COLUMNS - beside) // cell)
     if tall < rows:
         tall, beside = tall // BLOCK_ROWS * BLOCK_ROWS, column_sum
-    turns = max(1, round(_ENOUGH_BYTES / (tall * cell * TURN_COLUMNS)))
-    wide = min(budget // (tall * cell + beside), turns * TURN_COLUMNS) // BLOCK_COLUMNS * BLOCK_COLUMNS
+    turns = max(1, round(_ENOUGH_BYTES / (tall * cell * _TURN_COLUMNS)))
+    wide = min(budget // (tall * cell + beside), turns * _TURN_COLUMNS) // BLOCK_COLUMNS * BLOCK_COLUMNS
     return TileSizes(
         forward_rows=rows if rows <= most else most // BLOCK_ROWS * BLOCK_ROWS,
         rows=tall,

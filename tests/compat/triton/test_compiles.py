@@ -61,7 +61,7 @@ def check(
     """A kernel that makes logits, with a scale that rounds nothing (on Hopper) and with one that does."""
     for scale in (1.0, 0.7) if card == 90 else (0.7,):
         with mock.patch.object(launch, "has_tma", return_value=card == 90):
-            given = kernel_options(scale, CPU) | constants
+            given = kernel_options(scale, CPU) | {"by_nvidia": isinstance(card, int)} | constants
         options = {name: given[name] for name in ("num_warps", "num_stages", "enable_fp_fusion")}
         found = compiled(kernel, pointers, given, options, card)
         assert found.metadata.shared <= SHARED_MEMORY[card]
