@@ -1,4 +1,4 @@
-"""AReaL's functions by their names and arguments; they take `LazyLogits` where AReaL's take logits."""
+"""AReaL's functions by their names and arguments, for `LazyLogits`; real logits go to AReaL's own."""
 
 from typing import TypeVar
 
@@ -6,11 +6,14 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.logits.lazy import LazyLogits, require_lazy
+from mcore_unpatch.compat.logits.lazy import LazyLogits
+from mcore_unpatch.compat.logits.real import real_logits_to
 
+_HOME = "areal.utils.functional.vocab_parallel"
 Rows = TypeVar("Rows", Tensor, LazyLogits)
 
 
+@real_logits_to(_HOME)
 def gather_logprobs(
     logits: LazyLogits,
     labels: Tensor,
@@ -22,9 +25,10 @@ def gather_logprobs(
 
     The group is the model's own, and the work is tiled over the vocabulary: `tp_group` and `chunk_size` change nothing.
     """
-    return (require_lazy(logits, "gather_logprobs") / temperature).log_probs(labels)
+    return (logits / temperature).log_probs(labels)
 
 
+@real_logits_to(_HOME)
 def gather_logprobs_entropy(
     logits: LazyLogits,
     labels: Tensor,
@@ -33,18 +37,20 @@ def gather_logprobs_entropy(
     chunk_size: int = 1024,
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and entropy, each `[...]`, from one pass."""
-    out = (require_lazy(logits, "gather_logprobs_entropy") / temperature).compute(labels, entropy=True)
+    out = (logits / temperature).compute(labels, entropy=True)
     assert out.logprobs is not None
     assert out.entropy is not None
     return out.logprobs, out.entropy
 
 
-def get_vocab_min_max_logits(logits: LazyLogits) -> tuple[Tensor, Tensor]:
+def get_vocab_min_max_logits(logits: LazyLogits | Tensor) -> tuple[Tensor, Tensor]:
     """The smallest and largest logit of each token over the whole vocabulary, without gradient.
 
-    For `output.detach().min(-1).values.float()` and the same with `max`, which see one rank's shard.
+    For `output.detach().min(-1).values.float()` and the same with `max`, which see one rank's shard; so do real logits.
     """
-    stats = require_lazy(logits, "get_vocab_min_max_logits").detach().logit_stats()
+    if isinstance(logits, Tensor):
+        return logits.detach().amin(-1).float(), logits.detach().amax(-1).float()
+    stats = logits.detach().logit_stats()
     return stats.logit_min, stats.logit_max
 
 

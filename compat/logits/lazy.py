@@ -277,17 +277,6 @@ def _refuse_reentrant_checkpoints() -> None:
             )
 
 
-def require_lazy(logits: Any, function: str) -> LazyLogits:
-    """Raise for real logits, which a shim does not take."""
-    if isinstance(logits, LazyLogits):
-        return logits
-    raise TypeError(
-        f"{function}: expected the LazyLogits that a model returns after attach(model, DeferredHead()), got "
-        f"{type(logits).__name__}; attach it to this model, too (a schedule plan ignores what is attached), or call "
-        "the trainer's own function."
-    )
-
-
 # PyTorch's FSDP looks for tensors in what a module returns, and starts its backward from them.
 register_pytree_node(
     LazyLogits,

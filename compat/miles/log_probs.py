@@ -1,20 +1,23 @@
-"""miles' functions by their names and arguments; they take `LazyLogits` where miles' take logits."""
+"""miles' functions by their names and arguments, for `LazyLogits`; real logits go to miles' own."""
 
 from argparse import Namespace
 
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.logits.lazy import LazyLogits, require_lazy
+from mcore_unpatch.compat.logits.lazy import LazyLogits
+from mcore_unpatch.compat.logits.real import real_logits_to
 from mcore_unpatch.compat.slime import log_probs as slime
 from mcore_unpatch.compat.slime.responses import Samples, response_results
 
+_HOME = "miles.backends.training_utils.loss_hub"
 _TRUE_ON_POLICY = (
     "true_on_policy: SGLang's bits come from the log-softmax of whole 16-bit logits, which LazyLogits never build; do "
     "not attach DeferredHead to a model that is scored this way."
 )
 
 
+@real_logits_to(f"{_HOME}.math_utils")
 def calculate_log_probs_and_entropy(
     logits: LazyLogits,
     tokens: Tensor,
@@ -37,6 +40,7 @@ def calculate_log_probs_and_entropy(
     )
 
 
+@real_logits_to(f"{_HOME}.logit_processors")
 def get_log_probs_and_entropy(
     logits: LazyLogits,
     *,
@@ -54,7 +58,6 @@ def get_log_probs_and_entropy(
     From logits `[1, tokens, vocab / tp]` (`args.qkv_format` "thd") or `[b, s, vocab / tp]` ("bshd", with
     `max_seq_lens`). Rows of prompts and padding are not computed.
     """
-    logits = require_lazy(logits, "get_log_probs_and_entropy")
     assert non_loss_data
     if args.true_on_policy_mode:
         raise NotImplementedError(_TRUE_ON_POLICY)

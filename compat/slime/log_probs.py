@@ -1,4 +1,4 @@
-"""slime's functions by their names and arguments; they take `LazyLogits` where slime's take logits."""
+"""slime's functions by their names and arguments, for `LazyLogits`; real logits go to slime's own."""
 
 from argparse import Namespace
 from typing import Any
@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.logits.lazy import LazyLogits, require_lazy
+from mcore_unpatch.compat.logits.lazy import LazyLogits
+from mcore_unpatch.compat.logits.real import real_logits_to
 from mcore_unpatch.compat.slime.responses import Samples, response_results
 
 
+@real_logits_to("slime.utils.ppo_utils")
 def calculate_log_probs_and_entropy(
     logits: LazyLogits,
     tokens: Tensor,
@@ -26,7 +28,6 @@ def calculate_log_probs_and_entropy(
     entropy: with both there are two passes, else one. The group is the model's own, and the work is tiled over the
     vocabulary: `tp_group` and `chunk_size` change nothing.
     """
-    logits = require_lazy(logits, "calculate_log_probs_and_entropy")
     if len(logits) == 0:
         tokens = tokens[:0]  # callers slice `tokens[-0:]` for an empty response
     if log_prob_keep_mask is None:
@@ -41,6 +42,7 @@ def calculate_log_probs_and_entropy(
     return log_probs[:, None], entropy
 
 
+@real_logits_to("slime.backends.megatron_utils.loss")
 def get_log_probs_and_entropy(
     logits: LazyLogits,
     *,
@@ -58,7 +60,6 @@ def get_log_probs_and_entropy(
     From logits `[1, tokens, vocab / tp]` of samples packed one after another. Rows of prompts and padding are not
     computed. The entropy has a gradient if `args.entropy_coef` is not 0.
     """
-    logits = require_lazy(logits, "get_log_probs_and_entropy")
     assert non_loss_data
     samples = Samples(unconcat_tokens, total_lengths, response_lengths)
     top_p = None
@@ -75,6 +76,7 @@ def get_log_probs_and_entropy(
     return torch.empty(0, device=logits.device), results
 
 
+@real_logits_to("slime.backends.megatron_utils.server.logprob_utils")
 def get_label_token_log_probs_from_vocab_parallel_logits(
     vocab_parallel_logits: LazyLogits,
     label_token_ids: Tensor,
@@ -83,6 +85,5 @@ def get_label_token_log_probs_from_vocab_parallel_logits(
     reduction_chunk_size: int = 4096,
 ) -> Tensor:
     """Log-probs `[tokens, k]` of `label_token_ids` `[tokens, k]`, without gradient: what a teacher is asked for."""
-    name = "get_label_token_log_probs_from_vocab_parallel_logits"
     with torch.no_grad():
-        return require_lazy(vocab_parallel_logits, name).log_probs_at(label_token_ids)
+        return vocab_parallel_logits.log_probs_at(label_token_ids)

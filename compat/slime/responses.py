@@ -48,18 +48,19 @@ def response_results(
     layout = Layout(len(logits), size, rank, allgather_cp, max_seq_lens)
     spans = samples.spans(layout)
     labels = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
-    chosen = torch.zeros(len(logits), dtype=torch.bool)  # on the host, where its sum is known without waiting
+    mask = torch.zeros_like(labels, dtype=torch.bool)
     for tokens, own in zip(samples.tokens, spans, strict=True):
         for span in own:
             labels[span.rows] = tokens[span.tokens].to(labels)
-            chosen[span.rows] = True
-    mask, count = chosen.to(logits.device), int(chosen.sum())
+            mask[span.rows] = True
+    places = [span.rows for own in spans for span in own]
+    count = sum(rows.stop - rows.start for rows in places)  # known here: nothing waits for the device
     found: dict[str, Tensor | None] = {}
     if top_p is None:
         out = logits.compute(labels, entropy=entropy, mask=mask, mask_count=count)
         found = {"log_probs": out.logprobs, "entropy": out.entropy}
     else:
-        rows = chosen.nonzero().squeeze(1).to(logits.device)
+        rows = torch.cat([labels[:0], *(torch.arange(p.start, p.stop, device=logits.device) for p in places)])
         keep = keep_mask_of(logits, rows, spans, samples.total_lengths, samples.response_lengths, *top_p)
         some = logits[rows].log_probs(labels[rows], keep_mask=keep)
         found["log_probs"] = some.new_zeros(len(logits)).index_copy(0, rows, some)

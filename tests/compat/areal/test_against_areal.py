@@ -53,6 +53,7 @@ def _same_results(case: Case, checkout: str) -> None:
 
     with loaded(checkout, "areal", MODULE, STAND_INS) as theirs:
         expected = run(theirs, _unpad_logits(checkout))
+        assert_agree(run(areal, areal.unpad_logits), expected, case.dtype)  # real logits: AReaL's own functions
         with attach(model, DeferredHead()):
             assert_agree(run(areal, areal.unpad_logits), expected, case.dtype)
             low, high = areal.get_vocab_min_max_logits(model(**batch.call).squeeze(0))

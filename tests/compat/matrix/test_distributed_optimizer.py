@@ -1,6 +1,7 @@
 """Megatron's distributed optimizer: the same losses, also where new weights are gathered during the forward."""
 
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -10,12 +11,12 @@ from harness.rounding import assert_same_losses
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
-from mcore_unpatch.compat import TokenLoss, attach
+from mcore_unpatch.compat import DeferredHead, TokenLoss, attach
 
 STEPS = 5
 
 
-def _losses(case: Case, in_the_hook: bool, overlap: bool) -> torch.Tensor:
+def _losses(case: Case, processor: Any, overlap: bool) -> torch.Tensor:
     model = build_model(case)
     ddp_config = DistributedDataParallelConfig(
         use_distributed_optimizer=True,
@@ -29,12 +30,14 @@ def _losses(case: Case, in_the_hook: bool, overlap: bool) -> torch.Tensor:
     )
     optimizer = get_megatron_optimizer(config, [ddp])
     inputs = {**batch_of(case, seed=torch.distributed.get_rank()), "attention_mask": None}
+    labels = inputs.pop("labels") if isinstance(processor, DeferredHead) else None
     losses = []
     for _ in range(STEPS):
         ddp.zero_grad_buffer()
         optimizer.zero_grad()
-        with attach(ddp, TokenLoss()) if in_the_hook else nullcontext():
-            loss = ddp(**inputs).mean()
+        with attach(ddp, processor) if processor is not None else nullcontext():
+            output = ddp(**inputs)
+        loss = output.mean() if labels is None else -output.log_probs(labels).mean()
         torch.autograd.backward(loss)
         ddp.finish_grad_sync()
         optimizer.step()
@@ -44,8 +47,9 @@ def _losses(case: Case, in_the_hook: bool, overlap: bool) -> torch.Tensor:
 
 def _agrees(case: Case, overlap: bool) -> None:
     start_world(case)
-    expected = _losses(case, False, overlap)
-    assert_same_losses(_losses(case, True, overlap).tolist(), expected.tolist())
+    expected = _losses(case, None, overlap)
+    for processor in (TokenLoss(), *([] if case.mtp else [DeferredHead()])):
+        assert_same_losses(_losses(case, processor, overlap).tolist(), expected.tolist())
     assert expected[0] - expected[-1] > 1e-3
 
 

@@ -58,6 +58,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (lambda z: roll.vocab_parallel_cross_entropy(z, None, 0.1), NotImplementedError, "label_smoothing"),
     (lambda z: roll.vocab_parallel_logprobs(z.logits(), None), TypeError, "expected the LazyLogits"),
     (lambda z: roll.vocab_parallel_entropy(z.logits()), TypeError, "expected the LazyLogits"),
+    (lambda z: roll.op_compute_topk_logits(z.logits(), 2), TypeError, "expected the LazyLogits"),
 ]
 
 

@@ -194,6 +194,8 @@ def _same_operator(checkout: str) -> None:
             expected = run(theirs.calculate_log_probs_and_entropy, rows, **options)
             with attach(model, DeferredHead()):
                 assert_agree(run(calculate_log_probs_and_entropy, rows, **options), expected)
+            real = run(calculate_log_probs_and_entropy, rows, **options)  # not attached: slime's own function
+            assert all(torch.equal(real[name], value) for name, value in expected.items())
 
 
 @pytest.mark.parametrize("checkout", checkouts(SLIME))

@@ -13,7 +13,8 @@ from harness.rounding import assert_agree, assert_close
 from megatron.core import parallel_state
 from torch import Tensor
 
-from mcore_unpatch.compat import DeferredHead, attach, miles, slime
+from mcore_unpatch.compat import DeferredHead, LazyLogits, ProcessGroups, attach, miles, slime
+from mcore_unpatch.compat.logits.lazy import LMHead, version_of
 from mcore_unpatch.compat.slime.spans import Layout, response_spans
 
 Results = tuple[list[dict[int, tuple[float, float]]], dict[str, Tensor]]
@@ -104,8 +105,8 @@ LAZY_NEEDED: list[Any] = [
 
 
 @pytest.mark.parametrize("call", LAZY_NEEDED)
-def test_real_logits_are_refused_with_the_way_out(call: Any) -> None:
-    with pytest.raises(TypeError, match=r"expected the LazyLogits.*attach\(model, DeferredHead\(\)\), got Tensor"):
+def test_real_logits_are_refused_where_the_trainers_own_function_is_missing(call: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected the LazyLogits.*, got Tensor, and there is no (slime|miles)\."):
         call(torch.zeros(1, 2, 3))
 
 
@@ -115,5 +116,7 @@ def test_a_sample_without_a_prompt_is_refused() -> None:
 
 
 def test_true_on_policy_scoring_is_refused() -> None:
+    weight = torch.ones(5, 4)
+    logits = LazyLogits(torch.ones(3, 4), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
     with pytest.raises(NotImplementedError, match="do not attach DeferredHead"):
-        miles.calculate_log_probs_and_entropy(None, None, None, true_on_policy=True)  # type: ignore[arg-type]
+        miles.calculate_log_probs_and_entropy(logits, torch.zeros(3), None, true_on_policy=True)
