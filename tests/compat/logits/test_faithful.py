@@ -14,7 +14,7 @@ from megatron.core.distributed import DistributedDataParallel, DistributedDataPa
 from megatron.core.transformer.module import Float16Module
 from torch import Tensor
 
-from mcore_unpatch.compat import DeferredHead, LazyLogits, attach
+from mcore_unpatch.compat import AttachmentError, DeferredHead, LazyLogits, attach, call_with_processor
 
 # What a trainer asks, in three ways: everything at once, in two calls, and sample by sample.
 WAYS = ("together", "apart", "sliced")
@@ -211,3 +211,33 @@ def _with_labels(case: Case) -> None:
 
 def test_a_call_with_labels_returns_the_loss(release: str) -> None:
     run_on_ranks(release, 1, _with_labels, Case(mtp=1))
+
+
+def _options(case: Case) -> None:
+    start_world(case)
+    model = build_model(case)
+    inputs = inputs_for(case)
+    labels = inputs.pop("labels")
+    per_token = torch.linspace(0.5, 2.0, labels.numel()).view(labels.shape)
+    plain = call_with_processor(model, DeferredHead(), **inputs)
+    expected = {"number": (plain / 0.7).log_probs(labels), "tensor": (plain / per_token[..., None]).log_probs(labels)}
+    for name, temperature in (("number", 0.7), ("tensor", per_token)):
+        of_option = call_with_processor(model, DeferredHead(temperature=temperature), **inputs)
+        of_context = call_with_processor(
+            model, DeferredHead(temperature=3.0), context={"temperature": temperature}, **inputs
+        )
+        for found in (of_option, of_context):
+            assert torch.equal(found.log_probs(labels), expected[name])
+    cut = call_with_processor(model, DeferredHead(vocab_size=40), **inputs)
+    assert (cut.top_k(8).topk_ids < 40).all()
+    for name in ("labels", "mask", "keep_mask"):
+        with pytest.raises(TypeError, match=f"'{name}' has no effect on DeferredHead"):
+            call_with_processor(model, DeferredHead(), context={name: labels}, **inputs)
+    with attach(model, DeferredHead()):
+        attach(model, DeferredHead())  # the same
+        with pytest.raises(AttachmentError):
+            attach(model, DeferredHead(backend="torch"))
+
+
+def test_options_and_context(release: str) -> None:
+    run_on_ranks(release, 1, _options, Case())
