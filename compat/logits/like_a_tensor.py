@@ -65,8 +65,25 @@ class LikeATensor:
         """`shape`, or one number of it."""
         return self.shape if dim is None else self.shape[dim]
 
+    def numel(self) -> int:
+        """How many logits there would be."""
+        return self.shape.numel()
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether results are on a GPU of NVIDIA or AMD."""
+        return self.hidden.is_cuda
+
     def __len__(self) -> int:
         return self.shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        """Identity between objects; a comparison of every logit with a number or a tensor raises."""
+        if isinstance(other, int | float | Tensor):
+            raise self._no("a comparison of every logit")
+        return self is other
+
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={list(self.shape)}, device={self.device}, temperature={self.temperature})"
@@ -87,9 +104,9 @@ class LikeATensor:
             parts = (*parts[:-1], slice(None))
         return self._tokens(lambda rows: rows[parts])
 
-    def squeeze(self, dim: int) -> Self:
-        """As of a tensor, for a dimension of tokens."""
-        at = self._token_dim(dim, "squeeze")
+    def squeeze(self, dim: int | None = None) -> Self:
+        """As of a tensor, for a dimension of tokens, or all of them."""
+        at = tuple(range(self.dim() - 1)) if dim is None else (self._token_dim(dim, "squeeze"),)
         return self._tokens(lambda rows: rows.squeeze(at))
 
     def unsqueeze(self, dim: int) -> Self:
@@ -128,6 +145,16 @@ class LikeATensor:
         """As of a tensor, over tokens."""
         at = self._token_dim(dim, "split")
         return self._parts(lambda rows: rows.split(size, at))
+
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
+        """As of a tensor, over tokens."""
+        at = self._token_dim(dim, "unbind")
+        return self._parts(lambda rows: rows.unbind(at))
+
+    def index_select(self, dim: int, index: Tensor) -> Self:
+        """As of a tensor, over tokens."""
+        at = self._token_dim(dim, "index_select")
+        return self._tokens(lambda rows: rows.index_select(at, index))
 
     def narrow(self, dim: int, start: int, length: int) -> Self:
         """As of a tensor, over tokens."""
@@ -209,20 +236,9 @@ class _NotATensorError(AttributeError, TypeError):
     """A missing method: an AttributeError, so that `hasattr` and `getattr` with a default work."""
 
 
-_FUNCTIONS = {
-    "squeeze",
-    "unsqueeze",
-    "transpose",
-    "reshape",
-    "flatten",
-    "chunk",
-    "split",
-    "narrow",
-    "div",
-    "detach",
-    "sum",
-}
-_FUNCTIONS |= {"mean"}
+# Functions of torch that are the methods of the same name.
+_FUNCTIONS = {"squeeze", "unsqueeze", "transpose", "reshape", "flatten", "chunk", "split", "unbind", "index_select"}
+_FUNCTIONS |= {"narrow", "div", "detach", "sum", "mean"}
 
 
 def _refuse(name: str) -> Callable[..., Any]:
@@ -236,6 +252,7 @@ for _name in (
     *("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__rtruediv__", "__matmul__", "__neg__"),
     *("__rmatmul__", "__pow__", "__abs__", "__lt__", "__le__", "__gt__", "__ge__", "__setitem__", "__bool__"),
     *("__itruediv__", "__iadd__", "__imul__", "__isub__", "__array__", "__float__", "__int__", "__floordiv__"),
+    "__contains__",
 ):
     setattr(LikeATensor, _name, _refuse(_name))
 

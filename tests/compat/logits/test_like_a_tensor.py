@@ -42,6 +42,9 @@ WORKS: list[Callable[[Any], Any]] = [
     lambda z: z[0][0:0],
     lambda z: z[:1].squeeze(0),
     lambda z: z.squeeze(0),
+    lambda z: z[:1, 2:3].squeeze(),
+    lambda z: z.unbind(1)[2],
+    lambda z: torch.index_select(z, 1, torch.tensor([4, 0, 4])),
     lambda z: z.unsqueeze(1),
     lambda z: z.unsqueeze(-2),
     lambda z: z.transpose(0, 1).contiguous(),
@@ -74,6 +77,7 @@ def test_tokens_are_selected_and_rearranged_as_those_of_real_logits(change: Call
     assert (found.shape, found.dtype, found.device) == (expected.shape, expected.dtype, expected.device)
     assert (found.dim(), found.ndim, found.size(-1)) == (expected.dim(), expected.ndim, expected.size(-1))
     assert found.requires_grad == expected.requires_grad
+    assert (found.numel(), found.is_cuda, len(found)) == (expected.numel(), expected.is_cuda, len(expected))
     assert_close(found.logits().detach(), expected.detach())
     level = -(expected.softmax(-1) * expected.log_softmax(-1)).sum(-1)
     assert_close(found.entropy().detach(), level.detach())
@@ -99,6 +103,9 @@ RAISES: list[Callable[[Any], Any]] = [
     lambda z: z.bfloat16(),
     lambda z: z.to(torch.bfloat16),
     lambda z: z.to("meta"),
+    lambda z: z == 0.0,
+    lambda z: z != torch.zeros(1),
+    lambda z: 3.0 in z,
     lambda z: z * 2,
     lambda z: 2 * z,
     lambda z: z + torch.ones(1),
@@ -141,6 +148,14 @@ def test_errors_say_what_the_logits_would_take() -> None:
     with pytest.raises(TypeError, match=r"\[1, 4096, 151936\] with \.logits\(\), which takes 2\.3 GiB"):
         logits.softmax(-1)
     assert repr(logits) == "LazyLogits(shape=[1, 4096, 151936], device=meta, temperature=1.0)"
+
+
+def test_two_objects_are_equal_if_they_are_one() -> None:
+    one, other = lazy(), lazy()
+    assert one == one
+    assert one != other
+    assert one != None  # noqa: E711
+    assert len({one, other, one}) == 2
 
 
 def test_attributes_are_asked_for_as_of_any_object() -> None:
