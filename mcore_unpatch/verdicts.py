@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mcore_unpatch.findings import Finding
+from mcore_unpatch.megatron import gone
 from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import RELEASES, Version, show
 
@@ -45,6 +46,8 @@ def _verdict(finding: Finding, versions: tuple[Version, ...]) -> tuple[str, str]
         if not finding.live.releases:
             return KEEP, f"It is for a Megatron newer than {RELEASES[-1]}: on the known releases it never runs."
         return DELETE, f"It never runs on {on}: {_guard(finding, versions)}."
+    if all(gone.is_gone(finding.target, version) for version in versions) and not _is_read(finding):
+        return DELETE, f"Megatron has no such name after {gone.last_releases()[finding.target]}: nothing calls it."
     if row is None and finding.replacement:
         return STEPS, f"{_capital(finding.replacement)}."
     if row is None:
@@ -52,6 +55,11 @@ def _verdict(finding: Finding, versions: tuple[Version, ...]) -> tuple[str, str]
     if row.verdict == KEEP or any(version < row.needs for version in versions):
         return KEEP, f"No official way on {on}{_because(row)}; {_GUARDED}."
     return row.verdict, f"An official way exists{_because(row)}." if row.verdict == STEPS else f"{_capital(row.way)}."
+
+
+def _is_read(finding: Finding) -> bool:
+    """Whether the original is read too, which raises where it is gone: that is no dead code."""
+    return any(item.role == "backup" for item in finding.related)
 
 
 def _because(row: Answer | None) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from mcore_unpatch.megatron.layout import GPT_MODEL, MTP_LAYER, POSTPROCESS_NODE
 from mcore_unpatch.megatron.versions import Version
 
+MTP = MTP_LAYER.rpartition(".")[0]
+
 HOOK_SINCE: Version = (0, 18)
 HOOK_ARGUMENTS = ("output_processor", "output_processor_context")
 # The methods that are handed the hook. A replacement that does not call it drops it.
@@ -23,22 +25,10 @@ INERT_SINCE: dict[tuple[str, str], tuple[Version, str]] = {
     (POSTPROCESS_NODE, "forward_impl"): ((0, 14), "the node keeps the method it was built with"),
 }
 
-# Names that a release took away: (last minor release that has it, what is there now).
-GONE: dict[str, tuple[Version, str]] = {
-    "megatron.core.transformer.multi_token_prediction.MTPLossLoggingHelper.save_loss_to_tracker": (
-        (0, 18),
-        "save_metrics_to_tracker",
-    ),
-    "megatron.core.transformer.multi_token_prediction.MTPLossLoggingHelper.reduce_loss_in_tracker": (
-        (0, 18),
-        "reduce_metrics_in_tracker",
-    ),
-    "megatron.core.transformer.multi_token_prediction.MTPLossLoggingHelper.clean_loss_in_tracker": (
-        (0, 18),
-        "clean_metrics_in_tracker",
-    ),
-    "megatron.core.models.gpt.fine_grained_callables.PostProcessNode": (
-        (0, 18),
-        "megatron.core.models.common.utils.PostProcessNode",
-    ),
+# What stands in the place of a name that a release took away.
+NOW = {
+    f"{MTP}.MTPLossLoggingHelper.save_loss_to_tracker": "save_metrics_to_tracker",
+    f"{MTP}.MTPLossLoggingHelper.reduce_loss_in_tracker": "reduce_metrics_in_tracker",
+    f"{MTP}.MTPLossLoggingHelper.clean_loss_in_tracker": "clean_metrics_in_tracker",
+    "megatron.core.models.gpt.fine_grained_callables.PostProcessNode": POSTPROCESS_NODE,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -97,10 +97,20 @@ def names_of(release: str) -> Snapshot:
     return _Names(_known().releases.index(release))
 
 
+def every_name() -> Iterable[str]:
+    """Every name that some release has."""
+    return _known().names
+
+
 def versions_of(name: str) -> list[tuple[str, Definition | None]]:
     """The definitions a name has had: the first release with each, None where it was taken away."""
     known = _known()
     return [(known.releases[number], definition) for number, definition in known.names.get(name, [])]
+
+
+def clear() -> None:
+    """Forget what was read, after the file was written anew."""
+    _known.cache_clear()
 
 
 class _History(NamedTuple):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from mcore_unpatch.megatron import facts
+import ast
+
+from mcore_unpatch.megatron import facts, gone
 from mcore_unpatch.megatron.signatures import signature
-from mcore_unpatch.megatron.versions import Version, show
+from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show
 from mcore_unpatch.scanner.installs import Install
+from mcore_unpatch.scanner.literals import Place
+from mcore_unpatch.scanner.live import Run
 from mcore_unpatch.scanner.replacement import Replacement
 
 
@@ -17,10 +21,35 @@ def describe(install: Install, replacement: Replacement, version: Version) -> li
     if since <= version:
         found.append(f"has no effect on megatron-core {show(since)}+, where {reason}")
     for name in (install.target, install.owner):
-        last, now = facts.GONE.get(name, ((99, 0), ""))
-        if version > last:
-            found.append(f"`{name.rpartition('.')[2]}` does not exist after megatron-core {show(last)}; use `{now}`")
+        if gone.is_gone(name, version):
+            found.append(_without(name))
     return found
+
+
+def _without(name: str) -> str:
+    last, now = parse_version(gone.last_releases()[name]), facts.NOW.get(name)
+    instead = f"; use `{now}`" if now else ""
+    return f"`{name.rpartition('.')[2]}` does not exist after megatron-core {show(last)}{instead}"
+
+
+def uses_gone(replacement: Replacement, version: Version) -> list[str]:
+    """Names of Megatron's that the replacement reads and the release no longer has."""
+    home, function = replacement.home, replacement.function
+    if home is None or function is None or replacement.words.isdisjoint(gone.words()):
+        return []
+    newest = [release for release in RELEASES if parse_version(release) == version][-1:]
+    found: dict[str, int] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
+            if (node.attr if isinstance(node, ast.Attribute) else node.id) not in gone.words():
+                continue
+            scope, block = home.model.at(node.lineno)
+            ref = home.expr(node, scope, block, node.lineno)
+            if ref is None or not ref.sure or ref.node is not None or not gone.is_gone(ref.name, version):
+                continue
+            if all(Run(release).runs(Place(home, scope, block, node.lineno)) is not False for release in newest):
+                found.setdefault(ref.name, node.lineno)
+    return [f"line {line} uses what is gone: {_without(name)}: AttributeError" for name, line in found.items()]
 
 
 def _parameters(install: Install, replacement: Replacement, version: Version) -> list[str]:
@@ -83,9 +112,32 @@ def _dropped_hook(install: Install, replacement: Replacement, version: Version) 
     if hook in names and not replacement.uses(hook):
         return [f"accepts `{hook}` but never calls it, so hooks are silently dropped"]
     keywords = replacement.function.args.kwarg
-    if hook not in names and any_keyword and keywords is not None and not replacement.uses(keywords.arg):
+    if hook not in names and any_keyword and keywords is not None and drops(replacement.function, keywords.arg, hook):
         return [f"accepts `{hook}` in `**{keywords.arg}` but never calls it, so hooks are silently dropped"]
     return []
+
+
+def drops(function: ast.AST, keywords: str, name: str) -> bool:
+    """Whether `**keywords` is read for other names alone: it is never handed on, nor asked for `name`."""
+    nodes = list(ast.walk(function))
+    keys = [key for node in nodes if (key := _key(node, keywords)) is not None]
+    reads = sum(isinstance(node, ast.Name) and node.id == keywords for node in nodes)
+    return name not in keys and len(keys) == reads
+
+
+def _key(node: ast.AST, keywords: str) -> object:
+    """The key of `keywords["key"]`, `keywords.get("key")`, `keywords.pop("key")` and `"key" in keywords`."""
+    subject: ast.expr | None = None
+    key: ast.expr | None = None
+    match node:
+        case ast.Subscript():
+            subject, key = node.value, node.slice
+        case ast.Call(func=ast.Attribute(attr="get" | "pop")) if node.args:
+            subject, key = node.func.value, node.args[0]  # type: ignore[attr-defined]
+        case ast.Compare(ops=[ast.In() | ast.NotIn()]):
+            subject, key = node.comparators[0], node.left
+    named = isinstance(subject, ast.Name) and subject.id == keywords
+    return key.value if named and isinstance(key, ast.Constant) else None
 
 
 def _quoted(names: list[str]) -> str:

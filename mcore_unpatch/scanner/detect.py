@@ -114,7 +114,11 @@ def _finding(
     alive = liveness.of(install, Place(resolver, install.site.scope, install.site.block, node.lineno))
     # What breaks on several releases is said once.
     judged = [version for version in versions if alive.on(version)]
-    breaks = dict.fromkeys(line for version in judged for line in breakage.describe(install, new, version))
+    breaks = dict.fromkeys(
+        line
+        for version in judged
+        for line in (*breakage.describe(install, new, version), *breakage.uses_gone(new, version))
+    )
     end_line = node.end_lineno or node.lineno
     return Finding(
         rule=verdict.rule,

@@ -1,0 +1,43 @@
+"""Functions and classes that releases took away: `gone.json`, made with the history and read much faster."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+
+from mcore_unpatch.megatron.versions import Version, parse_version
+
+
+@cache
+def last_releases() -> dict[str, str]:
+    """Dotted name -> the last release that has it."""
+    return json.loads(files("mcore_unpatch.megatron").joinpath("gone.json").read_bytes())  # type: ignore[no-any-return]
+
+
+def from_history() -> dict[str, str]:
+    """What `gone.json` holds: a method that a base class has now is not gone, nor what is imported in its old place."""
+    from mcore_unpatch.megatron import history, lookup
+
+    releases = history.releases()
+    names, newest = history.every_name(), history.names_of(releases[-1])
+    found = {}
+    for name in sorted(names):
+        versions = history.versions_of(name)
+        (first_without, last), had = versions[-1], versions[-2][1] if len(versions) > 1 else None
+        if last is None and had is not None and had.kind in {"function", "class"}:
+            if lookup.find(newest, name) is None:
+                found[name] = releases[releases.index(first_without) - 1]
+    return found
+
+
+@cache
+def words() -> frozenset[str]:
+    """The last part of each name."""
+    return frozenset(name.rpartition(".")[2] for name in last_releases())
+
+
+def is_gone(name: str, version: Version) -> bool:
+    """Whether a minor release no longer has a name that an older one had."""
+    last = last_releases().get(name)
+    return last is not None and parse_version(last) < version
