@@ -13,6 +13,9 @@ from mcore_unpatch.requirements import Judged
 
 # The shapes of findings that are no patch themselves: a use of a downstream's patch, or its definition.
 DOWNSTREAM = USE, DEFINITION = ("downstream-use", "downstream-definition")
+# And a model of the repository's own that keeps the hook from arriving.
+OWN_MODELS = SUBCLASS, WRAPPER = ("subclass", "wrapper")
+NO_PATCHES = (*DOWNSTREAM, *OWN_MODELS)
 
 
 @dataclass(frozen=True, slots=True, order=True)

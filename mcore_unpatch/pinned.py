@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mcore_unpatch import pins
-from mcore_unpatch.findings import DOWNSTREAM, Finding
+from mcore_unpatch.findings import NO_PATCHES, Finding
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.upgrade.releases import Release
 
@@ -20,13 +20,14 @@ def settle(
     `whole`: the whole repository was scanned, so that a pin without a patch can be told. `required`: a patch without
     a pin is a finding of its own, whatever a baseline says.
     """
-    targets = {finding.target for finding in findings}
-    left = [finding for finding in findings if not (finding.target in lock.pins and lock.pins[finding.target].patched)]
+    targets = {finding.target for finding in findings if finding.shape not in NO_PATCHES}
+    accepted = {name for name, pin in lock.pins.items() if pin.patched}
+    left = [finding for finding in findings if finding.shape in NO_PATCHES or finding.target not in accepted]
     if required:
         left += [
             _about(finding, UNPINNED, "is patched but not pinned; run `unpatch pin --why REASON`")
             for finding in left
-            if finding.target and finding.shape not in DOWNSTREAM
+            if finding.target and finding.shape not in NO_PATCHES
         ]
     for pin in lock.pins.values():
         line = _line_of(pin, text)

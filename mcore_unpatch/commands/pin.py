@@ -59,7 +59,7 @@ def pin(
     from mcore_unpatch.commands.output import Progress, write_asides
     from mcore_unpatch.discover import project_root
     from mcore_unpatch.errors import UsageError
-    from mcore_unpatch.findings import DOWNSTREAM
+    from mcore_unpatch.findings import NO_PATCHES
     from mcore_unpatch.report.layout import count
     from mcore_unpatch.scan import scan
 
@@ -87,7 +87,7 @@ def pin(
             whole = start == top
             found |= {name: one for name, one in known.pins.items() if not (whole and one.patched)}
             for finding in report.findings:
-                if finding.shape in DOWNSTREAM:
+                if finding.shape in NO_PATCHES:
                     continue
                 if one := pins.pin(finding.target, release, True, known.pins.get(finding.target)):
                     found[finding.target] = replace(one, **said) if not names else one

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from mcore_unpatch import printable
-from mcore_unpatch.findings import DOWNSTREAM, Finding
+from mcore_unpatch.findings import DOWNSTREAM, OWN_MODELS, Finding
 
 # A line of output: pieces of text with a style each, "" for none.
 Line = list[tuple[str, str]]
@@ -64,9 +64,11 @@ def count(number: int, one: str, many: str = "") -> str:
 def subjects(findings: Sequence[Finding], new: str = "") -> str:
     """`2 patches and 1 use of a known patch (1 in tests)`: what the findings are about; `new` stands before each."""
     uses = sum(finding.shape in DOWNSTREAM for finding in findings)
-    patches = len(findings) - uses
-    said = [count(patches, f"{new}patch", f"{new}patches")] if patches or not uses else []
+    models = sum(finding.shape in OWN_MODELS for finding in findings)
+    patches = len(findings) - uses - models
+    said = [count(patches, f"{new}patch", f"{new}patches")] if patches or not (uses or models) else []
     said += [count(uses, f"{new}use of a known patch", f"{new}uses of known patches")] if uses else []
+    said += [count(models, f"{new}model that keeps", f"{new}models that keep") + " the hook"] if models else []
     in_tests = sum(finding.in_test for finding in findings)
     return " and ".join(said) + (f" ({in_tests} in tests)" if in_tests else "")
 

@@ -12,7 +12,9 @@ from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner import (
     breakage,
     calls,
+    hook_takers,
     judge,
+    prefilter,
     registries,
     relate,
     replacement,
@@ -47,7 +49,9 @@ def findings_in(resolver: Resolver, releases: Callable[[str], tuple[Version, ...
     around = Surroundings(installs, resolver)
     versions = releases(resolver.model.path) if installs else ()
     undone, text, liveness = relate.Undone(resolver), Text(resolver.lines), Liveness()
-    found = (_finding(install, resolver, versions, around, undone, text, liveness) for install in installs)
+    found = [_finding(install, resolver, versions, around, undone, text, liveness) for install in installs]
+    if prefilter.may_take_hook(resolver.model.data):
+        found += hook_takers.findings_in(resolver, releases(resolver.model.path), text)
     return sorted(found, key=lambda finding: finding.sort_key)
 
 

@@ -127,7 +127,7 @@ def may_patch(project: Project, path: str, mocks: bool) -> bool:
     if b"\0" in data or not data.isascii() or b"coding" in data[:400]:
         decode(data)
     if prefilter.mentions_megatron(path, data):
-        return prefilter.may_install(data, mocks)
+        return prefilter.may_install(data, mocks) or prefilter.may_take_hook(data)
     return prefilter.may_install_unsaid(data) and project.related(path)
 
 

@@ -51,6 +51,9 @@ _ON_NAME = re.compile(rb"\n[ \t]*+(?!self\.)([a-z_]\w*+)\.(\w++)[ \t]*+=(?!=)")
 _SEAM_ATTRIBUTES = frozenset(name.encode() for name in (*layout.SEAM_METHODS, "output_layer", "forward_impl"))
 _SEAM_WORDS = (*_SEAM_ATTRIBUTES, b"MethodType(", b"__get__(", b".forward = ")
 
+_MODELS = (b"GPTModel", b"HybridModel", b"MambaModel")
+_METHOD_OF_A_MODEL = re.compile(rb"\n[ \t]++(?:async )?+def (?:forward|_postprocess)\(")
+
 
 def mentions_megatron(path: str, data: bytes) -> bool:
     """Whether a file or its path says Megatron."""
@@ -60,6 +63,11 @@ def mentions_megatron(path: str, data: bytes) -> bool:
 def may_install(data: bytes, mocks: bool) -> bool:
     """Whether a file that says Megatron has a statement of a form a patch needs."""
     return calls_matter(data, mocks) or any(map(_plausible, _ASSIGNMENT.finditer(data))) or _has_layer_assignment(data)
+
+
+def may_take_hook(data: bytes) -> bool:
+    """Whether a file may define a model of its own on one of Megatron's: a subclass or a wrapper."""
+    return any(word in data for word in _MODELS) and b"class " in data and _METHOD_OF_A_MODEL.search(data) is not None
 
 
 def may_install_unsaid(data: bytes) -> bool:

@@ -165,6 +165,11 @@ class Resolver(Names):
         refs = [self.expr(base, scope, scope.block, node.lineno) for base in node.bases]
         return [ref for ref in refs if ref is not None and ref.kind == "class" and ref.home is not None]
 
+    def member_class(self, node: ast.ClassDef) -> str | None:
+        """The class of Megatron Core that a class of this module derives from."""
+        ref = self._own_class(node)
+        return ref.name if ref.is_core and ref.sure else None
+
     def own_attribute(self, node: ast.AST, name: str) -> Ref | None:
         """`self.name` of a class of this module: what its methods assign, or what the class body annotates."""
         return self._answer(("attribute", node, name), self._find_attribute, node, name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.findings import DOWNSTREAM, Report
+from mcore_unpatch.findings import NO_PATCHES, Report
 from mcore_unpatch.scan import Options, Progress, scan
 from mcore_unpatch.scanner.engine import WorkTree
 from mcore_unpatch.scanner.project import Project
@@ -52,7 +52,7 @@ def upgrade(
     known: dict[str, dict[tuple[int, str], Leaning]] = {}
     fates = []
     for finding in scanned.findings:
-        if finding.shape in DOWNSTREAM:
+        if finding.shape in NO_PATCHES:
             continue
         if finding.path not in known:
             is_python = finding.shape != "patch-file"

@@ -23,6 +23,8 @@ SHAPES = [
     "source-rewrite",
     "mock",
     "patch-file",
+    "subclass",
+    "wrapper",
 ]
 SCHEMA = {
     "type": "object",

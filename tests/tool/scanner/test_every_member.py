@@ -138,6 +138,14 @@ CASES: dict[str, str | dict[str, str]] = {
         "class": "setattr(GPTModel, sys.argv[1], f)",
         "module": "setattr(megatron.core.utils, sys.argv[1], f)",
     },
+    "prefilter._MODELS": {
+        "GPTModel": "#!class A(GPTModel):\n    def forward(self, x): ...",
+        "HybridModel": "##from megatron.core.models.hybrid.hybrid_model import HybridModel as B\n"
+        "class A(B):\n    def forward(self, output_processor): ...",
+        "MambaModel": "##from megatron.core.models.mamba import MambaModel as B\n"
+        "class A(B):\n    def forward(self, output_processor): ...",
+    },
+    "hook_takers._METHODS": "class A(GPTModel):\n    def {}(self, x): ...",
     "traits._ADAPTERS": "def g(m: GPTModel): m.output_layer = {}(m.output_layer)",
     "traits._PASSING": "def g(m: GPTModel): m.output_layer = {}(m.output_layer)",
     "traits._LOSSES": "def new(h, labels): return {}(h, labels)\n"

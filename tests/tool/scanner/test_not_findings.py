@@ -36,9 +36,9 @@ class TestOverridingInASubclass:
         check_noop("""
             from megatron.core.models.gpt import GPTModel
             class Model(GPTModel):
-                def forward(self): ...
+                def set_input_tensor(self): ...
             def other(self): ...
-            Model.forward = other
+            Model.set_input_tensor = other
         """)
 
 
