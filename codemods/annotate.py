@@ -52,7 +52,10 @@ def _comment(finding: Finding, indent: int) -> str:
     """The rule, what to do, and on a line of its own where to read on."""
     rule = find(finding.rule)
     advice = f"{MARK}: {rule.code} {finding.replacement or rule.summary}"
-    lines = [*wrap(advice, 86 - indent, subsequent_indent="  ", break_long_words=False), f"  {rule.link}"]
+    lines = [
+        *wrap(advice, 86 - indent, subsequent_indent="  ", break_long_words=False),
+        *([f"  {rule.link}"] if rule.link else []),
+    ]
     return "\n".join(f"# {line}" for line in lines)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from mcore_unpatch.rules import Rule
 
 if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it works with when it is asked
+    from mcore_unpatch.codemods.changes import Change
     from mcore_unpatch.codemods.edits import Repository
     from mcore_unpatch.codemods.shims.migrate import Migration
     from mcore_unpatch.codemods.source import Source
@@ -41,6 +42,14 @@ class Match:
     instead: str  # what to do, in one sentence
 
 
+@dataclass(frozen=True, slots=True)
+class AddImport:
+    """`from module import name` at the top of the file, among the imports that are there."""
+
+    module: str
+    name: str
+
+
 class Codemod:
     """The base class. What is declared here is all that most codemods need beside `find` and `fix`."""
 
@@ -51,6 +60,7 @@ class Codemod:
     answers: ClassVar[Sequence[str]] = ()  # codes of the scanner's rules that it has changes for as well
     words: ClassVar[Sequence[bytes]] = ()  # a file without one of these has nothing to find
     safety: ClassVar[Literal["safe", "unsafe"]] = "unsafe"  # of its changes: safe keeps every result and gradient
+    needs_hook: ClassVar[bool] = False  # then nothing is changed while a patch of what carries the hook stays
     examples: ClassVar[Sequence[Example]] = ()
     # The sections of its page, as Markdown.
     covers: ClassVar[str] = ""
@@ -62,6 +72,14 @@ class Codemod:
 
     def find(self, source: Source) -> Iterator[Match]:
         """The places in one file, which says one of the words."""
+        yield from ()
+
+    def fix(self, source: Source, match: Match) -> Iterator[Change | AddImport]:
+        """The changes that take one match away; none if it is to stay.
+
+        Imports that nothing uses any more go by themselves. For a finding of the scanner, of a rule in `answers`, the
+        match has the outermost node at its place.
+        """
         yield from ()
 
     def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:

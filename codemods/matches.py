@@ -34,5 +34,7 @@ def matches(codemod: Codemod, source: Source) -> Iterator[tuple[Finding, Match]]
     """What a codemod finds in a file, each as a finding too."""
     quote = Quote(source)
     for match in codemod.find(source):
-        seam = next(rule.seam for rule in codemod.rules if rule.code == match.rule)
-        yield quote.finding(match.node, match.rule, USE, seam, match.target, match.message, match.instead), match
+        seams = [rule.seam for rule in codemod.rules if rule.code == match.rule]
+        if not seams:
+            raise ValueError(f"it found {match.rule!r}, which is none of its rules")
+        yield quote.finding(match.node, match.rule, USE, seams[0], match.target, match.message, match.instead), match

@@ -1,7 +1,8 @@
 """The plan of a migration: every codemod in its order, and one answer.
 
 First the downstreams that have shims, because their moves take whole functions away; then what else has a seam; then
-the imports of each file, for all of these at once; last the comments, for the findings that nothing before took.
+the codemods that answer findings one by one; then the imports of each file, for all of these at once; last the
+comments, for the findings that nothing before took.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from mcore_unpatch.codemods import annotate, registry, standing
+from mcore_unpatch.codemods.answers import answer
 from mcore_unpatch.codemods.changes import Asked, Reason, least_safe
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, Unsound
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
@@ -107,6 +109,8 @@ def _found(
     proposing = bench if options.unsafe_fixes else Workbench(repository)
     taken = [*bench.import_changes(), *found.asked]
     found.add(proposals.propose(proposing, _open(findings, found, options), options, taken, staying))
+    taken = [*bench.import_changes(), *found.asked]
+    found.add(answer(bench, proposing, _open(findings, found, options), options, taken, staying))
     return bench, proposing, found
 
 

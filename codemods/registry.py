@@ -133,8 +133,12 @@ def _of_others() -> Iterator[Codemod]:
         package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
         codemod = _loaded(point, package)
         for rule in codemod.rules:
-            if rule.code.startswith(_OWN) or not _CODE.fullmatch(rule.code) or rule.code in taken:
-                raise _broken(package, f"its rule {rule.code!r} is no code of its own, such as ACME101")
+            if rule.code.startswith(_OWN) or not _CODE.fullmatch(rule.code):
+                raise _broken(package, f"its rule {rule.code!r} needs a code of its own, such as ACME101")
+            if rule.code in taken:
+                raise _broken(package, f"its rule {rule.code} is one of {taken[rule.code]}")
+            if not any(rule.code.startswith(prefix) for prefix in codemod.families):
+                raise _broken(package, f"its rule {rule.code} belongs to none of its families")
             taken[rule.code] = package
         if codemod.name in names:
             raise _broken(package, f"its name {codemod.name!r} is taken by {names[codemod.name]}")
@@ -149,7 +153,8 @@ def _loaded(point: EntryPoint, package: str) -> Codemod:
         raise _broken(package, _said(error)) from None
     if not _is_codemod(kind):
         raise _broken(package, f"{point.value} is no subclass of {Codemod.__module__}.Codemod")
-    missing = [name for name in ("name", "title", "covers") if not getattr(kind, name, "")]
+    wanted = ("name", "title", "covers", "examples", *(["words"] if kind.rules else []))
+    missing = [name for name in wanted if not getattr(kind, name, "")]
     if missing:
         raise _broken(package, f"{kind.__name__} does not say its {missing[0]}")
     try:

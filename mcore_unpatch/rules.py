@@ -31,7 +31,7 @@ class Rule:
     @property
     def link(self) -> str:
         """Where the documentation of the rule stands."""
-        return self.url or f"{DOCS}#{self.code.lower()}-{self.name}"
+        return self.url or (f"{DOCS}#{self.code.lower()}-{self.name}" if self.code.startswith("MCU") else "")
 
 
 @cache

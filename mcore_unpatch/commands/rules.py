@@ -79,6 +79,4 @@ After:
 ```
 
 megatron-core: {rule.versions}.
-
-{rule.link}
-"""
+""" + (f"\n{rule.link}\n" if rule.link else "")

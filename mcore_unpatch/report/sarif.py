@@ -37,7 +37,7 @@ def as_data(report: Report) -> dict[str, Any]:
                                 "shortDescription": {"text": rule.summary},
                                 "fullDescription": {"text": rule.why},
                                 "help": {"text": f"Before:\n{rule.before}\n\nAfter:\n{rule.after}\n"},
-                                "helpUri": rule.link,
+                                **({"helpUri": rule.link} if rule.link else {}),
                                 "defaultConfiguration": {"level": "warning"},
                             }
                             for rule in table

@@ -1,0 +1,38 @@
+"""What names of a file stand for, as its own import statements say."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mcore_unpatch.codemods.shims.reaches import dotted
+from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.units import bound_by_import
+
+
+def calls_of(source: Source, name: str) -> Iterator[ast.Call]:
+    """Every call of a function, by its whole dotted name: `a.b.f` is also `f`, `b.f` or `g` after an import of it."""
+    known = imported(source)
+    for call in source.every(ast.Call):
+        head, _, rest = dotted(call.func).partition(".")
+        if head in known and name == (f"{known[head]}.{rest}" if rest else known[head]):
+            yield call
+
+
+def imported(source: Source) -> dict[str, str]:
+    """The names that import statements bind, wherever they stand, and the dotted name of what each is."""
+    found: dict[str, str] = {}
+    for node in source.every(ast.Import):
+        for alias in node.names:
+            found[bound_by_import(alias, node)] = alias.name if alias.asname else alias.name.partition(".")[0]
+    for one in source.every(ast.ImportFrom):
+        for alias in one.names:
+            found[bound_by_import(alias, one)] = ".".join(filter(None, (_module(source, one), alias.name)))
+    return found
+
+
+def _module(source: Source, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    package = source.path.removesuffix(".py").split("/")[: -node.level]
+    return ".".join([*package, *filter(None, [node.module])])

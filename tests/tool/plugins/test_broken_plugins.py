@@ -1,0 +1,76 @@
+"""A package whose codemods cannot be used is named, with the cause, and nothing is checked without it in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checking import write_files
+from command import CLEAN, ERROR, Result, unpatch_process
+
+HEAD = """\
+from mcore_unpatch.codemods.codemod import Codemod, Example, Match
+from mcore_unpatch.rules import Rule
+
+
+class Bad(Codemod):
+    name, title, covers = "bad", "bad", "nothing"
+    families = {"BAD": "of a test"}
+    words = (b"needle",)
+    examples = (Example("BAD101", "needle()", "needle()"),)
+    rules = (Rule("BAD101", "bad", "a needle", "It is bad."),)
+"""
+
+BROKEN = {
+    "import acme_that_is_not_there\n": "ModuleNotFoundError: No module named 'acme_that_is_not_there'",
+    "Bad = 3\n": "bad_plugin:Bad is no subclass of mcore_unpatch.codemods.codemod.Codemod",
+    HEAD.replace('"BAD101", "bad"', '"MCU101", "bad"'): "its rule 'MCU101' needs a code of its own, such as ACME101",
+    HEAD.replace('"BAD101", "bad"', '"bad", "bad"'): "its rule 'bad' needs a code of its own, such as ACME101",
+    HEAD.replace('"BAD":', '"GOOD":'): "its rule BAD101 belongs to none of its families",
+    HEAD.replace('"bad", "bad", "nothing"', '"verl", "bad", "nothing"'): "its name 'verl' is taken by this package",
+    HEAD.replace('(b"needle",)', "()"): "Bad does not say its words",
+    HEAD + "\n    def __init__(self):\n        raise KeyError(3)\n": "KeyError: 3",
+}
+
+FAILING = {
+    "    def find(self, source):\n        raise KeyError(source.path)\n": "KeyError: 'a.py'",
+    "    def find(self, source):\n        yield 1\n": "AttributeError: 'int' object has no attribute 'rule'",
+    "    def find(self, source):\n        yield Match(source.tree.body[0], 'BAD9', '', '', '')\n": (
+        "ValueError: it found 'BAD9', which is none of its rules"
+    ),
+    "    def find(self, source):\n        yield Match(source.tree.body[0], 'BAD101', 'x', 'm', 'i')\n"
+    "    def fix(self, source, match):\n        raise RuntimeError('no\\nway')\n": "RuntimeError: no way",
+}
+
+
+def install(site: Path, text: str) -> None:
+    """A package as pip leaves it."""
+    entry = "[mcore_unpatch.codemods]\nbad = bad_plugin:Bad\n"
+    metadata = "Metadata-Version: 2.1\nName: bad-plugin\nVersion: 2.0\n"
+    folder = "bad_plugin-2.0.dist-info"
+    write_files(site, {"bad_plugin.py": text, f"{folder}/entry_points.txt": entry, f"{folder}/METADATA": metadata})
+
+
+def run(site: Path, *arguments: str) -> Result:
+    write_files(site / "repo", {"a.py": "needle()\n"})
+    return unpatch_process(*arguments, cwd=site / "repo", env={"PYTHONPATH": str(site)})
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=BROKEN.values())
+def test_what_cannot_be_loaded(text: str, tmp_path: Path) -> None:
+    install(tmp_path, text)
+    for command in (["scan"], ["check"], ["rules"], ["explain", "MCU101"]):
+        result = run(tmp_path, *command)
+        assert result.code == ERROR
+        assert f"the codemods of bad-plugin 2.0 cannot be used: {BROKEN[text]}" in result.err
+    assert run(tmp_path, "--help").code == CLEAN
+
+
+@pytest.mark.parametrize("text", FAILING, ids=FAILING.values())
+def test_what_fails_on_a_file(text: str, tmp_path: Path) -> None:
+    install(tmp_path, HEAD + "\n" + text)
+    result = run(tmp_path, "scan")
+    assert result.code == ERROR
+    assert f"the codemod 'bad' of bad-plugin 2.0 failed: {FAILING[text]}; report it there" in result.err
+    (tmp_path / "repo" / "a.py").write_text("hay()\n")
+    assert unpatch_process("scan", cwd=tmp_path / "repo", env={"PYTHONPATH": str(tmp_path)}).code == CLEAN
