@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.hook.call import HookCall
@@ -55,6 +56,8 @@ class DeferredHead:
             **options,
         )
         logits = LazyLogits(hidden.transpose(0, 1).contiguous(), head)
+        if not torch.is_grad_enabled():
+            logits = logits.detach()  # as logits made now have no graph, whoever asks later
         temperature = self.temperature if context.temperature is None else context.temperature
         if isinstance(temperature, Tensor) and temperature.dim() > 0:
             temperature = temperature[..., None]  # [b, s, 1]

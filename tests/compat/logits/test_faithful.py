@@ -228,6 +228,9 @@ def _options(case: Case) -> None:
         )
         for found in (of_option, of_context):
             assert torch.equal(found.log_probs(labels), expected[name])
+    with torch.no_grad():
+        without = call_with_processor(model, DeferredHead(), **inputs)
+    assert not without.entropy().requires_grad  # as of logits that were made without a graph
     cut = call_with_processor(model, DeferredHead(vocab_size=40), **inputs)
     assert (cut.top_k(8).topk_ids < 40).all()
     for name in ("labels", "mask", "keep_mask"):

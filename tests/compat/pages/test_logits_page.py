@@ -60,6 +60,7 @@ def _distillation() -> None:
     ours = example("distillation_loss")(example("build")(student), example("build")(teacher), inputs)
     torch.autograd.backward(ours)
     assert_agree({"loss": ours.detach(), **gradients_of(student)}, theirs)
+    assert all(parameter.grad is None for parameter in teacher.parameters())
 
 
 def test_distillation(release: str) -> None:
