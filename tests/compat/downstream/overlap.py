@@ -1,6 +1,9 @@
 """A training step over several micro-batches by Megatron's own schedules, overlapped or plain, with veRL's shims."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
+from unittest import mock
 
 import torch
 from harness.attention import CpuAttention
@@ -17,6 +20,29 @@ from mcore_unpatch.compat.verl.model_forward_1f1b_overlap import gptmodel_forwar
 from mcore_unpatch.compat.verl.model_forward_fused import fused_forward_model_gen
 
 MICRO_BATCHES = 3
+_all_to_all = torch.distributed.all_to_all_single
+
+
+def all_to_all(output: Tensor, tokens: Tensor, **options: Any) -> Any:
+    lists = {name: value.tolist() if isinstance(value, Tensor) else value for name, value in options.items()}
+    return _all_to_all(output, tokens, **lists)
+
+
+@contextmanager
+def no_streams() -> Iterator[None]:
+    """Stand-ins for a CPU: events and streams, which order work that here runs in order anyway, and split sizes as
+    lists, which Megatron makes when it brings them from a GPU.
+    """
+    with (
+        mock.patch("torch.cuda.Event"),
+        mock.patch("torch.cuda.Stream"),
+        mock.patch("torch.cuda.stream", lambda stream: nullcontext()),
+        mock.patch.object(torch.Tensor, "record_stream", lambda *_: None),
+        mock.patch("torch.distributed.all_to_all_single", all_to_all),
+        mock.patch("torch.cuda.nvtx.range_push"),
+        mock.patch("torch.cuda.nvtx.range_pop"),
+    ):
+        yield
 
 
 def build_moe_model(case: Case) -> Any:

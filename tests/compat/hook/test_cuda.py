@@ -15,7 +15,6 @@ from torch import Tensor
 from mcore_unpatch.compat import (
     HookMissingError,
     LogProbsAndEntropy,
-    add_value_head,
     attach,
     pack_padded,
     schedule_plan_with_processor,
@@ -90,22 +89,6 @@ def test_the_output_stage_of_a_schedule_plan_gives_what_the_plain_forward_gives(
     assert isinstance(out, tuple)
     torch.testing.assert_close(out, tuple(plain.values()))
     torch.testing.assert_close(plan.post_process.backward(tuple(weights)), expected)
-
-
-@needs_gpu
-def test_a_value_head_in_a_schedule_plan(world: None) -> None:
-    model = _model(moe=True)
-    add_value_head(model)
-    batch = {name: value.cuda() for name, value in batch_of(CASE).items() if name.endswith("_ids")}
-    seen: list[Tensor] = []
-    spy = model.decoder.register_forward_hook(lambda module, args, output: seen.append(output))
-    plain = model(**batch, attention_mask=None)
-    spy.remove()
-    set_streams()
-    plan = schedule_plan_with_processor(model, model.value_head, **batch, attention_mask=None)
-    plan.record_current_stream()
-    plan.pre_process.forward()
-    torch.testing.assert_close(plan.post_process.forward(seen[0].detach().requires_grad_()), plain)
 
 
 def test_a_model_without_plans_is_named() -> None:

@@ -1,49 +1,20 @@
 """Megatron's own combined 1F1B schedule with plans of the shim, several micro-batches in flight, and plain forwards.
 
 On a CPU and in float32; the same in bf16 on a GPU is in `benchmarks/verl_gpu_proof.py`.
-Stand-ins, in these tests alone: CUDA events and streams, which order work that here runs in order anyway, and
-split sizes as lists, which Megatron makes when it brings them from a GPU.
 """
-
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
-from unittest import mock
 
 import pytest
 import torch
-from downstream.overlap import MICRO_BATCHES, build_moe_model, micro_batches, step
+from downstream.overlap import MICRO_BATCHES, build_moe_model, micro_batches, no_streams, step
 from downstream.verl import verl_files
 from harness import run_on_ranks
 from harness.models import Case, build_model, start_world
 from harness.rounding import assert_agree
 from megatron.core.models.common.model_chunk_schedule_plan import TransformerModelChunkSchedulePlan
-from torch import Tensor
 
 from mcore_unpatch.compat.hook.legacy import LegacyPatchError
 from mcore_unpatch.compat.verl.model_forward_1f1b_overlap import gptmodel_forward_1f1b_overlap
 from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
-
-_all_to_all = torch.distributed.all_to_all_single
-
-
-def all_to_all(output: Tensor, tokens: Tensor, **options: Any) -> Any:
-    lists = {name: value.tolist() if isinstance(value, Tensor) else value for name, value in options.items()}
-    return _all_to_all(output, tokens, **lists)
-
-
-@contextmanager
-def no_streams() -> Iterator[None]:
-    with (
-        mock.patch("torch.cuda.Event"),
-        mock.patch("torch.cuda.Stream"),
-        mock.patch("torch.cuda.stream", lambda stream: nullcontext()),
-        mock.patch.object(torch.Tensor, "record_stream", lambda *_: None),
-        mock.patch("torch.distributed.all_to_all_single", all_to_all),
-        mock.patch("torch.cuda.nvtx.range_push"),
-        mock.patch("torch.cuda.nvtx.range_pop"),
-    ):
-        yield
 
 
 def _overlapped(case: Case, entropy: bool) -> None:
