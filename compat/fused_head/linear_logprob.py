@@ -210,7 +210,7 @@ def vocab_pass(
         batch_invariant=batch_invariant,
         reduce_hidden_grad=reduce_hidden_grad,
         main_grad_of=weight if fuse_main_grad else None,
-        keep_mask=None if keep_mask is None else keep_mask.reshape(shape.numel(), -1),
+        keep_mask=None if keep_mask is None else keep_mask.reshape(shape.numel(), len(weight)),
         moments=logit_stats,
     )
     found = VocabPass.apply(tokens, weight, options)  # type: ignore[no-untyped-call]

@@ -115,6 +115,20 @@ def test_a_sample_without_a_prompt_is_refused() -> None:
         list(response_spans([3, 3], [2, 3], Layout(6)))
 
 
+def test_a_rank_without_response_tokens_still_has_a_graph() -> None:
+    """Its backward must run: other context-parallel ranks wait for it in the attention."""
+    hidden, weight = torch.randn(1, 5, 4).requires_grad_(), torch.randn(6, 4).requires_grad_()
+    logits = LazyLogits(hidden, LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+    tokens = {"unconcat_tokens": [torch.ones(5, dtype=torch.long)], "total_lengths": [5], "response_lengths": [0]}
+    for top_p in ({}, {"top_p_token_ids": [[]], "top_p_token_offsets": [[0]]}):
+        _, found = slime.get_log_probs_and_entropy(logits, args=ARGS, with_entropy=True, **tokens, **top_p)
+        assert [part.shape for parts in found.values() for part in parts] == [(0,), (0,)]
+        torch.autograd.backward(sum(part.sum() for parts in found.values() for part in parts))
+        assert hidden.grad is not None
+        assert not hidden.grad.any()
+        hidden.grad = None
+
+
 def test_true_on_policy_scoring_is_refused() -> None:
     weight = torch.ones(5, 4)
     logits = LazyLogits(torch.ones(3, 4), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
