@@ -126,7 +126,7 @@ def build_model(case: Case) -> Any:
     return model
 
 
-def _layer() -> Any:
+def layer_spec() -> Any:
     spec = get_gpt_layer_local_spec()
     spec.submodules.self_attention.submodules.core_attention = CpuAttention
     spec.submodules.input_layernorm = Norm
@@ -136,8 +136,8 @@ def _layer() -> Any:
 
 def _gpt(case: Case, config: TransformerConfig, common: dict[str, Any]) -> Any:
     here = config.num_layers // case.pp
-    block = TransformerBlockSubmodules(layer_specs=[_layer() for _ in range(here)], layer_norm=Norm)
-    mtp = get_gpt_mtp_block_spec(config, _layer(), use_transformer_engine=False) if case.mtp else None
+    block = TransformerBlockSubmodules(layer_specs=[layer_spec() for _ in range(here)], layer_norm=Norm)
+    mtp = get_gpt_mtp_block_spec(config, layer_spec(), use_transformer_engine=False) if case.mtp else None
     if mtp is not None:
         _give_norms(mtp)
     return GPTModel(config, block, mtp_block_spec=mtp, **common)
@@ -145,14 +145,14 @@ def _gpt(case: Case, config: TransformerConfig, common: dict[str, Any]) -> Any:
 
 def _hybrid(case: Case, config: TransformerConfig, common: dict[str, Any]) -> Any:
     """Attention and MLP layers from the GPT layer; the stack's own final norm needs Transformer Engine and is off."""
-    layer = _layer().submodules
+    layer = layer_spec().submodules
     attention = TransformerLayerSubmodules(
         input_layernorm=Norm, self_attention=layer.self_attention, self_attn_bda=layer.self_attn_bda
     )
     mlp = TransformerLayerSubmodules(pre_mlp_layernorm=Norm, mlp=layer.mlp, mlp_bda=layer.mlp_bda)
     mtp = None
     if case.mtp:
-        mtp = get_gpt_mtp_block_spec(config, _layer(), use_transformer_engine=False)
+        mtp = get_gpt_mtp_block_spec(config, layer_spec(), use_transformer_engine=False)
     if mtp is not None:
         _give_norms(mtp)
         for one in mtp.layer_specs:

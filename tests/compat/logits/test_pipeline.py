@@ -5,19 +5,24 @@ from typing import Any
 import pytest
 import torch
 from harness import run_on_ranks
-from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness.attention import Norm
+from harness.models import Case, batch_of, build_config, build_model, layer_spec, start_world
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree, assert_close
+from megatron.core import parallel_state
+from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.tensor_parallel import vocab_parallel_cross_entropy
+from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.module import Float16Module
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from torch import Tensor
 from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
 from mcore_unpatch.compat import DeferredHead, HookError, LazyLogits, attach
 
-MICRO_BATCHES = 3
+MICRO_BATCHES = 4
 
 
 def _steps(case: Case, model: Any, log_probs_of: Any, forward_only: bool = False) -> list[Tensor]:
@@ -36,10 +41,11 @@ def _steps(case: Case, model: Any, log_probs_of: Any, forward_only: bool = False
         return chunk(**inputs, attention_mask=None), loss_function
 
     model.zero_grad()
+    data = [iter([batch_of(case, seed=number) for number in range(MICRO_BATCHES)]) for _ in range(2)]
     results = get_forward_backward_func()(
         forward_step_func=forward_step,
-        data_iterator=iter([batch_of(case, seed=number) for number in range(MICRO_BATCHES)]),
-        model=model,
+        data_iterator=data if isinstance(model, torch.nn.ModuleList) else data[0],
+        model=list(model) if isinstance(model, torch.nn.ModuleList) else model,
         num_microbatches=MICRO_BATCHES,
         seq_length=case.sequence,
         micro_batch_size=case.batch,
@@ -112,3 +118,38 @@ def _fully_sharded(case: Case) -> None:
 
 def test_fully_sharded_models_get_their_gradients(release: str) -> None:
     run_on_ranks(release, 2, _fully_sharded, Case(dp=2))
+
+
+def _interleaved(case: Case) -> None:
+    """Two chunks on each of two ranks, in Megatron's interleaved schedule; only the last chunk has a head."""
+    parallel_state.initialize_model_parallel(
+        pipeline_model_parallel_size=case.pp, virtual_pipeline_model_parallel_size=2
+    )
+    model_parallel_cuda_manual_seed(7, force_reset_rng=True)
+    config = build_config(case)
+    config.num_layers, config.virtual_pipeline_model_parallel_size = 4, 2
+    config.deallocate_pipeline_outputs = True
+    chunks = torch.nn.ModuleList()
+    for stage in range(2):
+        torch.manual_seed(99 + stage)
+        parallel_state.set_virtual_pipeline_model_parallel_rank(stage)
+        ends = {
+            "pre_process": parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage),
+            "post_process": parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage),
+        }
+        block = TransformerBlockSubmodules(layer_specs=[layer_spec()], layer_norm=Norm)
+        chunks.append(
+            GPTModel(config, block, case.vocab, case.sequence, position_embedding_type="rope", vp_stage=stage, **ends)
+        )
+    theirs = _steps(case, chunks, _from_real_logits)
+    expected = gradients_of(chunks)
+    with attach(list(chunks), DeferredHead()):
+        ours = _steps(case, chunks, _from_lazy_logits)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert_close(mine, other)
+    assert_agree(gradients_of(chunks), expected)
+    assert any(gradient.abs().max() > 0 for gradient in expected.values())
+
+
+def test_the_interleaved_schedule(release: str) -> None:
+    run_on_ranks(release, 2, _interleaved, Case(pp=2))
