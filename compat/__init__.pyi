@@ -47,6 +47,7 @@ from .hook.processors import (
     LogProbs as LogProbs,
     LogProbsAndEntropy as LogProbsAndEntropy,
     SelectedTokenCrossEntropy as SelectedTokenCrossEntropy,
+    SumPiSquared as SumPiSquared,
     TokenLoss as TokenLoss,
     TopKLogits as TopKLogits,
 )

@@ -57,6 +57,7 @@ class Wants:
     topk: int = 0
     logit_stats: bool = False
     token_logprobs: bool = False
+    sum_pi_squared: bool = False
 
     def __or__(self, other: "Wants") -> "Wants":
         """Everything that either asks for; the larger of each number."""
@@ -81,6 +82,7 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
         entropy=wants.entropy,
         topk=wants.topk,
         logit_stats=wants.logit_stats,
+        sum_pi_squared=wants.sum_pi_squared,
         token_ids=as_rows("token_ids", _token_ids(context), shape, dims=3) if wants.token_logprobs else None,
         keep_mask=as_rows("keep_mask", context.keep_mask, shape, dims=3),
         vocab_size=options.vocab_size,

@@ -136,6 +136,20 @@ class TopKLogits(HeadProcessor):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SumPiSquared(HeadProcessor):
+    """The sum of the squared probabilities of the next token: `[b, s]` fp32, with its gradient."""
+
+    @property
+    def wants(self) -> Wants:
+        """The sum; no labels needed."""
+        return Wants(sum_pi_squared=True)
+
+    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
+        """`sum_pi_squared`."""
+        return {"sum_pi_squared": out.sum_pi_squared}
+
+
+@dataclass(frozen=True, kw_only=True)
 class LogitStats(HeadProcessor):
     """Of the logits of each token, over the vocabulary: `Outputs(logit_min, logit_max, logit_mean, logit_norm)`.
 

@@ -5,6 +5,8 @@ given up; `output_layer` itself stays, as Megatron builds it for tied embeddings
 head is `output_layer.weight`, where code that assigned `model.output_layer` has it.
 """
 
+import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +35,16 @@ def add_value_head(model: Module | Sequence[Module], layer: Module | None = None
     `layer` is called as Megatron calls an output layer, `layer(hidden, weight=None, runtime_gather_output=None)`, and
     returns `(values, None)`; a layer that was assigned to `model.output_layer` can be passed as it is. Without it the
     head is a `ValueLayer`.
+
+    Megatron's own checkpoints hold the head. Megatron-Bridge knows parameters by name, and this one not: it leaves the
+    head out of what it loads and exports, so a warning is given where it is imported.
     """
+    if "megatron.bridge" in sys.modules:
+        warnings.warn(
+            "Megatron-Bridge has no mapping for the parameters of a value head, and neither loads nor exports them: "
+            "save and load this critic with Megatron's distributed checkpoints (docs/compat-value-head.md).",
+            stacklevel=2,
+        )
     for chunk in model if isinstance(model, Sequence) else [model]:
         path = find_language_model(chunk)
         if path.model.post_process:

@@ -25,6 +25,7 @@ from mcore_unpatch.compat import (
     Outputs,
     Processor,
     SelectedTokenCrossEntropy,
+    SumPiSquared,
     TokenLoss,
     TopKLogits,
     UnsupportedHeadError,
@@ -64,6 +65,7 @@ def _the_library(case: Case) -> None:
 
     _close(run(LogProbs()), picked)
     _close(run(Entropy()), entropy)
+    _close(run(SumPiSquared()), log_softmax.exp().square().sum(-1))
     both = run(LogProbsAndEntropy())
     _close(both.log_probs, picked)
     _close(both["entropy"], entropy)

@@ -1,9 +1,12 @@
 """A value head at the hook, beside veRL's own lines that replace `model.output_layer`: everything equal, to the bit."""
 
 import gc
+import sys
 import weakref
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -341,6 +344,20 @@ def _refusals() -> None:
 
 def test_what_a_critic_cannot_be_is_refused_before_anything_changes(release: str) -> None:
     run_on_ranks(release, 1, _refusals)
+
+
+def _warning() -> None:
+    start_world(Case())
+    model = build_model(Case())
+    imported = mock.patch.dict(sys.modules, {"megatron.bridge": ModuleType("megatron.bridge")})
+    with imported, pytest.warns(UserWarning, match="neither loads nor exports them") as warned:
+        add_value_head(model)
+    assert [one.filename for one in warned] == [__file__]
+
+
+def test_where_megatron_bridge_is_imported_it_is_said_that_it_leaves_the_head_out(release: str) -> None:
+    """A stand-in for the import: the package itself needs Transformer Engine."""
+    run_on_ranks(release, 1, _warning)
 
 
 def _tied_over_stages(case: Case) -> None:
