@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from mcore_unpatch.codemods.edits import Applicability
 from mcore_unpatch.codemods.source import Source, Span, last_line
@@ -98,6 +98,14 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Unwrap:
+    """One part of an `if` or a `try` takes the place of the whole."""
+
+    node: ast.If | ast.Try
+    keep: Literal["body", "orelse", "handler"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Remove:
     """A statement goes, with the lines from `first` to `last`; `removal` says which these are."""
 
@@ -115,7 +123,7 @@ class Insert:
     text: str
 
 
-Change = Replace | Entry | Argument | Header | Parameters | Make | Rewrite | Remove | Insert
+Change = Replace | Entry | Argument | Header | Parameters | Make | Rewrite | Unwrap | Remove | Insert
 
 
 def above(source: Source, statement: ast.stmt, text: str) -> Insert:
@@ -153,3 +161,14 @@ class Asked:
             first = change.node.body[0]
             return Span(source.offset(change.node.lineno, change.node.col_offset), source.span(first).start)
         return source.span(change.node)
+
+
+def overlap(some: Iterable[Asked], others: Iterable[Asked]) -> bool:
+    """Whether changes touch what others do."""
+    taken: dict[str, list[Span]] = {}
+    for one in others:
+        taken.setdefault(one.path, []).append(one.touches)
+    spans = [(one.path, one.touches) for one in some]
+    return any(
+        span.start < other.end and other.start < span.end for path, span in spans for other in taken.get(path, ())
+    )

@@ -70,6 +70,8 @@ class Options:
     annotate: bool = False
     selection: Selection = field(default_factory=Selection)
     target: Version = NEWEST
+    # The oldest and the newest release that the project of a file asks for; none where it names no release.
+    pinned: Callable[[str], tuple[Version, ...]] = lambda _: ()
 
     def applies(self, edit: HasApplicability) -> bool:
         """Whether an edit, or a change for some reason, is to be written."""

@@ -1,6 +1,7 @@
 """The plan of a migration: every codemod in its order, and one answer.
 
-First the downstreams that have shims, because their moves take whole functions away; then what else has a seam; then
+First the downstreams that have shims, because their moves take whole functions away; then what never runs; then what
+else has a seam; then
 the codemods that answer findings one by one; then the imports of each file, for all of these at once; last the
 comments, for the findings that nothing before took.
 """
@@ -18,9 +19,11 @@ from typing import TYPE_CHECKING, TypeVar
 from mcore_unpatch.codemods import annotate, registry, standing
 from mcore_unpatch.codemods.answers import answer
 from mcore_unpatch.codemods.changes import Asked, Reason, least_safe
+from mcore_unpatch.codemods.dead import delete_dead
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, Unsound
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.outcome import Outcome
+from mcore_unpatch.codemods.removal import together
 from mcore_unpatch.codemods.seams import proposals
 from mcore_unpatch.codemods.shims.migrate import Analysis, Migration
 from mcore_unpatch.codemods.standing import Staying
@@ -45,6 +48,7 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     trees = Trees(bench)
     found.asked = _with_imports(bench, proposing, trees, found.asked, options)
     found.add(annotate.annotate(bench, _open(findings, found, options), options, found.asked))
+    found.asked = together(found.asked)
     edits = list(_answering(bench, trees.edits(found.asked), found.removes, findings))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits if options.applies(edit))
     errors = {error for _, one in known for error in one.exports.errors}
@@ -108,9 +112,14 @@ def _found(
     # The imports of proposals that are only shown are no part of those that are written.
     proposing = bench if options.unsafe_fixes else Workbench(repository)
     taken = [*bench.import_changes(), *found.asked]
-    found.add(proposals.propose(proposing, _open(findings, found, options), options, taken, staying))
+    deleted, dead = delete_dead(bench, _open(findings, found, options), options, taken)
+    found.add(deleted)
+    alive = [finding for finding in _open(findings, found, options) if finding not in dead]
+    staying = Staying.of(staying.findings, dead)
+    found.add(proposals.propose(proposing, alive, options, [*taken, *deleted.asked], staying))
     taken = [*bench.import_changes(), *found.asked]
-    found.add(answer(bench, proposing, _open(findings, found, options), options, taken, staying))
+    alive = [finding for finding in _open(findings, found, options) if finding not in dead]
+    found.add(answer(bench, proposing, alive, options, taken, staying))
     return bench, proposing, found
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from mcore_unpatch.codemods.changes import Change, Make, Remove, Rewrite
+from mcore_unpatch.codemods.changes import Asked, Change, Make, Remove, Rewrite
 from mcore_unpatch.codemods.source import Source, Suite, first_line, last_line
 
 _IMPURE = ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom
@@ -30,6 +31,23 @@ def remove(source: Source, statements: Iterable[ast.stmt], *, with_comments: boo
     for suite in homes.values():
         if source.parents[suite[0]] not in going:
             yield from _from_suite(source, suite, going, with_comments)
+
+
+def together(asked: Sequence[Asked]) -> list[Asked]:
+    """The same, where statements that go for several reasons leave nothing before or behind them in their suite."""
+    gone = {one.change.node for one in asked if isinstance(one.change, Remove)}
+    return [_at_an_end(one, gone) if isinstance(one.change, Remove) else one for one in asked]
+
+
+def _at_an_end(asked: Asked, gone: set[ast.stmt]) -> Asked:
+    change, source = asked.change, asked.source
+    assert isinstance(change, Remove)
+    suite = source.home[id(change.node)]
+    index, kept = suite.index(change.node), [index for index, node in enumerate(suite) if node not in gone]
+    if not kept or kept[0] < index < kept[-1] or not source.owns_lines(change.node):
+        return asked
+    first, last = _lines(source, change.node, index < kept[0], index > kept[-1], with_comments=True)
+    return replace(asked, change=replace(change, first=min(first, change.first), last=max(last, change.last)))
 
 
 def _can_go(source: Source, branch: ast.If) -> bool:

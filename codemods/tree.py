@@ -13,7 +13,7 @@ from typing import Any
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Insert, Remove, Rewrite, least_safe
+from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Insert, Remove, Rewrite, Unwrap, least_safe
 from mcore_unpatch.codemods.edits import Edit, splice
 from mcore_unpatch.codemods.nodes import changed
 from mcore_unpatch.codemods.source import Source
@@ -177,7 +177,7 @@ class _Maker(cst.CSTTransformer):
     def take(self, asked: Asked) -> None:
         """One change more."""
         change, twin = asked.change, self.tree.twin(asked.change.node)
-        if not isinstance(change, Insert | Remove | Rewrite):
+        if not isinstance(change, Insert | Remove | Rewrite | Unwrap):
             self.nodes[twin].append(asked)
             return
         line = self.tree._line.get(twin)
@@ -255,12 +255,12 @@ class _Maker(cst.CSTTransformer):
             for one in [one for one in arriving if one.before <= first]:
                 arrive(one.text)
                 arriving.remove(one)
-            rewrite = next((one for one in changes if isinstance(one, Rewrite)), None)
+            rewrite = next((one for one in changes if isinstance(one, Rewrite | Unwrap)), None)
             if rewrite is not None:
-                statements = _rewritten(rewrite, updated, self.tree.module)
+                statements, behind = _instead(rewrite, updated, self.tree.module)
                 body += [statements[0].with_changes(leading_lines=(*lines, *statements[0].leading_lines))]
                 body += statements[1:]
-                lines = []
+                lines = list(behind)
             elif not any(isinstance(one, Remove) for one in changes):
                 body.append(updated.with_changes(leading_lines=lines))
                 lines = []
@@ -272,6 +272,29 @@ class _Maker(cst.CSTTransformer):
 def _unindented(line: cst.EmptyLine) -> cst.EmptyLine:
     """A blank line holds nothing, wherever it comes to stand."""
     return line if line.comment else line.with_changes(indent=False)
+
+
+def _instead(change: Rewrite | Unwrap, old: Any, module: cst.Module) -> tuple[Sequence[Any], Sequence[cst.EmptyLine]]:
+    """The statements in the place of one, and the lines behind them."""
+    if isinstance(change, Rewrite):
+        return _rewritten(change, old, module), ()
+    if change.keep == "orelse" and isinstance(old.orelse, cst.If):
+        return [old.orelse], ()
+    behind = [old.orelse.body] if old.orelse else []
+    blocks = behind if change.keep == "orelse" else [old.handlers[0].body] if change.keep == "handler" else [old.body]
+    if isinstance(old, cst.Try) and change.keep == "body":
+        blocks = [old.body, *behind]
+    statements: list[Any] = []
+    lines: Sequence[cst.EmptyLine] = ()
+    for block in blocks:
+        if isinstance(block, cst.SimpleStatementSuite):
+            inner: Sequence[Any] = [cst.SimpleStatementLine(block.body, trailing_whitespace=block.trailing_whitespace)]
+        else:
+            inner = block.body
+        first = inner[0].with_changes(leading_lines=(*lines, *inner[0].leading_lines))
+        statements += [first, *inner[1:]]
+        lines = getattr(block, "footer", ())
+    return statements, lines
 
 
 def _rewritten(change: Rewrite, old: _Statement, module: cst.Module) -> list[Any]:

@@ -35,7 +35,9 @@ def mark(
     from mcore_unpatch.codemods.planner import fixed
 
     tree, version = WorkTree(found.top), pins.target_for(finding.path for finding in findings)
-    choices = [Options(unsafe_fixes=unsafe, selection=chosen, target=version) for unsafe in (True, False)]
+    choices = [
+        Options(unsafe_fixes=unsafe, selection=chosen, target=version, pinned=pins.pinned) for unsafe in (True, False)
+    ]
     editable = frozenset(found.own)
     while True:
         repository = Repository(whole.own, tree.exists, tree.read, editable)

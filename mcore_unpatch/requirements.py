@@ -68,6 +68,11 @@ class Pins:
             folder = posixpath.dirname(folder)
         return found
 
+    def pinned(self, path: str) -> tuple[Version, ...]:
+        """The oldest and the newest release that the project around a file asks for; none where it names none."""
+        judged = self.asked(path)
+        return judged.versions if judged else ()
+
     def versions(self, path: str) -> tuple[Version, ...]:
         """The releases alone."""
         return self.of(path).versions

@@ -76,7 +76,7 @@ def _codemods() -> Planner:
 
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
     known = survey(request.paths, request.scan, progress)
-    options = Options(request.unsafe_fixes, request.annotate, request.scan.selection, known.version)
+    options = Options(request.unsafe_fixes, request.annotate, request.scan.selection, known.version, known.pins.pinned)
     left: dict[str, str] = {}
     while True:
         try:

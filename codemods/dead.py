@@ -1,0 +1,291 @@
+"""Patches that never run: a test of the release, or a missing name, keeps them from the releases a project supports.
+
+The branch goes with its guard, and with the functions and values that nothing else asks for any more.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from mcore_unpatch.codemods.changes import Asked, Change, Make, Reason, Unwrap, least_safe, overlap
+from mcore_unpatch.codemods.edits import Options, Remark
+from mcore_unpatch.codemods.outcome import Outcome
+from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.units import bound_by_import
+from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.findings import Finding, Guard
+from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show
+from mcore_unpatch.scanner.source import Unreadable
+
+_TITLE = "deletes what never runs"
+_WITHOUT_A_PIN = "no project file names a release of megatron-core: support for older ones goes with it"
+# What a test of the release calls: it can go without anybody missing it.
+_PURE = {
+    *("parse", "Version", "version", "get_version", "signature", "hasattr", "getattr", "callable", "isinstance"),
+    *("issubclass", "int", "str", "tuple", "map", "split", "startswith", "is_mcore_min_version", "find_spec", "len"),
+}
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+_IMPORTS = ast.Import | ast.ImportFrom
+
+
+def delete_dead(
+    bench: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Asked]
+) -> tuple[Outcome, set[Finding]]:
+    """Delete the branches of dead patches; where no guard in the same file makes one dead, say so.
+
+    The second value are all the dead ones.
+    """
+    found, dead = Outcome(), set[Finding]()
+    cuts: defaultdict[str, dict[tuple[int, str], _Cut]] = defaultdict(dict)
+    answered: defaultdict[str, list[tuple[Finding, Reason]]] = defaultdict(list)
+    for finding in findings:
+        level = _level(finding, options)
+        if level is None or not finding.path.endswith(".py"):
+            continue
+        dead.add(finding)
+        guard = _guard(finding, options)
+        reason = _reason(finding, level)
+        cut = _cut(bench, finding.path, guard, reason) if guard and finding.path in bench.editable else None
+        if cut is None:
+            releases = _supported(finding, options)
+            text = f"this never runs on megatron-core {releases}{_because(guard)}: delete it by hand"
+            found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
+            continue
+        cuts[finding.path].setdefault((cut.guard.lineno, cut.branch), cut)
+        answered[finding.path].append((finding, reason))
+    for path, some in cuts.items():
+        asked = list(_changes(bench, list(some.values())))
+        if not overlap(asked, taken):
+            found.asked += asked
+            found.removes += [finding for finding, reason in answered[path] if options.applies(reason)]
+    return found, dead
+
+
+def _changes(bench: Workbench, cuts: Sequence[_Cut]) -> Iterator[Asked]:
+    """The branches of one file go, and what only they asked for."""
+    source = cuts[0].source
+    outer = [cut for cut in cuts if not any(cut.guard in ast.walk(node) for one in cuts for node in one.dead)]
+    gone = [node for cut in outer for node in cut.gone]
+    whole: dict[ast.stmt, Reason] = {node: cut.reason for cut in outer for node in cut.whole}
+    for cut in outer:
+        if cut.change is not None:
+            yield Asked(source, cut.change, cut.reason)
+    last = least_safe(cut.reason for cut in outer)
+    helpers = list(_unused(source, [cut.guard for cut in outer], gone, bench))
+    for change in remove(source, [*whole, *helpers], with_comments=True):
+        yield Asked(source, change, whole.get(change.node, last) if isinstance(change.node, ast.stmt) else last)
+
+
+def _reason(finding: Finding, level: Literal["safe", "unsafe"]) -> Reason:
+    notes = (_WITHOUT_A_PIN,) if level == "unsafe" else ()
+    return Reason(finding.rule, level, _TITLE, notes, finding.line)
+
+
+def _level(finding: Finding, options: Options) -> Literal["safe", "unsafe"] | None:
+    """Whether a patch is dead: on all that the project asks for, or at least on the release it is judged for.
+
+    What lives on later releases alone is not: it is there for the next upgrade.
+    """
+    versions = options.pinned(finding.path)
+    oldest = versions[0] if versions else options.target
+    alive = [parse_version(release) for release in finding.live.releases]
+    if finding.live.newer or not alive or max(alive) >= oldest:
+        return None
+    return "safe" if versions else "unsafe"
+
+
+def _between(versions: Sequence[Version]) -> Iterator[Version]:
+    known = dict.fromkeys(parse_version(release) for release in RELEASES)
+    yield from dict.fromkeys([*versions, *(one for one in known if versions[0] <= one <= versions[-1])])
+
+
+def _supported(finding: Finding, options: Options) -> str:
+    versions = options.pinned(finding.path) or (options.target,)
+    return show(versions[0]) if len(versions) == 1 else f"{show(versions[0])} or later"
+
+
+def _because(guard: Guard | None) -> str:
+    return f" (see line {guard.line})" if guard is not None and not guard.path else ""
+
+
+def _guard(finding: Finding, options: Options) -> Guard | None:
+    """The outermost guard that rules out all of the releases by itself."""
+    supported = set(_between(options.pinned(finding.path) or (options.target,)))
+    needed = {release for release in RELEASES if parse_version(release) in supported}
+    fitting = [guard for guard in finding.live.guards if needed <= set(guard.rules_out)]
+    return min(fitting, key=lambda guard: (bool(guard.path), guard.line), default=None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """One branch that is dead, and what becomes of the statement that it is a part of."""
+
+    source: Source
+    guard: ast.If | ast.Try
+    branch: str
+    dead: tuple[ast.stmt, ...]
+    reason: Reason
+    change: Change | None = None
+    whole: tuple[ast.stmt, ...] = ()  # statements that go as they are
+
+    @property
+    def gone(self) -> list[ast.AST]:
+        """All that is no longer there."""
+        return [*self.dead, *self.whole, *([self.guard.test] if isinstance(self.guard, ast.If) else [])]
+
+
+def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _Cut | None:
+    """The branch, if it can go by itself."""
+    if guard.path:
+        return None
+    try:
+        source = bench.source(path)
+    except (Unreadable, OSError):
+        return None
+    at = (one for one in source.every(ast.If, ast.Try) if one.lineno == guard.line and one.end_lineno == guard.end_line)
+    node = next(at, None)
+    cut = partial(_Cut, source, node, guard.branch, reason=reason)
+    if isinstance(node, ast.If) and _is_pure(node.test):
+        return _of_if(cut, source, node, guard.branch)
+    return _of_try(cut, source, node, guard.branch) if isinstance(node, ast.Try) else None
+
+
+def _of_if(cut: Callable[..., _Cut], source: Source, node: ast.If, branch: str) -> _Cut | None:
+    is_elif = source.line(node.lineno).lstrip().startswith("elif")
+    if branch == "if":
+        if is_elif:
+            return cut(dead=tuple(node.body), change=Make(_above(source, node), _without_elif))
+        if node.orelse:
+            return cut(dead=tuple(node.body), change=Unwrap(node, "orelse"))
+        return cut(dead=tuple(node.body), whole=(node,))
+    if branch == "else":
+        change = Make(node, _without_else) if is_elif else Unwrap(node, "body")
+        return cut(dead=tuple(node.orelse), change=change)
+    suite = source.home[id(node)]
+    if branch == "after" and isinstance(source.parents[node], _FUNCTIONS) and _asks_for_the_release(source, node.test):
+        behind = tuple(suite[suite.index(node) + 1 :])
+        if [ast.unparse(one) for one in node.body] in (["return"], ["return None"]) and not node.orelse:
+            return cut(dead=behind, whole=(node, *behind))
+    return None
+
+
+def _asks_for_the_release(source: Source, test: ast.expr) -> bool:
+    """Whether a test names the version, or a value that was made from it."""
+    names = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
+    made = (one.value for one in source.every(ast.Assign) if names & {getattr(to, "id", "") for to in one.targets})
+    return any("__version__" in ast.unparse(one) for one in (test, *made))
+
+
+def _of_try(cut: Callable[..., _Cut], source: Source, node: ast.Try, branch: str) -> _Cut | None:
+    if node.finalbody or len(node.handlers) != 1:
+        return None
+    if branch == "except":
+        dead = tuple(node.handlers[0].body)
+        inside = {id(child) for child in ast.walk(node)}
+        kept = [*node.body, *node.orelse]
+        bound = {bound_by_import(alias, one) for one in kept if isinstance(one, _IMPORTS) for alias in one.names}
+        named = {name for one in source.nodes if id(one) not in inside for name in _mentioned(one)}
+        local = not isinstance(source.parents[node], ast.Module)
+        if local and all(isinstance(one, _IMPORTS) for one in kept) and bound.isdisjoint(named):
+            return cut(dead=dead, whole=(node,))  # it only asked whether the names are there
+        return cut(dead=dead, change=Unwrap(node, "body"))
+    return cut(dead=(*node.body, *node.orelse), change=Unwrap(node, "handler")) if branch == "try" else None
+
+
+def _above(source: Source, node: ast.If) -> ast.If:
+    above = source.parents[node]
+    assert isinstance(above, ast.If)
+    return above
+
+
+def _without_elif(node: Any) -> Any:
+    return node.with_changes(orelse=node.orelse.orelse)
+
+
+def _without_else(node: Any) -> Any:
+    return node.with_changes(orelse=None)
+
+
+def _is_pure(node: ast.expr) -> bool:
+    """Whether nobody misses a test, or a value, that is no longer computed."""
+    for child in ast.walk(node):
+        if isinstance(child, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.Lambda):
+            return False
+        if isinstance(child, ast.Call):
+            name = child.func.attr if isinstance(child.func, ast.Attribute) else getattr(child.func, "id", "")
+            if name not in _PURE:
+                return False
+    return True
+
+
+def _unused(
+    source: Source, guards: Sequence[ast.stmt], gone: Sequence[ast.AST], bench: Workbench
+) -> Iterator[ast.stmt]:
+    """Functions and values that only the removed code asks for: of the function around it, or private to the file."""
+    mentions: defaultdict[str, list[ast.AST]] = defaultdict(list)
+    for node in source.nodes:
+        for name in _mentioned(node):
+            mentions[name].append(node)
+    inside = {id(child) for node in gone for child in ast.walk(node)}
+    candidates = list(dict.fromkeys(one for guard in guards for one in _candidates(source, guard)))
+    while True:
+        for name, statement, is_local in candidates:
+            own = {id(child) for child in ast.walk(statement)}
+            others = [id(node) for node in mentions[name] if id(node) not in own]
+            if inside.isdisjoint(others) or not inside.issuperset(others) or id(statement) in inside:
+                continue
+            if is_local or (name.startswith("_") and not _named_elsewhere(bench, source, name)):
+                inside |= own
+                yield statement
+                break
+        else:
+            return
+
+
+def _candidates(source: Source, node: ast.AST) -> Iterator[tuple[str, ast.stmt, bool]]:
+    """What the suites around a node bind: the name, the statement, and whether it is of a function."""
+    for suite, is_local in _scopes(source, node):
+        for statement in suite:
+            if name := _bound(statement, is_local):
+                yield name, statement, is_local
+
+
+def _scopes(source: Source, node: ast.AST) -> Iterator[tuple[list[ast.stmt], bool]]:
+    """The suites of the functions around a node, and of the module: whether each is one of a function."""
+    above: ast.AST = node
+    while above in source.parents:
+        above = source.parents[above]
+        if isinstance(above, _FUNCTIONS):
+            yield above.body, True
+    yield source.tree.body, False
+
+
+def _bound(statement: ast.stmt, is_local: bool) -> str | None:
+    """The name of a function without decorators, or of a value that costs nothing."""
+    if isinstance(statement, _FUNCTIONS) and not statement.decorator_list:
+        return statement.name
+    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    if is_local and isinstance(target, ast.Name) and _is_pure(statement.value):  # type: ignore[attr-defined]
+        return target.id
+    return None
+
+
+def _mentioned(node: ast.AST) -> tuple[str, ...]:
+    """What one node names, in whatever way."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Global | ast.Nonlocal):
+        return tuple(node.names)
+    return (node.value,) if isinstance(node, ast.Constant) and isinstance(node.value, str) else ()
+
+
+def _named_elsewhere(bench: Workbench, source: Source, name: str) -> bool:
+    word = re.compile(rf"\b{re.escape(name)}\b".encode())
+    return any(word.search(bench.data(path)) for path in bench.paths if path != source.path)

@@ -1,0 +1,243 @@
+"""Patches that never run on what a project asks for go, with their guard and with what only they used."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+from planning import migrate
+
+from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.megatron.versions import Version
+
+HEAD = """
+import megatron.core
+from megatron.core.transformer.attention import Attention
+from packaging import version
+"""
+
+
+def options(*pinned: Version, unsafe: bool = False, target: Version = (0, 18)) -> Options:
+    return Options(unsafe_fixes=unsafe, target=target, pinned=lambda _: pinned)
+
+
+def rewritten(body: str, chosen: Options) -> str:
+    """What becomes of a file, without the imports at its top; nothing where it stays."""
+    before = f"{dedent(HEAD).strip()}\n\n\n{dedent(body).strip()}\n"
+    new = migrate({"m.py": before.encode()}, chosen).files["m.py"].decode()
+    start = new.index("def ")
+    return new[start:] if new != before else ""
+
+
+OLD = 'version.parse(megatron.core.__version__) < version.parse("0.16.0")'
+NEW = 'version.parse(megatron.core.__version__) >= version.parse("0.16.0")'
+
+CASES = {
+    "an if": (
+        f"""
+        def install():
+            print("on")
+
+            # For 0.15 alone.
+            if {OLD}:
+                Attention.forward = forward
+
+            print("done")
+        """,
+        """
+        def install():
+            print("on")
+
+            print("done")
+        """,
+    ),
+    "an else": (
+        f"""
+        def install():
+            if {NEW}:
+                # As it is now.
+                print("new")
+                print("newer")
+            else:
+                Attention.forward = forward
+        """,
+        """
+        def install():
+            # As it is now.
+            print("new")
+            print("newer")
+        """,
+    ),
+    "an if with an else": (
+        f"""
+        def install():
+            if {OLD}: Attention.forward = forward
+            else: print("new")  # why
+        """,
+        """
+        def install():
+            print("new")  # why
+        """,
+    ),
+    "one of several": (
+        f"""
+        def install(kind):
+            if kind == 1:
+                print("one")
+            elif {OLD}:
+                Attention.forward = forward
+            else:
+                print("two")
+        """,
+        """
+        def install(kind):
+            if kind == 1:
+                print("one")
+            else:
+                print("two")
+        """,
+    ),
+    "the first of several": (
+        f"""
+        def install(kind):
+            if {OLD}:
+                Attention.forward = forward
+            elif kind == 1:
+                print("one")
+        """,
+        """
+        def install(kind):
+            if kind == 1:
+                print("one")
+        """,
+    ),
+    "behind an exit, with its helpers": (
+        f"""
+        def _helper():
+            return 1
+
+
+        def install():
+            print("on")
+            recent = {NEW}
+            if recent:
+                return
+
+            def forward(self):
+                return _helper()
+
+            Attention.forward = forward
+        """,
+        """
+        def install():
+            print("on")
+        """,
+    ),
+    "all that a function does": (
+        f"""
+        def install():
+            if {OLD}:
+                Attention.forward = forward
+        """,
+        """
+        def install():
+            pass
+        """,
+    ),
+    "a name that is there": (
+        """
+        def install():
+            try:
+                from megatron.core.utils import get_tensor_model_parallel_group_if_none
+            except ImportError:
+                import megatron.core.utils
+
+                megatron.core.utils.get_tensor_model_parallel_group_if_none = print
+            print("done")
+        """,
+        """
+        def install():
+            print("done")
+        """,
+    ),
+    "a name that is there and used": (
+        """
+        def install():
+            try:
+                from megatron.core.utils import get_tensor_model_parallel_group_if_none as group
+            except ImportError:
+                import megatron.core.utils
+
+                megatron.core.utils.get_tensor_model_parallel_group_if_none = group = print
+            return group()
+        """,
+        """
+        def install():
+            from megatron.core.utils import get_tensor_model_parallel_group_if_none as group
+            return group()
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), CASES.values(), ids=CASES)
+def test_a_dead_branch_goes(before: str, after: str) -> None:
+    assert rewritten(before, options((0, 18))) == dedent(after).lstrip()
+    assert rewritten(before, options((0, 18), (0, 19))) == dedent(after).lstrip()
+
+
+@pytest.mark.parametrize("pinned", [((0, 15),), ((0, 14), (0, 19))], ids=["0.15", "0.14 or later"])
+def test_a_branch_that_may_run_stays(pinned: tuple[Version, ...]) -> None:
+    assert rewritten(CASES["an if"][0], options(*pinned)) == ""
+
+
+def test_without_a_pin_it_takes_consent() -> None:
+    before, after = CASES["an if"]
+    assert rewritten(before, options()) == ""
+    assert rewritten(before, options(unsafe=True)) == dedent(after).lstrip()
+
+
+STAYING = {
+    "for the next release": """
+        def install():
+            if version.parse(megatron.core.__version__) > version.parse("0.99"):
+                Attention.forward = forward
+        """,
+    "a test that does something": f"""
+        def install():
+            if register() and {OLD}:
+                Attention.forward = forward
+        """,
+    "an exit that asks for something else": """
+        def install(mode):
+            if mode == "hook":
+                return
+            Attention.forward = forward
+        """,
+}
+
+
+@pytest.mark.parametrize("body", STAYING.values(), ids=STAYING)
+def test_what_stays(body: str) -> None:
+    assert rewritten(body, options((0, 18), unsafe=True)) == ""
+
+
+def test_a_helper_that_others_use_stays() -> None:
+    body = f"""
+        def _helper():
+            return 1
+
+
+        def public():
+            return 1
+
+
+        def install():
+            if {OLD}:
+                Attention.forward = (_helper, public)
+            return _helper
+        """
+    new = rewritten(body, options((0, 18)))
+    assert "Attention" not in new
+    assert "def _helper" in new
+    assert "def public" in new
