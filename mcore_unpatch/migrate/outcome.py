@@ -58,9 +58,13 @@ class Outcome:
     @property
     def changes(self) -> list[Change]:
         """Every edit, placed in the bytes as they were: the files have others once the migration is written."""
-        before = {item.path: item.before for item in self.rewrites}
-        read = self.survey.repository.data
-        return changes_of(self.plan, lambda path: before[path] if path in before else read(path), self.options)
+        return changes_of(self.plan, self._as_it_was, self.options)
+
+    def _as_it_was(self, path: str) -> bytes:
+        """The bytes of a file before the migration, also once that is written."""
+        written = (item.before for item in self.rewrites if item.path == path)
+        before = next(written, None)
+        return self.survey.repository.data(path) if before is None else before
 
     @property
     def remarks(self) -> list[Remark]:
@@ -104,7 +108,7 @@ class Outcome:
         found = defaultdict(list)
         for edit in self.plan.edits:
             if self.options.applies(edit) and edit.replacement.strip():
-                place = span(self.survey.repository.data(edit.path), edit.start, edit.end)
+                place = span(self._as_it_was(edit.path), edit.start, edit.end)
                 found[edit.path].append((place.line, place.end_line))
         return found
 
@@ -113,7 +117,7 @@ class Outcome:
         edits = [edit for edit in self.plan.edits if edit.path == path and self.options.applies(edit)]
         if not self.written or not edits:
             return line
-        return moved_line(self.survey.repository.data(path), edits, line)
+        return moved_line(self._as_it_was(path), edits, line)
 
     def diff(self) -> bytes:
         """The unified diff of all files."""
@@ -148,7 +152,7 @@ class Outcome:
 
     def _edit(self, change: Change) -> dict[str, Any]:
         edit = change.edit
-        data = self.survey.repository.data(edit.path)
+        data = self._as_it_was(edit.path)
         path = self._from_root(edit.path)
         return {
             "path": path,
