@@ -151,6 +151,8 @@ def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _Cut | No
         return None
     at = (one for one in source.every(ast.If, ast.Try) if one.lineno == guard.line and one.end_lineno == guard.end_line)
     node = next(at, None)
+    if not isinstance(node, ast.If | ast.Try):
+        return None
     cut = partial(_Cut, source, node, guard.branch, reason=reason)
     if isinstance(node, ast.If) and _is_pure(node.test):
         return _of_if(cut, source, node, guard.branch)

@@ -1,9 +1,8 @@
 """The plan of a migration: every codemod in its order, and one answer.
 
 First the downstreams that have shims, because their moves take whole functions away; then what never runs; then what
-else has a seam; then
-the codemods that answer findings one by one; then the imports of each file, for all of these at once; last the
-comments, for the findings that nothing before took.
+else has a seam; then the codemods that answer findings one by one; then the imports of each file, for all of these at
+once; last the comments, for the findings that nothing before took.
 """
 
 from __future__ import annotations
