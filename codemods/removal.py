@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mcore_unpatch.codemods.changes import Asked, Change, Make, Remove, Rewrite
+from mcore_unpatch.codemods.changes import Asked, Change, Insert, Make, Remove, Rewrite
 from mcore_unpatch.codemods.source import Source, Suite, first_line, last_line
 
 _IMPURE = ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom
@@ -36,13 +36,16 @@ def remove(source: Source, statements: Iterable[ast.stmt], *, with_comments: boo
 def together(asked: Sequence[Asked]) -> list[Asked]:
     """The same, where statements that go for several reasons leave nothing before or behind them in their suite."""
     gone = {one.change.node for one in asked if isinstance(one.change, Remove)}
-    return [_at_an_end(one, gone) if isinstance(one.change, Remove) else one for one in asked]
+    growing = {id(one.source.home[id(one.change.node)]) for one in asked if isinstance(one.change, Insert)}
+    return [_at_an_end(one, gone, growing) if isinstance(one.change, Remove) else one for one in asked]
 
 
-def _at_an_end(asked: Asked, gone: set[ast.stmt]) -> Asked:
+def _at_an_end(asked: Asked, gone: set[ast.stmt], growing: set[int]) -> Asked:
     change, source = asked.change, asked.source
     assert isinstance(change, Remove)
     suite = source.home[id(change.node)]
+    if id(suite) in growing:  # what comes may stand there
+        return asked
     index, kept = suite.index(change.node), [index for index, node in enumerate(suite) if node not in gone]
     if not kept or kept[0] < index < kept[-1] or not source.owns_lines(change.node):
         return asked
