@@ -150,7 +150,7 @@ def score(repository: Repository, findings: Iterable[dict[str, Any]]) -> Score:
 def _counts(finding: dict[str, Any], repository: Repository) -> bool:
     """Patches outside tests, in the part that was read: families MCU1 to MCU6."""
     inside = not repository.paths or any(finding["path"].startswith(path) for path in repository.paths)
-    patch = "MCU1" <= finding["rule"] < "MCU7" and finding["shape"] not in ("subclass", "wrapper")
+    patch = "MCU1" <= finding["rule"] < "MCU7" and finding.get("shape") not in ("subclass", "wrapper")
     return inside and not finding["in_test"] and patch
 
 
