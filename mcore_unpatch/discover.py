@@ -256,9 +256,12 @@ def _environments(folder: Path, names: list[str]) -> list[str]:
     return [f"{name}/" for name in folders if name and os.path.lexists(folder / name / "pyvenv.cfg")]
 
 
+# What stands beside `megatron/core` in its distribution and its repository; other projects share the folder.
+_BESIDE_CORE = re.compile(r"/megatron/(?:core|training|inference|legacy|post_training|rl|elastification)/")
+
+
 def _is_megatron_itself(top: Path, path: str) -> bool:
-    """Megatron Core's own source, vendored or installed, is not a patch of itself."""
+    """Megatron's own source, vendored or installed, is not a patch of itself."""
     full = f"{top.as_posix()}/{path}"
-    return "/megatron/core/" in full and os.path.lexists(
-        Path(full[: full.index("/megatron/core/")]) / "megatron/core/package_info.py"
-    )
+    match = _BESIDE_CORE.search(full)
+    return match is not None and os.path.lexists(Path(full[: match.start()]) / "megatron/core/package_info.py")

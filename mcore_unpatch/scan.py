@@ -47,6 +47,7 @@ class Options:
     jobs: int = 0
     base: str | None = None
     baseline: Path | None = None
+    possible: bool = False  # also what is told by the name of a method alone
     fixes: bool = False  # say of each finding whether `migrate` would take it away
     lock: PinnedOn | None = None  # accept what is pinned, and hold the pins to a release
 
@@ -114,7 +115,11 @@ def findings_of(
         except OSError as error:
             whole.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
     settled = suppress.settle(whole.findings, whole.marked, read)
-    chosen = [finding for finding in settled if finding.rule in options.selection]
+    chosen = [
+        finding
+        for finding in settled
+        if finding.rule in options.selection and (options.possible or finding.confidence != "possible")
+    ]
     return sorted(_judged(chosen, pins), key=lambda finding: finding.sort_key), whole.errors + found.errors
 
 

@@ -52,6 +52,8 @@ def _verdict(finding: Finding, versions: tuple[Version, ...]) -> tuple[str, str]
         return STEPS, f"{_capital(finding.replacement)}."
     if row is None:
         return KEEP, f"No official way is known for what it does; {_GUARDED}."
+    if finding.confidence == "possible" and row.seam != "hook":
+        return KEEP, f"Which class it changes is not known: if a Megatron module's, {row.way}{row.reference}."
     if row.verdict == KEEP or any(version < row.needs for version in versions):
         return KEEP, f"No official way on {on}{_because(row)}; {_GUARDED}."
     return row.verdict, f"An official way exists{_because(row)}." if row.verdict == STEPS else f"{_capital(row.way)}."

@@ -36,6 +36,11 @@ Mcore = Annotated[
 ]
 
 
+Possible = Annotated[
+    bool, typer.Option("--possible", help="Fail also for what is only possibly a patch, told by a method's name.")
+]
+
+
 @guarded
 def check(
     paths: opt.Paths = None,
@@ -44,6 +49,7 @@ def check(
     write_baseline: WriteBaseline = False,
     require_pins: RequirePins = False,
     mcore: Mcore = None,
+    possible: Possible = False,
     output_format: opt.Format = None,
     statistics: opt.Statistics = False,
     select: opt.Select = None,
@@ -60,6 +66,7 @@ def check(
     from mcore_unpatch.scan import scan as run_scan
 
     config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline)
+    options = replace(options, possible=possible)
     style = opt.output_format(output_format, config)
     if write_baseline:
         return _write_baseline(paths or [], options)

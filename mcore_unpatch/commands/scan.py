@@ -30,7 +30,8 @@ def scan(
     config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs)
     style = opt.output_format(output_format, config)
     # An inventory shows everything: what CI has accepted is the business of `check`.
-    options = replace(options, base=None, baseline=None, fixes=style is not opt.OutputFormat.github)
+    fixes = style is not opt.OutputFormat.github
+    options = replace(options, base=None, baseline=None, possible=True, fixes=fixes)
     with Progress() as progress:
         report = run_scan(paths or [], options, progress)
     with into(output_file):

@@ -202,6 +202,23 @@ def unique_method_owner(name: str) -> str | None:
 
 
 @cache
+def _any_method_owners() -> dict[str, str]:
+    foreign = frozenset().union(*EXTERNAL_METHODS.values())
+    found: dict[str, str] = {}
+    for module, facts in _table()["modules"].items():
+        for name, members in facts.get("classes", {}).items() if module.startswith(_MODEL_PACKAGES) else ():
+            for method in members.get("methods", "").split():
+                if not method.startswith("__") and method not in foreign:
+                    found.setdefault(method, f"{expand(module)}.{name}")
+    return found
+
+
+def method_owner(name: str) -> str | None:
+    """A class of Megatron's models that has a method `name`, where torch's modules have none."""
+    return unique_method_owner(name) or _any_method_owners().get(name)
+
+
+@cache
 def attribute_names() -> frozenset[str]:
     """Every name that a patch could replace: methods, submodules, and what modules define."""
     names: set[str] = set().union(*EXTERNAL_METHODS.values())

@@ -65,10 +65,12 @@ def subjects(findings: Sequence[Finding], new: str = "") -> str:
     """`2 patches and 1 use of a known patch (1 in tests)`: what the findings are about; `new` stands before each."""
     uses = sum(finding.shape in DOWNSTREAM for finding in findings)
     models = sum(finding.shape in OWN_MODELS for finding in findings)
-    patches = len(findings) - uses - models
-    said = [count(patches, f"{new}patch", f"{new}patches")] if patches or not (uses or models) else []
+    possible = sum(finding.confidence == "possible" for finding in findings)
+    patches = len(findings) - uses - models - possible
+    said = [count(patches, f"{new}patch", f"{new}patches")] if patches or not (uses or models or possible) else []
     said += [count(uses, f"{new}use of a known patch", f"{new}uses of known patches")] if uses else []
     said += [count(models, f"{new}model that keeps", f"{new}models that keep") + " the hook"] if models else []
+    said += [count(possible, f"{new}possible one", f"{new}possible ones")] if possible else []
     in_tests = sum(finding.in_test for finding in findings)
     return " and ".join(said) + (f" ({in_tests} in tests)" if in_tests else "")
 

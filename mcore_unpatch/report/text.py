@@ -68,7 +68,11 @@ def _finding(finding: Finding) -> Iterator[Line]:
 
 def _head(finding: Finding) -> Iterator[Line]:
     """Place, rule, target and what to know of it; a long target has a line of its own."""
-    words = {"temporary": finding.temporary, "likely": finding.confidence == "likely", "in a test": finding.in_test}
+    words = {
+        "temporary": finding.temporary,
+        finding.confidence: finding.confidence != "certain",
+        "in a test": finding.in_test,
+    }
     place: Line = [(f"  {finding.line}:{finding.column}", "cyan"), (f"  {finding.rule}", "bold red")]
     tags: Line = [(f"  [{finding.seam}]", _SEAM_STYLE.get(finding.seam, "green"))]
     tags += [(f"  {word}", "dim") for word, on in words.items() if on]

@@ -133,7 +133,7 @@ def _finding(
         target=install.target,
         shape=install.shape,
         seam=verdict.seam,
-        confidence="certain" if install.sure else "likely",
+        confidence="certain" if install.sure else "possible" if install.possible else "likely",
         temporary=undone.is_temporary(install),
         fix=None,
         message=_message(install, [*breaks, *_when(alive, versions)]),
@@ -168,7 +168,7 @@ def _message(install: Install, breaks: list[str]) -> str:
         text = f"replaces `{short}` {_HOW[install.shape]}"
     parts = [text, *breaks]
     if not install.sure:
-        parts.append(f"likely, judging by {install.why}")
+        parts.append(f"{'possible' if install.possible else 'likely'}, judging by {install.why}")
     elif install.why.startswith("and "):
         parts[0] += f" {install.why}"
     elif install.why:

@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, field
 
 from mcore_unpatch.megatron import api, layout
+from mcore_unpatch.scanner import possible
 from mcore_unpatch.scanner.refs import Ref
 from mcore_unpatch.scanner.resolve import Resolver, methods
 from mcore_unpatch.scanner.scopes import FunctionNode, Scope, Site, path_text
@@ -32,6 +33,7 @@ class Install:
     base: ast.expr | None = None
     adds: bool = False  # a name Megatron does not have is added, nothing is replaced
     mock: bool = False  # a test's mock: a family of its own
+    possible: bool = False  # an object of unknown type, told by the method's name alone
     restores: list[Site] = field(default_factory=list)
 
 
@@ -88,7 +90,9 @@ def _attribute(
     if base is None or (base.kind in {"instance", "class"} and not base.is_core and base.home is None):
         base = _evidence_of_value(site, resolver, value)
         if base is None and not shape:
-            base = _evidence_of_name(site, resolver, subject, name, value)
+            base = _evidence_of_name(site, resolver, subject, name, value) or _possible(
+                site, resolver, subject, name, value
+            )
     if base is None or not base.is_core:
         return []
 
@@ -106,6 +110,7 @@ def _attribute(
             subject,
             adds,
             _is_mock_object(value),
+            base.possible,
         )
 
     if base.kind == "module":
@@ -264,6 +269,15 @@ def _evidence_of_name(site: Site, resolver: Resolver, subject: ast.expr, name: s
         if "_" in name.strip("_") or (last and last.strip("_") in owner.rpartition(".")[2].lower()):
             return Ref("instance", owner, False, f"the name `{name}`, a method of Megatron Core alone")
     return None
+
+
+def _possible(site: Site, resolver: Resolver, subject: ast.expr, name: str, value: ast.expr) -> Ref | None:
+    bound = is_bound_method(value)
+    if not bound:
+        ref = resolver.expr(value, site.scope, site.block, site.node.lineno) if isinstance(value, ast.Name) else None
+        if ref is None or ref.kind != "local-function":
+            return None
+    return possible.of_method(site, resolver, subject, name, bound)
 
 
 def _surroundings(site: Site, subject: ast.expr) -> str:

@@ -27,6 +27,7 @@ class Ref:
     node: ast.AST | None = None
     via: str = ""  # the attribute path a submodule was reached by, where it names the target better than its class
     also: tuple[str, ...] = ()  # further classes a loop variable takes
+    possible: bool = False  # the least sure: told by a method's name alone
     bound: bool = False  # a method reached through an object
 
     def but(self, **changes: object) -> Ref:

@@ -210,8 +210,8 @@ class TestSubclasses:
             {
                 "mine.py": "from megatron.core.models.gpt import GPTModel\n"
                 "class Mine(GPTModel):\n"
-                "    def forward(self): ...\n",
-                "patches.py": "from mine import Mine\ndef fast(self): ...\nMine.forward = fast\n",
+                "    def set_input_tensor(self): ...\n",
+                "patches.py": "from mine import Mine\ndef fast(self): ...\nMine.set_input_tensor = fast\n",
             }
         )
 

@@ -1,0 +1,84 @@
+"""Methods replaced on objects of unknown type, where the code works on Megatron's models: possible, counted apart."""
+
+from pathlib import Path
+
+import pytest
+from checking import check_noop, found_in, write_files
+from command import CLEAN, FINDINGS, unpatch
+
+from mcore_unpatch.findings import Finding
+
+IMPORT = "import types\nimport torch\nfrom megatron.core import parallel_state\ndef new(self, *a): return a\n"
+
+
+def only(source: str) -> Finding:
+    (finding,) = found_in(source, possible=True)
+    return finding
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for name, module in model.named_modules():\n        if name.endswith('n'):\n            module.forward = new",
+        "layer = getattr(model, 'mlp')\n    layer.forward = types.MethodType(new, layer)",
+        "model.forward = new",
+        "model.head.gating = types.MethodType(new, model.head)",
+        "model.experts[0].forward = new.__get__(model.experts[0])",
+        "type(model).sharded_state_dict = new",
+        "model.__class__.gating = new",
+        "model.state_dict = types.MethodType(new, model)",
+    ],
+)
+def test_an_object_of_unknown_type(body: str) -> None:
+    finding = only(f"{IMPORT}def patch(model):\n    {body}\n")
+    assert finding.confidence == "possible"
+    assert "possible, judging by the method `" in finding.message
+    assert finding.verdict == "keep"
+
+
+def test_a_wrapper_of_any_module_is_a_hook() -> None:
+    source = f"""{IMPORT}
+def patch(model):
+    original = model.mlp.forward
+    def wrapped(*args):
+        return original(*args) * 2
+    model.mlp.forward = wrapped
+"""
+    assert (only(source).verdict, only(source).seam) == ("steps", "hook")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def patch(model):\n    model.forward = model.other",
+        "def patch(model):\n    model.name_of_ours = types.MethodType(new, model)",
+        "def patch(model):\n    model.__setattr__ = types.MethodType(new, model)",
+        "def patch(model):\n    if isinstance(model, torch.nn.Linear):\n        model.forward = new",
+        "model = torch.nn.Linear(2, 2)\nmodel.forward = new",
+        "torch.nn.Linear.forward = new",
+        "class Mine:\n    def patch(self):\n        self.forward = new",
+        "class Mine: ...\nMine.forward = new",
+        "def helper(): ...\nhelper.forward = new",
+        "def patch(config):\n    config.state_dict = new",
+    ],
+)
+def test_not_even_possible(source: str) -> None:
+    check_noop(f"{IMPORT}{source}\n", possible=True)
+
+
+def test_not_in_a_file_that_imports_nothing_of_megatron() -> None:
+    check_noop("def new(self): ...\ndef megatron_like(model):\n    model.forward = new\n", possible=True)
+
+
+def test_not_in_a_test() -> None:
+    check_noop({"tests/test_a.py": f"{IMPORT}def patch(model):\n    model.forward = new\n"}, possible=True)
+
+
+def test_in_the_gate_on_request(tmp_path: Path) -> None:
+    write_files(tmp_path, f"{IMPORT}def patch(model):\n    model.forward = new\n")
+    assert unpatch("check", cwd=tmp_path).code == CLEAN
+    asked = unpatch("check", "--possible", cwd=tmp_path)
+    assert asked.code == FINDINGS
+    assert asked.out.splitlines()[-1] == "Found 1 possible one."
+    assert "[none]  possible" in asked.out
+    assert unpatch("scan", cwd=tmp_path).out.splitlines()[-1] == "Found 1 possible one: 1 kept."
