@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property
+from dataclasses import replace
 
 from mcore_unpatch.codemods import standing
 from mcore_unpatch.codemods.changes import Asked, Change, Reason
 from mcore_unpatch.codemods.edits import Applicability, Options, Remark
 from mcore_unpatch.codemods.hook import is_fallback
 from mcore_unpatch.codemods.outcome import Outcome
-from mcore_unpatch.codemods.seams import detach, value_head
+from mcore_unpatch.codemods.seams import detach
+from mcore_unpatch.codemods.seams.copies import rewrite as copies
+from mcore_unpatch.codemods.seams.copies.calls import CALLER, CallSite
 from mcore_unpatch.codemods.seams.lm_head.rewrite import COMPAT, to_hook
 from mcore_unpatch.codemods.seams.lm_head.steps import steps
 from mcore_unpatch.codemods.seams.patch import Function, Patch, find_patch
@@ -22,13 +24,13 @@ from mcore_unpatch.codemods.standing import Staying
 from mcore_unpatch.codemods.units import units
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import DOWNSTREAM, Finding
+from mcore_unpatch.megatron.facts import HOOK_SINCE
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.source import Unreadable
 
 LM_HEAD = "MCU103"
 FORWARD = "MCU101"
-VALUE_HEAD = "MCU501"
-_SEAMS = {"output", "mtp", "schedule", "value-head"}
+_SEAMS = {"output", "mtp", "schedule"}
 # Each is looked at with all of its file; no file that people write has so many.
 _MOST = 100
 _TOO_MANY = f"no rewrite is proposed for a file with more than {_MOST} patches: split it, or migrate by hand"
@@ -66,7 +68,7 @@ class _Proposer:
             patch = find_patch(finding, source) if source else None
             if patch is not None and patch.around is not None:
                 self.wrapping.setdefault(finding.path, []).append(patch.around)
-        for finding in seams:
+        for finding in sorted(seams, key=lambda one: one.target not in copies.TARGETS):  # what others stand on
             self._one(finding)
         return self.found
 
@@ -82,10 +84,7 @@ class _Proposer:
             if because:
                 remark = Remark(finding.path, finding.line, LM_HEAD, "by-hand", steps(finding, because))
                 self.found.remarks.append(remark)
-        elif finding.rule == VALUE_HEAD:
-            if finding.shape == "submodule":
-                self._value_head(finding, patch if editable else None)
-        elif patch is not None and editable and not self._detach(patch):
+        elif patch is not None and editable and not self._copy(patch) and not self._detach(patch):
             self._gap(patch)
 
     def _source(self, path: str) -> Source | None:
@@ -110,31 +109,33 @@ class _Proposer:
             self.found.removes.append(patch.finding)
         return ""
 
-    def _value_head(self, finding: Finding, patch: Patch | None) -> None:
-        """Propose compat's value head, or say why not."""
-        made: value_head.ToValueHead | str = "it is not a plain assignment"
-        if below := self.staying.below(finding.path, standing.HOOK):
-            made = standing.because(below, "the hook goes through it")
-        elif patch is not None:
-            limit = self.repository.imports(finding.path).limit
-            made = value_head.to_value_head(patch, self._output_layers, limit)
-            if not isinstance(made, str):
-                if self._edit(patch, made.changes, "unsafe", value_head.TITLE, value_head.NOTES):
-                    reason = Reason(finding.rule, "unsafe", value_head.TITLE, value_head.NOTES, finding.line)
-                    self.repository.imports(finding.path).add(COMPAT, [value_head.ADD], reason)
-                else:
-                    made = "another edit changes the same lines"
-        if isinstance(made, str):
-            text = value_head.steps(made, self._output_layers)
-        else:
-            text = made.elsewhere if self.options.unsafe_fixes else ""
-            self.found.removes += [finding] if self.options.unsafe_fixes else []
-        if text:
-            self.found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
-
-    @cached_property
-    def _output_layers(self) -> list[value_head.Place]:
-        return list(value_head.find_places(self.repository))
+    def _copy(self, patch: Patch) -> bool:
+        """Propose a processor for a copy of Megatron's own forward, or say why not."""
+        finding = patch.finding
+        if finding.target not in copies.TARGETS or self.options.target < HOOK_SINCE:
+            return False
+        rewrite = copies.to_processor(patch, self.repository, self.options.target)
+        others = Staying(tuple(one for one in self.staying.findings if one != finding))
+        if isinstance(rewrite, copies.ToProcessor):
+            if below := others.below(finding.path, standing.HOOK):
+                rewrite = copies.steps(patch, standing.because(below, "the hook goes through it"))
+            elif not self._edit(patch, rewrite.changes, "unsafe", copies.TITLE, rewrite.notes, rewrite.calls):
+                rewrite = copies.steps(patch, "another edit changes the same lines")
+        if not isinstance(rewrite, copies.ToProcessor):
+            if rewrite:
+                self.found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", rewrite))
+            return False
+        reason = Reason(finding.rule, "unsafe", copies.TITLE, rewrite.notes, finding.line)
+        if rewrite.names:
+            self.repository.imports(finding.path).add(COMPAT, rewrite.names, reason)
+        for path, module in dict.fromkeys((one.source.path, one.module) for one in rewrite.calls):
+            self.repository.imports(path).add(COMPAT, [CALLER], reason)
+            if module and patch.function is not None:
+                self.repository.imports(path).add(module, [patch.function.name], reason)
+        if self.options.unsafe_fixes:
+            self.found.removes.append(finding)
+            self.staying = others
+        return True
 
     def _detach(self, patch: Patch) -> bool:
         change = detach.by_config(patch, self.options.target)
@@ -178,15 +179,25 @@ class _Proposer:
         self._edit(patch, changes, "unsafe", f"fits the signature of {patch.target.attr}", notes)
 
     def _edit(
-        self, patch: Patch, changes: list[Change], level: Applicability, title: str, notes: tuple[str, ...]
+        self,
+        patch: Patch,
+        changes: list[Change],
+        level: Applicability,
+        title: str,
+        notes: tuple[str, ...],
+        calls: Sequence[CallSite] = (),
     ) -> bool:
         """Make edits of the changes, unless one of them touches what is taken already."""
         reason = Reason(patch.finding.rule, level, title, notes, patch.finding.line)
         asked = [Asked(patch.source, change, reason) for change in changes]
-        spans = [one.touches for one in asked]
-        taken = self.taken.setdefault(patch.source.path, [])
-        if not changes or any(one.start < other.end and other.start < one.end for one in spans for other in taken):
+        asked += [Asked(one.source, one.change, replace(reason, notes=())) for one in calls]
+        if not changes or any(self._overlaps(one) for one in asked):
             return False
-        taken += spans
+        for one in asked:
+            self.taken.setdefault(one.path, []).append(one.touches)
         self.found.asked += asked
         return True
+
+    def _overlaps(self, asked: Asked) -> bool:
+        one = asked.touches
+        return any(one.start < other.end and other.start < one.end for other in self.taken.get(asked.path, ()))

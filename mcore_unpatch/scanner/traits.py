@@ -101,6 +101,7 @@ TRAITS: dict[str, Trait] = {
     "values": lambda _, new, __: new.deals_with_values,
     "passthrough": lambda _, new, __: new.returns_its_input,
     "head": lambda _, new, __: "output_layer" in new.words,
+    "decoder": lambda _, new, __: "decoder" in new.words,
     "detaches": lambda _, new, __: any("detach" in word for word in new.words),
     "replay": lambda _, new, __: any("replay" in word.lower() for word in new.words),
     "masked-replay": _masks_replay,

@@ -45,7 +45,7 @@ class _Planner:
         self.patch, self.around, self.source = patch, around, patch.source
         self.function: Function = patch.around
         self.gone = [*gone, patch.statement]
-        self.patched = ast.unparse(patch.target)
+        self.patched, self.method = ast.unparse(patch.target), patch.target.attr
         self.kept: ast.Assign | None = None
         self.here: list[ast.stmt] = []
         self.elsewhere: list[ast.Assign] = []
@@ -70,7 +70,7 @@ class _Planner:
     def _read_restore(self, line: int, wrapping: Sequence[Function]) -> str:
         for statement in self.around.at_line(line):
             targets = statement.targets if isinstance(statement, ast.Assign | ast.Delete) else []
-            if not any(isinstance(target, ast.Attribute) and target.attr == FORWARD for target in targets):
+            if not any(isinstance(target, ast.Attribute) and target.attr == self.method for target in targets):
                 continue
             inside = self.around.function_of(statement)
             mine = len(targets) == 1 and ast.unparse(targets[0]) == self.patched
@@ -106,7 +106,7 @@ class _Planner:
         function = self.patch.function
         functions = {self.function, *(self.around.function_of(one) for one in self.elsewhere)}
         for node in walk_without(self.around.tree, taken):
-            if isinstance(node, ast.Constant) and function is not None and node.value in {FORWARD, function.name}:
+            if isinstance(node, ast.Constant) and function is not None and node.value in {self.method, function.name}:
                 return f"line {node.lineno} asks for `{node.value}` by name"
             if self.around.function_of(node) in functions:
                 if isinstance(node, ast.Attribute) and ast.unparse(node) == self.patched:
@@ -121,7 +121,7 @@ class _Planner:
             if not self.elsewhere:
                 return f"the original is handed on, on line {node.lineno}"
         place = self.kept.targets[0] if self.kept else None
-        if isinstance(place, ast.Attribute) and place.attr != FORWARD and self.around.named_elsewhere(place.attr):
+        if isinstance(place, ast.Attribute) and place.attr != self.method and self.around.named_elsewhere(place.attr):
             return f"`{place.attr}`, which keeps the original, is named in other files"
         return ""
 

@@ -134,13 +134,9 @@ def layer_spec() -> Any:
     return spec
 
 
-def block_of(layers: int) -> TransformerBlockSubmodules:
-    """What a GPTModel takes for its layers."""
-    return TransformerBlockSubmodules(layer_specs=[layer_spec() for _ in range(layers)], layer_norm=Norm)
-
-
 def _gpt(case: Case, config: TransformerConfig, common: dict[str, Any]) -> Any:
-    block = block_of(config.num_layers // case.pp)
+    here = config.num_layers // case.pp
+    block = TransformerBlockSubmodules(layer_specs=[layer_spec() for _ in range(here)], layer_norm=Norm)
     mtp = get_gpt_mtp_block_spec(config, layer_spec(), use_transformer_engine=False) if case.mtp else None
     if mtp is not None:
         _give_norms(mtp)

@@ -1,6 +1,6 @@
 """Golden pairs: `x.in.py` becomes `x.out.py`; without an `out` it stays as it is.
 
-The first line of a file may say `# golden: path=... unsafe annotate target=0.19`.
+The first line of a file may say `# golden: path=... unsafe annotate target=0.19`; see `composed` for `MEGATRON(...)`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from composed import composed
 from planning import migrate
 
 from mcore_unpatch.codemods.edits import Options
@@ -33,7 +34,7 @@ def directives(data: bytes) -> tuple[str, Options]:
 
 @pytest.mark.parametrize("case", ORDERED)
 def test_golden(case: str) -> None:
-    before = (GOLDEN / f"{case}.in.py").read_bytes()
+    before = composed((GOLDEN / f"{case}.in.py").read_bytes())
     out = GOLDEN / f"{case}.out.py"
     expected = out.read_bytes() if out.exists() else before
     ast.parse(expected)

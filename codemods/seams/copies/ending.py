@@ -1,0 +1,217 @@
+"""The end of a copy as a processor: which of the hook's keywords it takes, and what comes from the context."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TypeGuard
+
+from mcore_unpatch.codemods.changes import Change, Header, Replace, above
+from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.seams.copies.reading import Copy
+from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.megatron.layout import GPT_MODEL
+from mcore_unpatch.megatron.signatures import signature
+from mcore_unpatch.megatron.versions import RELEASES, parse_version
+
+# What Megatron calls a processor with, in its order.
+KEYWORDS = (
+    "hidden_states",
+    "output_layer",
+    "output_weight",
+    "labels",
+    "loss_mask",
+    "input_ids",
+    "position_ids",
+    "attention_mask",
+    "decoder_input",
+    "inference_context",
+    "packed_seq_params",
+    "runtime_gather_output",
+    "context",
+    "compute_language_model_loss",
+    "scale_logits",
+    "config",
+)
+# The fields of compat's HookContext that a value may travel in; everything else goes into its `extra`.
+FIELDS = ("temperature", "labels", "mask", "mask_count", "lengths", "keep_mask", "token_ids", "teacher")
+_OTHER_FIELDS = ("groups", "extra")
+_CONTEXT = "context"
+# What a processor is given of the model, by another name.
+_GIVEN = {
+    "output_layer": "output_layer",
+    "config": "config",
+    "compute_language_model_loss": "compute_language_model_loss",
+    "_scale_logits": "scale_logits",
+}
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Processor:
+    """The function's changes, the keywords that travel in the context, and whether it still wants the model."""
+
+    changes: list[Change]
+    travelling: dict[str, str]  # keyword of a call -> key of the context
+    bound: bool
+
+
+def as_processor(copy: Copy, source: Source) -> Processor | str:
+    """The rewritten function, or why it cannot be one."""
+    return _Writer(copy, source).write()
+
+
+class _Writer:
+    def __init__(self, copy: Copy, source: Source) -> None:
+        self.copy, self.source, self.function = copy, source, copy.function
+        arguments = self.function.args
+        self.parameters = [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)][1:]
+        self.nodes = [node for one in copy.end for node in ast.walk(one)]
+        self.used = {node.id for node in self.nodes if isinstance(node, ast.Name)}
+        self.stored = {node.id for node in self.nodes if _is_stored(node)}
+        self.travelling: dict[str, str] = {}
+
+    def write(self) -> Processor | str:
+        because = self._look_at_names()
+        if because:
+            return because
+        for name in self.travelling:
+            key = _key(name)
+            if not key or key in self.travelling.values():
+                return f"`{name}` has no place of its own in the context: it looks like another field of HookContext"
+            self.travelling[name] = key
+        given = dict(self._given())
+        bound = self._wants_model(given)
+        taken = {"hidden_states"} if self.copy.hidden in self.used else set()
+        taken |= {name for name in self.used if name in KEYWORDS and name in self._known()}
+        taken |= set() if bound else set(given.values())
+        taken |= {_CONTEXT} if self.travelling else set()
+        lines = [self._read(name, key) for name, key in self.travelling.items()]
+        changes: list[Change] = [Header(self.function, self._header([one for one in KEYWORDS if one in taken], bound))]
+        if not bound:
+            changes += [Replace(node, new) for node, new in given.items()]
+        if self.copy.hidden != "hidden_states":
+            if "hidden_states" in self.used:
+                lines.insert(0, f"{self.copy.hidden} = hidden_states")
+            else:
+                own = (node for node in self.nodes if isinstance(node, ast.Name) and node.id == self.copy.hidden)
+                changes += [Replace(node, "hidden_states") for node in own]
+        changes += remove(self.source, self.copy.dropped, with_comments=True)
+        if lines:
+            changes.append(above(self.source, self.copy.end[0], "\n".join(lines)))
+        return Processor(changes, self.travelling, bound)
+
+    def _known(self) -> set[str]:
+        """The names that stand for something of the call: parameters, and what was computed of them before."""
+        bound = {node.id for one in self.copy.dropped for node in ast.walk(one) if _is_stored(node)}
+        return bound | set(self.parameters)
+
+    def _look_at_names(self) -> str:
+        """Find what the end asks for; why it cannot have it."""
+        arguments, known = self.function.args, self._known()
+        rest = arguments.kwarg.arg if arguments.kwarg else ""
+        if rest in self.used:
+            return f"line {self._line(rest)} reads `**{rest}`: name what it takes from there as parameters"
+        for name in (
+            one for one in dict.fromkeys([*self.parameters, *sorted(known)]) if one in self.used - {self.copy.hidden}
+        ):
+            if name in KEYWORDS and name != _CONTEXT:
+                continue
+            line = self._line(name)
+            if name not in self.parameters:
+                if self._is_stored_first(name):
+                    continue
+                return f"line {line} uses `{name}`, which is computed before the hook"
+            if name in _upstream(self.copy.method) or self.copy.method != "forward":
+                if self._is_stored_first(name):
+                    continue
+                return f"line {line} uses `{name}`, which Megatron does not pass to the hook"
+            self.travelling[name] = ""
+        if self.travelling and _CONTEXT in self.used:
+            return f"the name `{_CONTEXT}` is taken in `{self.function.name}`"
+        if "loss_mask" in self.used and self._rolls("loss_mask"):
+            self.copy.notes.append(
+                "with MTP layers, the copy had rolled `loss_mask` by then; a processor gets it as it is"
+            )
+        return ""
+
+    def _rolls(self, name: str) -> bool:
+        return any(_is_stored(node) and node.id == name for one in self.copy.dropped for node in ast.walk(one))
+
+    def _is_stored_first(self, name: str) -> bool:
+        """Whether the end itself gives a name its value before it reads it, on every way."""
+        first = self.copy.end[0]
+        for first in self.copy.end:
+            if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(first)):
+                break
+        names = [node for node in ast.walk(first) if isinstance(node, ast.Name) and node.id == name]
+        return isinstance(first, ast.Assign) and all(isinstance(node.ctx, ast.Store) for node in names)
+
+    def _given(self) -> Iterator[tuple[ast.Attribute, str]]:
+        """Attributes of the model that are keywords of the hook."""
+        for node in self.nodes:
+            if isinstance(node, ast.Attribute) and node.attr in _GIVEN and isinstance(node.ctx, ast.Load):
+                if isinstance(node.value, ast.Name) and node.value.id == self.copy.model:
+                    yield node, _GIVEN[node.attr]
+
+    def _wants_model(self, given: dict[ast.Attribute, str]) -> bool:
+        """Whether the end asks for something of the model that is no keyword, or a keyword's name is taken."""
+        mentions = sum(isinstance(node, ast.Name) and node.id == self.copy.model for node in self.nodes)
+        taken = {name for name in given.values() if name in self.used | set(self.parameters)}
+        return mentions > len(given) or bool(taken)
+
+    def _read(self, name: str, key: str) -> str:
+        default = self._default(name)
+        if key in FIELDS:
+            value = f"{_CONTEXT}.{key}"
+            return (
+                f"{name} = {value}"
+                if default in {"", "None"}
+                else f"{name} = {default} if {value} is None else {value}"
+            )
+        return (
+            f'{name} = {_CONTEXT}.extra["{key}"]'
+            if not default
+            else f'{name} = {_CONTEXT}.extra.get("{key}", {default})'
+        )
+
+    def _default(self, name: str) -> str:
+        arguments = self.function.args
+        positional = [*arguments.posonlyargs, *arguments.args]
+        pairs = [*zip(reversed(positional), reversed(arguments.defaults), strict=False)]
+        pairs += [(arg, one) for arg, one in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if one]
+        return next((self.source.text_of(self.source.span(one)) for arg, one in pairs if arg.arg == name), "")
+
+    def _header(self, taken: list[str], bound: bool) -> str:
+        words = [*([self.copy.model] if bound else []), "*", *taken, "**_"]
+        line, indent = ", ".join(words), self.source.indentation(self.function)
+        if len(indent) + len(f"def {self.function.name}():") + len(line) <= _WIDTH:
+            return line
+        return "".join(f"\n{indent}    {word}," for word in words) + f"\n{indent}"
+
+    def _line(self, name: str) -> int:
+        return next(node.lineno for node in self.nodes if isinstance(node, ast.Name) and node.id == name)
+
+
+def _key(name: str) -> str:
+    """Where a value travels: the field that its name ends in, a key of its own, or nowhere."""
+    if name in FIELDS:
+        return name
+    last = name.split("_")[-1]
+    if last in FIELDS:
+        return last
+    words = name.split("_")
+    alike = [one for one in (*FIELDS, *_OTHER_FIELDS) if one in words or (len(name) > 2 and one.startswith(name))]
+    return "" if alike or get_close_matches(name, (*FIELDS, *_OTHER_FIELDS), n=1, cutoff=0.8) else name
+
+
+def _upstream(method: str) -> set[str]:
+    """The parameters that a method has had in any release."""
+    found = (signature(GPT_MODEL, method, parse_version(release)) for release in RELEASES)
+    return {name for one in found if one is not None for name in one.parameters}
+
+
+def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)

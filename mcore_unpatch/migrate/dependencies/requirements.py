@@ -1,0 +1,50 @@
+"""Requirements files: one requirement to a line."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from pathlib import Path
+
+from mcore_unpatch.migrate.dependencies.listing import Listing
+
+_REQUIREMENT = re.compile(r"\s*[A-Za-z0-9]")
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+class RequirementsFile(Listing):
+    """One such file."""
+
+    def __init__(self, file: Path, text: str) -> None:
+        lines = [match for match in re.finditer(r"[ \t]*([^\r\n]+)", text) if _REQUIREMENT.match(match[0])]
+        super().__init__(file, text, [match[1] for match in lines], [match.span(1) for match in lines], True)
+
+    def meaning(self, text: str) -> tuple[list[str], object]:
+        """The lines that name a package, and all others."""
+        lines = text.splitlines()
+        known = [line.lstrip(" \t") for line in lines if _REQUIREMENT.match(line)]
+        return known, [line for line in lines if not _REQUIREMENT.match(line)]
+
+    def _with_requirement(self, requirement: str) -> str:
+        return with_line(self.text, requirement)
+
+
+def with_line(text: str, requirement: str, indent: str = "", newline: str = "") -> str:
+    """The text with one more requirement: in its order if it has one, else after the last one; indented as they are."""
+    newline = newline or ("\r\n" if "\r\n" in text else "\n")
+    lines = _LINE.findall(text)
+    known = [index for index, line in enumerate(lines) if _REQUIREMENT.match(line)]
+    keys = [lines[index].strip().casefold() for index in known]
+    if known:
+        last = lines[known[-1]]
+        indent = last[: len(last) - len(last.lstrip())]
+    new = indent + requirement
+    if len(keys) > 1 and keys == sorted(keys):
+        position = bisect_left(keys, requirement.casefold())
+        if position < len(known):
+            return "".join((*lines[: known[position]], new + newline, *lines[known[position] :]))
+    after = known[-1] + 1 if known else len(lines)
+    if after == len(lines):
+        missing = bool(lines) and not lines[-1].endswith("\n")
+        return f"{text}{newline}{new}" if missing else f"{text}{new}{newline}"
+    return "".join((*lines[:after], new + newline, *lines[after:]))
