@@ -1,29 +1,24 @@
 """Peak memory of slime's log-probs and entropy on the CPU: from real logits, and from `LazyLogits`.
 
-    python benchmarks/lazy_logits_cpu.py --slime CHECKOUT [--tokens 1024] [--vocab 32000 151936]
+    PYTHONPATH=tests/compat python benchmarks/lazy_logits_cpu.py --slime CHECKOUT [--tokens 1024] [--vocab 32000 151936]
 
 A real GPTModel in bf16 behind Float16Module, one packed row of four samples, half of each of them response. "peak" is
 what torch's allocator held at the worst moment of forward, loss and backward, without parameters and their gradients.
 """
 
 import argparse
-import sys
 import time
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "compat"))
-
 from downstream.checkouts import loaded
 from harness import run_on_ranks
 from harness.models import Case, build_config, build_model, start_world
 from harness.pool import shut_down
 from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.transformer.module import Float16Module
+from torch.profiler import ProfilerActivity, profile
 
 from mcore_unpatch.compat import DeferredHead, attach, slime as ours
 

@@ -1,27 +1,22 @@
 """Twenty AdamW steps of a real GPTModel on the CPU: Megatron's default logits, the downstream's own code, and the shim.
 
-    python benchmarks/three_way_training.py --nemo-rl CHECKOUT --skyrl CHECKOUT [--release 0.19.2]
+    PYTHONPATH=tests/compat python benchmarks/three_way_training.py --nemo-rl CHECKOUT --skyrl CHECKOUT
 
 Every path starts from the same weights and sees the same tokens. The loss is a clipped policy ratio to the log-probs of
 the start, on masked tokens. Prints a markdown table for each model.
 """
 
 import argparse
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "compat"))
-
 from downstream.checkouts import loaded, nemo_rl_patch
 from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from harness.pool import shut_down
 from megatron.core import parallel_state
+from torch import Tensor
 
 STEPS, CHUNK = 20, 16
 SHOWN = (1, 2, 5, 10, 15, 20)

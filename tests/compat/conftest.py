@@ -1,14 +1,9 @@
-"""Makes `harness`, and `downloads` one folder up, importable, and ends the worker processes with the session."""
+"""Ends the worker processes with the session."""
 
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parent))
 
 # Before the first import of torch: tests run side by side, and threads that wait by spinning would only be in the way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,13 +1,8 @@
 """The veRL releases that the shims are compared with, downloaded once."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from downloads import unpacked
 
 

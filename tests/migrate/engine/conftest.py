@@ -1,12 +1,8 @@
-"""Makes the helpers beside the tests importable, and keeps the user's own state folder out of them."""
+"""Keeps the user's own state folder out of the tests."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from sample_repository import Sample
 
 

@@ -19,8 +19,6 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 from sample_repository import CHANGED, FILES, MIGRATED, Sample
 
 from mcore_unpatch.errors import UsageError

@@ -3,9 +3,6 @@
 import os
 import signal
 import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 import sample_command  # noqa: F401 - puts the sample's codemod in place
 

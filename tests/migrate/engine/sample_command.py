@@ -2,9 +2,6 @@
 
 import sys
 import types
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from sample_repository import planner
 
