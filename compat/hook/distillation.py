@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from math import inf, log, nan
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.checks import waiting_is_free
-from mcore_unpatch.compat.fused_head.divergence import Divergence, Kind
+from mcore_unpatch.compat.fused_head.divergence import Kind
 from mcore_unpatch.compat.fused_head.linear_kl import linear_kl
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput
 from mcore_unpatch.compat.fused_head.seam import NO_LOGIT
@@ -150,13 +151,21 @@ class DistillationLoss(HeadOptions):
             b = b.log_softmax(-1)
         if self.rest == "renormalised":
             a = a.log_softmax(-1)
-        mine, theirs = Divergence(self.kind, self.beta).sums(a.flatten(0, 1), b.flatten(0, 1))
-        loss = (mine + theirs).view(a.shape[:2])
+        loss = self._divergence(a, b)
         if self.kind == "jsd" and self.rest == "zero":  # elsewhere the mixture is the student's alone
             loss = loss - (1 - self.beta) * log(1 - self.beta) * (1 - a.exp().sum(-1))
         mask = mask_of(call, self)
         live = taken.any(-1) if mask is None else taken.any(-1) & (mask != 0)
         return loss.masked_fill(self._unknown(call, teacher.token_ids, taken & live[..., None]), nan).where(live, 0)
+
+    def _divergence(self, a: Tensor, b: Tensor) -> Tensor:
+        """Over the last dimension of the log-probs of student and teacher."""
+        if self.kind == "forward":
+            return (b.exp() * (b - a)).sum(-1)
+        if self.kind == "reverse":
+            return (a.exp() * (a - b)).sum(-1)
+        mixture = torch.logaddexp(a + log(1 - self.beta), b + log(self.beta))
+        return (self.beta * b.exp() * (b - mixture) + (1 - self.beta) * a.exp() * (a - mixture)).sum(-1)
 
     def _unknown(self, call: HookCall, ids: Tensor, taken: Tensor) -> Tensor:
         """The rows with an id that the student does not have: an error, or, where that would mean waiting, NaN."""
