@@ -120,7 +120,7 @@ class Insert:
 
     node: ast.stmt
     before: int
-    text: str
+    text: str | Callable[[], str]  # or what makes it, once it is needed
 
 
 Change = Replace | Entry | Argument | Header | Parameters | Make | Rewrite | Unwrap | Remove | Insert

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from mcore_unpatch.codemods.changes import Asked, Change, Insert, Make, Remove, Rewrite
@@ -14,10 +15,17 @@ _IMPURE = ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def remove(source: Source, statements: Iterable[ast.stmt], *, with_comments: bool = False) -> Iterator[Change]:
+def remove(
+    source: Source,
+    statements: Iterable[ast.stmt],
+    *,
+    with_comments: bool = False,
+    arriving: Collection[int] = (),
+) -> Iterator[Change]:
     """Statements go; a block that they leave empty goes too, or holds `pass` then.
 
-    The comment above one goes with it where it speaks of nothing else, or `with_comments` in any case.
+    The comment above one goes with it where it speaks of nothing else, or `with_comments` in any case. Blank lines stay
+    beside lines that other statements are `arriving` at.
     """
     going = set(statements)
     waiting = list(going)
@@ -30,7 +38,7 @@ def remove(source: Source, statements: Iterable[ast.stmt], *, with_comments: boo
     homes = {id(suite): suite for node in going if (suite := source.home[id(node)])}
     for suite in homes.values():
         if source.parents[suite[0]] not in going:
-            yield from _from_suite(source, suite, going, with_comments)
+            yield from _from_suite(source, suite, going, with_comments, arriving)
 
 
 def together(asked: Sequence[Asked]) -> list[Asked]:
@@ -49,8 +57,10 @@ def _at_an_end(asked: Asked, gone: set[ast.stmt], growing: set[int]) -> Asked:
     index, kept = suite.index(change.node), [index for index, node in enumerate(suite) if node not in gone]
     if not kept or kept[0] < index < kept[-1] or not source.owns_lines(change.node):
         return asked
-    first, last = _lines(source, change.node, index < kept[0], index > kept[-1], with_comments=True)
-    return replace(asked, change=replace(change, first=min(first, change.first), last=max(last, change.last)))
+    [whole] = _group(source, [change.node], index < kept[0], index > kept[-1], with_comments=True)
+    return replace(
+        asked, change=replace(change, first=min(whole.first, change.first), last=max(whole.last, change.last))
+    )
 
 
 def _can_go(source: Source, branch: ast.If) -> bool:
@@ -59,7 +69,9 @@ def _can_go(source: Source, branch: ast.If) -> bool:
     return not is_elif and not any(isinstance(node, _IMPURE) for node in ast.walk(branch.test))
 
 
-def _from_suite(source: Source, suite: Suite, going: set[ast.stmt], with_comments: bool) -> Iterator[Change]:
+def _from_suite(
+    source: Source, suite: Suite, going: set[ast.stmt], with_comments: bool, arriving: Collection[int]
+) -> Iterator[Change]:
     leaving = [node for node in suite if node in going]
     parent = source.parents[suite[0]]
     if len(leaving) == len(suite) and not isinstance(parent, ast.Module):
@@ -67,12 +79,12 @@ def _from_suite(source: Source, suite: Suite, going: set[ast.stmt], with_comment
             yield Make(parent, _without_else)
             return
         yield Rewrite(leaving.pop(0), "pass")
-    kept = [index for index, node in enumerate(suite) if node not in leaving]
-    for index, node in enumerate(suite):
-        if node in leaving:
-            is_first, is_last = not kept or index < kept[0], bool(kept) and index > kept[-1]
-            first, last = _lines(source, node, is_first, is_last, with_comments)
-            yield Remove(node, first, last)
+    gone = set(leaving)
+    kept = [index for index, node in enumerate(suite) if node not in gone] or [len(suite)]
+    for goes, group in groupby(enumerate(suite), lambda one: one[1] in gone):
+        if goes:
+            indices, nodes = zip(*group, strict=True)
+            yield from _group(source, nodes, indices[0] < kept[0], indices[0] > kept[-1], with_comments, arriving)
 
 
 def _without_else(node: Any) -> Any:
@@ -81,18 +93,32 @@ def _without_else(node: Any) -> Any:
     )
 
 
-def _lines(source: Source, node: ast.stmt, is_first: bool, is_last: bool, with_comments: bool) -> tuple[int, int]:
-    """The lines of a statement; of the blank ones before and behind it the greater number is left."""
-    first, last = first_line(node), last_line(node)
-    after = _blank(source, last + 1, 1)
-    if with_comments or is_last or after or isinstance(node, _DEFINITIONS):
-        first = source.first_with_comments(node)
-    before = _blank(source, first - 1, -1)
-    if is_first:
-        return first, last + after
-    if is_last or after >= before:
-        return first - before, last
-    return first, last + after
+def _group(
+    source: Source,
+    nodes: Sequence[ast.stmt],
+    is_first: bool,
+    is_last: bool,
+    with_comments: bool,
+    arriving: Collection[int] = (),
+) -> Iterator[Remove]:
+    """Statements below each other; of the blank lines before, between and behind them the greatest number is left."""
+    after = [_blank(source, last_line(node) + 1, 1) for node in nodes]
+    starts = [
+        source.first_with_comments(node)
+        if with_comments or is_last or blank or isinstance(node, _DEFINITIONS)
+        else first_line(node)
+        for node, blank in zip(nodes, after, strict=True)
+    ]
+    blanks = [_blank(source, starts[0] - 1, -1), *after]
+    if starts[0] in arriving:
+        blanks[0], is_first = 0, False
+    if last_line(nodes[-1]) + 1 in arriving:
+        blanks[-1], is_last = 0, False
+    most = max(range(len(blanks)), key=lambda index: (blanks[index], index))
+    blanks[0 if is_first else -1 if is_last else most] = 0
+    starts[0] -= blanks[0]
+    for node, start, blank in zip(nodes, starts, blanks[1:], strict=True):
+        yield Remove(node, start, last_line(node) + blank)
 
 
 def _blank(source: Source, line: int, step: int) -> int:

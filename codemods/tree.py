@@ -87,7 +87,7 @@ class Tree:
 
     def edits(self, asked: Sequence[Asked]) -> list[Edit]:
         """Each change in bytes; raises `Unfaithful` where that is not what all of them come to together."""
-        found = [self._edit([one]) for one in asked]
+        found = [edit for one in asked if (edit := self._edit([one])).replacement or edit.start < edit.end]
         for last in range(1, len(LEVELS) + 1):
             some = [one for one in asked if one.reason.applicability in LEVELS[:last]]
             if some and self._spliced(edit for edit in found if edit.applicability in LEVELS[:last]) != self.made(some):
@@ -234,8 +234,9 @@ class _Maker(cst.CSTTransformer):
         lines: list[cst.EmptyLine] = []  # above what comes next
         body: list[Any] = []
 
-        def arrive(text: str) -> None:
+        def arrive(change: Insert) -> None:
             nonlocal lines
+            text = change.text if isinstance(change.text, str) else change.text()
             parsed = cst.parse_module(text + "\n", self.tree.module.config_for_parsing)
             lines += map(_unindented, parsed.header)
             for statement in parsed.body:
@@ -249,11 +250,11 @@ class _Maker(cst.CSTTransformer):
             first, above = self.tree._first[statement], list(updated.leading_lines)
             for number, line in enumerate(above, first - len(above)):
                 for one in [one for one in arriving if one.before <= number]:
-                    arrive(one.text)
+                    arrive(one)
                     arriving.remove(one)
                 lines += [] if number in gone else [line]
             for one in [one for one in arriving if one.before <= first]:
-                arrive(one.text)
+                arrive(one)
                 arriving.remove(one)
             rewrite = next((one for one in changes if isinstance(one, Rewrite | Unwrap)), None)
             if rewrite is not None:
@@ -265,7 +266,7 @@ class _Maker(cst.CSTTransformer):
                 body.append(updated.with_changes(leading_lines=lines))
                 lines = []
             for one in arriving:
-                arrive(one.text)
+                arrive(one)
         return body, (*lines, *footer)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mcore_unpatch.codemods.changes import Asked
 from mcore_unpatch.codemods.edits import Repository
-from mcore_unpatch.codemods.imports.arrange import arrange
 from mcore_unpatch.codemods.imports.editor import ImportEditor
 
 
@@ -24,5 +23,4 @@ class Workbench(Repository):
 
     def import_changes(self) -> list[Asked]:
         """What the editors were asked for so far."""
-        asked = [editor for editor in self._editors.values() if editor.targets or editor.reasons]
-        return [change for editor in asked for change in arrange(editor)]
+        return [change for editor in self._editors.values() for change in editor.changes()]

@@ -1,96 +1,176 @@
-"""What is to become of one file's imports: names that move to another module, go, or come anew."""
+"""What is to become of one file's imports: names that move to another module, go, or come anew.
+
+Requests are data, by whomever; `changes` makes of all of them at once what each statement is to be, in its place
+unless the file's own order asks for another. The nodes of libcst are made in `names`, when a migration needs them.
+"""
 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
-from mcore_unpatch.codemods.changes import Reason
-from mcore_unpatch.codemods.imports.blocks import Import
-from mcore_unpatch.codemods.imports.entries import Entry, entries
+from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason, least_safe
 from mcore_unpatch.codemods.imports.limits import line_limit
+from mcore_unpatch.codemods.imports.places import Import, Place, Places
+from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.source import Files, Source, Suite
 
+if TYPE_CHECKING:
+    import libcst as cst
 
-@dataclass
-class Target:
-    """What one suite is to import from one module."""
 
+@dataclass(eq=False)
+class Statement:
+    """An import statement that changes, or that comes (then it has no node)."""
+
+    editor: ImportEditor
     suite: Suite
-    module: str
-    names: list[Entry] = field(default_factory=list)
-    sources: list[ast.ImportFrom] = field(default_factory=list)
+    module: str = ""  # another than now
+    plain: bool = False  # `import module`
     reasons: list[Reason] = field(default_factory=list)
+    node: Import | None = None
+    keeps: Collection[str] = ()  # of its own names
+    renames: dict[str, str] = field(default_factory=dict)  # of the modules in `import a, b`
+    new: dict[str, tuple[str, ...]] = field(default_factory=dict)  # names that come, with a comment
+    taken: dict[Import, set[str]] = field(default_factory=dict)  # names that other statements lose to it
+    speaks_for: set[Import] = field(default_factory=set)  # those of them that go, and whose comments it takes
 
     @property
-    def existing(self) -> ast.ImportFrom | None:
-        """The statement that imports from the module already."""
-        froms = (node for node in self.suite if isinstance(node, ast.ImportFrom) and not node.level)
-        return next((node for node in froms if node.module == self.module), None)
+    def indent(self) -> str:
+        """The white space before it."""
+        return self.editor.source.indentation(self.suite[0])
+
+    def changed(self, node: cst.CSTNode) -> Any:
+        """The statement in its place."""
+        from mcore_unpatch.codemods.imports.names import changed
+
+        return changed(self, node)
+
+    def text(self, before: str, after: str) -> str:
+        """The statement elsewhere, with its comments, between the blank lines that set it apart."""
+        from mcore_unpatch.codemods.imports.names import text
+
+        return before + text(self) + after
 
 
 class ImportEditor:
-    """Collects what is asked for, by whomever; `arrange` makes edits of all of it at once."""
+    """Collects what is asked for."""
 
     def __init__(self, source: Source, files: Files) -> None:
         self.source, self.files = source, files
-        self.leaving: dict[Import, set[str]] = {}
-        self.targets: dict[tuple[int, str], Target] = {}
-        self.renamed: list[tuple[ast.Import, ast.alias, str]] = []
-        self.beside: list[tuple[ast.Import, str]] = []
-        self.reasons: dict[Import, list[Reason]] = {}  # why a statement changes
+        self._leaving: defaultdict[Import, set[str]] = defaultdict(set)
+        self._wanted: dict[tuple[int, str], Statement] = {}  # by suite and module
+        self._renamed: defaultdict[Import, dict[str, str]] = defaultdict(dict)
+        self._beside: list[Statement] = []
+        self._reasons: defaultdict[Import, list[Reason]] = defaultdict(list)  # why a statement changes
 
     def move(self, node: ast.ImportFrom, names: set[str], module: str, reason: Reason) -> None:
         """Take names (as the statement writes them) from a statement and import them from `module` instead."""
         self.drop(node, names, reason)
-        target = self._target(self.source.home[id(node)], module)
-        target.sources.append(node)
-        target.names += [entry for entry in entries(self.source, node) if entry.name in names]
-        target.reasons.append(reason)
+        self._want(self.source.home[id(node)], module, reason).taken.setdefault(node, set()).update(names)
 
     def drop(self, node: Import, names: set[str], reason: Reason) -> None:
         """Take names away."""
-        self.leaving.setdefault(node, set()).update(names)
-        self.reasons.setdefault(node, []).append(reason)
+        self._leaving[node] |= names
+        self._reasons[node].append(reason)
 
     def rename(self, node: ast.Import, alias: ast.alias, module: str, reason: Reason) -> None:
         """Another module for one part of `import a, b as c`."""
-        self.renamed.append((node, alias, module))
-        self.reasons.setdefault(node, []).append(reason)
+        self._renamed[node][alias.name] = module
+        self._reasons[node].append(reason)
 
     def add_beside(self, node: ast.Import, module: str, reason: Reason) -> None:
         """`import module` in the same suite as another import."""
-        self.beside.append((node, module))
-        self.reasons.setdefault(node, []).append(reason)
+        suite = self.source.home[id(node)]
+        self._beside.append(Statement(self, suite, module, True, [reason], keeps={module}, taken={node: set()}))
 
     def add(self, module: str, names: list[str], reason: Reason, *, unused: bool = False) -> None:
         """Import names from `module` at the top of the file; `unused` ones are there for others to import."""
-        behind = "# noqa: F401" if unused else ""
-        target = self._target(self.source.tree.body, module)
-        target.names += [Entry(name, behind=behind) for name in names]
-        target.reasons.append(reason)
+        said = ("# noqa: F401",) if unused else ()
+        self._want(self.source.tree.body, module, reason).new |= dict.fromkeys(names, said)
 
-    def _target(self, suite: Suite, module: str) -> Target:
-        return self.targets.setdefault((id(suite), module), Target(suite, module))
+    def _want(self, suite: Suite, module: str, reason: Reason) -> Statement:
+        wanted = self._wanted.setdefault((id(suite), module), Statement(self, suite, module))
+        wanted.reasons.append(reason)
+        return wanted
 
     @cached_property
     def limit(self) -> int:
         """The longest line of this file."""
         return line_limit(self.source, self.files)
 
-    def left(self, node: Import) -> list[ast.alias]:
-        """The names that stay in a statement."""
-        return [alias for alias in node.names if alias.name not in self.leaving.get(node, set())]
+    def changes(self) -> list[Asked]:
+        """Everything that was asked for; the changes do not overlap."""
+        why: defaultdict[ast.AST, list[Reason]] = defaultdict(
+            list, {node: [*few] for node, few in self._reasons.items()}
+        )
+        for one in self._wanted.values():
+            for node in one.taken:  # a name goes from there when it comes here
+                why[node] += one.reasons
+        statements = self._statements(why)
+        nodes = {one.node: one for one in statements if one.node}
+        gone = {node for node in self._leaving if node not in nodes}
+        places = Places(self.source, self.files, {node: one.module for node, one in nodes.items() if one.module}, gone)
+        staying = {node: one for node, one in nodes.items() if node in places.staying or not one.module}
+        arriving = [
+            (places.place(one.suite, one.module, one.plain, one.node or next(iter(one.taken), None)), one)
+            for one in statements
+            if one.node not in staying
+        ]
+        found = [*_arrivals(arriving)]
+        found += [Asked(self.source, Make(node, one.changed), least_safe(one.reasons)) for node, one in staying.items()]
+        gone |= {one.node for _, one in arriving if one.node}
+        for change in remove(self.source, gone, with_comments=True, arriving={place.line for place, _ in arriving}):
+            reasons = why[change.node] or [reason for node in gone for reason in why[node]]
+            found.append(Asked(self.source, change, least_safe(reasons)))
+        return found
 
-    def moving(self) -> dict[Import, str]:
-        """Statements that name another module as a whole, and which: the first, where their names go to several."""
-        found: dict[Import, str] = {}
-        for target in self.in_order():
-            if target.sources and target.existing is None and not self.left(target.sources[0]):
-                found.setdefault(target.sources[0], target.module)
-        return found | {node: module for node, _, module in self.renamed if len(node.names) == 1}
+    def _statements(self, why: dict[ast.AST, list[Reason]]) -> list[Statement]:
+        """What each statement is to be that changes or comes."""
+        nodes: dict[Import, Statement] = {}
+        coming: list[Statement] = []
+        for one in sorted(self._wanted.values(), key=attrgetter("module")):
+            froms = [node for node in one.suite if isinstance(node, ast.ImportFrom) and not node.level]
+            host = next((node for node in froms if node.module == one.module), None)
+            first = next(iter(one.taken), None)
+            if host is not None:
+                nodes[host] = replace(
+                    one, module="", node=host, keeps=self._left(host), reasons=one.reasons + why[host]
+                )
+            elif first is not None and first not in nodes and not self._left(first):  # it names this module from now on
+                nodes[first] = replace(one, node=first, keeps=one.taken[first], reasons=why[first])
+            else:
+                coming.append(replace(one))
+        for node in self._reasons:
+            if node not in nodes and (keeps := self._left(node)):
+                suite, renames = self.source.home[id(node)], self._renamed.get(node, {})
+                module = renames[node.names[0].name] if renames and len(node.names) == 1 else ""
+                plain = isinstance(node, ast.Import)
+                nodes[node] = Statement(self, suite, module, plain, why[node], node, keeps, renames)
+        told = set(nodes)
+        for one in (*nodes.values(), *coming):
+            one.taken = {node: names for node, names in one.taken.items() if node is not one.node}
+            one.speaks_for = one.taken.keys() - told
+            told |= one.speaks_for
+        return [*nodes.values(), *coming, *self._beside]
 
-    def in_order(self) -> list[Target]:
-        """The targets by module."""
-        return sorted(self.targets.values(), key=lambda target: target.module)
+    def _left(self, node: Import) -> set[str]:
+        return {alias.name for alias in node.names} - self._leaving.get(node, set())
+
+
+def _arrivals(arriving: list[tuple[Place, Statement]]) -> Iterator[Asked]:
+    """Those that come to one place stand sorted below each other, and are set apart together."""
+    by_place = sorted(arriving, key=lambda one: (one[0].line, one[0].run, one[0].key))
+    for _, group in groupby(by_place, lambda one: (one[0].line, one[0].run)):
+        together = list(group)
+        for place, one in together:
+            before = place.before if one is together[0][1] else ""
+            after = place.after if one is together[-1][1] else ""
+            insert = Insert(place.beside, place.line, partial(one.text, before, after))
+            yield Asked(one.editor.source, insert, least_safe(one.reasons))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from keyword import iskeyword
 
 from mcore_unpatch.codemods.changes import Reason
-from mcore_unpatch.codemods.imports.blocks import Import
+from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.units import bound_by_import
 from mcore_unpatch.codemods.workbench import Workbench

@@ -123,6 +123,8 @@ COMMENTED = {
     f"# above too\nfrom {OLD} import unpatch_postprocess  # behind too\n",
     "over several lines": "from mcore_unpatch.compat.verl.mtp_patch import unpatch_postprocess\n"
     f"from {OLD} import (  # open\n    # above\n    patch_postprocess,  # behind\n    # last\n)  # close\n",
+    "a name that is there already": "from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n"
+    f"# above\nfrom {OLD} import patch_postprocess  # behind\n",
     "a name of several lines": f"import os\nfrom {OLD} import (  # open\n    other,\n    # above\n"
     "    patch_postprocess,  # behind\n    # last\n)  # close\n",
 }
@@ -137,15 +139,50 @@ def test_comments_above_and_behind_an_import_that_moves_stay(source: str, newlin
     assert sorted(part.strip() for line in new.splitlines() for part in line.split("#")[1:]) == told
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("import zlib\nfrom {old} import patch_postprocess\nimport os\n", "import zlib\n{new}import os\n"),
+        (
+            "import zlib\nfrom {old} import patch_postprocess, other\nimport os\n",
+            "import zlib\nfrom {old} import other\n{new}import os\n",
+        ),
+        ("import torch\n\nfrom {old} import patch_postprocess\n", "import torch\n\n{new}"),
+        (
+            "from zlib import a\n\nfrom {old} import(patch_postprocess, other)\n",
+            "from zlib import a\n\n{new}from {old} import other\n",
+        ),
+        (
+            "from {old} \\\n    import patch_postprocess\n",
+            "from mcore_unpatch.compat.verl.mtp_patch \\\n    import patch_postprocess\n",
+        ),
+    ],
+    ids=["not sorted", "one of two names", "sections of no kind", "brackets without a space", "a continued line"],
+)
+def test_an_import_keeps_its_place_unless_the_file_is_sorted(before: str, after: str) -> None:
+    new = "from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n"
+    files = migrate({"pkg/m.py": before.format(old=OLD).encode()}).files
+    assert files["pkg/m.py"].decode() == after.format(old=OLD, new=new)
+
+
 def test_an_edit_for_several_reasons_is_as_unsafe_as_the_worst_of_them() -> None:
     shown = Reason("MCU301", "display", "by hand")
     for reasons in ([SAFE, UNSAFE], [UNSAFE, SAFE], [SAFE, UNSAFE, SAFE]):
         assert least_safe(reasons) is UNSAFE
     assert least_safe([SAFE, UNSAFE, shown]) is shown
     assert least_safe([SAFE]) is SAFE
-    before = b"from verl.models.mcore.mtp_patch import patch_postprocess\n"
+
+
+@pytest.mark.parametrize(
+    "line", [f"from {OLD} import patch_postprocess", f"from {OLD} import patch_postprocess, other"]
+)
+@pytest.mark.parametrize(
+    "rest", ["", f"from {COMPAT}.verl.mtp_patch import a\n", "from aa import b\nfrom zz import c\n"]
+)
+def test_a_name_goes_from_one_place_only_when_it_comes_to_the_other(line: str, rest: str) -> None:
+    before = f"{rest}{line}\n".encode()
     bench = Workbench(Repository(["m.py"], {"m.py"}.__contains__, {"m.py": before}.__getitem__))
-    node = bench.source("m.py").tree.body[0]
+    node = bench.source("m.py").tree.body[-1]
     assert isinstance(node, ast.ImportFrom)
     bench.imports("m.py").move(node, {"patch_postprocess"}, f"{COMPAT}.verl.mtp_patch", SAFE)
     bench.imports("m.py").add(f"{COMPAT}.verl.mtp_patch", ["attach"], UNSAFE)

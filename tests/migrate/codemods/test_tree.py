@@ -83,6 +83,8 @@ def test_a_parameter_is_laid_out_as_the_others(header: str, expected: str) -> No
     ("text", "expected"),
     [
         ("a = 1\n\n\ngone = 2\n\n\nb = 3\n", "a = 1\n\n\nb = 3\n"),
+        ("a = 1\n\ngone = 2\ngone = 3\n\nb = 4\n", "a = 1\n\nb = 4\n"),
+        ("a = 1\ngone = 2\n\ngone = 3\nb = 4\n", "a = 1\n\nb = 4\n"),
         ("a = 1\n\n# of it\ngone = 2\n\nb = 3\n", "a = 1\n\nb = 3\n"),
         ("# of both\ngone = 1\nb = 2\n", "# of both\nb = 2\n"),
         ("a = 1\n# apart\n\n# of it\ngone = 2\n", "a = 1\n# apart\n"),

@@ -1,0 +1,140 @@
+"""An import statement on nodes of libcst: its names, each with the comments that speak of it, and what it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import libcst as cst
+
+from mcore_unpatch.codemods.imports.editor import Statement
+from mcore_unpatch.codemods.imports.places import Import
+from mcore_unpatch.codemods.source import Source, last_line
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    alias: cst.ImportAlias
+    above: tuple[str, ...] = ()  # comments in the lines before it
+    behind: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()  # before the closing bracket
+
+    @property
+    def key(self) -> tuple[int, str, str]:
+        """Constants, classes, then the rest: the order import sorters use."""
+        name, alias = self.alias.evaluated_name, self.alias.evaluated_alias
+        rank = 0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2
+        return rank, name, alias or ""
+
+    def told(self, other: _Name) -> _Name:
+        """The same name with the comments of another."""
+        both = zip((self.above, self.behind, self.below), (other.above, other.behind, other.below), strict=True)
+        return _Name(self.alias, *(tuple(dict.fromkeys(mine + more)) for mine, more in both))
+
+
+def text(statement: Statement) -> str:
+    """A statement that comes to where it was not, with its comments."""
+    line: Any = cst.parse_statement(f"import {statement.module}" if statement.plain else "from x import y")
+    if statement.node is not None:
+        line = _line(statement.editor.source, statement.node)
+    return _code(line.with_changes(body=[changed(statement, line.body[0])])).rstrip("\n")
+
+
+def changed(statement: Statement, node: Any) -> Any:
+    """What becomes of the node of a statement; its layout stays where its names do."""
+    if isinstance(node, cst.Import):
+        *aliases, last = [_renamed(alias, statement) for alias in node.names if alias.evaluated_name in statement.keeps]
+        return node.with_changes(names=[*aliases, last.with_changes(comma=cst.MaybeSentinel.DEFAULT)])
+    old, new = _names(node), node
+    names = _merged([name for name in old if name.alias.evaluated_name in statement.keeps], _coming(statement))
+    if statement.module:
+        new = node.with_changes(module=cst.parse_expression(statement.module), relative=[])
+    if names != old:
+        new = _laid_out(new, names, rows="\n" in _code(node) and len(names) > 1)
+    longest = max(statement.editor.limit - len(statement.indent), len(_code(node)))
+    return new if "\n" in _code(new) or len(_code(new)) <= longest else _laid_out(new, names, rows=True)
+
+
+def _renamed(alias: cst.ImportAlias, statement: Statement) -> cst.ImportAlias:
+    return alias.with_changes(name=cst.parse_expression(statement.renames.get(alias.evaluated_name, _code(alias.name))))
+
+
+def _code(node: cst.CSTNode) -> str:
+    return cst.Module([]).code_for_node(node)
+
+
+def _line(source: Source, node: Import) -> cst.SimpleStatementLine:
+    """A statement of the file by itself, with the comments above and behind it."""
+    text = source.text_of(source.span(node)).replace(source.newline, "\n")
+    if source.owns_lines(node):
+        lines = range(source.first_with_comments(node), last_line(node) + 1)
+        text = "\n".join(source.line(number).removeprefix(source.indentation(node)) for number in lines)
+    line = cst.parse_statement(text)
+    assert isinstance(line, cst.SimpleStatementLine)
+    return line
+
+
+def _names(node: Any) -> list[_Name]:
+    """The names of a statement. A comment at the end of a line speaks of the name before it, others of the next."""
+    commas = [alias.comma for alias in node.names]
+    gaps = [
+        _gap(node.lpar and node.lpar.whitespace_after),
+        *(_gap(getattr(one, "whitespace_before", None), getattr(one, "whitespace_after", None)) for one in commas),
+    ]
+    found = [_Name(alias, gap[1], after[0]) for alias, gap, after in zip(node.names, gaps, gaps[1:], strict=False)]
+    end = _gap(node.rpar and node.rpar.whitespace_before)
+    found[0] = replace(found[0], above=gaps[0][0] + found[0].above)
+    found[-1] = replace(found[-1], behind=found[-1].behind + end[0], below=gaps[-1][1] + end[1])
+    return found
+
+
+def _gap(*spaces: cst.BaseParenthesizableWhitespace | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The comments at the end of a line and those in the lines that follow."""
+    lines = [space for space in spaces if isinstance(space, cst.ParenthesizedWhitespace)]
+    behind = tuple(space.first_line.comment.value for space in lines if space.first_line.comment)
+    return behind, tuple(line.comment.value for space in lines for line in space.empty_lines if line.comment)
+
+
+def _coming(statement: Statement) -> Iterator[_Name]:
+    """The names that come to a statement; what a statement says that goes for them comes along."""
+    for name, said in statement.new.items():
+        yield _Name(cst.ImportAlias(cst.Name(name)), behind=said)
+    for node, wanted in statement.taken.items():
+        line: Any = _line(statement.editor.source, node)
+        names = [name for name in _names(line.body[0]) if name.alias.evaluated_name in wanted]
+        if node in statement.speaks_for:
+            behind, above = _gap(cst.ParenthesizedWhitespace(line.trailing_whitespace, line.leading_lines))
+            names[0] = replace(names[0], above=above + names[0].above)
+            names[-1] = replace(names[-1], behind=names[-1].behind + behind)
+        yield from names
+
+
+def _merged(have: Iterable[_Name], coming: Iterable[_Name]) -> list[_Name]:
+    """All names, each once; sorted, unless those that were there are not."""
+    known: dict[tuple[int, str, str], _Name] = {}
+    for name in have:
+        known[name.key] = known[name.key].told(name) if name.key in known else name
+    order = list(known)
+    for name in coming:
+        known[name.key] = known[name.key].told(name) if name.key in known else name
+    arrived = sorted(known.keys() - order)
+    return [known[key] for key in (sorted(known) if order == sorted(order) else [*order, *arrived])]
+
+
+def _laid_out(node: cst.ImportFrom, names: Sequence[_Name], rows: bool) -> cst.ImportFrom:
+    """A statement with names in one line, or in a row each if they have comments."""
+    space = node.lpar and node.lpar.whitespace_after
+    step = space.last_line.value if isinstance(space, cst.ParenthesizedWhitespace) else "    "
+    texts = [_code(name.alias.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for name in names]
+    inner = ", ".join(texts)
+    if rows or any(name.above or name.behind or name.below for name in names):
+        lines = [
+            line
+            for name, text in zip(names, texts, strict=True)
+            for line in (*name.above, "  ".join((f"{text},", *name.behind)), *name.below)
+        ]
+        inner = "(\n" + "".join(f"{step}{line}\n" for line in lines) + ")"
+    new: Any = cst.parse_statement(f"from x import {inner}")
+    fields = ("names", "lpar", "rpar", "whitespace_after_import")
+    return node.with_changes(**{name: getattr(new.body[0], name) for name in fields})

@@ -1,0 +1,153 @@
+"""Where imports stand: the sections and the order that a file evidently keeps, and where another one belongs."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from operator import itemgetter
+from typing import Any
+
+from mcore_unpatch.codemods.source import Files, Source, Suite, last_line
+
+Import = ast.Import | ast.ImportFrom
+Key = tuple[Any, ...]
+FUTURE, STDLIB, THIRD_PARTY, OWN, RELATIVE = range(5)
+_SORTS: tuple[Callable[[bool, str], Key], ...] = (
+    lambda plain, module: (not plain, module.lower()),  # `import x` before `from x import y`
+    lambda plain, module: (module.lower(), not plain),
+    lambda plain, module: (),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Before a line of a suite, and the blank lines that set apart what comes there."""
+
+    line: int
+    run: int  # where the imports begin that it comes to: of two suites that meet at a line the inner one is first
+    beside: ast.stmt
+    key: Key
+    before: str = ""
+    after: str = ""
+
+
+class _Run:
+    """Imports of one suite with nothing else between them, by section: their kind, and blocks without a blank line."""
+
+    def __init__(self, sections: dict[Import, tuple[int, int]]) -> None:
+        for self.sort, any_kind in product(_SORTS, (False, True)):
+            self.keys = {
+                node: ((THIRD_PARTY if any_kind else kind, block), *self.sort(*_written(node)))
+                for node, (kind, block) in sections.items()
+            }
+            if [*self.keys.values()] == sorted(self.keys.values()):
+                break
+        self.kept: list[tuple[Key, Import]] = []  # those that keep their place, and what they are sorted by from now on
+        *_, (_, last) = sections.values()
+        self.third_party = next((one for one in sections.values() if one[0] == THIRD_PARTY), (THIRD_PARTY, last))
+
+    def key(self, plain: bool, module: str, beside: Import | None) -> Key:
+        """What an import of another package is sorted by; it comes to the section of one that is, if it can."""
+        section = self.keys[beside][0] if beside else self.third_party
+        return (section if section[0] == THIRD_PARTY else self.third_party, *self.sort(plain, module))
+
+    def fits(self, key: Key, node: Import, following: list[tuple[Key, Import]]) -> bool:
+        """Whether one that names another module now is sorted where it stands, and in its section."""
+        near = [*self.kept[-1:], *following]
+        section, block = self.keys[node][0]
+        in_section = all((other[0] == key[0]) == (self.keys[one][0][1] == block) for other, one in near)
+        in_order = sorted([*self.kept[-1:], (key, node), *following], key=itemgetter(0))
+        return (in_section or section == THIRD_PARTY) and in_order == [*self.kept[-1:], (key, node), *following]
+
+
+class Places:
+    """The imports of a file, some of which are to name another module, and some to go."""
+
+    def __init__(self, source: Source, files: Files, renamed: Mapping[Import, str], gone: Collection[Import]) -> None:
+        self.source, self.files, self.renamed, self.gone = source, files, renamed, gone
+        self.staying: set[Import] = set()  # the renamed ones that stand where they belong
+        self._known: dict[int, list[_Run]] = {}
+        for node in renamed:
+            self._runs(source.home[id(node)])
+
+    def place(self, suite: Suite, module: str, plain: bool, anchor: Import | None) -> Place:
+        """Where an import of another package comes to stand, beside `anchor` if that is as good as elsewhere."""
+        runs = self._runs(suite)
+        if not runs:
+            return self._first(suite, (not plain, module))
+        run = next((run for run in runs if anchor in run.keys), runs[0])
+        key = run.key(plain, module, anchor)
+        place = partial(Place, run=next(iter(run.keys)).lineno, key=(key, not plain, module))
+        index = bisect_right(run.kept, key, key=itemgetter(0))
+        above, before = run.kept[index - 1] if index else (None, None)
+        if (anchor and run.keys[anchor] == key) or not run.kept:
+            above, before = key, anchor or [*run.keys][-1]
+        if before and above and (above[0] == key[0] or index == len(run.kept)):
+            return place(last_line(before) + 1, beside=before, before="" if above[0] == key[0] else "\n")
+        below, after = run.kept[index]
+        in_block = before and run.keys[before][0][1] == run.keys[after][0][1]
+        apart = "" if in_block or below[0] == key[0] else "\n"
+        return place(self.source.first_with_comments(after), beside=after, after=apart)
+
+    def _first(self, suite: Suite, key: Key) -> Place:
+        """In a suite without imports: behind its docstring, else before everything."""
+        start, value = suite[0], suite[0].value if isinstance(suite[0], ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            return Place(last_line(start) + 1, start.lineno, start, key, before="\n")
+        after = "\n\n" if hasattr(start, "body") else "\n"
+        return Place(self.source.first_with_comments(start), start.lineno, start, key, after=after)
+
+    def _runs(self, suite: Suite) -> list[_Run]:
+        if id(suite) not in self._known:
+            found: list[dict[Import, tuple[int, int]]] = [{}]
+            end = block = 0
+            for node in suite:
+                if isinstance(node, Import):
+                    block += any(map(self.source.is_blank, range(end + 1, node.lineno)))
+                    found[-1][node] = self._kind(node), block
+                elif found[-1]:
+                    found.append({})
+                end = last_line(node)
+            self._known[id(suite)] = [_Run(sections) for sections in found if sections]
+            for run in self._known[id(suite)]:
+                self._settle(run)
+        return self._known[id(suite)]
+
+    def _settle(self, run: _Run) -> None:
+        """Which imports keep their place."""
+        rest = [(key, node) for node, key in run.keys.items() if node not in self.renamed and node not in self.gone]
+        rest.reverse()
+        for node, key in run.keys.items():
+            if node in self.renamed:
+                key = run.key(isinstance(node, ast.Import), self.renamed[node], node)
+                if self.source.owns_lines(node) and not run.fits(key, node, rest[-1:]):
+                    continue
+                self.staying.add(node)
+            elif node in self.gone:
+                continue
+            run.kept.append((key, node))
+            del rest[len(rest) - (node not in self.renamed) :]
+
+    def _kind(self, node: Import) -> int:
+        """The section an import belongs to."""
+        if isinstance(node, ast.ImportFrom) and node.level:
+            return RELATIVE
+        module = _written(node)[1]
+        top = module.partition(".")[0]
+        if top in sys.stdlib_module_names:
+            return FUTURE if top == "__future__" else STDLIB
+        at_the_root = (f"{top}/__init__.py", f"src/{top}/__init__.py")
+        path, locate = self.source.path, self.files.locate
+        return OWN if locate(path, module, 0) or locate(path, top, 0) in at_the_root else THIRD_PARTY
+
+
+def _written(node: Import) -> tuple[bool, str]:
+    """Whether a statement is a plain `import`, and the module it names."""
+    if isinstance(node, ast.Import):
+        return True, node.names[0].name
+    return False, "." * node.level + (node.module or "")
