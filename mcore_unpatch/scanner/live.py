@@ -127,18 +127,19 @@ class Run(Values):
 
     def _reads_missing(self, statement: ast.stmt, at: Place) -> bool | None:
         """Whether a statement reads `module.name` or `Class.name` of Megatron's that this release does not have."""
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                base = at.home.expr(node.value, at.scope, at.block, statement.lineno)
-                if base is not None and base.is_core and base.kind in {"module", "class"} and base.node is None:
-                    if self.has(f"{base.name}.{node.attr}") is False:
-                        return True
-            elif isinstance(node, ast.Call) and (path_text(node.func) or "").endswith(("import_module", "__import__")):
-                name = self.value(node.args[0], at._replace(line=statement.lineno)) if node.args else None
-                lacks = self._lacks(name) if isinstance(name, str) else None
-                if lacks is not False:
-                    return lacks
+        if any(self.has(name) is False for name in at.home.once(at.home.core_reads, statement)):
+            return True
+        for call in at.home.once(_imports_by_call, statement):
+            name = self.value(call.args[0], at._replace(line=statement.lineno)) if call.args else None
+            lacks = self._lacks(name) if isinstance(name, str) else None
+            if lacks is not False:
+                return lacks
         return False
+
+
+def _imports_by_call(statement: ast.AST) -> list[ast.Call]:
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return [call for call in calls if (path_text(call.func) or "").endswith(("import_module", "__import__"))]
 
 
 def conditions(at: Place) -> Iterator[Condition]:

@@ -53,6 +53,17 @@ class Resolver(Names):
                 found.update(self.strings(site.node.args[1], site.scope, site.block, site.node.lineno))
         return frozenset(found)
 
+    def core_reads(self, statement: ast.stmt) -> list[str]:
+        """What a statement reads of Megatron's modules and classes, as `module.name` and `Class.name`."""
+        scope, block = self.model.at(statement.lineno)
+        found = []
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                base = self.expr(node.value, scope, block, statement.lineno)
+                if base is not None and base.is_core and base.kind in {"module", "class"} and base.node is None:
+                    found.append(f"{base.name}.{node.attr}")
+        return found
+
     def calls_in(self, function: FunctionNode) -> list[Site]:
         """The calls within a function that may matter, those of functions inside it included."""
         return self._within(function, self._calls)

@@ -62,10 +62,12 @@ CASES: dict[str, str | dict[str, str]] = {
     "try: import megatron.core.utils\nexcept {}: GPTModel._postprocess = f",
     "live._ANYTHING": "try: import megatron.core.utils\nexcept {}: GPTModel._postprocess = f",
     "live._OF_THE_OBJECT": "def install(x):\n    if {}(x, int): GPTModel.forward = f",
-    "live._reads_missing": {
+    "resolve.core_reads": {
         "module": "try: megatron.core.utils.get_tensor_model_parallel_group_if_none\n"
         "except AttributeError: GPTModel.forward = f",
         "class": "try: GPTModel.none_such\nexcept AttributeError: pass\nelse: GPTModel.forward = f",
+    },
+    "live._imports_by_call": {
         "import_module": "try: importlib.import_module('megatron.core.none_such')\n"
         "except ImportError: pass\nelse: GPTModel.forward = f",
         "__import__": "try: __import__('megatron.core.none_such')\n"
