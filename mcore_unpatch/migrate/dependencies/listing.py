@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
 
 _NAME_AND_EXTRAS = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\s*\[([^\]]*)\])?")
-Span = tuple[int, int]
 
 
-class Listing(ABC):
-    """The requirements of one place in a file, in order, and where each stands."""
+class Listing:
+    """The requirements of one place in a file, in order."""
 
-    def __init__(
-        self, file: Path, text: str, requirements: Sequence[str], spans: Sequence[Span], is_main: bool
-    ) -> None:
-        self.file, self.text = file, text
-        self.requirements, self.spans = list(requirements), list(spans)
+    def __init__(self, file: Path, text: str, requirements: list[str], is_main: bool) -> None:
+        self.file, self.text, self.requirements = file, text, requirements
         self.is_main = is_main  # every installation reads it, not only one with an extra
 
-    @abstractmethod
     def meaning(self, text: str) -> tuple[list[str], object]:
         """The requirements that a text of this file lists in this place, and everything else it says."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def _with_requirement(self, requirement: str) -> str:
+    def with_requirement(self, requirement: str) -> str:
         """The text with one requirement more."""
+        raise self.refusal(requirement)
 
-    def _with_extra(self, index: int, extra: str) -> str:
+    def with_extra(self, index: int, extra: str) -> str:
         """The text with an extra for one of the requirements."""
-        start, end = self.spans[index]
-        return self.text[:start] + plus_extra(self.text[start:end], extra) + self.text[end:]
+        raise self.refusal(plus_extra(self.requirements[index], extra))
 
     def find(self, package: re.Pattern[str]) -> str | None:
         """The requirement of a package."""
@@ -43,20 +36,19 @@ class Listing(ABC):
 
     def adding(self, requirement: str) -> str:
         """The text with one requirement more, and nothing else that means anything new."""
-        return self._checked(self._with_requirement(requirement), [*self.requirements, requirement], requirement)
+        return self._checked(self.with_requirement(requirement), [*self.requirements, requirement], requirement)
 
     def extending(self, requirement: str, extra: str) -> str:
         """The text with an extra for a requirement that is there, and nothing else that means anything new."""
-        index = self.requirements.index(requirement)
-        wanted = plus_extra(requirement, extra)
+        index, wanted = self.requirements.index(requirement), plus_extra(requirement, extra)
         new = [*self.requirements[:index], wanted, *self.requirements[index + 1 :]]
-        return self._checked(self._with_extra(index, extra), new, wanted)
+        return self._checked(self.with_extra(index, extra), new, wanted)
 
     def _checked(self, after: str, requirements: list[str], line: str) -> str:
         try:
             found, rest = self.meaning(after)
             fits = Counter(found) == Counter(requirements) and rest == self.meaning(self.text)[1]
-        except (ValueError, SyntaxError, LookupError):
+        except (ValueError, LookupError):
             fits = False
         if not fits:
             raise self.refusal(line)
@@ -67,6 +59,18 @@ class Listing(ABC):
         return UsageError(
             f"cannot add {line!r} to {self.file} without changing more; add it by hand and run without --add-dependency"
         )
+
+
+class ByHand(Listing):
+    """A setup.py or setup.cfg: what it lists is seen, and it is left to people."""
+
+    def __init__(self, file: Path, text: str) -> None:
+        quoted = re.findall(r"""(?m)(?:["']|^[ \t]+|=[ \t]*)([A-Za-z0-9][\w.-]*(?:\[[^\]\n]*\])?[^"'\n]*)""", text)
+        super().__init__(file, text, quoted, True)
+
+    def refusal(self, line: str) -> UsageError:
+        """What is said in place of a change."""
+        return UsageError(f"{self.file.name} is not edited; add {line!r} by hand and run without --add-dependency")
 
 
 def has_extra(requirement: str, extra: str) -> bool:

@@ -9,8 +9,9 @@ from hypothesis import given, settings, strategies as st
 from sample_repository import Sample, planner
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate.dependencies import bracketed, requirements, toml_text
 from mcore_unpatch.migrate.dependencies.choice import addition, listed
+from mcore_unpatch.migrate.dependencies.pyproject import pyproject_lists
+from mcore_unpatch.migrate.dependencies.requirement_lines import RequirementLines
 from mcore_unpatch.migrate.engine import migrate
 from mcore_unpatch.migrate.undo import undo
 
@@ -19,16 +20,20 @@ from mcore_unpatch.migrate.undo import undo
     ("before", "after"),
     [
         ('dependencies = ["torch", "numpy"]', 'dependencies = ["torch", "numpy", "mcore-unpatch[compat]"]'),
-        ("dependencies = ['numpy', 'torch']", "dependencies = ['mcore-unpatch[compat]', 'numpy', 'torch']"),
+        ("dependencies = ['numpy', 'torch']", "dependencies = ['numpy', 'torch', 'mcore-unpatch[compat]']"),
+        (
+            "dependencies = [\n  'numpy',  # x\n  'torch',\n]",
+            "dependencies = [\n  'mcore-unpatch[compat]',\n  'numpy',  # x\n  'torch',\n]",
+        ),
         ("dependencies = []", 'dependencies = ["mcore-unpatch[compat]"]'),
-        ("dependencies = [\n]", 'dependencies = [\n    "mcore-unpatch[compat]",\n]'),
+        ("dependencies = [\n]", 'dependencies = [\n    "mcore-unpatch[compat]"\n]'),
         (
             'dependencies = [\n  "torch>=2",  # [fast]\n  "a"\n]',
             'dependencies = [\n  "torch>=2",  # [fast]\n  "a",\n  "mcore-unpatch[compat]"\n]',
         ),
         (
             'dependencies = [\n\t"accelerate",\n\t# the trainer\n\t"torch",  # x\n]',
-            'dependencies = [\n\t"accelerate",\n\t"mcore-unpatch[compat]",\n\t# the trainer\n\t"torch",  # x\n]',
+            'dependencies = [\n\t"accelerate",\n\t# the trainer\n\t"torch",  # x\n\t"mcore-unpatch[compat]",\n]',
         ),
         (
             'dependencies = [\r\n  "z",\r\n  "a",\r\n]\r\n',
@@ -147,11 +152,15 @@ def test_any_array_gets_one_item_more(
         comma = "," if trailing or index < len(items) - 1 else ""
         written.append(f"{quote}{name}{quote}{comma}{'' if one_line else comment}")
     inside = gap.join(written)
-    text = f"a = ['[']{newline}x = [{'' if one_line else gap}{inside}{end}]{newline}[t]{newline}y = []{newline}"
-    array = next(one.array for one in toml_text.assignments(text) if one.key == ("x",))
-    before, after = tomllib.loads(text), tomllib.loads(bracketed.with_item(text, array, LINE))
-    after["x"].remove(LINE)
+    array = f"dependencies = [{'' if one_line else gap}{inside}{end}]"
+    text = f"a = ['[']{newline}[project]{newline}{array}{newline}[t]{newline}y = []{newline}"
+    [listing] = pyproject_lists(Path("x"), text, tomllib.loads(text))
+    new = listing.adding(LINE)
+    before, after = tomllib.loads(text), tomllib.loads(new)
+    after["project"]["dependencies"].remove(LINE)
     assert after == before
+    assert new.count("\r\n") in {new.count("\n"), 0}
+    assert all(comment in new for _, _, comment in items if not one_line)
 
 
 @given(
@@ -162,7 +171,7 @@ def test_any_array_gets_one_item_more(
 @settings(max_examples=50, deadline=None)
 def test_any_requirements_file_gets_one_line_more(lines: list[str], newline: str, final: bool) -> None:
     text = newline.join(lines) + (newline if final and lines else "")
-    after = requirements.with_line(text, LINE)
+    after = RequirementLines(Path("x"), text).adding(LINE)
     parts = after.splitlines()
     parts.remove(LINE)
     assert parts == text.splitlines()
