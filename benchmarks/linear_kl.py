@@ -115,6 +115,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
+    torch._dynamo.config.recompile_limit = 64  # each kind and shape is compiled for itself
     product_rate()
     rows = []
     chosen = [peer for peer in peers() if not isinstance(peer, str) or print(f"left out: {peer}")]

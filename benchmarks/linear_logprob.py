@@ -1,7 +1,7 @@
 """Time, peak memory and error of `linear_logprob` and its peers on one GPU, against the floor of the matrix products.
 
     python benchmarks/linear_logprob.py [--verl DIR] [--nemo-rl DIR] [--skyrl DIR] [--json FILE] [--plots DIR]
-        [--shape N,H,V] [--quick]
+        [--shape N,H,V] [--quick] [--turns]
 
 A DIR is a checkout or an unpacked wheel; peers that cannot be imported are named and left out. bf16, random data, the
 hidden states drawn anew for every call; CUDA events, median of the calls and their spread. "floor" is 8·N·H·V FLOPs
@@ -39,6 +39,7 @@ MORE_SHAPES = [
     (4096, 6144, 200064),
     (30000, 1536, 102400),
 ]
+TURNS = [(512, 4096, 151936), (2048, 4096, 151936), (4096, 4096, 151936), (2000, 8192, 128256)]
 GIB = 2**30
 best_rate = 0.0  # FLOP per ms of the product alone, the best of this run
 
@@ -235,6 +236,28 @@ def over_tokens(peers: list[Peer], repeats: int) -> Iterator[dict[str, Any]]:
                 yield row | {"infer": attempt(peer, inputs, infer, few)}
 
 
+def by_turns(peers: list[Peer], repeats: int) -> list[dict[str, Any]]:
+    """Short calls of all peers by turns: one peer's after the other's would meet another clock."""
+    rows = []
+    for shape in TURNS:
+        inputs = Inputs(*shape)
+        for call in (train, infer):
+            times: dict[str, list[float]] = {peer.name: [] for peer in peers}
+            for turn in range(3 + repeats):  # three to warm up
+                for peer in peers:
+                    inputs.refresh()
+                    torch.cuda.synchronize()
+                    taken = milliseconds(lambda call=call, peer=peer, inputs=inputs: call(peer, inputs))
+                    times[peer.name] += [taken] if turn >= 3 else []
+            product_rate()
+            for name, taken in times.items():
+                row = {"shape": shape, "kind": call.__name__, "peer": name, "ms": statistics.median(taken)}
+                rows.append(row | {"fastest": min(taken), "slowest": max(taken)})
+                print(f"{shape} {call.__name__} {name:34} {row['ms']:.2f} ({min(taken):.2f} - {max(taken):.2f}) ms")
+        inputs.hidden.grad = inputs.weight.grad = None
+    return rows
+
+
 def show(rows: list[dict[str, Any]], exactness: dict[str, dict[str, list[float]]]) -> None:
     for shape in dict.fromkeys(tuple(row["shape"]) for row in rows):
         print(
@@ -270,6 +293,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--shape", type=_shape, action="append", help="N,H,V instead of the three usual ones")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--turns", action="store_true", help="few tokens alone, the fast peers by turns")
     parser.add_argument("--quick", action="store_true", help="ours alone, without the growing tokens")
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -299,6 +323,12 @@ def main() -> None:
         if options.json:
             options.json.write_text(json.dumps(report, indent=1))
 
+    fast = [peer for peer in peers if peer.entropy and peer.name.startswith(("mcore", "Liger", "materialised, comp"))]
+    fast = [peer for peer in fast if "torch" not in peer.name]
+    if options.turns:
+        report["by_turns"] = by_turns([peer for peer in fast if "half" not in peer.name], options.repeats)
+        save()
+        return
     report["errors"] = {
         f"{peer.name} {'lp+ent' if peer.entropy else 'lp'}, spread {spread}": errors(peer, spread)
         for spread in SPREADS
@@ -311,9 +341,8 @@ def main() -> None:
         report["pointers"].append(without_tma(shape, options.repeats))
         save()
     report["statistics"] += over_statistics((options.shape or SHAPES)[0], options.repeats)
-    fast = [peer for peer in peers if peer.entropy and peer.name.startswith(("mcore", "Liger", "materialised, comp"))]
     for shape in () if options.quick or options.shape else MORE_SHAPES:
-        report["shapes"] += compare(shape, [peer for peer in fast if "torch" not in peer.name], options.repeats)
+        report["shapes"] += compare(shape, fast, options.repeats)
         save()
     show(report["shapes"], report["errors"])
     for row in report["masks"]:

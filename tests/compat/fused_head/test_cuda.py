@@ -83,6 +83,40 @@ def test_capture_in_a_graph(keep_bytes: int, masked: bool) -> None:
     assert torch.equal(replayed, hidden.grad)
 
 
+@pytest.mark.parametrize("keep_bytes", [0, 1 << 30])
+@pytest.mark.parametrize("left", [0, 1, 90, 200])
+def test_a_graph_takes_the_number_of_rows_from_the_device(left: int, keep_bytes: int) -> None:
+    """`mask_count` is a bound: a replay follows the mask of now, with fewer rows or other ones."""
+    hidden, weight, labels = on_gpu()
+    mask = (torch.arange(300, device="cuda") < 200).int()
+
+    def step() -> Tensor:
+        logprobs, entropy = linear_logprob(
+            hidden, weight, labels, entropy=True, mask=mask, mask_count=200, keep_bytes=keep_bytes
+        )
+        assert entropy is not None
+        (logprobs.sum() + entropy.sum()).backward()
+        return logprobs.detach()
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        step()
+    torch.cuda.synchronize()
+    hidden.grad = weight.grad = None
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    mask.copy_((torch.arange(300, device="cuda") * 7 % 300 < left).int())
+    graph.replay()
+    assert hidden.grad is not None
+    assert weight.grad is not None
+    replayed = [hidden.grad.clone(), weight.grad.clone()]
+    hidden.grad = weight.grad = None
+    assert torch.equal(captured, step())
+    assert captured.count_nonzero() == left
+    assert all(torch.equal(a, b) for a, b in zip(replayed, (hidden.grad, weight.grad), strict=True))
+    assert hidden.grad.any(1).sum() == left
+
+
 def test_a_graph_cannot_repeat_what_auto_decides() -> None:
     hidden, weight, labels = on_gpu()
     linear_logprob(hidden, weight, labels, keep_bytes="auto")
