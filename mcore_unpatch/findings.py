@@ -110,7 +110,7 @@ class Finding:
     @property
     def can_move(self) -> bool:
         """Whether there is an official seam that a codemod may know a way to."""
-        return self.seam not in {"none", "value-head"}
+        return self.seam != "none"
 
     def to_json(self) -> dict[str, Any]:
         """The finding as plain data."""

@@ -6,13 +6,14 @@ import ast
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from mcore_unpatch.codemods import standing
 from mcore_unpatch.codemods.changes import Asked, Change, Reason
 from mcore_unpatch.codemods.edits import Applicability, Options, Remark
 from mcore_unpatch.codemods.hook import is_fallback
 from mcore_unpatch.codemods.outcome import Outcome
-from mcore_unpatch.codemods.seams import detach
+from mcore_unpatch.codemods.seams import detach, value_head
 from mcore_unpatch.codemods.seams.copies import rewrite as copies
 from mcore_unpatch.codemods.seams.copies.calls import CALLER, CallSite
 from mcore_unpatch.codemods.seams.lm_head.rewrite import COMPAT, to_hook
@@ -30,7 +31,8 @@ from mcore_unpatch.scanner.source import Unreadable
 
 LM_HEAD = "MCU103"
 FORWARD = "MCU101"
-_SEAMS = {"output", "mtp", "schedule"}
+VALUE_HEAD = "MCU501"
+_SEAMS = {"output", "mtp", "schedule", "value-head"}
 # Each is looked at with all of its file; no file that people write has so many.
 _MOST = 100
 _TOO_MANY = f"no rewrite is proposed for a file with more than {_MOST} patches: split it, or migrate by hand"
@@ -84,6 +86,9 @@ class _Proposer:
             if because:
                 remark = Remark(finding.path, finding.line, LM_HEAD, "by-hand", steps(finding, because))
                 self.found.remarks.append(remark)
+        elif finding.rule == VALUE_HEAD:
+            if finding.shape == "submodule":
+                self._value_head(finding, patch if editable else None)
         elif patch is not None and editable and not self._copy(patch) and not self._detach(patch):
             self._gap(patch)
 
@@ -136,6 +141,32 @@ class _Proposer:
             self.found.removes.append(finding)
             self.staying = others
         return True
+
+    def _value_head(self, finding: Finding, patch: Patch | None) -> None:
+        """Propose compat's value head, or say why not."""
+        made: value_head.ToValueHead | str = "it is not a plain assignment"
+        if below := self.staying.below(finding.path, standing.HOOK):
+            made = standing.because(below, "the hook goes through it")
+        elif patch is not None:
+            limit = self.repository.imports(finding.path).limit
+            made = value_head.to_value_head(patch, self._output_layers, limit)
+            if not isinstance(made, str):
+                if self._edit(patch, made.changes, "unsafe", value_head.TITLE, value_head.NOTES):
+                    reason = Reason(finding.rule, "unsafe", value_head.TITLE, value_head.NOTES, finding.line)
+                    self.repository.imports(finding.path).add(COMPAT, [value_head.ADD], reason)
+                else:
+                    made = "another edit changes the same lines"
+        if isinstance(made, str):
+            text = value_head.steps(made, self._output_layers)
+        else:
+            text = made.elsewhere if self.options.unsafe_fixes else ""
+            self.found.removes += [finding] if self.options.unsafe_fixes else []
+        if text:
+            self.found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
+
+    @cached_property
+    def _output_layers(self) -> list[value_head.Place]:
+        return list(value_head.find_places(self.repository))
 
     def _detach(self, patch: Patch) -> bool:
         change = detach.by_config(patch, self.options.target)

@@ -134,9 +134,13 @@ def layer_spec() -> Any:
     return spec
 
 
+def block_of(layers: int) -> TransformerBlockSubmodules:
+    """What a GPTModel takes for its layers."""
+    return TransformerBlockSubmodules(layer_specs=[layer_spec() for _ in range(layers)], layer_norm=Norm)
+
+
 def _gpt(case: Case, config: TransformerConfig, common: dict[str, Any]) -> Any:
-    here = config.num_layers // case.pp
-    block = TransformerBlockSubmodules(layer_specs=[layer_spec() for _ in range(here)], layer_norm=Norm)
+    block = block_of(config.num_layers // case.pp)
     mtp = get_gpt_mtp_block_spec(config, layer_spec(), use_transformer_engine=False) if case.mtp else None
     if mtp is not None:
         _give_norms(mtp)

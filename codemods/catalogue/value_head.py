@@ -1,0 +1,92 @@
+"""Value heads: the output layer of a built model replaced by a linear layer of width one."""
+
+from __future__ import annotations
+
+from mcore_unpatch.codemods.codemod import Codemod, Example
+
+
+class ValueHead(Codemod):
+    """The layer becomes the model's output processor."""
+
+    name, title = "value-heads", "Value heads"
+    answers = ("MCU501",)
+    examples = (
+        Example(
+            "MCU501",
+            before="""
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+from heads import LinearForLastLayer
+
+
+def model_provider(config, role, post_process=True, **kwargs):
+    model = GPTModel(config, post_process=post_process, **kwargs)
+    if post_process and role == "critic":
+        model.output_layer = LinearForLastLayer(config.hidden_size, 1, config=config)
+        model.output_layer.reset_parameters()
+    return model
+""",
+            after="""
+from mcore_unpatch.compat import add_value_head
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+from heads import LinearForLastLayer
+
+
+def model_provider(config, role, post_process=True, **kwargs):
+    model = GPTModel(config, post_process=post_process, **kwargs)
+    if post_process and role == "critic":
+        add_value_head(model, LinearForLastLayer(config.hidden_size, 1, config=config))
+        model.value_head.output_layer.reset_parameters()
+    return model
+""",
+            unsafe=True,
+        ),
+        Example(
+            "MCU501",
+            before="""
+import torch
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def critic(model: GPTModel, config):
+    # Megatron calls its output layer with `weight=`, which this one does not take.
+    model.output_layer = torch.nn.Linear(config.hidden_size, 1)
+""",
+            after="""
+import torch
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def critic(model: GPTModel, config):
+    # Megatron calls its output layer with `weight=`, which this one does not take.
+    model.output_layer = torch.nn.Linear(config.hidden_size, 1)
+""",
+            unsafe=True,
+        ),
+    )
+    covers = """
+`model.output_layer = Layer(hidden, 1)` on a built model, as veRL, slime, miles, AReaL and RLinf make their critics
+"""
+    changes = """
+- The assignment becomes `add_value_head(model, Layer(hidden, 1))`: the same layer, called by the hook. The conditions
+  around it stay. Values, gradients and Megatron's checkpoints are the same ([value heads](../compat-value-head.md)).
+- Reads of the layer in the lines below become `model.value_head.output_layer`.
+"""
+    applied = """
+With `--unsafe-fixes`, because the layer and its parameters have another name in the model. Where it is not exactly
+this, the table has the steps:
+
+- the layer does not say a width of one (`output_size=1`, `out_features=1`, the second argument, or the default of its
+  class in the same file), is a plain `torch.nn.Linear`, or is made somewhere else;
+- the model's own layer is kept or put back;
+- a patch of `GPTModel.forward` or `_postprocess` stays below it;
+- a function of the repository that speaks of critics or value heads reads `x.output_layer` or names
+  `"output_layer.weight"`: it would find the layer without a weight, or not its name.
+"""
+    by_hand = """
+- **Other lines that read or name `output_layer`** are listed with file and line. Those that meet actors alone stay.
+- **Megatron-Bridge and mbridge** look parameters up by name, and neither load nor export the head by its new one.
+- **MTP layers** are refused in a critic, and so are embeddings that are tied over several pipeline stages.
+- **Labels.** A critic that is called with labels raises, where it returned zeros.
+"""

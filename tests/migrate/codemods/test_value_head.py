@@ -1,0 +1,85 @@
+"""Value heads in a repository of several files: who else reads the layer, and what scan says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from planning import Result, migrate
+
+from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.scan import Options as ScanOptions, scan
+
+CRITIC = b"""from megatron.core.models.gpt.gpt_model import GPTModel
+
+from heads import LastLayer
+
+
+def critic(model: GPTModel, config):
+    model.output_layer = LastLayer(config.hidden_size, 1)
+"""
+RULE = "MCU501"
+
+
+def beside(text: str, path: str = "pkg/other.py") -> Result:
+    """The critic's file migrated, with another one in the repository."""
+    return migrate({"pkg/critic.py": CRITIC, path: text.encode()}, Options(unsafe_fixes=True))
+
+
+def said(result: Result) -> str:
+    return "\n".join(remark.text for remark in result.plan.remarks)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def reset(critic):\n    critic.output_layer.weight.data.zero_()\n",
+        "def save(model, is_critic):\n    head = getattr(model, 'output_layer')\n",
+        "def load(name, value_head):\n    return name == 'module.output_layer.weight'\n",
+        "class A:\n    def load(self, value_model):\n        return [f'{self.prefix}output_layer.weight']\n",
+    ],
+)
+def test_stays_while_code_for_critics_reads_the_layer(text: str) -> None:
+    result = beside(text)
+    assert result.changed == set()
+    line = 2 if text.startswith("def") else 3
+    assert f"Not rewritten: pkg/other.py:{line} reads or names the layer of a critic." in said(result)
+    assert f"where they meet a critic, it is `value_head.output_layer`: pkg/other.py:{line}." in said(result)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NAMES = {'output_layer.weight': 'lm_head.weight'}\n",
+        "def weight(model):\n    return model.output_layer.weight\n",
+    ],
+)
+def test_other_lines_are_listed(text: str) -> None:
+    result = beside(text)
+    assert b"add_value_head(model, LastLayer(config.hidden_size, 1))" in result.files["pkg/critic.py"]
+    assert f"it is `value_head.output_layer`: pkg/other.py:{text.count(chr(10))}." in said(result)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("def test_critic(critic):\n    assert critic.output_layer.weight is None\n", "tests/test_critic.py"),
+        ("class Critic:\n    def forward(self, critic):\n        return self.output_layer(critic)\n", "pkg/other.py"),
+        ("def check(critic):\n    assert hasattr(critic, 'output_layer'), 'the output_layer is missing'\n", "pkg/o.py"),
+    ],
+)
+def test_tests_own_layers_and_questions_do_not_count(text: str, path: str) -> None:
+    result = beside(text, path)
+    assert b"add_value_head(" in result.files["pkg/critic.py"]
+    assert not said(result)
+
+
+def test_many_lines_are_counted() -> None:
+    text = "NAMES = [\n" + "    'output_layer.weight',\n" * 30 + "]\n"
+    assert said(beside(text)).endswith("pkg/other.py:9 and 22 more.")
+
+
+def test_scan_says_that_migrate_does_it(tmp_path: Path) -> None:
+    (tmp_path / "critic.py").write_bytes(CRITIC)
+    (finding,) = scan([tmp_path], ScanOptions(fixes=True)).findings
+    assert (finding.rule, finding.fix, finding.verdict) == (RULE, "unsafe", "rewrite")
