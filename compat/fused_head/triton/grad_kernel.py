@@ -1,5 +1,8 @@
 """Backward: the product and the gradient of the logits in one kernel, rounded once to the dtype of the weight."""
 
+from functools import cached_property
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -47,10 +50,12 @@ class TileGrad:
     ) -> None:
         self.options = kernel_options(scale, weight.device)
         self.weight, self.factors, self.limit = weight, factors, limit
-        # Once, not for every tile: to describe a matrix takes the host as long as to launch a kernel.
-        along, width, tma = (self.options[name] for name in ("block_columns", "block_width", "tma"))
-        self.weight_operand = operand(weight, along, width, tma)
         self.terms = {"entropy": entropy, "squares": squares}
+
+    @cached_property
+    def weight_operand(self) -> Any:
+        """Made once, not for every tile: to describe a matrix takes the host as long as to launch a kernel."""
+        return operand(self.weight, *(self.options[name] for name in ("block_columns", "block_width", "tma")))
 
     def write(self, x: Tensor, out: Tensor, first_row: int, first_column: int) -> None:
         """Fill `out [rows, columns]`, the tile of the rows `x` that starts at `first_row` and `first_column`."""
