@@ -20,7 +20,7 @@ def findings(codemod: Codemod, project: Repository) -> Iterator[Finding | FileEr
     for path in project.paths:
         try:
             data = project.data(path)
-            source = project.source(path) if any(word in data for word in codemod.words) else None
+            source = project.source(path) if codemod.says(data) else None
         except Unreadable as error:
             yield FileError(path, str(error))
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import pkgutil
 import re
 import sys
@@ -17,7 +16,7 @@ from mcore_unpatch.codemods import catalogue
 from mcore_unpatch.codemods.codemod import Codemod
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import FileError
-from mcore_unpatch.scanner.engine import Part, Task
+from mcore_unpatch.scanner.engine import Part, Task, no_collection
 from mcore_unpatch.scanner.source import Unreadable
 
 if TYPE_CHECKING:
@@ -55,9 +54,13 @@ def words() -> tuple[bytes, ...]:
 def complete(part: Part, task: Task) -> None:
     """Add what the codemods find to what the scanner found: in the files that say one of their words."""
     known = {error.path for error in part.errors}
-    asked = [path for path in part.saying if path not in known]
-    if not asked:
-        return
+    asked = [path for path in part.saying if path not in known and _says(task.read(path))]
+    if asked:
+        with no_collection():
+            _complete(part, task, asked)
+
+
+def _complete(part: Part, task: Task, asked: list[str]) -> None:
     from mcore_unpatch.codemods.edits import Repository
 
     repository = Repository(asked, task.exists, task.read)
@@ -101,25 +104,18 @@ def _with_those_between(repository: Repository, asked: list[str]) -> tuple[str, 
     found = dict.fromkeys(asked)
     waiting = list(asked)
     while waiting:
-        path = waiting.pop()
-        try:
-            nodes = repository.source(path).every(ast.ImportFrom)
-        except (Unreadable, OSError):
-            continue
-        for node in nodes:
-            target = repository.locate(path, node.module or "", node.level)
-            if target is not None and target not in found and _says(repository, target):
-                found[target] = None
-                waiting.append(target)
+        for target in repository.imported(waiting.pop()):
+            try:
+                if target not in found and _says(repository.data(target)):
+                    found[target] = None
+                    waiting.append(target)
+            except (Unreadable, OSError):
+                continue
     return tuple(found)
 
 
-def _says(repository: Repository, path: str) -> bool:
-    try:
-        data = repository.data(path)
-    except (Unreadable, OSError):
-        return False
-    return any(word in data for word in words())
+def _says(data: bytes) -> bool:
+    return any(codemod.says(data) for codemod in codemods())
 
 
 def _of_others() -> Iterator[Codemod]:

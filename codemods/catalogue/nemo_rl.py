@@ -90,6 +90,10 @@ line is left and reported with the steps to take there.
 - v0.6.0 reads `output_layer.weight`, which tied models do not have; with the shim they work.
 """
 
+    def says(self, data: bytes) -> bool:
+        """Whether a file says one of the names."""
+        return NEMO_RL.says(data)
+
     def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
         """Every use of the patch function, and every line with the flag."""
         from mcore_unpatch.codemods.nemo_rl.findings import flags

@@ -203,6 +203,10 @@ and `--unsafe-fixes` replaces them all the same.
 - `verl/models/mcore/patch.py` patches other parts of Megatron: `unpatch scan` lists them.
 """
 
+    def says(self, data: bytes) -> bool:
+        """Whether a file says one of the names."""
+        return VERL.says(data)
+
     def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
         """Every use, and definitions without a patch."""
         from mcore_unpatch.codemods.shims.findings import found

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+_WORD = re.compile(rb"\w++")
+
 
 @dataclass(frozen=True)
 class Shim:
@@ -43,11 +45,19 @@ class Contract:
     private: tuple[str, ...] = ()
 
     @cached_property
-    def hint(self) -> re.Pattern[bytes]:
-        """A file without one of these words has no part in it."""
+    def _names(self) -> frozenset[bytes]:
         names = [name for shim in self.shims for name in shim.names]
         modules = [shim.module for shim in self.shims] if self.keeps_names else []
-        return re.compile("|".join([*modules, *names, *self.private]).encode())
+        return frozenset(name.encode() for name in (*modules, *names, *self.private))
+
+    def says(self, data: bytes) -> bool:
+        """Whether a file says one of the names, or a module's: else it has no part in it."""
+        return any(word in data for word in self.words) and not self._names.isdisjoint(_WORD.findall(data))
+
+    @cached_property
+    def hint(self) -> re.Pattern[bytes]:
+        """The same as a pattern."""
+        return re.compile(rb"\b(?:%s)\b" % b"|".join(sorted(self._names)))
 
     def shim_at(self, path: str) -> Shim | None:
         """The shim for a path, by the name of the file alone."""

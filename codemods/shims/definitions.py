@@ -6,16 +6,19 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, below
 from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, load
 from mcore_unpatch.codemods.fingerprints.origins import origins
-from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.source import Files, Source, last_line
 from mcore_unpatch.codemods.units import Unit, bound_by_import, reached, units
 from mcore_unpatch.scanner.source import Unreadable
+
+if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
+    from mcore_unpatch.codemods.imports.editor import ImportEditor
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Exports:
         self._reaches: dict[str, Reaches] = {}
         # What reaches into these files need not say a name of the shims.
         modules = [shim.module for shim in contract.shims]
-        either = re.compile("|".join((contract.hint.pattern.decode(), *map(re.escape, modules))).encode())
+        either = re.compile("|".join((contract.hint.pattern.decode(), *(rf"\b{one}\b" for one in modules))).encode())
         saying = [path for path in repository.paths if path.endswith(".py") and self._says(path, either)]
         for path in saying:
             self._look_at(path, contract.hint)

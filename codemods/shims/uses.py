@@ -6,14 +6,17 @@ import ast
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mcore_unpatch.codemods.changes import Asked, Reason, Replace, least_safe
-from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.units import bound_by_import
+
+if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
+    from mcore_unpatch.codemods.imports.editor import ImportEditor
+    from mcore_unpatch.codemods.shims.reaches import Reaches
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +63,17 @@ class _Turner:
     def __init__(self, source: Source, exports: Exports, why: Why, editor: ImportEditor | None) -> None:
         self.source, self.exports, self.why, self._editor = source, exports, why, editor
         self.use = Use(source)
-        self.reaches = exports.reaches(source)
         self.modules: set[str] = set()  # what the file calls modules that it imports
         self.reasons: dict[tuple[str, str, bool], list[Reason]] = {}  # of the modules looked at
         self.needed: set[tuple[str, str, bool]] = set()
         self.dotted: set[str] = set()  # modules whose uses by their whole name are turned
         plain = source.every(ast.Import)
         self.bound = Counter(bound_by_import(alias, node) for node in plain for alias in node.names)
+
+    @property
+    def reaches(self) -> Reaches:
+        """How the file reaches into modules; many need not be asked."""
+        return self.exports.reaches(self.source)
 
     @property
     def editor(self) -> ImportEditor:
@@ -80,7 +87,7 @@ class _Turner:
             elif isinstance(node, ast.Import):
                 self._plain(node)
         modules = {definition.shim.module for definition in self.exports.definitions.values()}
-        for where, reach in self.reaches.by_text(modules, self._definition_at):
+        for where, reach in self.reaches.by_text(modules, self._definition_at) if modules else ():
             self._need(where, reach.name, reach.line, reach.replaces)
         for definition in self.exports.definitions.values():
             self._from_package(definition)

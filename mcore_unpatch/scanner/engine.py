@@ -139,7 +139,7 @@ def analyse_parallel(paths: list[str], files: WorkTree, task: Task, jobs: int) -
     workers = min(jobs, 1 + total // _WORTH_A_PROCESS)
     # Small shares: whoever is done takes the next one, and only the last ones are waited for.
     shares = _shares(paths, sizes, max(_SMALLEST_SHARE, total // (workers * 32)))
-    with _no_collection():
+    with no_collection():
         if workers == 1:
             project = Project(task.exists, task.read)
             for share in shares:
@@ -187,7 +187,7 @@ def _hand_out(waiting: deque[int], connection: Connection, busy: dict[Connection
 
 
 def _work(shares: list[list[str]], task: Task, connection: Connection) -> None:
-    with _no_collection():
+    with no_collection():
         project = Project(task.exists, task.read)
         while True:
             try:
@@ -210,7 +210,7 @@ def _shares(paths: list[str], sizes: list[int], wanted: int) -> list[list[str]]:
     return shares
 
 
-class _no_collection:  # noqa: N801 - reads as a statement
+class no_collection:  # noqa: N801 - reads as a statement
     """Syntax trees are many small objects without a cycle: to look for garbage among them takes a third of the time."""
 
     def __enter__(self) -> None:

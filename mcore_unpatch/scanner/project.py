@@ -38,7 +38,7 @@ class Project:
         self.mentions_megatron = lru_cache(_ANSWERS)(self._mentions_megatron)
         self._found = lru_cache(_ANSWERS)(self._locate)
         self._bases = lru_cache(_ANSWERS)(self._find_bases)
-        self._imported = lru_cache(_ANSWERS)(self._find_imported)
+        self.imported = lru_cache(_ANSWERS)(self._find_imported)
         self._reaches = lru_cache(_ANSWERS)(self._find_megatron)
 
     def _data(self, path: str) -> bytes:
@@ -122,7 +122,7 @@ class Project:
 
     def _find_megatron(self, path: str, steps: int) -> bool:
         return self.mentions_megatron(path) or (
-            steps > 0 and any(self._reaches(target, steps - 1) for target in self._imported(path))
+            steps > 0 and any(self._reaches(target, steps - 1) for target in self.imported(path))
         )
 
     def _mentions_megatron(self, path: str) -> bool:
