@@ -51,6 +51,12 @@ def words() -> tuple[bytes, ...]:
     return tuple(dict.fromkeys(word for codemod in codemods() for word in codemod.words))
 
 
+@cache
+def answered() -> frozenset[str]:
+    """The rules of the scanner that some codemod says it has changes for."""
+    return frozenset(code for codemod in codemods() for code in codemod.answers)
+
+
 def complete(part: Part, task: Task) -> None:
     """Add what the codemods find to what the scanner found: in the files that say one of their words."""
     known = {error.path for error in part.errors}

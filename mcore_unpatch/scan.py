@@ -67,7 +67,7 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
     everything = any(path.resolve() == found.top for path in paths or [Path()])
     kept, errors = look(found, pins, options, progress, everything)
     report.fixes_known = options.fixes
-    if options.fixes and any(finding.can_move for finding in kept):
+    if options.fixes and any(map(_may_be_fixed, kept)):
         from mcore_unpatch import fixes
 
         whole = whole_of(found, paths, options.exclude)
@@ -121,6 +121,12 @@ def findings_of(
         if finding.rule in options.selection and (options.possible or finding.confidence != "possible")
     ]
     return sorted(_judged(chosen, pins), key=lambda finding: finding.sort_key), whole.errors + found.errors
+
+
+def _may_be_fixed(finding: Finding) -> bool:
+    """Whether a codemod may know what to do: else none is loaded."""
+    never_runs = bool(finding.target) and finding.verdict == "delete"
+    return finding.can_move or never_runs or finding.rule in registry.answered()
 
 
 def _judged(findings: list[Finding], pins: Pins) -> list[Finding]:

@@ -6,6 +6,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from checking import write_files
+from command import FINDINGS, unpatch
+
 from mcore_unpatch.scan import Options, scan
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "tiny_rl"
@@ -39,3 +42,18 @@ def test_without_a_seam_the_codemods_are_not_loaded(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import megatron.core.utils as u\nu.get_model_config = lambda m: None\n")
     report = scan([tmp_path], replace(Options(), fixes=True))
     assert [(finding.rule, finding.fix) for finding in report.findings] == [("MCU602", None)]
+
+
+def test_a_patch_that_never_runs_and_has_no_seam_is_fixed_as_it_is_migrated(tmp_path: Path) -> None:
+    write_files(
+        tmp_path,
+        {
+            "pyproject.toml": '[project]\nname = "a"\nversion = "1"\ndependencies = ["megatron-core==0.19.2"]\n',
+            "a.py": (
+                "import megatron.core\nfrom megatron.core import utils\nfrom packaging.version import Version\n\n"
+                'if Version(megatron.core.__version__) < Version("0.14"):\n    utils.get_model_config = print\n'
+            ),
+        },
+    )
+    assert fixes(tmp_path) == {"a.py:6": "safe"}
+    assert unpatch("migrate", "--check", cwd=tmp_path).code == FINDINGS

@@ -74,3 +74,37 @@ def test_what_fails_on_a_file(text: str, tmp_path: Path) -> None:
     assert f"the codemod 'bad' of bad-plugin 2.0 failed: {FAILING[text]}; report it there" in result.err
     (tmp_path / "repo" / "a.py").write_text("hay()\n")
     assert unpatch_process("scan", cwd=tmp_path / "repo", env={"PYTHONPATH": str(tmp_path)}).code == CLEAN
+
+
+ANSWERING = """\
+from mcore_unpatch.codemods.changes import Rewrite
+from mcore_unpatch.codemods.codemod import Codemod, Example
+
+BEFORE = "from megatron.core import utils\\nutils.get_model_config = ours\\n"
+AFTER = "from megatron.core import utils\\nutils.OURS = 1\\n"
+
+
+class Bad(Codemod):
+    name, title, covers = "bad", "bad", "one function"
+    answers = ("MCU602",)
+    safety = "safe"
+    examples = (Example("MCU602", BEFORE, "from acme import register\\n\\nregister(ours)\\n"),)
+
+    def fix(self, source, match):
+        if match.target.endswith(".get_model_config"):
+            yield Rewrite(match.node, "register(ours)")
+"""
+
+
+def test_findings_of_the_scanner_are_answered(tmp_path: Path) -> None:
+    """A codemod without rules of its own has changes for those of the scanner."""
+    install(tmp_path, ANSWERING)
+    text = "from megatron.core import utils\n\nutils.get_model_config = ours  # kept\nutils.log_single_rank = ours\n"
+    write_files(tmp_path / "repo", {"a.py": text})
+    environment = {"PYTHONPATH": str(tmp_path)}
+    report = unpatch_process("scan", "--output-format", "json", cwd=tmp_path / "repo", env=environment).json
+    assert [(one["line"], one["fix"]) for one in report["findings"]] == [(3, "safe"), (4, None)]
+    done = unpatch_process("migrate", "--allow-no-vcs", cwd=tmp_path / "repo", env=environment)
+    assert done.code == CLEAN
+    expected = text.replace("utils.get_model_config = ours", "register(ours)")
+    assert (tmp_path / "repo" / "a.py").read_text() == expected
