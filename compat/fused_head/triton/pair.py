@@ -56,9 +56,9 @@ class TritonPair(Pair):
         first, second = (TritonTiles(head.problem) for head in self.heads)
         rows, columns, device = first.problem.row_count, first.column_count, first.problem.weight.device
         most_rows = min(first.sizes.forward_rows, second.sizes.forward_rows)
-        column_blocks = -(-columns // _BLOCK)
+        column_blocks = max(1, -(-columns // _BLOCK))  # a shard may have no column
         height, splits, segment = cut_columns(-(-most_rows // _BLOCK), column_blocks, multiprocessors(device))
-        parts = first.new(count, max(1, splits), rows).zero_()
+        parts = first.new(count, splits, rows).zero_()
         if count == 5:
             parts[:2] = NO_LOGIT
         for r in spans(rows if columns else 0, most_rows):

@@ -9,8 +9,11 @@ from fused_head.oracle import error
 from fused_head.test_linear_kl import KINDS, VOCAB, heads, plain, results
 
 from mcore_unpatch.compat import linear_kl
-from mcore_unpatch.compat.fused_head.pair import TorchPair
+from mcore_unpatch.compat.fused_head.divergence import Divergence
+from mcore_unpatch.compat.fused_head.pair import Head, TorchPair
+from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.triton import launch
+from mcore_unpatch.compat.fused_head.triton.pair import TritonPair
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -50,3 +53,32 @@ def test_values_and_gradients(kind: str, beta: float) -> None:
 def test_hidden_sizes_in_no_proportion() -> None:
     for kind, beta in KINDS[:3]:
         check(kind, beta, (192, 64))
+
+
+@pytest.mark.parametrize("kind", ["forward", "jsd"])
+def test_no_rows(kind: Any) -> None:
+    tensors = [x.to(DEVICE) for x in heads(torch.float16, 0, 300)]
+    leaves = [torch.nn.functional.pad(x, (0, 16 - x.shape[1])).requires_grad_() for x in tensors]
+    out = linear_kl(*leaves, kind=kind)
+    assert out.shape == (0,)
+    out.sum().backward()
+    assert all(leaf.grad is not None and not leaf.grad.any() for leaf in leaves)
+
+
+@pytest.mark.parametrize("kind", ["forward", "jsd"])
+def test_a_shard_without_columns(kind: Any) -> None:
+    """As on a rank that has nothing but padding: nothing to sum up, and a weight without gradient."""
+    hidden, weight = (x.to(DEVICE) for x in heads(torch.float16, 5, 300)[:2])
+    scale, tile_bytes = 1.0, 512 << 20
+    problem = Problem(hidden, weight, None, None, None, scale, 0, False, False, 0, tile_bytes, 0, batch_invariant=False)
+    pair = TritonPair(Head(problem), Head(problem))
+    stats = pair.stats(Divergence(kind))
+    assert (stats.row_max == NO_LOGIT).all()
+    assert not stats.sum_exp.any()
+    assert not stats.cross.any()
+    assert not pair.sums(Divergence("jsd")).any()
+    buffer, parts = torch.ones_like(weight), []
+    zeros = torch.zeros(5, device=DEVICE)
+    pair.backward(Divergence(kind), zeros, zeros, parts.append, WeightGradBuffer(buffer, accumulate=False))
+    assert not parts[0].any()
+    assert not buffer.any()
