@@ -35,17 +35,19 @@ def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
 def _verdict(finding: Finding, versions: tuple[Version, ...]) -> tuple[str, str]:
     on = f"megatron-core {' and '.join(map(show, versions))}"
     row = next((answer for answer in answers() if answer.name == finding.answer), None)
-    if finding.fix is not None:
-        how = "`unpatch migrate`" if finding.fix == "safe" else "`unpatch migrate --unsafe-fixes`"
+    how = "`unpatch migrate`" if finding.fix == "safe" else "`unpatch migrate --unsafe-fixes`"
+    dead = bool(versions) and not any(map(finding.live.on, versions))
+    if finding.fix is not None and not (dead and finding.live.releases):
         return REWRITE, f"{how} rewrites it{_because(row)}"
     if finding.shape == "pin":
         return STEPS, f"The pin does not hold; `unpatch explain {finding.rule}` tells what to do."
     if not finding.target:
         return DELETE, "The comment suppresses nothing."
-    if versions and not any(map(finding.live.on, versions)):
+    if dead:
         if not finding.live.releases:
             return KEEP, f"It is for a Megatron newer than {RELEASES[-1]}: on the known releases it never runs."
-        return DELETE, f"It never runs on {on}: {_guard(finding, versions)}."
+        done = f"; {how} deletes it" if finding.fix else ""
+        return DELETE, f"It never runs on {on}: {_guard(finding, versions)}{done}."
     if all(gone.is_gone(finding.target, version) for version in versions) and not _is_read(finding):
         return DELETE, f"Megatron has no such name after {gone.last_releases()[finding.target]}: nothing calls it."
     if row is None and finding.replacement:

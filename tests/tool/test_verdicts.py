@@ -1,0 +1,39 @@
+"""A verdict says what becomes of a finding; one that never runs is deleted, by whomever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checking import write_files
+from command import unpatch
+
+OLD = "if version.parse(megatron.core.__version__) < version.parse('0.16'):\n        "
+SOURCE = """\
+import megatron.core
+from megatron.core.transformer.attention import Attention
+from packaging import version
+
+
+def install():
+    {}Attention.forward = print
+"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "pin", "verdict", "fix", "said"),
+    [
+        (OLD, "megatron-core>=0.18", "delete", "safe", "; `unpatch migrate` deletes it."),
+        (OLD, "torch", "delete", "unsafe", "; `unpatch migrate --unsafe-fixes` deletes it."),
+        (OLD, "megatron-core==0.15.*", "keep", None, "No official way"),
+        ("", "megatron-core>=0.18", "keep", None, "No official way"),
+    ],
+)
+def test_a_patch_that_never_runs(
+    tmp_path: Path, guard: str, pin: str, verdict: str, fix: str | None, said: str
+) -> None:
+    write_files(tmp_path, SOURCE.format(guard))
+    (tmp_path / "requirements.txt").write_text(f"{pin}\n")
+    [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert (finding["verdict"], finding["fix"]) == (verdict, fix)
+    assert said in finding["evidence"]
