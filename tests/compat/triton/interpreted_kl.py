@@ -5,8 +5,10 @@ from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 from fused_head.oracle import error
 from fused_head.test_linear_kl import KINDS, VOCAB, heads, plain, results
+from harness import run_on_ranks
 
 from mcore_unpatch.compat import linear_kl
 from mcore_unpatch.compat.fused_head.divergence import Divergence
@@ -82,3 +84,24 @@ def test_a_shard_without_columns(kind: Any) -> None:
     pair.backward(Divergence(kind), zeros, zeros, parts.append, WeightGradBuffer(buffer, accumulate=False))
     assert not parts[0].any()
     assert not buffer.any()
+
+
+def on_shards(kind: str, sizes: list[int]) -> None:
+    """Runs on each rank: its shard of both heads, against float64 on the whole vocabulary."""
+    tensors = [torch.nn.functional.pad(x, (0, 16 - x.shape[1])) for x in heads(torch.float16, 140, sum(sizes))]
+    truth = results(lambda leaves: plain(leaves, kind, 0.5, 1.0, None), [x.double() for x in tensors])
+    rank, names = dist.get_rank(), ("student weight", "teacher weight")
+    truth |= {name: truth[name].split(sizes)[rank] for name in names}
+    local = [tensors[0], tensors[1].split(sizes)[rank], tensors[2], tensors[3].split(sizes)[rank]]
+    call: dict[str, Any] = {"kind": kind, "vocab_size": VOCAB, "tp_group": dist.group.WORLD}
+    with mock.patch.object(TorchPair, "stats", side_effect=AssertionError("torch")):
+        found = results(lambda leaves: linear_kl(*leaves, **call), local)
+    for name, value in truth.items():
+        assert error(found[name], value) < (2e-6 if name == "value" else 1e-3) or not value.numel(), name
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="one GPU is one rank")
+@pytest.mark.parametrize("sizes", [[45, 55], [100, 0]], ids=str)
+@pytest.mark.parametrize("kind", ["forward", "reverse", "jsd"])
+def test_two_ranks(kind: str, sizes: list[int]) -> None:
+    run_on_ranks("0.19.2", 2, on_shards, kind, sizes)
