@@ -10,8 +10,8 @@ from mcore_unpatch.megatron.versions import Version
 
 SINCE: Version = (0, 19)
 NOTES = (
-    "with more than one MTP layer, mtp_detach_heads cuts at the entry of the block, not at every depth",
-    "mtp_detach_heads also detaches the output weight, and clips the MTP gradients in a group of their own",
+    "with more than one MTP layer, `mtp_detach_heads` cuts at the entry of the block, not at every depth",
+    "`mtp_detach_heads` also detaches the output weight, and clips the MTP gradients in a group of their own",
 )
 
 

@@ -26,6 +26,7 @@ from mcore_unpatch.codemods.units import units
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import DOWNSTREAM, Finding
 from mcore_unpatch.megatron.facts import HOOK_SINCE
+from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.source import Unreadable
 
@@ -171,6 +172,15 @@ class _Proposer:
     def _detach(self, patch: Patch) -> bool:
         change = detach.by_config(patch, self.options.target)
         if change is None:
+            return False
+        oldest = (self.options.pinned(patch.source.path) or (self.options.target,))[0]
+        if oldest < detach.SINCE:  # which would take the field, and not read it
+            text = (
+                f"Not rewritten: `config.mtp_detach_heads` is read since megatron-core {show(detach.SINCE)}, and the "
+                f"project allows {show(oldest)}. Raise that first."
+            )
+            remark = Remark(patch.source.path, patch.finding.line, patch.finding.rule, "by-hand", text)
+            self.found.remarks.append(remark)
             return False
         # Where the patch is undone somewhere, that line would be left alone with nothing to undo.
         undone = any(related.role == "restore" for related in patch.finding.related) or self._is_set_elsewhere(patch)
