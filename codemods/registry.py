@@ -125,27 +125,37 @@ def _says(data: bytes) -> bool:
 
 
 def _of_others() -> Iterator[Codemod]:
-    if not any(map(_may_announce, sys.path)):
+    # Not from where the user stands: nothing in a repository is run because it is scanned.
+    folders = [folder for folder in sys.path if folder and Path(folder) != Path.cwd()]
+    if not any(map(_may_announce, folders)):
         return
-    from importlib.metadata import entry_points
+    from importlib.metadata import distributions
 
+    announcing = [one for one in distributions(path=folders) if one.entry_points.select(group=GROUP)]
+    installed = {str(one.name): one for one in reversed(announcing)}  # the first on the path counts
     taken = {rule.code: "this package" for codemod in own() for rule in codemod.rules}
     names = {codemod.name: "this package" for codemod in own()}
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
-        codemod = _loaded(point, package)
-        for rule in codemod.rules:
-            if rule.code.startswith(_OWN) or not _CODE.fullmatch(rule.code):
-                raise _broken(package, f"its rule {rule.code!r} needs a code of its own, such as ACME101")
-            if rule.code in taken:
-                raise _broken(package, f"its rule {rule.code} is one of {taken[rule.code]}")
-            if not any(rule.code.startswith(prefix) for prefix in codemod.families):
-                raise _broken(package, f"its rule {rule.code} belongs to none of its families")
-            taken[rule.code] = package
-        if codemod.name in names:
-            raise _broken(package, f"its name {codemod.name!r} is taken by {names[codemod.name]}")
-        names[codemod.name] = package
-        yield codemod
+    for _, distribution in sorted(installed.items()):
+        package = f"{distribution.name} {distribution.version}"
+        for point in sorted(distribution.entry_points.select(group=GROUP), key=lambda point: point.name):
+            codemod = _loaded(point, package)
+            _check_names(codemod, taken, names)
+            taken |= dict.fromkeys((rule.code for rule in codemod.rules), package)
+            names[codemod.name] = package
+            yield codemod
+
+
+def _check_names(codemod: Codemod, taken: dict[str, str], names: dict[str, str]) -> None:
+    """Raise `UsageError` for a code or a name that the codemod cannot have."""
+    for rule in codemod.rules:
+        if rule.code.startswith(_OWN) or not _CODE.fullmatch(rule.code):
+            raise _broken(codemod.package, f"its rule {rule.code!r} needs a code of its own, such as ACME101")
+        if rule.code in taken:
+            raise _broken(codemod.package, f"its rule {rule.code} is one of {taken[rule.code]}")
+        if not any(rule.code.startswith(prefix) for prefix in codemod.families):
+            raise _broken(codemod.package, f"its rule {rule.code} belongs to none of its families")
+    if codemod.name in names:
+        raise _broken(codemod.package, f"its name {codemod.name!r} is taken by {names[codemod.name]}")
 
 
 def _loaded(point: EntryPoint, package: str) -> Codemod:
@@ -175,9 +185,9 @@ def _may_announce(folder: str) -> bool:
     """Whether something installed in a folder has codemods, told by bytes: to load the metadata of all takes longer."""
     group = GROUP.encode()
     try:
-        if not Path(folder or ".").is_dir():
+        if not Path(folder).is_dir():
             return Path(folder).is_file()  # a zip file
-        for entry in Path(folder or ".").iterdir():
+        for entry in Path(folder).iterdir():
             if entry.suffix in {".dist-info", ".egg-info"}:
                 points = entry / "entry_points.txt"
                 if points.is_file() and group in points.read_bytes():

@@ -76,6 +76,28 @@ def test_what_fails_on_a_file(text: str, tmp_path: Path) -> None:
     assert unpatch_process("scan", cwd=tmp_path / "repo", env={"PYTHONPATH": str(tmp_path)}).code == CLEAN
 
 
+def test_nothing_in_the_repository_is_loaded(tmp_path: Path) -> None:
+    """Not even a package that lies where the command is run from, which Python puts on its path."""
+    install(tmp_path / "repo", "raise SystemExit('loaded')\n")
+    result = unpatch_process("scan", cwd=tmp_path / "repo", env={"PYTHONPATH": ""})
+    assert result.code == CLEAN
+    assert "loaded" not in result.err
+
+
+def test_a_code_that_another_package_has(tmp_path: Path) -> None:
+    install(tmp_path, HEAD)
+    other = {"entry_points.txt": "[mcore_unpatch.codemods]\nother = other_plugin:Other\n"}
+    other["METADATA"] = "Metadata-Version: 2.1\nName: other-plugin\nVersion: 1.0\n"
+    write_files(tmp_path, {f"other_plugin-1.0.dist-info/{name}": text for name, text in other.items()})
+    write_files(
+        tmp_path,
+        {"other_plugin.py": HEAD.replace("Bad(", "Other(").replace('"bad", "bad", "nothing"', '"x", "x", "y"')},
+    )
+    result = run(tmp_path, "rules")
+    assert result.code == ERROR
+    assert "the codemods of other-plugin 1.0 cannot be used: its rule BAD101 is one of bad-plugin 2.0" in result.err
+
+
 ANSWERING = """\
 from mcore_unpatch.codemods.changes import Rewrite
 from mcore_unpatch.codemods.codemod import Codemod, Example
