@@ -13,7 +13,7 @@ from mcore_unpatch.codemods.changes import Asked, Change, Reason
 from mcore_unpatch.codemods.edits import Applicability, Options, Remark
 from mcore_unpatch.codemods.hook import is_fallback
 from mcore_unpatch.codemods.outcome import Outcome
-from mcore_unpatch.codemods.seams import detach, value_head
+from mcore_unpatch.codemods.seams import detach, value_head, wrapper
 from mcore_unpatch.codemods.seams.copies import rewrite as copies
 from mcore_unpatch.codemods.seams.copies.calls import CALLER, CallSite
 from mcore_unpatch.codemods.seams.lm_head.rewrite import COMPAT, to_hook
@@ -33,7 +33,8 @@ from mcore_unpatch.scanner.source import Unreadable
 LM_HEAD = "MCU103"
 FORWARD = "MCU101"
 VALUE_HEAD = "MCU501"
-_SEAMS = {"output", "mtp", "schedule", "value-head"}
+_SEAMS = {"output", "mtp", "schedule", "value-head", "hook"}
+MTP_WRAPPER = "mtp-pre-hook"  # a row of what Megatron answers
 # Each is looked at with all of its file; no file that people write has so many.
 _MOST = 100
 _TOO_MANY = f"no rewrite is proposed for a file with more than {_MOST} patches: split it, or migrate by hand"
@@ -90,6 +91,11 @@ class _Proposer:
         elif finding.rule == VALUE_HEAD:
             if finding.shape == "submodule":
                 self._value_head(finding, patch if editable else None)
+        elif finding.seam == "hook" or finding.answer == MTP_WRAPPER:
+            because = self._wrapper(patch) if patch is not None and editable else "it is not a plain assignment"
+            if because:
+                text = wrapper.steps(finding, because)
+                self.found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
         elif patch is not None and editable and not self._copy(patch) and not self._detach(patch):
             self._gap(patch)
 
@@ -164,6 +170,16 @@ class _Proposer:
             self.found.removes += [finding] if self.options.unsafe_fixes else []
         if text:
             self.found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
+
+    def _wrapper(self, patch: Patch) -> str:
+        """Propose a hook of PyTorch, or say why not."""
+        made = wrapper.to_hook(patch, self.repository, self.staying.findings)
+        if isinstance(made, str):
+            return made
+        if not self._edit(patch, made.changes, "unsafe", wrapper.TITLE, made.notes):
+            return "another edit changes the same lines"
+        self.found.removes += [patch.finding] if self.options.unsafe_fixes else []
+        return ""
 
     @cached_property
     def _output_layers(self) -> list[value_head.Place]:

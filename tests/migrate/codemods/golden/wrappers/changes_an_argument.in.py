@@ -1,0 +1,16 @@
+# golden: unsafe
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def detach_encoder(model: GPTModel):
+    layer = model.decoder.layers[1]
+    original = layer.forward
+
+    def detached(*args, **kwargs):
+        if "hidden_states" in kwargs:
+            kwargs["hidden_states"] = kwargs["hidden_states"].detach()
+        else:
+            args = (args[0].detach(), *args[1:])
+        return original(*args, **kwargs)
+
+    layer.forward = detached

@@ -1,0 +1,111 @@
+"""Wrappers of `forward` in a repository of several files: who calls it directly, and what scan says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from planning import Result, migrate
+
+from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.scan import Options as ScanOptions, scan
+
+WRAPPER = b"""from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def double(model: GPTModel):
+    original = model.decoder.forward
+
+    def doubled(*args, **kwargs):
+        return original(*args, **kwargs) * 2
+
+    model.decoder.forward = doubled
+"""
+
+
+def beside(text: str, path: str = "pkg/other.py") -> Result:
+    return migrate({"pkg/wrapper.py": WRAPPER, path: text.encode()}, Options(unsafe_fixes=True))
+
+
+@pytest.mark.parametrize("call", ["model.decoder.forward(x)", "self.decoder.forward(x)", "decoder.forward(x)"])
+def test_stays_where_forward_is_called_directly(call: str) -> None:
+    result = beside(f"def run(self, model, decoder, x):\n    return {call}\n")
+    assert result.changed == set()
+    (remark,) = result.plan.remarks
+    assert remark.text.startswith(
+        "Not rewritten: pkg/other.py:2 calls `forward` directly, where hooks do not run.\n1. "
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("def run(model, x):\n    return model.encoder.forward(x)\n", "pkg/other.py"),
+        ("class A(B):\n    def forward(self, x):\n        return super().forward(x)\n", "pkg/other.py"),
+        ("def test_run(model, x):\n    assert model.decoder.forward(x)\n", "tests/test_run.py"),
+    ],
+)
+def test_other_modules_and_tests_do_not_count(text: str, path: str) -> None:
+    result = beside(text, path)
+    assert b"model.decoder.register_forward_hook(doubled)" in result.files["pkg/wrapper.py"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "because"),
+    [
+        ("original(*args, **kwargs) * 2", "original(*args) * 2", "does not pass all its arguments on"),
+        ("return original", "print(original)\n        return original", "more with the original than to call it once"),
+        ("original(*args, **kwargs) * 2", "print() or original(*args, **kwargs)", "after something else"),
+        ("    def doubled", "    @cached\n    def doubled", "is decorated"),
+        ("(*args, **kwargs):", "(*args, flag, **kwargs):", "has parameters of its own"),
+        (
+            "    model.decoder.forward = doubled",
+            "    model.decoder.forward = doubled\n    return original",
+            "handed on",
+        ),
+        ("    original =", "    model = model.module\n    original =", "not kept in one name"),
+        ("return original", "_module = 1\n        return original", "the name `_module` is taken"),
+    ],
+)
+def test_what_is_not_exactly_a_hook_stays(old: str, new: str, because: str) -> None:
+    text = WRAPPER.decode()
+    assert old in text
+    changed = text.replace(old, new, 1).encode()
+    result = migrate({"pkg/wrapper.py": changed}, Options(unsafe_fixes=True))
+    assert result.files["pkg/wrapper.py"] == changed
+    assert [because] == [because for remark in result.plan.remarks if because in remark.text]
+
+
+def test_two_wrappers_of_one_method_stay() -> None:
+    """The arguments that a forward hook is given are those after the pre-hooks: not what the outer wrapper saw."""
+    inner = WRAPPER.replace(b"original(*args, **kwargs) * 2", b"original(*[one / 2 for one in args], **kwargs)")
+    result = migrate({"pkg/inner.py": inner, "pkg/outer.py": WRAPPER}, Options(unsafe_fixes=True))
+    assert result.changed == set()
+    said = [remark.text.partition(",")[0] for remark in result.plan.remarks]
+    assert said == [f"Not rewritten: pkg/{one}.py:10 wraps the same method" for one in ("outer", "inner")]
+
+
+def test_a_wrapper_of_a_class_has_steps() -> None:
+    text = b"""from megatron.core.transformer.transformer_block import TransformerBlock
+
+original = TransformerBlock.forward
+
+
+def doubled(self, *args, **kwargs):
+    return original(self, *args, **kwargs) * 2
+
+
+TransformerBlock.forward = doubled
+"""
+    result = migrate({"pkg/wrapper.py": text}, Options(unsafe_fixes=True))
+    assert result.changed == set()
+    (remark,) = result.plan.remarks
+    assert "1. Hooks are per module: where the model is built, `for module in model.modules()" in remark.text
+    assert "isinstance(module, TransformerBlock)" in remark.text
+    assert "3. Remove line 10." in remark.text
+
+
+def test_scan_says_that_migrate_does_it(tmp_path: Path) -> None:
+    (tmp_path / "wrapper.py").write_bytes(WRAPPER)
+    (finding,) = scan([tmp_path], ScanOptions(fixes=True)).findings
+    assert (finding.rule, finding.fix, finding.verdict) == ("MCU403", "unsafe", "rewrite")
