@@ -104,6 +104,8 @@ class Finding:
     steps: tuple[str, ...] = ()
     verdict: str = "keep"
     evidence: str = ""
+    within: str = ""  # the function that has to be called for the patch to be made
+    breaks: tuple[str, ...] = ()  # what of the message is judged for a release
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
 

@@ -16,9 +16,9 @@ from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.migrate import traces
 from mcore_unpatch.requirements import Pins
 from mcore_unpatch.rules import Selection
-from mcore_unpatch.scanner import patch_files
+from mcore_unpatch.scanner import call_sites, patch_files
 from mcore_unpatch.scanner.engine import Part, Task, WorkTree, analyse_parallel
-from mcore_unpatch.scanner.project import Reader
+from mcore_unpatch.scanner.project import Project, Reader
 from mcore_unpatch.scanner.source import Unreadable
 
 if TYPE_CHECKING:
@@ -103,6 +103,9 @@ def findings_of(
         whole.add(part)
         if progress:
             progress(whole.files, len(own))
+    versions = {one.path: pins.versions(one.path) for one in whole.findings}
+    project = Project(task.exists, task.read)
+    whole.findings = call_sites.narrowed(whole.findings, own, whole.testing, project, versions)
     registry.complete(whole, task)
     for path in found.patches:
         try:

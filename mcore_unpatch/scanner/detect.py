@@ -11,6 +11,7 @@ from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner import (
     breakage,
+    call_sites,
     calls,
     hook_takers,
     judge,
@@ -143,6 +144,8 @@ def _finding(
         related=around.related_lines(install),
         in_test=is_test(resolver.model.path),
         live=alive,
+        within=call_sites.installer(install.site.scope),
+        breaks=tuple(breaks),
         source=text.between(node.lineno, end_line),
     )
 

@@ -15,7 +15,7 @@ from mcore_unpatch import tree
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.scanner import detect, prefilter
+from mcore_unpatch.scanner import call_sites, detect, prefilter
 from mcore_unpatch.scanner.project import Project, Reader
 from mcore_unpatch.scanner.source import MAX_READ, TooLarge, Unreadable, check, decode
 
@@ -78,6 +78,7 @@ class Part:
     errors: list[FileError] = field(default_factory=list)
     marked: list[str] = field(default_factory=list)
     saying: list[str] = field(default_factory=list)
+    testing: list[str] = field(default_factory=list)  # files that may ask which release they run on
 
     def add(self, other: Part) -> None:
         """What other files gave, behind what is here."""
@@ -86,6 +87,7 @@ class Part:
         self.errors += other.errors
         self.marked += other.marked
         self.saying += other.saying
+        self.testing += other.testing
 
 
 def analyse(paths: list[str], task: Task) -> Part:
@@ -101,6 +103,8 @@ def _analyse(paths: list[str], task: Task, project: Project) -> Part:
             data = project.data(path)
             if IGNORE_MARK in data:
                 part.marked.append(path)
+            if call_sites.tests_a_release(data):
+                part.testing.append(path)
             if any(word in data for word in task.words):
                 part.saying.append(path)
             if task.thorough:

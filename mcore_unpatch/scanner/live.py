@@ -195,8 +195,14 @@ class Liveness:
         known = (path_text(install.base), install.owner) if install.base is not None else None
         if known not in self._runs:
             self._runs[known] = [Run(release, known) for release in (*RELEASES, LATER)]
-        runs = self._runs[known]
-        asked = [(one, self._holds(one, runs, known)) for one in (*_in_expression(install, at), *conditions(at))]
+        return self._of((*_in_expression(install, at), *conditions(at)), self._runs[known], known)
+
+    def at(self, place: Place) -> Live:
+        """The releases on which a place is reached."""
+        return self._of(conditions(place), self._runs.setdefault(None, [Run(one) for one in (*RELEASES, LATER)]), None)
+
+    def _of(self, around: Iterable[Condition], runs: list[Run], known: Hashable) -> Live:
+        asked = [(one, self._holds(one, runs, known)) for one in around]
         alive = [_both(truths) for truths in zip(*(held for _, held in asked), strict=True)] or [True] * len(runs)
         dead = all(truth is False for truth in alive[:-1])
         depends = []

@@ -33,7 +33,7 @@ class Names:
         self.related = related
         self._known: dict[Hashable, Ref | None] = {}
         self._above: dict[tuple[Scope, str, Block, int], Ref | None] = {}
-        self._callers = Callers(model)
+        self.callers = Callers(model)
         self._facts: dict[Hashable, object] = {}
 
     def once(self, question: Callable[[N], T], node: N) -> T:
@@ -259,7 +259,7 @@ class Names:
 
     def _from_callers(self, node: ast.arg, function: FunctionNode, is_method: bool) -> Ref | None:
         """A parameter is what this module's own calls pass for it."""
-        for call, caller, block in self._callers.of(function.name, self.project.effort):
+        for call, caller, block in self.callers.of(function.name, self.project.effort):
             self.project.effort.spend(1 + len(call.keywords))
             value = argument(call, function, node.arg, is_method)
             if value is None:
@@ -341,7 +341,7 @@ class Names:
         bindings = scope.bindings.get(name, [])
         if not any(isinstance(b.node, ast.List | ast.ListComp) and not getattr(b.node, "elts", None) for b in bindings):
             return None
-        for call, block in self._callers.appends(name, scope, self.project.effort):
+        for call, block in self.callers.appends(name, scope, self.project.effort):
             if call.args:
                 ref = self.expr(call.args[0], scope, block, call.lineno)
                 if ref is not None and ref.is_core:

@@ -1,0 +1,68 @@
+"""Conditions around the calls of the function that installs a patch."""
+
+import pytest
+from checking import Source, found_in
+
+from mcore_unpatch.findings import Finding
+
+HEAD = "import megatron.core\nfrom megatron.core.models.gpt import GPTModel\ndef f(self): ...\n"
+INSTALL = f"{HEAD}def install():\n    GPTModel._postprocess = f\n"
+OLD = "if megatron.core.__version__ < '0.16':\n    install()\n"
+NEW = "if megatron.core.__version__ >= '0.16':\n    install()\n"
+OTHER = "import megatron.core\nfrom patches import install\n"
+
+
+def only(source: Source) -> Finding:
+    (finding,) = found_in(source)
+    return finding
+
+
+def test_every_call_is_under_a_condition() -> None:
+    finding = only(INSTALL + OLD)
+    assert str(finding.live) == "<=0.15.3"
+    assert finding.verdict == "delete"
+    assert finding.evidence == "It never runs on megatron-core 0.19: it is called only where patches.py:6 allows it."
+    assert "TypeError" not in finding.message
+
+
+def test_in_another_file() -> None:
+    finding = only({"patches.py": INSTALL, "main.py": OTHER + OLD})
+    assert str(finding.live) == "<=0.15.3"
+    assert [(guard.path, guard.branch, guard.line) for guard in finding.live.guards] == [("main.py", "call", 3)]
+
+
+def test_two_calls_add_up() -> None:
+    assert str(only({"patches.py": INSTALL + OLD, "main.py": OTHER + NEW}).live) == "any"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "install()\n",
+        "hooks = [install]\n",
+        "run(callback=install)\n",
+        "import patches\npatches.install()\n",
+        "getattr(patches, 'install')()\n",
+    ],
+)
+def test_another_way_to_call_it(more: str) -> None:
+    finding = only({"patches.py": INSTALL, "main.py": OTHER + OLD, "more.py": f"from patches import install\n{more}"})
+    assert str(finding.live) == "any"
+
+
+def test_a_function_nobody_calls_here() -> None:
+    assert str(only(INSTALL).live) == "any"
+
+
+def test_a_decorated_function_may_be_called_by_its_decorator() -> None:
+    assert str(only(INSTALL.replace("def install", "@register\ndef install") + OLD).live) == "any"
+
+
+def test_two_functions_of_one_name() -> None:
+    findings = found_in({"patches.py": INSTALL + OLD, "more.py": INSTALL})
+    assert [str(finding.live) for finding in findings] == ["any", "any"]
+
+
+def test_the_conditions_of_both_hold() -> None:
+    inner = "def install():\n    if megatron.core.__version__ >= '0.13':\n        GPTModel.forward = f\n"
+    assert str(only(HEAD + inner + OLD).live) == ">=0.13.0,<=0.15.3"
