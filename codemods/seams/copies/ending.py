@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TypeGuard
 
-from mcore_unpatch.codemods.changes import Change, Header, Replace, above
+from mcore_unpatch.codemods.changes import Change, Header, Remove, Replace, above
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.copies.reading import Copy
-from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.source import Source, first_line, last_line
 from mcore_unpatch.megatron.layout import GPT_MODEL
 from mcore_unpatch.megatron.signatures import signature
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
@@ -98,10 +98,24 @@ class _Writer:
             else:
                 own = (node for node in self.nodes if isinstance(node, ast.Name) and node.id == self.copy.hidden)
                 changes += [Replace(node, "hidden_states") for node in own]
-        changes += remove(self.source, self.copy.dropped, with_comments=True)
+        changes += self._without_megatrons()
         if lines:
             changes.append(above(self.source, self.copy.end[0], "\n".join(lines)))
         return Processor(changes, self.travelling, bound)
+
+    def _without_megatrons(self) -> Iterator[Change]:
+        """What is Megatron's goes: before the end with all comments there, behind it statement by statement."""
+        start = self.copy.end[0].lineno
+        before = [one for one in self.copy.dropped if one.lineno < start]
+        yield from remove(self.source, [one for one in self.copy.dropped if one.lineno > start], with_comments=True)
+        first = first_line(before[0]) if before else start
+        while self.source.is_blank(first - 1) or self.source.is_comment(first - 1):
+            first -= 1
+        stop = self.source.first_with_comments(self.copy.end[0]) - 1
+        for one, other in zip(before, [*before[1:], None], strict=True):
+            last = last_line(one) if other is not None else stop
+            yield Remove(one, first, last)
+            first = last + 1
 
     def _known(self) -> set[str]:
         """The names that stand for something of the call: parameters, and what was computed of them before."""

@@ -65,7 +65,7 @@ def _rewrite(patch: Patch, copy: Copy, files: Workbench, target: Version) -> ToP
     if isinstance(undoing, str):
         return undoing
     changes = [*processor.changes, *undoing.changes, *remove(patch.source, undoing.removed, with_comments=True)]
-    call = f"{undoing.handle} = {_attach(patch, processor)}" if undoing.handle else _attach(patch, processor)
+    call = _attach(patch, processor, undoing.handle, files.imports(patch.source.path).limit)
     if undoing.lift is None:
         changes.append(Rewrite(patch.statement, call, tell_checkers=False))
     else:
@@ -134,13 +134,22 @@ def _imports_attach(tree: ast.Module) -> bool:
     return any(alias.name == _ATTACH and not alias.asname for node in froms for alias in node.names)
 
 
-def _attach(patch: Patch, processor: Processor) -> str:
-    """The call in the place of the assignment."""
+def _attach(patch: Patch, processor: Processor, handle: str, limit: int) -> str:
+    """What stands in the place of the assignment, laid out as a formatter would."""
     assert patch.function is not None
     value = patch.text(patch.statement.value) if processor.bound else patch.function.name
     pairs = ", ".join(f'"{name}": "{key}"' for name, key in processor.travelling.items())
-    legacy = f", legacy={{{pairs}}}" if pairs else ""
-    return f"{_ATTACH}({patch.text(patch.target.value)}, {value}{legacy})"
+    words = [patch.text(patch.target.value), value, *([f"legacy={{{pairs}}}"] if pairs else [])]
+    start, indent = (
+        f"{handle} = {_ATTACH}(" if handle else f"{_ATTACH}(",
+        len(patch.source.indentation(patch.statement)),
+    )
+    line = ", ".join(words)
+    if indent + len(f"{start}{line})") <= limit:
+        return f"{start}{line})"
+    if indent + 4 + len(line) <= limit:
+        return f"{start}\n    {line}\n)"
+    return "\n".join([start, *(f"    {word}," for word in words), ")"])
 
 
 def _called_by_place(patch: Patch, copy: Copy, files: Workbench, target: Version) -> str:

@@ -3,7 +3,7 @@
 The pairs are those of the codemod's own tests; Megatron's part of a copy comes from the release that runs it.
 """
 
-import sys
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -25,9 +25,7 @@ Call = Callable[..., Tensor]
 
 
 def load(name: str, side: str) -> ModuleType:
-    sys.path.append(str(PAIRS.parents[1]))
-    from composed import composed
-
+    composed = runpy.run_path(str(PAIRS.parents[1] / "composed.py"))["composed"]
     module = ModuleType(f"{name}_{side}")
     exec(compile(composed((PAIRS / f"{name}.{side}.py").read_bytes()), name, "exec"), module.__dict__)
     return module

@@ -20,7 +20,6 @@ def forward_with_log_probs(
     **_,
 ):
     """Log-probs of the labels, [b, s]."""
-
     temperature = 1.0 if context.temperature is None else context.temperature
     # From here on it is ours.
     logits, _ = output_layer(hidden_states, runtime_gather_output=runtime_gather_output)

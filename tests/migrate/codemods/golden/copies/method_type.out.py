@@ -29,4 +29,8 @@ def masked_loss(
 def patch(chunks):
     for chunk in chunks:
         if isinstance(chunk, GPTModel):
-            attach(chunk, masked_loss, legacy={"response_mask": "mask", "coefficient": "coefficient", "bias": "bias"})
+            attach(
+                chunk,
+                masked_loss,
+                legacy={"response_mask": "mask", "coefficient": "coefficient", "bias": "bias"},
+            )
