@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from mcore_unpatch.codemods import standing
@@ -15,7 +14,6 @@ from mcore_unpatch.codemods.hook import is_fallback
 from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.seams import detach, value_head, wrapper
 from mcore_unpatch.codemods.seams.copies import rewrite as copies
-from mcore_unpatch.codemods.seams.copies.calls import CALLER, CallSite
 from mcore_unpatch.codemods.seams.lm_head.rewrite import COMPAT, to_hook
 from mcore_unpatch.codemods.seams.lm_head.steps import steps
 from mcore_unpatch.codemods.seams.patch import Function, Patch, find_patch
@@ -124,26 +122,21 @@ class _Proposer:
     def _copy(self, patch: Patch) -> bool:
         """Propose a processor for a copy of Megatron's own forward, or say why not."""
         finding = patch.finding
-        if finding.target not in copies.TARGETS or self.options.target < HOOK_SINCE:
+        if finding.target not in copies.TARGETS or finding.seam == "schedule" or self.options.target < HOOK_SINCE:
             return False
         rewrite = copies.to_processor(patch, self.repository, self.options.target)
         others = Staying(tuple(one for one in self.staying.findings if one != finding))
         if isinstance(rewrite, copies.ToProcessor):
             if below := others.below(finding.path, standing.HOOK):
                 rewrite = copies.steps(patch, standing.because(below, "the hook goes through it"))
-            elif not self._edit(patch, rewrite.changes, "unsafe", copies.TITLE, rewrite.notes, rewrite.calls):
+            elif not self._edit(patch, rewrite.changes, "unsafe", copies.TITLE, rewrite.notes):
                 rewrite = copies.steps(patch, "another edit changes the same lines")
         if not isinstance(rewrite, copies.ToProcessor):
             if rewrite:
                 self.found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", rewrite))
             return False
         reason = Reason(finding.rule, "unsafe", copies.TITLE, rewrite.notes, finding.line)
-        if rewrite.names:
-            self.repository.imports(finding.path).add(COMPAT, rewrite.names, reason)
-        for path, module in dict.fromkeys((one.source.path, one.module) for one in rewrite.calls):
-            self.repository.imports(path).add(COMPAT, [CALLER], reason)
-            if module and patch.function is not None:
-                self.repository.imports(path).add(module, [patch.function.name], reason)
+        self.repository.imports(finding.path).add(COMPAT, rewrite.names, reason)
         if self.options.unsafe_fixes:
             self.found.removes.append(finding)
             self.staying = others
@@ -236,25 +229,15 @@ class _Proposer:
         self._edit(patch, changes, "unsafe", f"fits the signature of {patch.target.attr}", notes)
 
     def _edit(
-        self,
-        patch: Patch,
-        changes: list[Change],
-        level: Applicability,
-        title: str,
-        notes: tuple[str, ...],
-        calls: Sequence[CallSite] = (),
+        self, patch: Patch, changes: list[Change], level: Applicability, title: str, notes: tuple[str, ...]
     ) -> bool:
         """Make edits of the changes, unless one of them touches what is taken already."""
         reason = Reason(patch.finding.rule, level, title, notes, patch.finding.line)
         asked = [Asked(patch.source, change, reason) for change in changes]
-        asked += [Asked(one.source, one.change, replace(reason, notes=())) for one in calls]
-        if not changes or any(self._overlaps(one) for one in asked):
+        spans = [one.touches for one in asked]
+        taken = self.taken.setdefault(patch.source.path, [])
+        if not changes or any(one.start < other.end and other.start < one.end for one in spans for other in taken):
             return False
-        for one in asked:
-            self.taken.setdefault(one.path, []).append(one.touches)
+        taken += spans
         self.found.asked += asked
         return True
-
-    def _overlaps(self, asked: Asked) -> bool:
-        one = asked.touches
-        return any(one.start < other.end and other.start < one.end for other in self.taken.get(asked.path, ()))

@@ -18,21 +18,12 @@ _CONTEXT = "context"
 _TOKENS = "input_ids"
 
 
-@dataclass(frozen=True)
-class CallSite:
-    """One call, the change of it, and the module that its file imports the processor from."""
-
-    source: Source
-    change: Change
-    module: str  # empty in the file of the patch itself
-
-
-def calling(patch: Patch, travelling: Mapping[str, str], files: Workbench) -> list[CallSite] | str:
+def calling(patch: Patch, travelling: Mapping[str, str], files: Workbench) -> list[Change] | str:
     """The calls of models that pass what only the patch takes, or why not all of them are known."""
     if not travelling:
         return "it patches the class and takes no parameter of its own by which calls of its models could be told"
     assert patch.function is not None
-    found: list[CallSite] = []
+    found: list[Change] = []
     for source in _saying(files, next(iter(travelling))):
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Dict | ast.Subscript) and _names(node) & travelling.keys():
@@ -49,12 +40,9 @@ def calling(patch: Patch, travelling: Mapping[str, str], files: Workbench) -> li
                 continue
             if _CONTEXT in {one.arg for one in node.keywords}:
                 return f"{where} passes a `{_CONTEXT}` of its own"
-            module = _module(source, patch, files)
-            if module is None:
-                return f"{where} calls such a model, and does not import from {patch.source.path}"
-            if source.path not in files.editable:
-                return f"{where} calls such a model, and is outside of what is migrated"
-            found.append(CallSite(source, Make(node, _Caller(patch.function.name, travelling)), module))
+            if source is not patch.source:
+                return f"{where} calls such a model in another file: pass the processor there"
+            found.append(Make(node, _Caller(patch.function.name, travelling)))
     return found or f"it patches the class, and no call passes `{next(iter(travelling))}` to one of its models"
 
 
@@ -80,16 +68,6 @@ def _defines(source: Source, func: ast.expr) -> bool:
     }
     leaf = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
     return not leaf or leaf in names
-
-
-def _module(source: Source, patch: Patch, files: Workbench) -> str | None:
-    if source.path == patch.source.path:
-        return ""
-    for node in source.tree.body:
-        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            if files.locate(source.path, node.module, 0) == patch.source.path:
-                return node.module
-    return None
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,8 @@ class _Writer:
         """Find what the end asks for; why it cannot have it."""
         arguments, known = self.function.args, self._known()
         rest = arguments.kwarg.arg if arguments.kwarg else ""
+        if asked := sorted(self.used & {"inference_context", "inference_params"} & known):
+            return f"line {self._line(asked[0])} asks for `{asked[0]}`: calls for inference do not come to a processor"
         if rest in self.used:
             return f"line {self._line(rest)} reads `**{rest}`: name what it takes from there as parameters"
         for name in (

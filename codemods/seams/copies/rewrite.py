@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mcore_unpatch.codemods.changes import Change, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.copies.calls import CallSite, calling
+from mcore_unpatch.codemods.seams.copies.calls import CALLER, calling
 from mcore_unpatch.codemods.seams.copies.ending import Processor, as_processor
 from mcore_unpatch.codemods.seams.copies.reading import Copy, read_copy
 from mcore_unpatch.codemods.seams.copies.upstream import METHODS
@@ -36,7 +36,6 @@ class ToProcessor:
     changes: list[Change]
     names: list[str]
     notes: tuple[str, ...]
-    calls: list[CallSite] = field(default_factory=list)  # of models, in this file and others
 
 
 def to_processor(patch: Patch, files: Workbench, target: Version) -> ToProcessor | str | None:
@@ -82,11 +81,11 @@ def _of_the_class(patch: Patch, copy: Copy, processor: Processor, files: Workben
     calls = calling(patch, processor.travelling, files)
     if isinstance(calls, str):
         return calls
-    changes = [*processor.changes, *remove(patch.source, [patch.statement])]
+    changes = [*processor.changes, *calls, *remove(patch.source, [patch.statement])]
     notes = [*_notes(copy), "only the calls that were found here get the processor; before, every GPTModel did"]
     if patch.around is not None and len(patch.around.body) <= 2:
         notes.append(f"`{patch.around.name}` installs nothing any more: delete it and its calls")
-    return ToProcessor(changes, [], tuple(notes), calls)
+    return ToProcessor(changes, [CALLER], tuple(notes))
 
 
 def _notes(copy: Copy) -> Iterator[str]:

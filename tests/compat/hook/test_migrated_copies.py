@@ -4,22 +4,26 @@ The pairs are those of the codemod's own tests; Megatron's part of a copy comes 
 """
 
 import runpy
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from harness import run_on_ranks
 from harness.faithful import inputs_for
-from harness.models import Case, build_model, start_world
+from harness.models import Case, _gpt, build_config, build_model, start_world
 from harness.oracle import gradients_of
 from torch import Tensor
 
+from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.compat import foreign_methods
 
 TESTS = Path(__file__).parents[2]
+SAMPLE = TESTS.parent / "examples/tiny_rl"
 PAIRS = TESTS / "migrate/codemods/golden/copies"
 Call = Callable[..., Tensor]
 
@@ -133,3 +137,65 @@ def test_a_migrated_copy_gives_what_it_gave(release: str, driver: Callable[..., 
 
 def test_every_pair_is_run() -> None:
     assert {path.name.removesuffix(".out.py") for path in PAIRS.glob("*.out.py")} == {one.__name__ for one in DRIVERS}
+
+
+def _sample_module(text: str) -> ModuleType:
+    losses = ModuleType("tiny_rl.losses")
+    exec((SAMPLE / "tiny_rl/losses.py").read_text(), losses.__dict__)
+    module = ModuleType("sample")
+    with mock.patch.dict(sys.modules, {"tiny_rl": ModuleType("tiny_rl"), "tiny_rl.losses": losses}):
+        exec(text, module.__dict__)
+    return module
+
+
+def _fused_forward(code: Any, model: Any, call: Call) -> list[Tensor]:
+    code.patch_forward(model)
+    log_probs = [call(temperature=0.7), call()]
+    code.unpatch_forward(model)
+    return [*log_probs, call()]
+
+
+def _sample_fused_forward(before: str, after: str) -> None:
+    """The sample's forward hands on no rotary embeddings: it is right for models that have none."""
+    case = Case(batch=16)  # as long as the sequence: the sample gathers labels [b, s] from logits [s, b, vocab]
+    start_world(case)
+    sides = []
+    for text in (before, after):
+        torch.manual_seed(99)
+        common = {"vocab_size": case.vocab, "max_sequence_length": 64, "position_embedding_type": "learned_absolute"}
+        model = _gpt(case, build_config(case), common)
+        inputs = {name: one for name, one in inputs_for(case).items() if name != "loss_mask"}
+        sides.append(_results(_fused_forward, _sample_module(text), model, inputs))
+    _assert_same(*sides)
+
+
+def _sample_mtp(before: str, after: str) -> None:
+    """Without labels, and without the MTP loss that the sample leaves out; it does not fit the calls of 0.18."""
+    case = Case(mtp=1)
+    start_world(case)
+    inputs = {**inputs_for(case), "labels": None}
+    sides = []
+    for text in (before, after):
+        model, code = build_model(case), _sample_module(text)
+        model.config.mtp_loss_scaling_factor = 0.0
+        if text == after:
+            code.patch_mtp(model)
+            result = model(**inputs)
+        else:
+            caught: list[Tensor] = []
+            model.decoder.register_forward_hook(lambda module, args, output, caught=caught: caught.append(output))
+            model(**inputs)
+            result = code._postprocess_with_mtp(model, caught[0], inputs["input_ids"], None, None, None)
+        torch.autograd.backward((result * torch.randn(result.shape, generator=torch.Generator().manual_seed(1))).sum())
+        sides.append({"logits": result.detach(), **gradients_of(model)})
+    _assert_same(*sides)
+
+
+@pytest.mark.parametrize("name", ["fused_forward", "mtp"])
+def test_the_sample_gives_what_it_gave(release: str, name: str) -> None:
+    files = {path.relative_to(SAMPLE).as_posix(): path.read_bytes() for path in SAMPLE.rglob("*.py")}
+    path = f"tiny_rl/megatron/{name}.py"
+    from planning import migrate  # the workers have no such module
+
+    after = migrate(files, Options(unsafe_fixes=True)).files[path]
+    run_on_ranks(release, 1, globals()[f"_sample_{name}"], files[path].decode(), after.decode())

@@ -93,3 +93,19 @@ def test_a_refusal_has_a_reason(case: str, reason: str) -> None:
     (remark,) = result.plan.remarks
     assert remark.kind == "by-hand"
     assert reason in remark.text
+
+
+def test_a_class_whose_models_are_called_elsewhere_stays() -> None:
+    own = composed((GOLDEN / "class_level.in.py").read_bytes())
+    other = b"def other(model, batch):\n    return model(input_ids=batch, temperature=0.5)\n"
+    result = migrate({"a.py": own, "b.py": other}, Options(unsafe_fixes=True))
+    assert any("b.py, line 2 calls such a model in another file" in remark.text for remark in result.plan.remarks)
+    assert result.files["b.py"] == other
+
+
+def test_code_for_inference_stays() -> None:
+    own = composed((GOLDEN / "undone.in.py").read_bytes())
+    line = b"    logits, _ = self.output_layer(hidden_states)\n"
+    changed = own.replace(line, b"    if inference_context is not None:\n        return hidden_states[-1:]\n" + line)
+    (remark,) = migrate({"a.py": changed}, Options(unsafe_fixes=True)).plan.remarks
+    assert "asks for `inference_context`: calls for inference do not come to a processor" in remark.text
