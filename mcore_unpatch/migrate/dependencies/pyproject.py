@@ -19,7 +19,7 @@ Key = tuple[str, ...]
 def pyproject_lists(file: Path, text: str, data: dict[str, Any]) -> Iterator[Listing]:
     """Every array and every table of requirements that has a place of its own in the file."""
     project, poetry = _below(data, ("project",)), _below(data, ("tool", "poetry"))
-    keys = [_MAIN[0]]
+    keys: list[Key] = [_MAIN[0]]
     keys += [("project", "optional-dependencies", name) for name in _below(project, ("optional-dependencies",))]
     keys += [("dependency-groups", name) for name in _below(data, ("dependency-groups",))]
     yield from (_Array(file, text, key) for key in keys if isinstance(_value(data, key), list))
