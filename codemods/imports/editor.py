@@ -111,8 +111,9 @@ class ImportEditor:
             list, {node: [*few] for node, few in self._reasons.items()}
         )
         for one in self._wanted.values():
+            reason = least_safe(one.reasons)
             for node in one.taken:  # a name goes from there when it comes here
-                why[node] += one.reasons
+                why[node].append(reason)
         statements = self._statements(why)
         nodes = {one.node: one for one in statements if one.node}
         gone = {node for node in self._leaving if node not in nodes}

@@ -14,9 +14,10 @@ from mcore_unpatch.codemods.units import bound_by_import
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.scanner.source import Unreadable
 
-_Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _WORD = re.compile(rb"[\w\x80-\xff]+")
 _KEPT = re.compile(r"#\s*noqa(?!:)|#\s*noqa:[^#]*\bF401\b", re.IGNORECASE)
+_Key = tuple[str, str, str, str | None]  # the function, the module, the name and its alias: the same before and after
 
 
 def drop_leftovers(bench: Workbench, path: str, new: bytes, reason: Reason) -> bool:
@@ -25,60 +26,51 @@ def drop_leftovers(bench: Workbench, path: str, new: bytes, reason: Reason) -> b
         before, after = bench.source(path), Source(path, new)
     except Unreadable:  # an edit went wrong: that is found out, and told, before anything is written
         return False
-    if path.endswith("__init__.py"):
-        return False
-    unused = {key for _, _, key in _unused(after)}
-    unused -= {key for _, _, key in _unused(before)} if unused else set()
+    unused = {key for key, _, _, _, used in _imported(after) if not used} if not path.endswith("__init__.py") else set()
     going = [
-        (scope, node, alias)
-        for scope, node in _imports(before.tree)
-        for alias in node.names
-        if _key(scope, node, alias) in unused and alias.name != alias.asname and not _is_kept(before, node)
+        (node, alias.name, bound, bool(key[0]))
+        for key, node, alias, bound, used in (_imported(before) if unused else ())
+        if used and key in unused and alias.name != alias.asname and not _is_kept(before, node)
     ]
-    names = {bound_by_import(alias, node) for scope, node, alias in going if isinstance(scope, ast.Module)}
-    asked_for = _asked_for(bench, path, names)
-    dropped = False
-    for scope, node, alias in going:
-        if not (isinstance(scope, ast.Module) and bound_by_import(alias, node) in asked_for):
-            bench.imports(path).drop(node, {alias.name}, reason)
-            dropped = True
-    return dropped
+    asked_for = _asked_for(bench, path, {bound for _, _, bound, is_local in going if not is_local})
+    going = [one for one in going if one[3] or one[2] not in asked_for]
+    for node, name, _, _ in going:
+        bench.imports(path).drop(node, {name}, reason)
+    return bool(going)
 
 
-def _unused(source: Source) -> Iterator[tuple[_Scope, ast.alias, str]]:
-    """The imported names that nothing in their scope asks for."""
+def _imported(source: Source) -> Iterator[tuple[_Key, Import, ast.alias, str, bool]]:
+    """The imported names that can go: what they are bound to, and whether their scope asks for it."""
     imports = list(_imports(source.tree))
     bound = {(scope, bound_by_import(alias, node)) for scope, node in imports for alias in node.names}
-    used: dict[_Scope, set[str]] = {}
+    used = {scope: set(_used(scope, bound)) for scope in {scope for scope, _ in imports}}
     for scope, node in imports:
-        if scope not in used:
-            used[scope] = set(_used(scope, bound))
+        module = f"{'.' * node.level}{node.module}" if isinstance(node, ast.ImportFrom) else ""
         for alias in node.names:
-            if bound_by_import(alias, node) not in used[scope]:
-                yield scope, alias, _key(scope, node, alias)
+            name = bound_by_import(alias, node)
+            key = getattr(scope, "name", ""), module, alias.name, alias.asname
+            yield key, node, alias, name, name in used[scope]
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[_Scope, Import]]:
+def _imports(scope: ast.AST, body: list[ast.stmt] | None = None) -> Iterator[tuple[ast.AST, Import]]:
     """Imports that can go, and whose they are: of the module or of a function, not one of several in a branch."""
-    waiting: list[tuple[_Scope, ast.stmt]] = [(tree, node) for node in tree.body]
-    while waiting:
-        scope, node = waiting.pop()
+    for node in getattr(scope, "body", []) if body is None else body:
         if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.module != "__future__"):
             yield scope, node
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            waiting += [(node, inner) for inner in node.body]
+        elif isinstance(node, _FUNCTIONS):
+            yield from _imports(node)
         elif isinstance(node, ast.ClassDef):
-            waiting += [(scope, inner) for inner in node.body if not isinstance(inner, Import)]
+            yield from _imports(scope, [inner for inner in node.body if not isinstance(inner, Import)])
         elif isinstance(node, ast.If) and len(node.body) > 1:
-            waiting += [(scope, inner) for inner in node.body]
+            yield from _imports(scope, node.body)
 
 
-def _used(scope: _Scope, bound: set[tuple[_Scope, str]]) -> Iterator[str]:
+def _used(scope: ast.AST, bound: set[tuple[ast.AST, str]]) -> Iterator[str]:
     """The names that a scope asks for, by itself or in quotes; a function inside with an import of its own does not."""
     waiting: list[tuple[ast.AST, frozenset[str]]] = [(node, frozenset()) for node in ast.iter_child_nodes(scope)]
     while waiting:
         node, hidden = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, _FUNCTIONS):
             hidden |= {name for owner, name in bound if owner is node}
         if isinstance(node, ast.Name):
             yield from {node.id} - hidden
@@ -106,13 +98,6 @@ def _quoted(text: str) -> set[str]:
         return set()
 
 
-def _key(scope: _Scope, node: Import, alias: ast.alias) -> str:
-    """What a name is known by before and after."""
-    where = "" if isinstance(scope, ast.Module) else scope.name
-    module = f"{'.' * node.level}{node.module}" if isinstance(node, ast.ImportFrom) else ""
-    return f"{where}:{module}:{alias.name}:{alias.asname}"
-
-
 def _is_kept(source: Source, node: Import) -> bool:
     """Whether the file says that an import is there for others."""
     lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
@@ -122,27 +107,23 @@ def _is_kept(source: Source, node: Import) -> bool:
 def _asked_for(bench: Workbench, path: str, names: set[str]) -> set[str]:
     """The names that another file may have from this one: told by their bytes, then by what files say that may."""
     found: set[str] = set()
-    stem = path.removesuffix(".py").rpartition("/")[2].encode()
+    module = path.removesuffix(".py").rpartition("/")[2]
     for other in bench.paths if names else ():
+        said = names - found
         try:
             data = bench.data(other) if other != path and other.endswith(".py") else b""
+            words = set(_WORD.findall(data)) if module.encode() in data else set()
+            said = {name for name in said if name.encode() in words or (words and b"import *" in data)}
+            found |= _imported_from(bench, other, path, module, said) if said else set()
         except FileNotFoundError:
             continue
         except (Unreadable, OSError):
-            return names
-        if stem in data:
-            said = set(_WORD.findall(data))
-            said_here = {name for name in names - found if b"import *" in data or name.encode() in said}
-            found |= _imported_from(bench, other, path, said_here) if said_here else set()
+            found |= said
     return found
 
 
-def _imported_from(bench: Workbench, other: str, path: str, names: set[str]) -> set[str]:
-    try:
-        tree = bench.source(other).tree
-    except (Unreadable, OSError):
-        return names
-    module = path.removesuffix(".py").rpartition("/")[2]
+def _imported_from(bench: Workbench, other: str, path: str, module: str, names: set[str]) -> set[str]:
+    tree = bench.source(other).tree
     imports_it = False
     found: set[str] = set()
     named: set[str] = set()
