@@ -112,7 +112,7 @@ class _Writer:
         while self.source.is_blank(first - 1) or self.source.is_comment(first - 1):
             first -= 1
         stop = self.source.first_with_comments(self.copy.end[0]) - 1
-        for one, other in zip(before, [*before[1:], None], strict=True):
+        for one, other in zip(before, [*before[1:], None], strict=False):
             last = last_line(one) if other is not None else stop
             yield Remove(one, first, last)
             first = last + 1
