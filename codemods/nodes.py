@@ -117,10 +117,18 @@ def _with_argument(args: Sequence[cst.Arg], text: str) -> list[cst.Arg]:
     """One argument more, and the comma and white space behind the last go behind it."""
     *others, last = args
     new = _argument(text).with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
-    separated = last.with_changes(
-        comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")), whitespace_after_arg=cst.SimpleWhitespace("")
-    )
+    comma = _between(others[-1].comma if others else None)
+    separated = last.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
     return [*others, separated, new]
+
+
+def _between(before: Any) -> cst.Comma:
+    """The comma behind one that was the last: with a new line, if the one before it has that."""
+    if before is None or not _is_line_end(before):
+        return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    space = before.whitespace_after
+    assert isinstance(space, cst.ParenthesizedWhitespace)
+    return cst.Comma(whitespace_after=replace(space, first_line=cst.TrailingWhitespace(), empty_lines=[]))
 
 
 def _with_parameters(params: cst.Parameters, texts: Sequence[str]) -> cst.Parameters:
@@ -138,13 +146,7 @@ def _with_parameters(params: cst.Parameters, texts: Sequence[str]) -> cst.Parame
 def _laid_out(params: Sequence[cst.Param], known: int = 1) -> list[cst.Param]:
     """The new ones stand each on a line of its own if the last known one does."""
     last = params[known - 1]
-    before = params[known - 2].comma if known > 1 else None
-    between = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    if before is not None and _is_line_end(before):
-        assert isinstance(before, cst.Comma)
-        space = before.whitespace_after
-        assert isinstance(space, cst.ParenthesizedWhitespace)
-        between = cst.Comma(whitespace_after=replace(space, first_line=cst.TrailingWhitespace(), empty_lines=[]))
+    between = _between(params[known - 2].comma if known > 1 else None)
     found = [
         param.with_changes(comma=between, whitespace_after_param=cst.SimpleWhitespace(""))
         for param in params[known - 1 : -1]

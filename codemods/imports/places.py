@@ -143,7 +143,9 @@ class Places:
             return FUTURE if top == "__future__" else STDLIB
         at_the_root = (f"{top}/__init__.py", f"src/{top}/__init__.py")
         path, locate = self.source.path, self.files.locate
-        return OWN if locate(path, module, 0) or locate(path, top, 0) in at_the_root else THIRD_PARTY
+        found = locate(path, module, 0)
+        own = found is not None and not _is_part_of_a_package(found, module, path, self.files)
+        return OWN if own or locate(path, top, 0) in at_the_root else THIRD_PARTY
 
 
 def _written(node: Import) -> tuple[bool, str]:
@@ -151,3 +153,11 @@ def _written(node: Import) -> tuple[bool, str]:
     if isinstance(node, ast.Import):
         return True, node.names[0].name
     return False, "." * node.level + (node.module or "")
+
+
+def _is_part_of_a_package(found: str, module: str, path: str, files: Files) -> bool:
+    """Whether a file has the name by chance: to those in `slime/utils`, `import ray` is not `slime/ray`."""
+    folders = found.removesuffix(".py").removesuffix("/__init__").split("/")
+    base = "/".join(folders[: -module.count(".") - 1])
+    beside = path.rpartition("/")[0]  # where a script finds its neighbours, in a package too
+    return base not in ("", beside) and files.locate(f"{base}/", "", 1) is not None

@@ -187,3 +187,21 @@ def test_a_name_goes_from_one_place_only_when_it_comes_to_the_other(line: str, r
     bench.imports("m.py").move(node, {"patch_postprocess"}, f"{COMPAT}.verl.mtp_patch", SAFE)
     bench.imports("m.py").add(f"{COMPAT}.verl.mtp_patch", ["attach"], UNSAFE)
     assert {asked.reason.applicability for asked in bench.import_changes()} == {"unsafe"}
+
+
+def test_a_part_of_the_package_is_not_what_has_its_name() -> None:
+    """`import ray` in `slime/utils` is the library, though there is a `slime/ray`: the imports are in sections."""
+    text = b"import os\n\nimport ray\nimport torch\n\nfrom slime.ray import group\n\n"
+    before = text + b"from .patch import patch_postprocess\n\npatch_postprocess(ray, group)\n"
+    files = {
+        "slime/__init__.py": b"",
+        "slime/ray/__init__.py": b"group = 1\n",
+        "slime/utils/__init__.py": b"",
+        "slime/utils/m.py": before,
+    }
+    bench = Workbench(Repository(sorted(files), {*files, "slime", "slime/ray"}.__contains__, files.__getitem__))
+    editor = bench.imports("slime/utils/m.py")
+    moved = next(node for node in editor.source.every(ast.ImportFrom) if node.level)
+    editor.move(moved, {"patch_postprocess"}, COMPAT, SAFE)
+    new = Tree(editor.source).made(bench.import_changes()).decode()
+    assert f"import ray\nimport torch\nfrom {COMPAT} import patch_postprocess\n\nfrom slime.ray import group\n" in new

@@ -62,6 +62,13 @@ def test_an_argument_comes_behind_the_last() -> None:
     assert made(source, Argument(call, "b=True")) == "f(\n    a, b=True,  # why\n)\n"
 
 
+@pytest.mark.parametrize("comma", [",", ""])
+def test_an_argument_stands_on_a_line_of_its_own_where_the_others_do(comma: str) -> None:
+    source = read(f"f(\n    a,  # why\n    b{comma}\n)\n")
+    call = source.every(ast.Call)[0]
+    assert made(source, Argument(call, "c=1")) == f"f(\n    a,  # why\n    b,\n    c=1{comma}\n)\n"
+
+
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
