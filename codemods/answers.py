@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from mcore_unpatch.codemods import registry, standing
 from mcore_unpatch.codemods.changes import Asked, Reason
-from mcore_unpatch.codemods.codemod import AddImport, Codemod, Match
+from mcore_unpatch.codemods.codemod import AddImport, Codemod, Match, MoveImport
 from mcore_unpatch.codemods.edits import Options, Remark
 from mcore_unpatch.codemods.matches import matches
 from mcore_unpatch.codemods.outcome import Outcome
@@ -37,22 +37,28 @@ def answer(
             continue
         with registry.blaming(codemod):
             for finding, source, match in _places(codemod, bench, findings):
-                below = staying.below(finding.path, standing.HOOK) if codemod.needs_hook else None
+                hooked = codemod.needs_hook or match.needs_hook
+                below = staying.below(finding.path, standing.HOOK) if hooked else None
                 if below is not None:
                     text = f"Not rewritten: {standing.because(below, 'the hook goes through it')}."
                     found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
                     continue
-                reason = Reason(finding.rule, codemod.safety, match.instead, finding_line=finding.line)
+                reason = Reason(finding.rule, match.safety or codemod.safety, match.instead, finding_line=finding.line)
                 wanted = list(codemod.fix(source, match))
                 added = [change for change in wanted if isinstance(change, AddImport)]
-                asked = [Asked(source, change, reason) for change in wanted if not isinstance(change, AddImport)]
-                if not asked or _overlap([one.touches for one in asked], spans[finding.path]):
+                moved = [change for change in wanted if isinstance(change, MoveImport)]
+                others = (change for change in wanted if not isinstance(change, AddImport | MoveImport))
+                asked = [Asked(source, change, reason) for change in others]
+                touched = [*(one.touches for one in asked), *(source.span(move.node) for move in moved)]
+                if not touched or _overlap(touched, spans[finding.path]):
                     continue
-                spans[finding.path] += [one.touches for one in asked]
+                spans[finding.path] += touched
                 found.asked += asked
                 where = bench if options.applies(reason) else proposing
                 for new in added:
                     where.imports(finding.path).add(new.module, [new.name], reason)
+                for move in moved:
+                    where.imports(finding.path).move(move.node, set(move.names), move.module, reason)
                 if options.applies(reason):
                     found.removes.append(finding)
     return found

@@ -29,6 +29,7 @@ class Example:
     before: str
     after: str  # the same as `before` where the code is to stay
     unsafe: bool = False  # it takes --unsafe-fixes
+    path: str = "pkg/megatron_module.py"  # of the file, where that matters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +41,8 @@ class Match:
     target: str  # the dotted name that is patched or used
     message: str  # "replaces ...", "uses ..."
     instead: str  # what to do, in one sentence
+    safety: Literal["safe", "unsafe"] | None = None  # of its change, where it is not the codemod's
+    needs_hook: bool = False  # as the codemod's
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,15 @@ class AddImport:
 
     module: str
     name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MoveImport:
+    """Names of an import statement, as it writes them, are imported from another module; comments and aliases stay."""
+
+    node: ast.ImportFrom
+    names: frozenset[str]
+    module: str
 
 
 class Codemod:
@@ -60,6 +72,7 @@ class Codemod:
     answers: ClassVar[Sequence[str]] = ()  # codes of the scanner's rules that it has changes for as well
     words: ClassVar[Sequence[bytes]] = ()  # a file without one of these has nothing to find
     safety: ClassVar[Literal["safe", "unsafe"]] = "unsafe"  # of its changes: safe keeps every result and gradient
+    shape: ClassVar[str] = "downstream-use"  # of its findings
     needs_hook: ClassVar[bool] = False  # then nothing is changed while a patch of what carries the hook stays
     examples: ClassVar[Sequence[Example]] = ()
     # The sections of its page, as Markdown.
@@ -78,7 +91,7 @@ class Codemod:
         """The places in one file, which says one of the words."""
         yield from ()
 
-    def fix(self, source: Source, match: Match) -> Iterator[Change | AddImport]:
+    def fix(self, source: Source, match: Match) -> Iterator[Change | AddImport | MoveImport]:
         """The changes that take one match away; none if it is to stay.
 
         Imports that nothing uses any more go by themselves. For a finding of the scanner, of a rule in `answers`, the

@@ -27,11 +27,12 @@ def imported(source: Source) -> dict[str, str]:
             found[bound_by_import(alias, node)] = alias.name if alias.asname else alias.name.partition(".")[0]
     for one in source.every(ast.ImportFrom):
         for alias in one.names:
-            found[bound_by_import(alias, one)] = ".".join(filter(None, (_module(source, one), alias.name)))
+            found[bound_by_import(alias, one)] = ".".join(filter(None, (module_of(source, one), alias.name)))
     return found
 
 
-def _module(source: Source, node: ast.ImportFrom) -> str:
+def module_of(source: Source, node: ast.ImportFrom) -> str:
+    """The whole name of the module that a statement imports from, seen from the root of the repository."""
     if not node.level:
         return node.module or ""
     package = source.path.removesuffix(".py").split("/")[: -node.level]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.quote import Quote
-from mcore_unpatch.findings import USE, FileError, Finding
+from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.scanner.source import Unreadable
 
 if TYPE_CHECKING:
@@ -37,4 +37,5 @@ def matches(codemod: Codemod, source: Source) -> Iterator[tuple[Finding, Match]]
         seams = [rule.seam for rule in codemod.rules if rule.code == match.rule]
         if not seams:
             raise ValueError(f"it found {match.rule!r}, which is none of its rules")
-        yield quote.finding(match.node, match.rule, USE, seams[0], match.target, match.message, match.instead), match
+        said = (match.target, match.message, match.instead)
+        yield quote.finding(match.node, match.rule, codemod.shape, seams[0], *said), match

@@ -12,6 +12,7 @@ from mcore_unpatch.codemods.codemod import Codemod, Example
 from mcore_unpatch.codemods.edits import Options, Repository, splice
 from mcore_unpatch.codemods.planner import plan
 from mcore_unpatch.findings import Finding
+from mcore_unpatch.rules import Selection
 from mcore_unpatch.scanner.engine import Task, analyse
 
 Files = Mapping[str, bytes]
@@ -27,8 +28,8 @@ def check_examples(codemod: type[Codemod]) -> None:
 
 def check_example(codemod: Codemod, example: Example) -> None:
     """`before` is found and becomes `after`, which is Python and which a second run does not change."""
-    # The scanner looks into files that say Megatron; an example need not.
-    path, options = "pkg/megatron_module.py", Options(unsafe_fixes=example.unsafe)
+    # The scanner looks into files that say Megatron; an example need not. Its rule may be off by default.
+    path, options = example.path, Options(unsafe_fixes=example.unsafe, selection=Selection(("",)))
     before, after = (text.strip().encode() + b"\n" for text in (example.before, example.after))
     ast.parse(after)
     found = findings({path: before}, options)

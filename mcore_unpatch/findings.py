@@ -15,7 +15,9 @@ from mcore_unpatch.requirements import Judged
 DOWNSTREAM = USE, DEFINITION = ("downstream-use", "downstream-definition")
 # And a model of the repository's own that keeps the hook from arriving.
 OWN_MODELS = SUBCLASS, WRAPPER = ("subclass", "wrapper")
-NO_PATCHES = (*DOWNSTREAM, *OWN_MODELS)
+# And code with which nothing is wrong, that a shim can do better.
+OFFER = "offer"
+NO_PATCHES = (*DOWNSTREAM, *OWN_MODELS, OFFER)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from mcore_unpatch.errors import UsageError
 
-OFF_BY_DEFAULT = "MCU9"
+OFF_BY_DEFAULT = ("MCU75", "MCU9")  # offers and mocks: no patch, so that no gate fails for one unasked
 UNUSED_IGNORE = "MCU001"
 MOCK_RULES = ("MCU901", "MCU902")
 DOCS = "https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/rules.md"
@@ -47,6 +47,11 @@ def families() -> dict[str, str]:
     from mcore_unpatch.codemods.registry import codemods
 
     return {**_table()["families"], **{prefix: text for one in codemods() for prefix, text in one.families.items()}}
+
+
+def family(code: str) -> str:
+    """The family of a rule: the longest prefix that there is."""
+    return max((prefix for prefix in families() if code.startswith(prefix)), key=len)
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mcore_unpatch.commands.rules import as_markdown
-from mcore_unpatch.rules import families, rules
+from mcore_unpatch.rules import families, family, rules
 
 PAGE = Path(__file__).parents[1] / "docs" / "rules.md"
 
@@ -23,7 +23,7 @@ def page() -> str:
             continue
         parts.append(f"\n## {prefix}: {about}\n")
         for rule in rules().values():
-            if rule.code.startswith(prefix):
+            if family(rule.code) == prefix:
                 text = as_markdown(rule).removesuffix(f"\n{rule.link}\n")
                 parts.append(f"\n### {rule.code} {rule.name}\n{text}")
     return "".join(parts)

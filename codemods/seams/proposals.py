@@ -22,7 +22,7 @@ from mcore_unpatch.codemods.source import Source, Span
 from mcore_unpatch.codemods.standing import Staying
 from mcore_unpatch.codemods.units import units
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.findings import DOWNSTREAM, Finding
+from mcore_unpatch.findings import DOWNSTREAM, OFFER, Finding
 from mcore_unpatch.megatron.facts import HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.paths import is_test
@@ -59,7 +59,7 @@ class _Proposer:
         self.wrapping: dict[str, list[Function]] = {}  # by path, the functions that patch a head
 
     def outcome(self, findings: Sequence[Finding]) -> Outcome:
-        patches = (one for one in findings if one.shape not in DOWNSTREAM)
+        patches = (one for one in findings if one.shape not in (*DOWNSTREAM, OFFER))
         seams = [one for one in patches if one.seam in _SEAMS and one.path.endswith(".py")]
         number = Counter(one.path for one in seams)
         for finding in (one for one in seams if number[one.path] > _MOST):

@@ -39,7 +39,10 @@ OutputFile = Annotated[
 Statistics = Annotated[bool, typer.Option("--statistics", help="Count the findings per rule.")]
 Select = Annotated[
     list[str] | None,
-    typer.Option(help="Rules or families to report, such as MCU1 or MCU101,MCU2. Mocks (MCU9) are off by default."),
+    typer.Option(
+        help="Rules or families to report, such as MCU1 or MCU101,MCU2. "
+        "Offers (MCU75) and mocks (MCU9) are off by default."
+    ),
 ]
 Ignore = Annotated[list[str] | None, typer.Option(help="Rules or families to ignore.")]
 Exclude = Annotated[list[str] | None, typer.Option(help="Glob patterns of files and folders to skip.")]

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 def rules() -> int:
     """List the rules by family."""
     from mcore_unpatch.report.layout import show
-    from mcore_unpatch.rules import families, rules as all_rules
+    from mcore_unpatch.rules import families, family, rules as all_rules
 
     def output() -> Iterator[Line]:
         for prefix, about in families().items():
             yield [(f"{prefix}  {about}", "bold")]
             for rule in all_rules().values():
-                if rule.code.startswith(prefix):
+                if family(rule.code) == prefix:
                     yield [(f"  {rule.code}", "cyan"), (f"  {rule.name}: {rule.summary}", "")]
             yield []
 

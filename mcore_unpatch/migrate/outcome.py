@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, splice
-from mcore_unpatch.findings import USE, FileError, Finding
+from mcore_unpatch.findings import OFFER, USE, FileError, Finding
 from mcore_unpatch.migrate import diff
 from mcore_unpatch.migrate.changes import Change, changes_of, moved_line, span
 from mcore_unpatch.migrate.journal import Rewrite
@@ -176,7 +176,7 @@ class Outcome:
 def _is_rewritten(finding: Finding, new: list[tuple[int, int]]) -> bool:
     """Whether something else stands where a finding was; a use may also be rewritten by the import of its module."""
     here = any(first <= finding.end_line and finding.line <= last for first, last in new)
-    return here or (finding.shape == USE and bool(new))
+    return here or (finding.shape in (USE, OFFER) and bool(new))
 
 
 def _identity(finding: Finding) -> tuple[str, str, str, str]:

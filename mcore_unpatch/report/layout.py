@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from mcore_unpatch import printable
-from mcore_unpatch.findings import DOWNSTREAM, OWN_MODELS, Finding
+from mcore_unpatch.findings import DOWNSTREAM, OFFER, OWN_MODELS, Finding
 
 # A line of output: pieces of text with a style each, "" for none.
 Line = list[tuple[str, str]]
@@ -66,11 +66,14 @@ def subjects(findings: Sequence[Finding], new: str = "") -> str:
     uses = sum(finding.shape in DOWNSTREAM for finding in findings)
     models = sum(finding.shape in OWN_MODELS for finding in findings)
     possible = sum(finding.confidence == "possible" for finding in findings)
-    patches = len(findings) - uses - models - possible
-    said = [count(patches, f"{new}patch", f"{new}patches")] if patches or not (uses or models or possible) else []
+    offers = sum(finding.shape == OFFER for finding in findings)
+    patches = len(findings) - uses - models - possible - offers
+    others = uses or models or possible or offers
+    said = [count(patches, f"{new}patch", f"{new}patches")] if patches or not others else []
     said += [count(uses, f"{new}use of a known patch", f"{new}uses of known patches")] if uses else []
     said += [count(models, f"{new}model that keeps", f"{new}models that keep") + " the hook"] if models else []
     said += [count(possible, f"{new}possible one", f"{new}possible ones")] if possible else []
+    said += [count(offers, f"{new}line") + " that can do without logits"] if offers else []
     in_tests = sum(finding.in_test for finding in findings)
     return " and ".join(said) + (f" ({in_tests} in tests)" if in_tests else "")
 

@@ -64,7 +64,7 @@ def passthrough(self, hidden): return hidden
 def install(model: GPTModel, old, new):
     layer = model.mtp.layers[0]
 """
-CODES = [code for code in PYTHON if code not in {"MCU901", "MCU902", "MCU603"}]
+CODES = [code for code in PYTHON if code not in {"MCU901", "MCU902", "MCU603"} and not code.startswith("MCU75")]
 
 
 @pytest.mark.parametrize("code", CODES)

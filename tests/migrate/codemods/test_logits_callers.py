@@ -1,0 +1,151 @@
+"""Trainers that take logits: their functions come from the shims, in what Megatron's side of them uses alone."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+from planning import Files, Result, migrate
+
+from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.codemods.registry import own
+from mcore_unpatch.codemods.testing import findings
+from mcore_unpatch.rules import Selection
+
+OFFERS = Selection(("MCU75",))
+SAFE, UNSAFE = Options(selection=OFFERS), Options(unsafe_fixes=True, selection=OFFERS)
+HOME = b"def calculate_log_probs_and_entropy(logits): ...\n"
+IMPORT = b"from slime.utils.ppo_utils import calculate_log_probs_and_entropy"
+USE = IMPORT + b"\n\nprint(calculate_log_probs_and_entropy)\n"
+MOVED = b"from mcore_unpatch.compat.slime import calculate_log_probs_and_entropy\n"
+PATCH = b"from megatron.core.models.gpt import GPTModel\n\nGPTModel.forward = print\n"
+MODEL = b"def build(args, role):\n    model, optimizer, opt_param_scheduler = setup_model_and_optimizer(args, role)\n"
+MEGATRONS = b"""\
+from megatron.core.tensor_parallel.cross_entropy import vocab_parallel_cross_entropy
+
+vocab_parallel_cross_entropy()  # and no vocab_parallel_entropy
+"""
+WHERE = "slime/backends/megatron_utils"
+
+
+def slime(**files: bytes) -> dict[str, bytes]:
+    """A repository with slime's function and some files of its Megatron backend."""
+    return {"slime/utils/ppo_utils.py": HOME, **{f"{WHERE}/{name}.py": data for name, data in files.items()}}
+
+
+def test_off_unless_selected() -> None:
+    files = slime(loss=USE, model=MODEL)
+    assert findings(files, Options()) == []
+    assert migrate(files).files == files
+    assert {one.shape for one in findings(files, SAFE)} == {"offer"}
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("slime/backends/fsdp_utils/loss.py", USE),  # no Megatron there
+        ("tests/megatron/test_loss.py", USE),  # about slime's own function
+        (f"{WHERE}/__init__.py", IMPORT + b"\n"),  # for others to import
+        (f"{WHERE}/loss.py", b"from slime.utils.other import calculate_log_probs_and_entropy as f\n\nf()\n"),
+        (f"{WHERE}/loss.py", USE.replace(b"slime.utils", b"other.utils")),
+        (
+            "roll_like/megatron_loss.py",  # Megatron's own function, and nothing of ROLL's
+            MEGATRONS,
+        ),
+        ("other/model.py", b"import megatron.core\n" + MODEL),
+    ],
+)
+def test_left(path: str, data: bytes) -> None:
+    files = {"slime/utils/ppo_utils.py": HOME, path: data}
+    assert findings(files, UNSAFE) == []
+    assert migrate(files, UNSAFE).files == files
+
+
+def test_an_alias_and_a_comment_stay() -> None:
+    before = b"from ....slime.utils.ppo_utils import (\n    calculate_log_probs_and_entropy as f,  # fast\n)\n\nf()\n"
+    new = migrate(slime(loss=before), SAFE).files[f"{WHERE}/loss.py"]
+    assert new == before.replace(b"....slime.utils.ppo_utils", b"mcore_unpatch.compat.slime")
+
+
+def test_what_other_backends_share_takes_consent() -> None:
+    """It needs no Megatron before, and does afterwards."""
+    shared = {
+        f"{WHERE}/actor.py": b"from slime.backends.shared import calculate_log_probs_and_entropy, loss\n\nloss()\n",
+        "slime/backends/shared.py": USE + b"\n\ndef loss(): ...\n",
+        "slime/backends/fsdp/actor.py": b"from slime.backends.shared import loss, calculate_log_probs_and_entropy\n",
+    }
+    files = {**slime(), **shared}
+    assert migrate(files, SAFE).files == files
+    result = migrate(files, UNSAFE)
+    assert result.changed == {"slime/backends/shared.py"}
+    assert result.files["slime/backends/shared.py"].startswith(MOVED)
+
+
+def test_attaching_takes_consent_and_is_done_once() -> None:
+    files = slime(model=MODEL)
+    assert migrate(files, SAFE).files == files
+    new = migrate(files, UNSAFE).files[f"{WHERE}/model.py"]
+    assert b'    if role != "critic":\n        attach(model, DeferredHead())\n' in new
+    assert new.count(b"attach(") == 1
+
+
+def test_nothing_is_attached_while_the_forward_is_patched() -> None:
+    files = slime(model=MODEL, loss=USE, patch=PATCH)
+    options = Options(unsafe_fixes=True, selection=Selection(("MCU75", "MCU1", "MCU6")))
+    result = migrate(files, options)
+    assert result.changed == {f"{WHERE}/loss.py"}  # real logits go on through the shim
+    assert (f"{WHERE}/model.py", 2) in result.remarks("by-hand")
+
+
+TRAINERS = {
+    "slime": ("MCORE_UNPATCH_SLIME", {"actor", "loss", "logprob_utils"}, {"model"}),
+    "miles": ("MCORE_UNPATCH_MILES", {"actor"}, {"model", "loss", "losses", "logit_processors"}),
+    "roll": ("MCORE_UNPATCH_ROLL", {"megatron_strategy", "dpo_trainer"}, set()),
+    "areal": ("MCORE_UNPATCH_AREAL", {"megatron_engine"}, {"functional"}),
+}
+
+
+def checkout(trainer: str) -> Files:
+    """The Python files of a checkout that the environment names."""
+    variable = TRAINERS[trainer][0]
+    folder = os.environ.get(variable, "").partition(os.pathsep)[0]
+    if not folder:
+        pytest.skip(f"{variable} names no checkout")
+    words = next(one.words for one in own() if one.name == trainer)
+    paths = [path for path in Path(folder).rglob("*.py") if path.is_file()]
+    read = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    return {path: data for path, data in read.items() if any(word in data for word in words)}
+
+
+def imported(result: Result, trainer: str) -> dict[str, set[str]]:
+    """What each file imports from the shim."""
+    return {
+        Path(path).stem: {
+            alias.name
+            for node in ast.walk(ast.parse(data))
+            if isinstance(node, ast.ImportFrom) and node.module == f"mcore_unpatch.compat.{trainer}"
+            for alias in node.names
+        }
+        for path, data in result.files.items()
+        if path in result.changed
+    }
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_real_trees(trainer: str) -> None:
+    """`migrate` has every new file parsed, and a second run do nothing."""
+    files = checkout(trainer)
+    _, safe, unsafe = TRAINERS[trainer]
+    first = migrate(files, SAFE)
+    assert {Path(path).stem for path, data in first.files.items() if data != files[path]} == safe
+    second = migrate(files, UNSAFE)
+    assert {Path(path).stem for path, data in second.files.items() if data != files[path]} == safe | unsafe
+    assert all("fsdp" not in path and "archon" not in path for path in second.changed)
+    attached = sum(data.count(b"DeferredHead())") for data in second.files.values())
+    assert attached == (trainer != "roll")
+    shims = imported(second, trainer)
+    assert set().union(*shims.values()) >= set(next(one for one in own() if one.name == trainer).homes) - {
+        "get_label_token_log_probs_from_vocab_parallel_logits"
+    }
