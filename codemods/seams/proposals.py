@@ -166,13 +166,17 @@ class _Proposer:
 
     def _wrapper(self, patch: Patch) -> str:
         """Propose a hook of PyTorch, or say why not."""
-        made = wrapper.to_hook(patch, self.repository, self.staying.findings)
+        made = wrapper.to_hook(patch, self.repository, self.staying.findings, self._direct_calls)
         if isinstance(made, str):
             return made
         if not self._edit(patch, made.changes, "unsafe", wrapper.TITLE, made.notes):
             return "another edit changes the same lines"
         self.found.removes += [patch.finding] if self.options.unsafe_fixes else []
         return ""
+
+    @cached_property
+    def _direct_calls(self) -> list[wrapper.DirectCall]:
+        return list(wrapper.find_direct_calls(self.repository))
 
     @cached_property
     def _output_layers(self) -> list[value_head.Place]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mcore_unpatch.codemods.changes import Change, Header, Make, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
@@ -35,6 +35,14 @@ _LOOPS = ast.For | ast.AsyncFor | ast.While
 _INNER = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
 
 
+class DirectCall(NamedTuple):
+    """`x.name.forward(...)`, where no hook runs."""
+
+    path: str
+    line: int
+    name: str
+
+
 @dataclass(frozen=True)
 class ToHook:
     """The changes, and what is to be known of them."""
@@ -52,8 +60,8 @@ class Made:
     notes: tuple[str, ...]
 
 
-def to_hook(patch: Patch, files: Workbench, others: Iterable[Finding]) -> ToHook | str:
-    """The rewrite, or why it is not exactly a hook. `others` are the patches of the repository."""
+def to_hook(patch: Patch, files: Workbench, others: Iterable[Finding], calls: Iterable[DirectCall]) -> ToHook | str:
+    """The rewrite, or why it is not exactly a hook. `others` and `calls` are those of the whole repository."""
     function, around = patch.function, patch.around
     if patch.target.attr != FORWARD or patch.finding.shape != "instance-attr":
         return "a hook runs around `forward` of one module, and this patch is of another kind"
@@ -68,8 +76,8 @@ def to_hook(patch: Patch, files: Workbench, others: Iterable[Finding]) -> ToHook
         return f"`{function.name}` is also used elsewhere"
     if other := next(_around_the_same(patch.finding, others), None):
         return f"{other.path}:{other.line} wraps the same method, and which of them runs first would change"
-    if direct := next(_direct_calls(patch, files), ""):
-        return f"{direct} calls `forward` directly, where hooks do not run"
+    if direct := next(_directly(patch, calls), None):
+        return f"{direct.path}:{direct.line} calls `forward` directly, where hooks do not run"
     wrapper = _Wrapper(patch, function, _original(patch, around))
     if not wrapper.original:
         return "the original is not kept in one name"
@@ -104,21 +112,25 @@ def _around_the_same(finding: Finding, others: Iterable[Finding]) -> Iterator[Fi
             yield one
 
 
-def _direct_calls(patch: Patch, files: Workbench) -> Iterator[str]:
-    """Where `forward` is called without the module: any in this file, elsewhere those of what has the same name."""
-    leaf = _leaf(patch.target.value)
+def find_direct_calls(files: Workbench) -> Iterator[DirectCall]:
+    """Where the repository calls `forward` without the module."""
     for path in files.paths:
-        here = path == patch.source.path
         try:
-            says = path.endswith(".py") and b".forward(" in files.data(path) and (here or not is_test(path))
-            source = files.source(path) if says else None
+            source = files.source(path) if path.endswith(".py") and b".forward(" in files.data(path) else None
         except (Unreadable, OSError):
             continue
         for node in source.every(ast.Call) if source else ():
             func = node.func
             if isinstance(func, ast.Attribute) and func.attr == FORWARD and not isinstance(func.value, ast.Call):
-                if here or _leaf(func.value) == leaf:
-                    yield f"{path}:{node.lineno}"
+                yield DirectCall(path, node.lineno, _leaf(func.value))
+
+
+def _directly(patch: Patch, calls: Iterable[DirectCall]) -> Iterator[DirectCall]:
+    """Any in this file; elsewhere, tests left out, those of what has the same name."""
+    leaf = _leaf(patch.target.value)
+    for one in calls:
+        if one.path == patch.source.path or (one.name == leaf and not is_test(one.path)):
+            yield one
 
 
 def _leaf(node: ast.expr) -> str:
