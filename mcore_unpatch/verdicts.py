@@ -48,7 +48,7 @@ def _verdict(finding: Finding, versions: tuple[Version, ...]) -> tuple[str, str]
             return KEEP, f"It is for a Megatron newer than {RELEASES[-1]}: on the known releases it never runs."
         done = f"; {how} deletes it" if finding.fix else ""
         return DELETE, f"It never runs on {on}: {_guard(finding, versions)}{done}."
-    if all(gone.is_gone(finding.target, version) for version in versions) and not _is_read(finding):
+    if versions and all(gone.is_gone(finding.target, version) for version in versions) and not _is_read(finding):
         return DELETE, f"Megatron has no such name after {gone.last_releases()[finding.target]}: nothing calls it."
     if row is None and finding.replacement:
         return STEPS, f"{_capital(finding.replacement)}."
