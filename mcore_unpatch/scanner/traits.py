@@ -74,6 +74,12 @@ def _is_class(install: Install, _: Replacement, __: Resolver) -> bool:
     return symbol is not None and symbol.kind == "class"
 
 
+def _is_module(install: Install, _: Replacement, __: Resolver) -> bool:
+    """A module of Megatron's, or what one holds under a name."""
+    holder = install.owner.rpartition(".")[0]
+    return api.is_module_class(install.owner) or api.is_module_class(holder)
+
+
 def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
     """A class that a ModuleSpec names is replaced, or a method of one."""
     replaced = install.target if _is_class(install, _, __) else install.owner
@@ -115,7 +121,7 @@ TRAITS: dict[str, Trait] = {
     "removes-keys": _removes_keys,
     "class": _is_class,
     "in-specs": _named_in_specs,
-    "module": lambda install, _, __: api.is_module_class(install.owner) or install.owner.endswith(".output_layer"),
+    "module": _is_module,
     "adds": lambda install, _, __: install.adds,
     "adapter": lambda install, _, resolver: any(word in _called(install, resolver) for word in _ADAPTERS),
     "passing": lambda install, _, resolver: any(word in _called(install, resolver) for word in _PASSING),
