@@ -112,8 +112,8 @@ class _Writer:
         while self.source.is_blank(first - 1) or self.source.is_comment(first - 1):
             first -= 1
         stop = self.source.first_with_comments(self.copy.end[0]) - 1
-        for one, other in zip(before, [*before[1:], None], strict=False):
-            last = last_line(one) if other is not None else stop
+        for one in before:
+            last = last_line(one) if one is not before[-1] else stop
             yield Remove(one, first, last)
             first = last + 1
 

@@ -92,7 +92,7 @@ def _notes(copy: Copy) -> Iterator[str]:
     of = f"a copy of {copy.release}'s {copy.method}" if copy.release else f"a `{copy.method}` of its own"
     yield f"{of}: what follows the decoder is now a processor"
     yield from dict.fromkeys(copy.notes)
-    if copy.function.args.kwarg is not None:
+    if copy.function.args.kwarg is not None and copy.method == "forward":
         yield f"unknown keywords raise again; the copy took them in `**{copy.function.args.kwarg.arg}`"
 
 

@@ -71,6 +71,11 @@ def postprocess(code: Any, model: Any, call: Call) -> list[Tensor]:
     return [call(), call(labels=None)]
 
 
+def nothing_before(code: Any, model: Any, call: Call) -> list[Tensor]:
+    code.patch(model)
+    return [call()]
+
+
 def wants_the_model(code: Any, model: Any, call: Call) -> list[Tensor]:
     code.patch(model)
     values = call()
@@ -88,7 +93,17 @@ def class_level(code: Any, model: Any, call: Call) -> list[Tensor]:
         type(model).forward = own  # what the copy did not put back
 
 
-DRIVERS = [instance, method_type, undone, for_a_while, lacks_things, postprocess, wants_the_model, class_level]
+DRIVERS = [
+    instance,
+    method_type,
+    undone,
+    for_a_while,
+    lacks_things,
+    postprocess,
+    nothing_before,
+    wants_the_model,
+    class_level,
+]
 MTP = Case(tied=True, mtp=1)
 CASES = [(driver, case) for driver in DRIVERS for case in (Case(), MTP if driver is postprocess else Case(mup=True))]
 

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 import releases
+from composed import composed
 from test_golden import CASES, GOLDEN, directives
 
 from mcore_unpatch.codemods.edits import Options, Repository
@@ -39,7 +40,7 @@ def check(files: Mapping[str, bytes], options: Options) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_golden_files(case: str) -> None:
-    before = (GOLDEN / f"{case}.in.py").read_bytes()
+    before = composed((GOLDEN / f"{case}.in.py").read_bytes())
     path, options = directives(before)
     check({path: before}, replace(options, annotate=False))
 
