@@ -55,8 +55,9 @@ def delete_dead(
         cut = _cut(bench, finding.path, guard, reason) if guard and finding.path in bench.editable else None
         if cut is None:
             releases = _supported(finding, options)
-            text = f"this never runs on megatron-core {releases}{_because(guard)}: delete it by hand"
-            found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
+            what = "delete this branch, what it installs, and the tests of it"
+            text = f"this never runs on megatron-core {releases}{_because(guard)}: {what}"
+            found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", text))
             continue
         cuts[finding.path].setdefault((cut.guard.lineno, cut.branch), cut)
         answered[finding.path].append((finding, reason))

@@ -67,13 +67,15 @@ class _Array(_InToml):
         import tomlkit
 
         def insert(array: Any) -> None:
-            keys = [str(item).casefold() for item in array]
+            named = [(place, str(item).casefold()) for place, item in enumerate(array) if isinstance(item, str)]
+            keys = [key for _, key in named]
             layout = array.as_string()
             below, headed = "\n" in layout, re.search(r"(?m)^\s*#", layout)
             ordered = len(keys) > 1 and keys == sorted(keys) and below and not headed
-            literal = bool(array) and array[0].as_string().startswith("'")
+            literal = bool(named) and array[named[0][0]].as_string().startswith("'")
             item = tomlkit.string(requirement, literal=literal)
-            array.insert(bisect_left(keys, requirement.casefold()) if ordered else len(keys), item)
+            index = bisect_left(keys, requirement.casefold()) if ordered else len(keys)
+            array.insert(named[index][0] if index < len(named) else len(array), item)
 
         return self._edited(insert)
 

@@ -23,11 +23,12 @@ class Result:
     plan: Plan
     before: list[Finding]
     after: list[Finding]
+    options: Options
 
     @property
     def changed(self) -> set[str]:
         """The files that some edit changed."""
-        return {edit.path for edit in self.plan.edits}
+        return {edit.path for edit in self.plan.edits if self.options.applies(edit)}
 
     def remarks(self, kind: str) -> list[tuple[str, int]]:
         """Where remarks of a kind stand."""
@@ -64,4 +65,4 @@ def migrate(files: Files, options: Options | None = None, editable: Collection[s
     left = [(finding.path, finding.rule, finding.target) for finding in after]
     for finding in first.removes:
         assert (finding.path, finding.rule, finding.target) not in left or len(after) < len(before)
-    return Result(new, first, before, after)
+    return Result(new, first, before, after, options)

@@ -42,7 +42,9 @@ def test_verl_changes_as_reviewed(release: str, migrated: dict[str, Result]) -> 
         compile(result.files[path], path, "exec", dont_inherit=True)
     assert sorted(result.changed) == REVIEWED[f"verl {release}"]["files"]
     assert releases.digest(before, result.files) == REVIEWED[f"verl {release}"]["diff"]
-    assert all(edit.applicability == "safe" for edit in result.plan.edits)
+    # No file of a wheel says which Megatron veRL is for: that old branches never run takes consent.
+    unsafe = {edit.title for edit in result.plan.edits if edit.applicability != "safe"}
+    assert unsafe <= {"deletes what never runs", "an import that nothing uses any more"}
 
 
 @pytest.mark.parametrize("release", releases.VERL)

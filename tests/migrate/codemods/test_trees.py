@@ -84,6 +84,7 @@ def test_without_unsafe_fixes_a_fork_of_its_own_stays() -> None:
     assert {(r.kind, r.path) for r in result.plan.remarks} == {
         ("differs", f"{FORK}/models/mcore/mtp_patch.py"),
         ("left", f"{FORK}/models/mcore/mtp_patch.py"),
+        ("by-hand", f"{FORK}/models/mcore/mtp_patch.py"),  # the steps from its copy to the hook
         ("left", f"{FORK}/models/mcore/engine.py"),
     }
 
