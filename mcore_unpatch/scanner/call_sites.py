@@ -20,12 +20,12 @@ from mcore_unpatch.scanner.resolve import Resolver
 from mcore_unpatch.scanner.scopes import FunctionNode, Scope
 from mcore_unpatch.scanner.source import Unreadable
 
-_TESTS_A_RELEASE = re.compile(rb"__version__|version_info|find_spec|signature\(|mcore_(?:ge|gt|lt|version)")
+_TESTS = b"__version__ version_info find_spec signature( mcore_ge mcore_gt mcore_lt mcore_version".split()
 
 
 def tests_a_release(data: bytes) -> bool:
     """Whether a file may ask which release it runs on."""
-    return _TESTS_A_RELEASE.search(data) is not None
+    return any(word in data for word in _TESTS)  # a pattern of these takes ten times as long
 
 
 def installer(scope: Scope) -> str:
