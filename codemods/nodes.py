@@ -68,17 +68,30 @@ def _with_entry(node: Any, change: Entry) -> Any:
             new[change.index] = _replaced(new[change.index], change.text)
             return node.with_changes(args=new)
         args = without(node.args, change.index)
-        alone = not args and not _says(node.whitespace_before_args)
-        return node.with_changes(args=args, **({"whitespace_before_args": cst.SimpleWhitespace("")} if alone else {}))
+        lead = _lead(node.whitespace_before_args, node.args, change.index, args)
+        return node.with_changes(args=args, whitespace_before_args=lead)
     elements = list(node.elements)
     if change.text:
         old = elements[change.index]
         elements[change.index] = _element(change.text).with_changes(comma=old.comma)
         return node.with_changes(elements=elements)
-    elements = without(elements, change.index)
-    if not elements and not _says(node.lbrace.whitespace_after) and not _says(node.rbrace.whitespace_before):
+    new = without(elements, change.index)
+    lead = _lead(node.lbrace.whitespace_after, elements, change.index, new)
+    if not new and not _says(lead) and not _says(node.rbrace.whitespace_before):
         return node.with_changes(elements=[], lbrace=cst.LeftCurlyBrace(), rbrace=cst.RightCurlyBrace())
-    return node.with_changes(elements=elements)
+    return node.with_changes(elements=new, lbrace=node.lbrace.with_changes(whitespace_after=lead))
+
+
+def _lead(space: Any, items: Sequence[Any], index: int, left: Sequence[Any]) -> Any:
+    """What stands behind the opening bracket, with the comments above what is now the first item."""
+    if index == 0 and left and _is_line_end(items[0].comma) and isinstance(space, cst.ParenthesizedWhitespace):
+        return _joined(space, items[0].comma.whitespace_after)
+    return space if left or _says(space) else cst.SimpleWhitespace("")
+
+
+def _joined(space: cst.ParenthesizedWhitespace, other: cst.ParenthesizedWhitespace) -> cst.ParenthesizedWhitespace:
+    """The lines of both, with the comment behind the first."""
+    return replace(space, empty_lines=[*space.empty_lines, *other.empty_lines], last_line=other.last_line)
 
 
 def without(items: Sequence[Any], index: int) -> list[Any]:
@@ -88,12 +101,11 @@ def without(items: Sequence[Any], index: int) -> list[Any]:
     if not index:
         return new
     before, last = items[index - 1], index == len(items) - 1
-    commented = _is_line_end(before.comma) and _says(before.comma.whitespace_after)
-    if not _is_line_end(before.comma) or (last and not commented):  # what followed it follows the one before
-        new[index - 1] = _followed_as(before, gone)
-    elif last and _is_line_end(gone.comma):
-        space = replace(gone.comma.whitespace_after, first_line=before.comma.whitespace_after.first_line)
+    if _is_line_end(before.comma) and _is_line_end(gone.comma):
+        space = _joined(before.comma.whitespace_after, gone.comma.whitespace_after)
         new[index - 1] = before.with_changes(comma=before.comma.with_changes(whitespace_after=space))
+    elif not _is_line_end(before.comma) or (last and not _says(before.comma.whitespace_after)):
+        new[index - 1] = _followed_as(before, gone)  # what followed it follows the one before
     return new
 
 

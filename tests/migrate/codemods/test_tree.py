@@ -47,6 +47,9 @@ def test_a_file_that_libcst_does_not_give_back_is_left(data: bytes) -> None:
         ("f(\n    a,\n    flag=True,\n)", 1, "f(\n    a,\n)"),
         ("f(\n    a,  # kept\n    flag=True,\n)", 1, "f(\n    a,  # kept\n)"),
         ("f(a, flag=True,\n  b=2)", 1, "f(a,\n  b=2)"),
+        ("f(\n    a,\n    flag=True,\n    # of b\n    b=2,\n)", 1, "f(\n    a,\n    # of b\n    b=2,\n)"),
+        ("f(\n    flag=True,  # gone\n    # of b\n    b=2,\n)", 0, "f(\n    # of b\n    b=2,\n)"),
+        ("f(\n    a,\n    # above\n    flag=True,  # gone\n)", 1, "f(\n    a,\n    # above\n)"),
     ],
 )
 def test_an_argument_goes_with_its_comma_and_its_line(text: str, index: int, expected: str) -> None:
