@@ -11,7 +11,7 @@ from mcore_unpatch.codemods import registry
 from mcore_unpatch.discover import PATCHES, PYTHON, SKIPPED_FOLDERS, is_excluded
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.requirements import Pins
+from mcore_unpatch.requirements import Requirements
 from mcore_unpatch.scanner import patch_files
 from mcore_unpatch.scanner.engine import Task, analyse
 
@@ -19,7 +19,7 @@ Key = tuple[str, str, str, str]
 
 
 def findings_at(
-    top: Path, revision: str, pins: Pins, mocks: bool, exclude: tuple[str, ...] = (), base: Path | None = None
+    top: Path, revision: str, pins: Requirements, mocks: bool, exclude: tuple[str, ...] = (), base: Path | None = None
 ) -> list[Finding]:
     """The findings of a commit, read from git without a checkout; `exclude` is relative to `base`, as on disk."""
     blobs = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.discover import Discovery
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.requirements import Pins
+from mcore_unpatch.requirements import Requirements
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scanner.engine import WorkTree
 
@@ -24,7 +24,7 @@ def mark(
     elsewhere: Iterable[Finding],
     found: Discovery,
     whole: Discovery,
-    pins: Pins,
+    pins: Requirements,
     chosen: Selection,
 ) -> list[Finding]:
     """The findings with `fix` set: `safe`, `unsafe`, or None where a person has to do it.

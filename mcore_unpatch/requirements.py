@@ -48,7 +48,7 @@ class _Ask:
 
 
 @dataclass(slots=True)
-class Pins:
+class Requirements:
     """The releases asked for below `top`; `target`, where the user named one, overrules them all."""
 
     top: Path

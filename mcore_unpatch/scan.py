@@ -14,7 +14,7 @@ from mcore_unpatch.discover import Discovery, discover, others, whole_of
 from mcore_unpatch.findings import FileError, Finding, Report
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.migrate import traces
-from mcore_unpatch.requirements import Pins
+from mcore_unpatch.requirements import Requirements
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scanner import call_sites, patch_files
 from mcore_unpatch.scanner.engine import Part, Task, WorkTree, analyse_parallel
@@ -55,7 +55,7 @@ class Options:
 def scan(paths: list[Path], options: Options, progress: Progress | None = None) -> Report:
     """Scan files and folders; raises `UsageError` for what the user has to change."""
     found = discover(paths or [Path()], options.exclude, options.exclude_base)
-    pins = Pins(found.top, options.target)
+    pins = Requirements(found.top, options.target)
     report = Report(str(found.root), len(found.python) + len(found.patches), notes=list(found.notes))
     report.top = str(found.top)
     report.only_new = options.base is not None or options.baseline is not None
@@ -88,7 +88,7 @@ def scan(paths: list[Path], options: Options, progress: Progress | None = None) 
 
 
 def findings_of(
-    found: Discovery, pins: Pins, options: Options, progress: Progress | None = None, read: Reader | None = None
+    found: Discovery, pins: Requirements, options: Options, progress: Progress | None = None, read: Reader | None = None
 ) -> tuple[list[Finding], list[FileError]]:
     """Everything of the selected rules, in Python and patch files; paths are relative to the top.
 
@@ -132,12 +132,12 @@ def _may_be_fixed(finding: Finding) -> bool:
     return finding.can_move or never_runs or finding.rule in registry.answered()
 
 
-def _judged(findings: list[Finding], pins: Pins) -> list[Finding]:
+def _judged(findings: list[Finding], pins: Requirements) -> list[Finding]:
     return verdicts.settled(findings, {one.path: pins.versions(one.path) for one in findings})
 
 
 def _findings(
-    found: Discovery, pins: Pins, options: Options, progress: Progress | None, whole: bool
+    found: Discovery, pins: Requirements, options: Options, progress: Progress | None, whole: bool
 ) -> tuple[list[Finding], list[FileError]]:
     """The findings that no lock speaks for; `whole`: the user asked for all files there are."""
     findings, errors = findings_of(found, pins, options, progress)
@@ -153,7 +153,7 @@ def _without_pinned(findings: list[Finding], lock: PinnedOn, whole: bool) -> lis
 
 
 def _new_findings(
-    asked: Discovery, pins: Pins, options: Options, progress: Progress | None, whole: bool
+    asked: Discovery, pins: Requirements, options: Options, progress: Progress | None, whole: bool
 ) -> tuple[list[Finding], list[FileError]]:
     """What is new in the files asked for. Both sides are seen in full, so that a copy is not taken for a move."""
     from mcore_unpatch import compare

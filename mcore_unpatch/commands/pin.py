@@ -111,12 +111,12 @@ def release_in_use(top: Path, target: str | None, source: Path | None, lock: Loc
     """The release in use: the one given, else the one the repository pins, else that of the lock."""
     from mcore_unpatch.errors import UsageError
     from mcore_unpatch.megatron.versions import show
-    from mcore_unpatch.requirements import Pins
+    from mcore_unpatch.requirements import Requirements
     from mcore_unpatch.upgrade.releases import known_release, release_at
 
     if source is not None:
         return release_at(source, keep)
-    asked = Pins(top).asked("")
+    asked = Requirements(top).asked("")
     name = target or (show(asked.versions[-1]) if asked else None) or next(reversed(lock.releases), None)
     if not name:
         raise UsageError("No file in this repository pins megatron-core; pass the release in use with --target-mcore.")

@@ -132,9 +132,9 @@ def _pinned(paths: list[Path] | None) -> str | None:
     """The release that the repository pins, if any."""
     from mcore_unpatch.discover import project_root
     from mcore_unpatch.megatron.versions import show
-    from mcore_unpatch.requirements import Pins
+    from mcore_unpatch.requirements import Requirements
 
     folder = (paths or [Path()])[0].resolve()
     top = project_root(folder if folder.is_dir() else folder.parent)
-    asked = Pins(top).asked(f"{folder.relative_to(top).as_posix()}/")
+    asked = Requirements(top).asked(f"{folder.relative_to(top).as_posix()}/")
     return show(asked.versions[0]) if asked else None

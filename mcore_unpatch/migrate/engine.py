@@ -12,10 +12,10 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.facts import HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.migrate import transaction, vcs
-from mcore_unpatch.migrate.changes import rewrites_of
 from mcore_unpatch.migrate.dependencies import choice, python
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
+from mcore_unpatch.migrate.placing import rewrites_of
 from mcore_unpatch.migrate.recovery import describe_interrupted, recover
 from mcore_unpatch.migrate.state import locate
 from mcore_unpatch.migrate.survey import Progress, Survey, survey

@@ -19,7 +19,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
+class NewContent:
     """A file with its content before and after; the path is posix and relative to the top of the work tree."""
 
     path: str
@@ -94,7 +94,7 @@ class Journal:
         return self.folder / "undone.json"
 
 
-def record(state: State, rewrites: Sequence[Rewrite], before: Record, remember: bool) -> Journal:
+def record(state: State, rewrites: Sequence[NewContent], before: Record, remember: bool) -> Journal:
     """Write a journal; it counts once the record of the state names it."""
     entries = tuple(Entry(item.path, files.digest(item.before), files.digest(item.after)) for item in rewrites)
     journal = Journal(state, secrets.token_hex(6), entries)

@@ -10,8 +10,8 @@ from typing import Any
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, splice
 from mcore_unpatch.findings import OFFER, USE, FileError, Finding
 from mcore_unpatch.migrate import diff
-from mcore_unpatch.migrate.changes import Change, changes_of, moved_line, span
-from mcore_unpatch.migrate.journal import Rewrite
+from mcore_unpatch.migrate.journal import NewContent
+from mcore_unpatch.migrate.placing import PlacedEdit, changes_of, moved_line, span
 from mcore_unpatch.migrate.survey import Survey
 from mcore_unpatch.paths import from_here, relative
 
@@ -34,7 +34,7 @@ class Outcome:
     survey: Survey
     plan: Plan
     options: Options
-    rewrites: list[Rewrite]
+    rewrites: list[NewContent]
     remaining: tuple[Finding, ...]
     dependency: Dependency | None = None
     written: bool = False
@@ -56,7 +56,7 @@ class Outcome:
         return sorted({*self.survey.errors, *self.plan.errors})
 
     @property
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[PlacedEdit]:
         """Every edit, placed in the bytes as they were: the files have others once the migration is written."""
         return changes_of(self.plan, self._as_it_was, self.options)
 
@@ -145,12 +145,12 @@ class Outcome:
     def _from_root(self, path: str) -> str:
         return self.survey.found.shown(path)
 
-    def _file(self, item: Rewrite) -> dict[str, Any]:
+    def _file(self, item: NewContent) -> dict[str, Any]:
         rules = {finding.rule for finding in self.answered if finding.path == item.path}
         path = self._from_root(item.path)
         return {"path": path, "rules": sorted(rules), "diff": _text(diff.unified(path, item.before, item.after))}
 
-    def _edit(self, change: Change) -> dict[str, Any]:
+    def _edit(self, change: PlacedEdit) -> dict[str, Any]:
         edit = change.edit
         data = self._as_it_was(edit.path)
         path = self._from_root(edit.path)

@@ -11,7 +11,7 @@ from mcore_unpatch.codemods.edits import Repository
 from mcore_unpatch.discover import Discovery, discover, others, whole_of
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.requirements import Judged, Pins
+from mcore_unpatch.requirements import Judged, Requirements
 from mcore_unpatch.scan import Options as ScanOptions, findings_of, scan
 from mcore_unpatch.scanner.engine import WorkTree
 
@@ -28,7 +28,7 @@ class Survey:
 
     found: Discovery
     options: ScanOptions
-    pins: Pins
+    pins: Requirements
     version: Version
     repository: Repository
     findings: tuple[Finding, ...]
@@ -72,7 +72,7 @@ def survey(paths: list[Path], options: ScanOptions, progress: Progress | None = 
     report = scan(paths, options, progress)
     # What is excluded is not reported or edited, but it is part of the repository, as other files that were not named.
     whole = whole_of(found, paths, options.exclude)
-    tree, pins = WorkTree(found.top), Pins(found.top, options.target)
+    tree, pins = WorkTree(found.top), Requirements(found.top, options.target)
 
     def from_top(path: str) -> str:
         return Path(os.path.relpath(found.root / path, found.top)).as_posix()

@@ -20,7 +20,7 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files, interrupts, journal
 from mcore_unpatch.migrate.interrupts import deferred
-from mcore_unpatch.migrate.journal import Journal, Rewrite
+from mcore_unpatch.migrate.journal import Journal, NewContent
 from mcore_unpatch.migrate.recovery import take_back
 from mcore_unpatch.migrate.state import State
 from mcore_unpatch.paths import from_here
@@ -29,7 +29,7 @@ from mcore_unpatch.printable import shown
 _NO_SECOND_NAMES = {errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
-def write(state: State, rewrites: Sequence[Rewrite], remember: bool = True) -> None:
+def write(state: State, rewrites: Sequence[NewContent], remember: bool = True) -> None:
     """Replace the files; raises `UsageError` with every file as it was. The caller holds the lock.
 
     With `remember` the journal is kept, so that the migration can be taken back.
@@ -65,13 +65,13 @@ def _take_back(state: State, error: BaseException) -> None:
         raise UsageError(f"{cause}; every file is as it was") from error
 
 
-def _stage_all(made: Journal, rewrites: Sequence[Rewrite], check: Callable[[], None]) -> None:
+def _stage_all(made: Journal, rewrites: Sequence[NewContent], check: Callable[[], None]) -> None:
     for index, item in enumerate(rewrites):
         check()
         files.create_like(made.target(index), made.staged(index), item.after)
 
 
-def _replace_all(made: Journal, rewrites: Sequence[Rewrite], check: Callable[[], None]) -> None:
+def _replace_all(made: Journal, rewrites: Sequence[NewContent], check: Callable[[], None]) -> None:
     for index, item in enumerate(rewrites):
         check()
         _replace(made, index, item)
@@ -82,7 +82,7 @@ def _replace_all(made: Journal, rewrites: Sequence[Rewrite], check: Callable[[],
     check()
 
 
-def _replace(made: Journal, index: int, item: Rewrite) -> None:
+def _replace(made: Journal, index: int, item: NewContent) -> None:
     target, kept = made.target(index), made.kept(index)
     has_second_name = _keep(target, kept)
     if files.content_of(target) != item.before:
@@ -109,7 +109,7 @@ def _changed(path: str) -> UsageError:
     return UsageError(f"{shown(path)} changed during the migration; nothing was written. Run it again.")
 
 
-def _refuse_unwritable(state: State, rewrites: Sequence[Rewrite]) -> None:
+def _refuse_unwritable(state: State, rewrites: Sequence[NewContent]) -> None:
     locked = []
     for item in rewrites:
         target = state.base / item.path

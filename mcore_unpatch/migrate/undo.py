@@ -7,7 +7,7 @@ from pathlib import Path
 from mcore_unpatch.discover import project_root
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files, journal, transaction
-from mcore_unpatch.migrate.journal import Journal, Rewrite
+from mcore_unpatch.migrate.journal import Journal, NewContent
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.recovery import recover
 from mcore_unpatch.migrate.state import State, interrupted, locate
@@ -42,8 +42,8 @@ def _undo(state: State) -> list[str]:
     return [item.path for item in rewrites]
 
 
-def _reversed(last: Journal) -> list[Rewrite]:
-    rewrites: list[Rewrite] = []
+def _reversed(last: Journal) -> list[NewContent]:
+    rewrites: list[NewContent] = []
     changed: list[str] = []
     for index, entry in enumerate(last.entries):
         place = from_here(last.state.base / entry.path)
@@ -52,7 +52,7 @@ def _reversed(last: Journal) -> list[Rewrite]:
             if current is None or files.digest(current) != entry.after:
                 changed.append(f"{place} ({'deleted' if current is None else 'changed'})")
             else:
-                rewrites.append(Rewrite(entry.path, current, last.original_content(index)))
+                rewrites.append(NewContent(entry.path, current, last.original_content(index)))
         except OSError as error:
             changed.append(f"{place} ({error.strerror})")
     if changed:

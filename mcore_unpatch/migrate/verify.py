@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from mcore_unpatch.codemods.edits import Options, Plan, Repository, Unsound
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.migrate.journal import Rewrite
+from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.migrate.survey import Survey
 
 Planner = Callable[[Repository, Sequence[Finding], Options], Plan]
 
 
 def verify(
-    survey: Survey, plan: Plan, rewrites: Sequence[Rewrite], options: Options, planner: Planner
+    survey: Survey, plan: Plan, rewrites: Sequence[NewContent], options: Options, planner: Planner
 ) -> tuple[Finding, ...]:
     """The findings that will be left; raises `Unsound` with the files that must not be rewritten like this, and why."""
     contents = {item.path: item.after for item in rewrites}
@@ -36,7 +36,7 @@ def _refuse(reasons: dict[str, str]) -> None:
         raise Unsound(reasons)
 
 
-def _not_compiling(item: Rewrite) -> str | None:
+def _not_compiling(item: NewContent) -> str | None:
     if why := why_not(item.before, item.path):
         return f"it does not compile as it is ({why})"
     why = why_not(item.after, item.path)

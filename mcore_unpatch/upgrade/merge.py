@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mcore_unpatch import git
 from mcore_unpatch.megatron.definitions import definitions, digest
-from mcore_unpatch.migrate.journal import Rewrite
+from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.upgrade.judge import Fate
 from mcore_unpatch.upgrade.leaning import Leaning
 from mcore_unpatch.upgrade.run import UpgradeReport
@@ -65,7 +65,7 @@ def merge(fate: Fate, report: UpgradeReport, sources: Sources) -> Merge | None:
     )
 
 
-def rewrites(report: UpgradeReport, merges: list[tuple[Fate, Merge]]) -> list[Rewrite]:
+def rewrites(report: UpgradeReport, merges: list[tuple[Fate, Merge]]) -> list[NewContent]:
     """The files with every clean merge in place; a result that is no Python is left out."""
     by_path: dict[str, list[tuple[Leaning, str]]] = {}
     for fate, made in merges:
@@ -84,7 +84,7 @@ def rewrites(report: UpgradeReport, merges: list[tuple[Fate, Merge]]) -> list[Re
         except SyntaxError:
             continue
         if after != before:
-            found.append(Rewrite(path, before, after))
+            found.append(NewContent(path, before, after))
     return found
 
 

@@ -13,7 +13,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.dependencies.listing import ByHand, Listing, has_extra
 from mcore_unpatch.migrate.dependencies.pyproject import pyproject_lists
 from mcore_unpatch.migrate.dependencies.requirement_lines import RequirementLines
-from mcore_unpatch.migrate.journal import Rewrite
+from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.printable import shown
 
 EXTRA = "compat"  # what the shims need
@@ -30,7 +30,7 @@ def listed(root: Path, top: Path) -> tuple[str, bool] | None:
     return (found[0][0].file.relative_to(top).as_posix(), has_extra(found[0][1], EXTRA)) if found else None
 
 
-def addition(root: Path, top: Path, line: str) -> Rewrite:
+def addition(root: Path, top: Path, line: str) -> NewContent:
     """The file that lists dependencies, with ours: where it stands without the extra, where megatron-core stands, else
     where all others stand.
 
@@ -51,8 +51,8 @@ def addition(root: Path, top: Path, line: str) -> Rewrite:
     return _rewrite(chosen, top, chosen.adding(line))
 
 
-def _rewrite(listing: Listing, top: Path, after: str) -> Rewrite:
-    return Rewrite(listing.file.relative_to(top).as_posix(), listing.text.encode(), after.encode())
+def _rewrite(listing: Listing, top: Path, after: str) -> NewContent:
+    return NewContent(listing.file.relative_to(top).as_posix(), listing.text.encode(), after.encode())
 
 
 def _listings(root: Path, top: Path) -> Iterator[Listing]:

@@ -23,7 +23,7 @@ from sample_repository import CHANGED, FILES, MIGRATED, Sample
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import transaction
-from mcore_unpatch.migrate.journal import Rewrite
+from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.recovery import describe_interrupted, recover
 from mcore_unpatch.migrate.state import interrupted, locate
@@ -76,9 +76,9 @@ def needs_space(event: str, arguments: tuple[object, ...]) -> bool:
 def write(sample: Sample, strike: Strike) -> int:
     """In the child: migrate."""
     state = locate(sample.root)
-    rewrites = [Rewrite(name, FILES[name], MIGRATED[name]) for name in CHANGED]
+    rewrites = [NewContent(name, FILES[name], MIGRATED[name]) for name in CHANGED]
     if strike.how == "full-and-changed":
-        rewrites[1] = Rewrite(CHANGED[1], b"what the plan was made from", MIGRATED[CHANGED[1]])
+        rewrites[1] = NewContent(CHANGED[1], b"what the plan was made from", MIGRATED[CHANGED[1]])
     with exclusive(state.lock_file):
         sys.addaudithook(strike)
         try:

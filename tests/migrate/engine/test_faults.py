@@ -20,7 +20,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate import files, journal, transaction
 from mcore_unpatch.migrate.engine import migrate, preview
-from mcore_unpatch.migrate.journal import Rewrite
+from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.recovery import describe_interrupted, recover
 from mcore_unpatch.migrate.state import Record, State, locate
@@ -53,12 +53,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def big_rewrites(root: Path, count: int) -> list[Rewrite]:
+def big_rewrites(root: Path, count: int) -> list[NewContent]:
     rewrites = []
     for number in range(count):
         before = b"# %d\n" % number + b"x = 1\n" * 5000
         (root / f"{number}.py").write_bytes(before)
-        rewrites.append(Rewrite(f"{number}.py", before, before.replace(b"1", b"2")))
+        rewrites.append(NewContent(f"{number}.py", before, before.replace(b"1", b"2")))
     return rewrites
 
 
@@ -133,7 +133,7 @@ def test_a_file_changed_after_planning_keeps_the_change(sample: Sample) -> None:
 
 def test_a_file_deleted_after_planning(sample: Sample) -> None:
     state = locate(sample.root)
-    rewrites = [Rewrite(name, FILES[name], MIGRATED[name]) for name in CHANGED]
+    rewrites = [NewContent(name, FILES[name], MIGRATED[name]) for name in CHANGED]
     (sample.root / CHANGED[1]).unlink()
     with pytest.raises(UsageError, match="No such file or directory; every file is as it was"):
         transaction.write(state, rewrites)
@@ -144,7 +144,7 @@ def test_a_file_deleted_after_planning(sample: Sample) -> None:
 def killed_half_way(sample: Sample) -> State:
     """As after a SIGKILL between the first file and the second."""
     state = locate(sample.root)
-    rewrites = [Rewrite(name, FILES[name], MIGRATED[name]) for name in CHANGED]
+    rewrites = [NewContent(name, FILES[name], MIGRATED[name]) for name in CHANGED]
     made = journal.record(state, rewrites, state.load(), remember=True)
     state.save(Record(str(state.base), pending=made.token, replacing=True))
     for index, item in enumerate(rewrites):
@@ -215,7 +215,7 @@ def killed_undo(sample: Sample) -> None:
     """As after a SIGKILL between the first file and the second, on the way back."""
     migrate(sample.request(), planner)
     state = locate(sample.root)
-    rewrites = [Rewrite(name, MIGRATED[name], FILES[name]) for name in CHANGED]
+    rewrites = [NewContent(name, MIGRATED[name], FILES[name]) for name in CHANGED]
     before = state.load()
     made = journal.record(state, rewrites, before, remember=False)
     state.save(replace(before, pending=made.token, replacing=True, undoing=True))
@@ -262,7 +262,7 @@ def test_interrupted_after_the_last_step(sample: Sample) -> None:
 def test_written_while_it_was_replaced(moment: str, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who has the file open writes just before, or just after, the new content takes its place."""
     state = locate(sample.root)
-    rewrites = [Rewrite(name, FILES[name], MIGRATED[name]) for name in CHANGED]
+    rewrites = [NewContent(name, FILES[name], MIGRATED[name]) for name in CHANGED]
     target = sample.root / CHANGED[1]
     with target.open("ab") as editor:
         struck = []

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, Unsound, in_order, splice
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate.journal import Rewrite
+from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.printable import shown
 
 
@@ -26,7 +26,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlacedEdit:
     """An edit with its place in the old and in the new file; one that is not applied, as if it were the only one."""
 
     edit: Edit
@@ -35,7 +35,7 @@ class Change:
     after: Span
 
 
-def rewrites_of(plan: Plan, project: Repository, options: Options) -> list[Rewrite]:
+def rewrites_of(plan: Plan, project: Repository, options: Options) -> list[NewContent]:
     """The files that change; raises `Unsound` for edits that cannot be made."""
     found = []
     for path, edits in groupby(sorted(plan.edits, key=lambda edit: edit.path), key=lambda edit: edit.path):
@@ -52,11 +52,11 @@ def rewrites_of(plan: Plan, project: Repository, options: Options) -> list[Rewri
         except ValueError as error:
             raise Unsound({path: f"its edits do not fit together ({error})"}) from None
         if after != before:
-            found.append(Rewrite(path, before, after))
+            found.append(NewContent(path, before, after))
     return found
 
 
-def changes_of(plan: Plan, data: Callable[[str], bytes], options: Options) -> list[Change]:
+def changes_of(plan: Plan, data: Callable[[str], bytes], options: Options) -> list[PlacedEdit]:
     """Every edit of a plan, placed in the `data` of its file; in order of files and positions."""
     by_path: dict[str, list[Edit]] = defaultdict(list)
     for edit in plan.edits:
@@ -64,7 +64,7 @@ def changes_of(plan: Plan, data: Callable[[str], bytes], options: Options) -> li
     return [change for path in sorted(by_path) for change in _placed(data(path), by_path[path], options)]
 
 
-def _placed(data: bytes, edits: list[Edit], options: Options) -> list[Change]:
+def _placed(data: bytes, edits: list[Edit], options: Options) -> list[PlacedEdit]:
     after = splice(data, filter(options.applies, edits))
     changes = []
     shift = 0
@@ -74,7 +74,7 @@ def _placed(data: bytes, edits: list[Edit], options: Options) -> list[Change]:
         start = edit.start + (shift if applied else 0)
         new = after if applied else alone
         changes.append(
-            Change(
+            PlacedEdit(
                 edit,
                 applied,
                 span(data, edit.start, edit.end),
