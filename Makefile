@@ -75,7 +75,8 @@ test-wheel: $(TEST)/.installed
 	@$(WHEEL)/bin/pip install $(PIP_FLAGS) --upgrade 'pip>=25.1'
 	@$(WHEEL)/bin/pip install $(PIP_FLAGS) build/dist/*.whl --group dev
 	@mkdir -p build/neutral && cp -r tests examples pyproject.toml build/neutral/
-	cd build/neutral && $(if $(LIMIT),$(LIMIT) 600) ../../$(WHEEL)/bin/pytest --numprocesses $(JOBS) tests/tool
+	cd build/neutral && $(if $(LIMIT),$(LIMIT) 600) ../../$(WHEEL)/bin/pytest --numprocesses $(JOBS) tests/tool \
+		--ignore tests/tool/robustness
 
 # Signals, kills, full disks, two runs at once and fuzzed files; docs/robustness.md has the last figures.
 torture: $(TEST)/.installed

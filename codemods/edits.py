@@ -54,6 +54,11 @@ class Repository(Project):
         return self.read(path)
 
 
+def no_release(_: str) -> tuple[Version, ...]:
+    """What a project asks for that names no release."""
+    return ()
+
+
 class HasApplicability(Protocol):
     """An edit, or the reason of a change."""
 
@@ -71,7 +76,7 @@ class Options:
     selection: Selection = field(default_factory=Selection)
     target: Version = NEWEST
     # The oldest and the newest release that the project of a file asks for; none where it names no release.
-    pinned: Callable[[str], tuple[Version, ...]] = lambda _: ()
+    pinned: Callable[[str], tuple[Version, ...]] = no_release
 
     def applies(self, edit: HasApplicability) -> bool:
         """Whether an edit, or a change for some reason, is to be written."""

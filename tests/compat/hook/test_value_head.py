@@ -14,6 +14,7 @@ from harness import run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
 from harness.oracle import gradients_of
 from harness.pages import from_page
+from harness.pool import INSTALLED
 from harness.rounding import assert_close
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing import load, save
@@ -206,10 +207,8 @@ def _places(state: Any) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_the_distributed_optimizer_trains_it_as_before(
-    release: str, case: Case, overlap: bool, verl_value_layer: str
-) -> None:
-    run_on_ranks(release, case.ranks, _trains_the_same, case, verl_value_layer, overlap)
+def test_the_distributed_optimizer_trains_it_as_before(case: Case, overlap: bool, verl_value_layer: str) -> None:
+    run_on_ranks(INSTALLED, case.ranks, _trains_the_same, case, verl_value_layer, overlap)
 
 
 def _save_and_load(case: Case, other: Case, source: str, folder: str, writer: str, reader: str) -> None:
@@ -236,9 +235,9 @@ def _save_and_load(case: Case, other: Case, source: str, folder: str, writer: st
     ids=str,
 )
 def test_checkpoints_are_those_of_the_replaced_layer(
-    release: str, case: Case, other: Case, writer: str, reader: str, verl_value_layer: str, tmp_path: Path
+    case: Case, other: Case, writer: str, reader: str, verl_value_layer: str, tmp_path: Path
 ) -> None:
-    run_on_ranks(release, case.ranks, _save_and_load, case, other, verl_value_layer, str(tmp_path), writer, reader)
+    run_on_ranks(INSTALLED, case.ranks, _save_and_load, case, other, verl_value_layer, str(tmp_path), writer, reader)
 
 
 def _from_a_language_model(case: Case, source: str, folder: str) -> None:

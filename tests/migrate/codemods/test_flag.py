@@ -68,7 +68,7 @@ def hooked(ids: int, **kwargs: Any) -> bool:
     return HOOK[0] in kwargs
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(MADE, statements(), CALLS)
 @example(
     made="{}",

@@ -6,11 +6,12 @@ import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import releases
-from planning import migrate
+from planning import Result, migrate
 from test_golden import CASES, GOLDEN, directives
 
 from mcore_unpatch.codemods.edits import Options
@@ -57,9 +58,8 @@ def test_goldens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", releases.VERL)
-def test_releases_of_verl(release: str, tmp_path: Path) -> None:
-    before = releases.verl(release)
-    result = migrate(before)
+def test_releases_of_verl(release: str, migrated: Callable[[str], Result], tmp_path: Path) -> None:
+    before, result = releases.verl(release), migrated(release)
     changed = {path: before[path] for path in result.changed}
     left = unused({path: result.files[path] for path in changed}, tmp_path / "after")
     assert left <= unused(changed, tmp_path / "before")

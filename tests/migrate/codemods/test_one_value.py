@@ -45,12 +45,12 @@ def test_golden_files(case: str) -> None:
     check({path: before}, replace(options, annotate=False))
 
 
-@pytest.mark.parametrize("release", ["0.5.0", "0.7.1", "0.9.1"])
+@pytest.mark.parametrize("release", ["0.7.1", "0.9.1"])
 def test_releases(release: str) -> None:
     check(releases.verl(release), Options())
 
 
-@pytest.mark.parametrize("ignore", ["MCU1", "MCU2", "MCU7", "MCU701", "MCU706"])
+@pytest.mark.parametrize("ignore", ["MCU2", "MCU7", "MCU701"])
 def test_rules_that_are_not_selected(ignore: str) -> None:
     mcore = {path: data for path, data in releases.verl("0.8.0").items() if "megatron" in path or "mcore" in path}
     check(mcore, Options(selection=Selection(ignore=(ignore,))))

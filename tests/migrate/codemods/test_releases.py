@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,22 +23,9 @@ def moved(release: str) -> set[str]:
     return DEFINITIONS - ({"model_forward_fused.py"} if release == "0.9.1" else set())
 
 
-@pytest.fixture(scope="module")
-def migrated() -> dict[str, Result]:
-    """Releases that were migrated already in this run."""
-    return {}
-
-
-def of_verl(release: str, done: dict[str, Result]) -> Result:
-    """A veRL release after its migration."""
-    if release not in done:
-        done[release] = migrate(releases.verl(release))
-    return done[release]
-
-
 @pytest.mark.parametrize("release", releases.VERL)
-def test_verl_changes_as_reviewed(release: str, migrated: dict[str, Result]) -> None:
-    before, result = releases.verl(release), of_verl(release, migrated)
+def test_verl_changes_as_reviewed(release: str, migrated: Callable[[str], Result]) -> None:
+    before, result = releases.verl(release), migrated(release)
     for path in result.changed:
         compile(result.files[path], path, "exec", dont_inherit=True)
     assert sorted(result.changed) == REVIEWED[f"verl {release}"]["files"]
@@ -48,8 +36,8 @@ def test_verl_changes_as_reviewed(release: str, migrated: dict[str, Result]) -> 
 
 
 @pytest.mark.parametrize("release", releases.VERL)
-def test_nothing_is_left_in_verls_files(release: str, migrated: dict[str, Result]) -> None:
-    result = of_verl(release, migrated)
+def test_nothing_is_left_in_verls_files(release: str, migrated: Callable[[str], Result]) -> None:
+    result = migrated(release)
     assert [finding for finding in result.before if finding.path.rpartition("/")[2] in moved(release)]
     assert not [finding for finding in result.after if finding.path.rpartition("/")[2] in moved(release)]
     others = [f for f in result.before if f not in result.plan.removes]
@@ -62,8 +50,8 @@ def test_nothing_is_left_in_verls_files(release: str, migrated: dict[str, Result
 
 
 @pytest.mark.parametrize("release", releases.VERL)
-def test_the_files_are_re_exports_of_every_public_name(release: str, migrated: dict[str, Result]) -> None:
-    before, result = releases.verl(release), of_verl(release, migrated)
+def test_the_files_are_re_exports_of_every_public_name(release: str, migrated: Callable[[str], Result]) -> None:
+    before, result = releases.verl(release), migrated(release)
     for path in before:
         if path.rpartition("/")[2] in moved(release):
             defined = {
@@ -76,8 +64,8 @@ def test_the_files_are_re_exports_of_every_public_name(release: str, migrated: d
             assert public == {alias.name for alias in imported.names} == set(ast.literal_eval(listed.value))
 
 
-def test_the_guard_is_told_and_no_numbers_change(migrated: dict[str, Result]) -> None:
-    result = of_verl("0.7.1", migrated)
+def test_the_guard_is_told_and_no_numbers_change(migrated: Callable[[str], Result]) -> None:
+    result = migrated("0.7.1")
     lines = {path: data.decode().splitlines() for path, data in releases.verl("0.7.1").items()}
     guards = [lines[path][line - 1] for path, line in result.remarks("guard")]
     assert len(guards) == 2
@@ -86,11 +74,11 @@ def test_the_guard_is_told_and_no_numbers_change(migrated: dict[str, Result]) ->
 
 
 @pytest.mark.parametrize("release", releases.VERL)
-def test_a_cut_at_every_depth_stays_one(release: str, migrated: dict[str, Result]) -> None:
+def test_a_cut_at_every_depth_stays_one(release: str, migrated: Callable[[str], Result]) -> None:
     """veRL 0.7 detaches the hidden states before each MTP layer, later releases before the first alone."""
     calls = [
         node
-        for data in of_verl(release, migrated).files.values()
+        for data in migrated(release).files.values()
         for node in ast.walk(ast.parse(data))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "patch_mtp_layer_get_embeddings"
     ]
@@ -206,8 +194,8 @@ def test_a_private_name_that_is_used_elsewhere_stays() -> None:
     assert "def patch_fused_forward" not in text
 
 
-def test_what_stands_on_the_hook_is_left_alone_and_an_offer_is_made(migrated: dict[str, Result]) -> None:
-    before, result = releases.verl("0.9.1"), of_verl("0.9.1", migrated)
+def test_what_stands_on_the_hook_is_left_alone_and_an_offer_is_made(migrated: Callable[[str], Result]) -> None:
+    before, result = releases.verl("0.9.1"), migrated("0.9.1")
     assert result.files[FUSED] == before[FUSED]
     assert result.files["verl/models/mcore/registry.py"] == before["verl/models/mcore/registry.py"]
     engine = result.files["verl/workers/engine/megatron/transformer_impl.py"]
