@@ -58,10 +58,10 @@ $(TEST)/.installed: pyproject.toml
 	@touch $@
 
 test: $(TEST)/.installed
-	$(PYTEST) tests
+	$(PYTEST) -m "not growth" tests
 
 check: lint
-	$(PYTEST) -m "not ranks" tests
+	$(PYTEST) -m "not ranks and not growth" tests
 
 # FILES=tests/compat/packing/test_*.py narrows it, SEED=3 repeats an order.
 test-alone: $(TEST)/.installed
@@ -78,8 +78,9 @@ test-wheel: $(TEST)/.installed
 	cd build/neutral && $(if $(LIMIT),$(LIMIT) 600) ../../$(WHEEL)/bin/pytest --numprocesses $(JOBS) tests/tool \
 		--ignore tests/tool/robustness
 
-# Signals, kills, full disks, two runs at once and fuzzed files; docs/robustness.md has the last figures.
+# How work grows, signals, kills, full disks, two runs at once and fuzzed files; docs/robustness.md has the last figures.
 torture: $(TEST)/.installed
+	$(PYTEST) -m growth tests
 	$(TEST)/bin/python tools/torture.py --seed 1
 
 # FAULTS=20 tries fewer, SEED=3 others, AREA=scanner those of one area. See docs/mutation.md.

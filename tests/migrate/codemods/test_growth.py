@@ -9,6 +9,7 @@ from mcore_unpatch.codemods.planner import plan
 from mcore_unpatch.codemods.testing import findings as found
 from tests.tool.robustness.test_growth import check_growth, scan_of
 
+pytestmark = pytest.mark.growth
 PATH = "verl/models/mcore/mtp_patch.py"
 DEFINITION = "def patch_postprocess(model):\n    return model\n"
 MODULE = "verl.models.mcore.mtp_patch"

@@ -146,9 +146,10 @@ class TestLeftOut:
                 "third_party/megatron/core/package_info.py": "VERSION = 1\n",
                 "third_party/megatron/core/models/gpt/x.py": PATCH,
                 "third_party/megatron/training/y.py": PATCH,
+                "third_party/ours.py": PATCH,
             },
         )
-        assert paths(tmp_path) == ["third_party/megatron/training/y.py"]
+        assert paths(tmp_path) == ["third_party/ours.py"]
 
 
 class TestSymlinks:

@@ -19,6 +19,7 @@ from mcore_unpatch.scanner import patch_files
 from mcore_unpatch.scanner.engine import Part, Task, analyse
 from mcore_unpatch.scanner.source import Unreadable, parse
 
+pytestmark = pytest.mark.growth
 TIMES = 8
 # What is linear costs 8 times as much, what is quadratic 64 times: half way between, as factors go, is 23.
 TOO_MUCH = 23
