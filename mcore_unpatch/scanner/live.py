@@ -22,6 +22,7 @@ _NEAREST = 40  # statements above a place that are looked at, in each block arou
 _MISSING = {"ImportError", "ModuleNotFoundError"}
 _ANYTHING = {"Exception", "BaseException"}
 _NO_ATTRIBUTE = "AttributeError"
+_NEEDS_MORE = (".extensions", ".ssm.", "transformer_engine", ".fusions.")
 _ALWAYS_THERE = {*sys.stdlib_module_names, "torch", "numpy", "packaging"}
 # What is asked of the object at hand, on every release: whether it is there, is of a class, was patched before.
 _OF_THE_OBJECT = ("isinstance", "issubclass", "hasattr", "getattr", "callable")
@@ -122,7 +123,9 @@ class Run(Values):
 
     def _lacks(self, name: str) -> bool | None:
         if name == ROOT or name.startswith(f"{ROOT}."):
-            return _not(self.has(name))
+            lacks = _not(self.has(name))
+            # Such a module may be there and fail to load: it imports a package that not everybody has.
+            return None if lacks is False and any(part in name for part in _NEEDS_MORE) else lacks
         return False if name.partition(".")[0] in _ALWAYS_THERE else None
 
     def _reads_missing(self, statement: ast.stmt, at: Place) -> bool | None:

@@ -208,6 +208,13 @@ STAYING = {
             if register() and {OLD}:
                 Attention.forward = forward
         """,
+    "a module that needs another package": """
+        def install():
+            try:
+                from megatron.core.extensions.kitchen import KitchenSpecProvider
+            except ImportError:
+                Attention.forward = forward
+        """,
     "an exit that asks for something else": """
         def install(mode):
             if mode == "hook":
