@@ -61,6 +61,13 @@ CASES: dict[str, str | dict[str, str]] = {
     "live._MISSING": "try: import megatron.core.none_such\nexcept {}: pass\nelse: GPTModel.forward = f\n"
     "try: import megatron.core.utils\nexcept {}: GPTModel._postprocess = f",
     "live._ANYTHING": "try: import megatron.core.utils\nexcept {}: GPTModel._postprocess = f",
+    "live._NEEDS_MORE": {
+        ".extensions": "try: import megatron.core.extensions.kitchen\nexcept ImportError: GPTModel.forward = f",
+        ".ssm.": "try: import megatron.core.ssm.mamba_mixer\nexcept ImportError: GPTModel.forward = f",
+        "transformer_engine": "try: import megatron.core.transformer.custom_layers.transformer_engine\n"
+        "except ImportError: GPTModel.forward = f",
+        ".fusions.": "try: import megatron.core.fusions.fused_layer_norm\nexcept ImportError: GPTModel.forward = f",
+    },
     "live._OF_THE_OBJECT": "def install(x):\n    if {}(x, int): GPTModel.forward = f",
     "resolve.core_reads": {
         "module": "try: megatron.core.utils.get_tensor_model_parallel_group_if_none\n"
