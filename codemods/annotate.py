@@ -13,7 +13,7 @@ from mcore_unpatch.codemods.source import Source, first_line
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.rules import find
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 MARK = "TODO(mcore-unpatch)"
 

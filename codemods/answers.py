@@ -16,7 +16,7 @@ from mcore_unpatch.codemods.source import Source, Span
 from mcore_unpatch.codemods.standing import Staying
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 
 def answer(

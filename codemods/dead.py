@@ -22,7 +22,7 @@ from mcore_unpatch.codemods.units import bound_by_import
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding, Guard
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _TITLE = "deletes what never runs"
 _WITHOUT_A_PIN = "no project file names a release of megatron-core: support for older ones goes with it"

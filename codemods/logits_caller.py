@@ -187,7 +187,7 @@ def _is_megatrons(source: Source) -> bool:
 
 def _used_by_megatron(project: Repository) -> set[str]:
     """The files that are for Megatron alone, and what they import, and so on."""
-    from mcore_unpatch.scanner.source import Unreadable
+    from mcore_unpatch.scanner.sources.parsing import Unreadable
 
     paths = set(project.paths)
     links: dict[str, set[str]] = {}

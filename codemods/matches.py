@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.quote import Quote
 from mcore_unpatch.findings import FileError, Finding
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.codemod import Codemod, Match

@@ -7,7 +7,7 @@ import ast
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.paths import is_test
-from mcore_unpatch.scanner.text import Text
+from mcore_unpatch.scanner.sources.quoting import Text
 
 
 class Quote:

@@ -16,8 +16,8 @@ from mcore_unpatch.codemods import catalogue
 from mcore_unpatch.codemods.codemod import Codemod
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import FileError
-from mcore_unpatch.scanner.engine import Part, Task, no_collection
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.parallel import Part, Task, no_collection
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from mcore_unpatch.scanner.source import parse
+from mcore_unpatch.scanner.sources.parsing import parse
 
 Node = TypeVar("Node", bound=ast.AST)
 # Files that nobody holds any more are kept up to so many bytes; their trees take some fifty times of that.

@@ -11,7 +11,7 @@ from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron.facts import HOOK_CARRIERS
 from mcore_unpatch.megatron.layout import MTP_BLOCK, MTP_LAYER
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 Methods = frozenset[tuple[str, str]]
 HOOK: Methods = frozenset(HOOK_CARRIERS)

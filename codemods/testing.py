@@ -13,7 +13,7 @@ from mcore_unpatch.codemods.edits import Options, Repository, splice
 from mcore_unpatch.codemods.planner import plan
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.rules import Selection
-from mcore_unpatch.scanner.engine import Task, analyse
+from mcore_unpatch.scanner.parallel import Task, analyse
 
 Files = Mapping[str, bytes]
 

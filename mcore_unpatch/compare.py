@@ -12,8 +12,8 @@ from mcore_unpatch.discover import PATCHES, PYTHON, SKIPPED_FOLDERS, is_excluded
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.requirements import Requirements
-from mcore_unpatch.scanner import patch_files
-from mcore_unpatch.scanner.engine import Task, analyse
+from mcore_unpatch.scanner.parallel import Task, analyse
+from mcore_unpatch.scanner.shapes import patch_files
 
 Key = tuple[str, str, str, str]
 

@@ -11,7 +11,7 @@ from mcore_unpatch.discover import Discovery
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.requirements import Requirements
 from mcore_unpatch.rules import Selection
-from mcore_unpatch.scanner.engine import WorkTree
+from mcore_unpatch.scanner.parallel import WorkTree
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.edits import Repository

@@ -16,10 +16,11 @@ from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.migrate import traces
 from mcore_unpatch.requirements import Requirements
 from mcore_unpatch.rules import Selection
-from mcore_unpatch.scanner import call_sites, patch_files
-from mcore_unpatch.scanner.engine import Part, Task, WorkTree, analyse_parallel
-from mcore_unpatch.scanner.project import Project, Reader
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.conditions import call_sites
+from mcore_unpatch.scanner.names.project import Project, Reader
+from mcore_unpatch.scanner.parallel import Part, Task, WorkTree, analyse_parallel
+from mcore_unpatch.scanner.shapes import patch_files
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 if TYPE_CHECKING:
     from mcore_unpatch.upgrade.releases import Release

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.rules import UNUSED_IGNORE
-from mcore_unpatch.scanner.engine import IGNORE_MARK
-from mcore_unpatch.scanner.source import Unreadable, decode
+from mcore_unpatch.scanner.parallel import IGNORE_MARK
+from mcore_unpatch.scanner.sources.parsing import Unreadable, decode
 
 _COMMENT = re.compile(r"#\s*+unpatch:\s*+ignore(?:\[([^\]]*+)\])?")
 # In time that grows with the text alone, which the standard tokenizer's does not on long lines.

@@ -12,7 +12,7 @@ from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.units import bound_by_import
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _WORD = re.compile(rb"[\w\x80-\xff]+")

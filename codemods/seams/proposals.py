@@ -26,7 +26,7 @@ from mcore_unpatch.findings import DOWNSTREAM, OFFER, Finding
 from mcore_unpatch.megatron.facts import HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.paths import is_test
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 LM_HEAD = "MCU103"
 FORWARD = "MCU101"

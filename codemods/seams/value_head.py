@@ -17,7 +17,7 @@ from mcore_unpatch.codemods.seams.patch import Function, Patch
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.paths import is_test
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 ADD, LAYER, NOW = "add_value_head", "output_layer", "value_head.output_layer"
 TITLE = "the value head is the model's output processor"

@@ -21,7 +21,7 @@ from mcore_unpatch.codemods.source import first_line, last_line
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.paths import is_test
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 TITLE = "a hook of PyTorch runs around the module's forward"
 NOTES = (

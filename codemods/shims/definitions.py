@@ -15,7 +15,7 @@ from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.source import Files, Source, last_line
 from mcore_unpatch.codemods.units import Unit, bound_by_import, reached, units
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
     from mcore_unpatch.codemods.imports.editor import ImportEditor

@@ -13,7 +13,7 @@ from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.requirements import Judged, Requirements
 from mcore_unpatch.scan import Options as ScanOptions, findings_of, scan
-from mcore_unpatch.scanner.engine import WorkTree
+from mcore_unpatch.scanner.parallel import WorkTree
 
 Progress = Callable[[int, int], None]
 

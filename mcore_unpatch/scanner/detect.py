@@ -9,26 +9,19 @@ from mcore_unpatch.findings import Finding, Live
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.paths import is_test
-from mcore_unpatch.scanner import (
-    breakage,
-    call_sites,
-    calls,
-    hook_takers,
-    judge,
-    prefilter,
-    registries,
-    relate,
-    replacement,
-    source_rewrites,
-    sysmodules,
-)
-from mcore_unpatch.scanner.installs import Install, from_assignment
-from mcore_unpatch.scanner.literals import Place
-from mcore_unpatch.scanner.live import Liveness
-from mcore_unpatch.scanner.resolve import Resolver
-from mcore_unpatch.scanner.scopes import Scope
-from mcore_unpatch.scanner.surroundings import Surroundings
-from mcore_unpatch.scanner.text import Text
+from mcore_unpatch.scanner.conditions import call_sites
+from mcore_unpatch.scanner.conditions.literals import Place
+from mcore_unpatch.scanner.conditions.live import Liveness
+from mcore_unpatch.scanner.judging import answer, breakage, replacement
+from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.related import restores
+from mcore_unpatch.scanner.related.surroundings import Surroundings
+from mcore_unpatch.scanner.shapes import calls, hook_takers, registries, source_rewrites, sysmodules
+from mcore_unpatch.scanner.shapes.assignments import from_assignment
+from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources import prefilter
+from mcore_unpatch.scanner.sources.quoting import Text
+from mcore_unpatch.scanner.sources.scopes import Scope
 
 _STEPS_OF_A_FINDING = 10
 _HOW = {
@@ -46,10 +39,10 @@ _HOW = {
 
 def findings_in(resolver: Resolver, releases: Callable[[str], tuple[Version, ...]]) -> list[Finding]:
     """The findings of one file, in order of their lines; `releases` tells by path what they are judged for."""
-    installs = relate.split_restores(collect(resolver), resolver)
+    installs = restores.split_restores(collect(resolver), resolver)
     around = Surroundings(installs, resolver)
     versions = releases(resolver.model.path) if installs else ()
-    undone, text, liveness = relate.Undone(resolver), Text(resolver.lines), Liveness()
+    undone, text, liveness = restores.Undone(resolver), Text(resolver.lines), Liveness()
     found = [_finding(install, resolver, versions, around, undone, text, liveness) for install in installs]
     if prefilter.may_take_hook(resolver.model.data):
         found += hook_takers.findings_in(resolver, releases(resolver.model.path), text)
@@ -107,13 +100,13 @@ def _finding(
     resolver: Resolver,
     versions: tuple[Version, ...],
     around: Surroundings,
-    undone: relate.Undone,
+    undone: restores.Undone,
     text: Text,
     liveness: Liveness,
 ) -> Finding:
     resolver.project.effort.spend(_STEPS_OF_A_FINDING)
     new = replacement.find(install, resolver)
-    verdict = judge.judge(install, new, resolver)
+    verdict = answer.judge(install, new, resolver)
     node = install.node
     assert isinstance(node, ast.stmt | ast.expr)
     alive = liveness.of(install, Place(resolver, install.site.scope, install.site.block, node.lineno))

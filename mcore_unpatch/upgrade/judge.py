@@ -9,7 +9,7 @@ from typing import Any
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron import facts, history
 from mcore_unpatch.megatron.definitions import ROOT, Definition
-from mcore_unpatch.scanner import breakage
+from mcore_unpatch.scanner.judging import breakage
 from mcore_unpatch.upgrade.changes import Change, change
 from mcore_unpatch.upgrade.leaning import Leaning, Use
 from mcore_unpatch.upgrade.releases import Release, likeness, statements

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.definitions import ROOT, parameters, statement_digests
-from mcore_unpatch.scanner import detect, relate, replacement
-from mcore_unpatch.scanner.installs import Install
-from mcore_unpatch.scanner.replacement import Replacement
-from mcore_unpatch.scanner.resolve import Resolver
-from mcore_unpatch.scanner.scopes import FunctionNode
+from mcore_unpatch.scanner import detect
+from mcore_unpatch.scanner.judging import replacement
+from mcore_unpatch.scanner.judging.replacement import Replacement
+from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.related import restores
+from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.scopes import FunctionNode
 
 # A test around a use that asks for the very thing the use needs: what happens there is the author's decision.
 _ASKS = re.compile(r"hasattr|version|signature|HAVE_|HAS_|mcore|import|\bis None\b|is not None")
@@ -57,7 +59,7 @@ class Leaning:
 
 def leanings(resolver: Resolver) -> dict[tuple[int, str], Leaning]:
     """The patches of one file by line and target."""
-    installs = relate.split_restores(detect.collect(resolver), resolver)
+    installs = restores.split_restores(detect.collect(resolver), resolver)
     return {(getattr(install.node, "lineno", 0), install.target): _leaning(install, resolver) for install in installs}
 
 

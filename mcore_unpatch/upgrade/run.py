@@ -8,8 +8,8 @@ from typing import Any
 
 from mcore_unpatch.findings import NO_PATCHES, Report
 from mcore_unpatch.scan import Options, Progress, scan
-from mcore_unpatch.scanner.engine import WorkTree
-from mcore_unpatch.scanner.project import Project
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.parallel import WorkTree
 from mcore_unpatch.upgrade.judge import URGENCIES, Fate, judge
 from mcore_unpatch.upgrade.leaning import Leaning, leanings
 from mcore_unpatch.upgrade.releases import Release

@@ -11,7 +11,7 @@ from mcore_unpatch.codemods.changes import Change, Make
 from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 CALLER = "call_with_processor"
 _CONTEXT = "context"

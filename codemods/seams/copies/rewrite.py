@@ -19,7 +19,7 @@ from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.megatron.layout import GPT_MODEL
 from mcore_unpatch.megatron.signatures import signature
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.scanner.source import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 COMPAT = "mcore_unpatch.compat"
 TARGETS = {f"{GPT_MODEL}.{method}" for method in METHODS}

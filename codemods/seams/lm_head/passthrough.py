@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.seams.patch import Function
-from mcore_unpatch.scanner.replacement import first_value, handed_on
+from mcore_unpatch.scanner.judging.replacement import first_value, handed_on
 
 WEIGHT = "weight"  # Megatron passes it by this name
 

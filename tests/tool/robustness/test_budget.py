@@ -7,8 +7,8 @@ from checking import write_files
 
 from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.scan import Options, scan
-from mcore_unpatch.scanner import effort
-from mcore_unpatch.scanner.engine import Task, analyse
+from mcore_unpatch.scanner.parallel import Task, analyse
+from mcore_unpatch.scanner.sources import effort
 
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 

@@ -15,9 +15,9 @@ from mcore_unpatch import baseline, compare, requirements, suppress
 from mcore_unpatch.findings import Finding, Report
 from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.report import text as text_report
-from mcore_unpatch.scanner import patch_files
-from mcore_unpatch.scanner.engine import Part, Task, analyse
-from mcore_unpatch.scanner.source import Unreadable, parse
+from mcore_unpatch.scanner.parallel import Part, Task, analyse
+from mcore_unpatch.scanner.shapes import patch_files
+from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
 
 pytestmark = pytest.mark.growth
 TIMES = 8

@@ -9,7 +9,7 @@ from command import unpatch_process
 from repository import GIT, Repository
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.scanner.engine import Task, WorkTree, analyse_parallel
+from mcore_unpatch.scanner.parallel import Task, WorkTree, analyse_parallel
 
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
 PADDING = b"x = 1\n" * 150_000

@@ -18,7 +18,7 @@ from checking import found_in, with_mocks
 
 from mcore_unpatch import scanner
 from mcore_unpatch.megatron import layout
-from mcore_unpatch.scanner import prefilter
+from mcore_unpatch.scanner.sources import prefilter
 
 HEAD = """\
 import sys, types, functools, builtins, inspect, importlib, copy, torch, unittest.mock as mock
@@ -31,7 +31,9 @@ from megatron.core.models.gpt import gpt_layer_specs
 def f(self, *args): return self
 """
 MODULES = [
-    importlib.import_module(f"{scanner.__name__}.{found.name}") for found in pkgutil.iter_modules(scanner.__path__)
+    importlib.import_module(found.name)
+    for found in pkgutil.walk_packages(scanner.__path__, f"{scanner.__name__}.")
+    if not found.ispkg
 ]
 SHORT_HEAD = """\
 from megatron.core.models.gpt import GPTModel
@@ -127,7 +129,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "setattr": "setattr(GPTModel, 'forward', f)",
         "__setattr__": "type.__setattr__(GPTModel, 'forward', f)",
     },
-    "installs._attribute": {
+    "assignments._attribute": {
         "class": "megatron.Wrapped._postprocess = f",
         "instance": "megatron.Wrapped()._postprocess = f",
     },
@@ -136,14 +138,14 @@ CASES: dict[str, str | dict[str, str]] = {
         "setdefault": "sys.modules.setdefault('megatron.core.utils', f)",
         "__setitem__": "sys.modules.__setitem__('megatron.core.utils', f)",
     },
-    "installs.from_setattr": "{}(GPTModel, 'forward', f)",
-    "installs._is_mock_object": "GPTModel.forward = mock.{}()",
-    "installs.is_callable": "GPTModel.of_our_own = functools.{}(f)",
-    "installs.core_target": {
+    "assignments.from_setattr": "{}(GPTModel, 'forward', f)",
+    "assignments._is_mock_object": "GPTModel.forward = mock.{}()",
+    "assignments.is_callable": "GPTModel.of_our_own = functools.{}(f)",
+    "install.core_target": {
         "class": "register('megatron.core.models.gpt.GPTModel.forward', f)",
         "module": "register('megatron.core.mpu.get_tensor_model_parallel_rank', f)",
     },
-    "installs.set_by_name": {
+    "assignments.set_by_name": {
         "class": "setattr(GPTModel, sys.argv[1], f)",
         "module": "setattr(megatron.core.utils, sys.argv[1], f)",
     },
@@ -186,9 +188,9 @@ CASES: dict[str, str | dict[str, str]] = {
         "module": "mock.patch.object(megatron.core.utils, 'get_model_config')",
         "instance": "mock.patch.object(GPTModel(), 'forward')",
     },
-    "names.CONTAINERS": "def g(m: {}[GPTModel]): m.forward = f",
-    "names._annotation": "def g(m: {}[GPTModel]): m.forward = f",
-    "names._bound_above": {
+    "bindings.CONTAINERS": "def g(m: {}[GPTModel]): m.forward = f",
+    "bindings._annotation": "def g(m: {}[GPTModel]): m.forward = f",
+    "bindings._bound_above": {
         "narrow": "def g(m: GPTModel):\n    assert isinstance(m, Other)\n    m.forward = f",
         "annotation": "def g():\n    m = GPTModel()\n    m: Any\n    m.forward = f",
     },
@@ -197,13 +199,13 @@ CASES: dict[str, str | dict[str, str]] = {
         "append": "patches.append(('megatron.core.models.gpt.GPTModel.forward', f))",
         "update": "patches.update({'megatron.core.models.gpt.GPTModel.forward': f})",
     },
-    "relate._is_undone": {
+    "restores._is_undone": {
         word: f"class A:\n    {kind} __{start}enter__(self):\n        self.old = GPTModel.forward\n"
         f"        GPTModel.forward = f\n    {kind} __{start}exit__(self, *a): GPTModel.forward = self.old"
         for kind, start in (("def", ""), ("async def", "a"))
         for word in (f"__{start}enter__", f"__{start}exit__")
     },
-    "relate._restores": "kept = {}\nGPTModel.forward = f\nGPTModel.forward = kept.{}('original')",
+    "restores._restores": "kept = {}\nGPTModel.forward = f\nGPTModel.forward = kept.{}('original')",
     "replacement._WRAPPERS": "def log_probs(self): return log_probs\nGPTModel.forward = torch.{}(log_probs)",
     "replacement._takes_self": "def g({}, *args): return 1\nGPTModel.forward = g",
     "resolve.PASS_THROUGH_METHODS": "m = GPTModel().{}()\nm.forward = f",
@@ -296,7 +298,7 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     "registries._REGISTERS": "{}_it('megatron.core.models.gpt.GPTModel.forward', f)",
     "registries._TAKES_BACK": "{}_patch('megatron.core.models.gpt.GPTModel.forward', f)",
-    "relate._KEPT": "GPTModel.forward = f\nGPTModel.forward = x.get('{}')",
+    "restores._KEPT": "GPTModel.forward = f\nGPTModel.forward = x.get('{}')",
     "replacement._OUTPUT_WORDS": "def g(self): return {}\nGPTModel.forward = g",
     "replacement._KEPT": "def g(self, hidden):\n    {}(self)\n    return hidden\nGPTModel._postprocess = g",
     "replacement._VALUE_WORDS": "def g(self): return {}\nGPTModel.state_dict = g",
@@ -390,7 +392,7 @@ def _found(source: str) -> list[Any]:
 
 def _take_out(where: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, _, leaf = where.partition(".")
-    module = importlib.import_module(f"{scanner.__name__}.{name}")
+    module = next(module for module in MODULES if module.__name__.endswith(f".{name}"))
     value = getattr(module, leaf, None)
     if isinstance(value, re.Pattern):
         rest = "|".join(branch for branch in _branches(value.pattern) if branch != word)

@@ -1,0 +1,134 @@
+"""Patches whose function is called only under a condition: then they live where its calls do.
+
+Asked in two steps, so that a scan without such calls pays nothing: files that test for a release are looked into for
+calls of the functions that install patches; only a function with such a call is looked for in the whole repository.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mcore_unpatch.findings import Finding, Guard, Live
+from mcore_unpatch.megatron.versions import RELEASES, Version, show
+from mcore_unpatch.scanner.conditions.literals import Place
+from mcore_unpatch.scanner.conditions.live import Liveness
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
+
+_TESTS = b"__version__ version_info find_spec signature( mcore_ge mcore_gt mcore_lt mcore_version".split()
+
+
+def tests_a_release(data: bytes) -> bool:
+    """Whether a file may ask which release it runs on."""
+    return any(word in data for word in _TESTS)  # a pattern of these takes ten times as long
+
+
+def installer(scope: Scope) -> str:
+    """The function that has to be called for a patch to be made; empty where that cannot be told by its calls."""
+    outermost: FunctionNode | None = None
+    around: Scope | None = scope
+    while around is not None:
+        if isinstance(around.node, ast.FunctionDef | ast.AsyncFunctionDef):
+            outermost = around.node
+        elif around.kind == "class":
+            return ""
+        around = around.parent
+    return outermost.name if outermost is not None and not outermost.decorator_list else ""
+
+
+def narrowed(
+    findings: list[Finding],
+    paths: list[str],
+    testing: Iterable[str],
+    project: Project,
+    versions: dict[str, tuple[Version, ...]],
+) -> list[Finding]:
+    """The findings, those with an installer that is called under conditions alone with the releases of its calls."""
+    names = {finding.within for finding in findings if finding.within}
+    if not names:
+        return findings
+    under = {name for path in testing for name, live in _calls(path, names, project) if str(live) != "any"}
+    alive = {name: live for name in under if (live := _everywhere(name, paths, project)) is not None}
+    return [_narrow(one, alive[one.within], versions[one.path]) if one.within in alive else one for one in findings]
+
+
+def _everywhere(name: str, paths: list[str], project: Project) -> Live | None:
+    """The releases on which some call of a function is reached; None if it may be called otherwise."""
+    found: list[Live] = []
+    definitions = 0
+    for path in paths:
+        data = _data(path, project)
+        if name.encode() not in data:
+            continue
+        if re.search(rb"[\"']%b[\"']" % name.encode(), data):
+            return None  # asked for by its name
+        definitions += len(re.findall(rb"\bdef %b\b" % name.encode(), data))
+        calls = list(_calls(path, {name}, project))
+        resolver = _resolver(path, project)
+        if resolver is None or _mentions(resolver.model.tree, name) != len(calls):
+            return None
+        found += [live for _, live in calls]
+    if not found or definitions != 1:
+        return None  # which of several is called is not asked
+    releases = tuple(release for release in RELEASES if any(release in live.releases for live in found))
+    guards = tuple(guard for live in found for guard in live.guards)
+    return Live(releases, any(live.newer for live in found), guards=guards)
+
+
+def _mentions(tree: ast.AST, name: str) -> int:
+    """How often a function is read, by its name or as an attribute."""
+    return sum(
+        (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.Attribute) and node.attr == name)
+        for node in ast.walk(tree)
+    )
+
+
+def _calls(path: str, names: set[str], project: Project) -> Iterable[tuple[str, Live]]:
+    """The calls of some functions in a file, and the releases on which each is reached."""
+    data = _data(path, project)
+    called = [name for name in names if name.encode() + b"(" in data]
+    resolver = _resolver(path, project) if called else None
+    if resolver is None:
+        return
+    liveness = Liveness()
+    for name in called:
+        for call, scope, block in resolver.callers.of(name, project.effort):
+            live = liveness.at(Place(resolver, scope, block, call.lineno))
+            yield name, replace(live, guards=tuple(_as_call(guard, path) for guard in live.guards))
+
+
+def _as_call(guard: Guard, path: str) -> Guard:
+    return replace(guard, branch="call", path=path)
+
+
+def _narrow(finding: Finding, calls: Live, versions: tuple[Version, ...]) -> Finding:
+    own = finding.live
+    releases = tuple(release for release in own.releases if release in calls.releases)
+    live = Live(releases, own.newer and calls.newer, own.depends, (*own.guards, *calls.guards))
+    message = finding.message
+    if versions and not any(map(live.on, versions)) and any(map(own.on, versions)):
+        for said in finding.breaks:
+            message = message.replace(f"; {said}", "")
+        never = f"never runs on megatron-core {' or '.join(map(show, versions))}"
+        message += f"; {never}, where no call of `{finding.within}` is reached"
+    return replace(finding, live=live, message=message)
+
+
+def _data(path: str, project: Project) -> bytes:
+    try:
+        return project.data(path)
+    except (OSError, Unreadable):
+        return b""
+
+
+def _resolver(path: str, project: Project) -> Resolver | None:
+    project.begin()
+    try:
+        return project.resolver(path)
+    except (OSError, Unreadable, RecursionError):
+        return None

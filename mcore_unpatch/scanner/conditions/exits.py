@@ -1,0 +1,25 @@
+"""Statements that may keep what stands behind them from being reached."""
+
+from __future__ import annotations
+
+import ast
+
+from mcore_unpatch.scanner.sources.scopes import path_text
+
+LEAVES = {"sys.exit", "exit", "quit", "os._exit", "pytest.skip"}
+_EXITS = ast.Return | ast.Raise | ast.Continue | ast.Break | ast.Assert
+
+
+def may_leave(statement: ast.stmt) -> bool:
+    """Whether a statement returns, raises or leaves the loop, always or in one of its branches."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=func)):
+            return path_text(func) in LEAVES
+        case ast.If(body=body, orelse=orelse):
+            return any(map(may_leave, (*body, *orelse)))
+        case ast.With(body=body):
+            return any(map(may_leave, body))
+        case ast.Try(body=body, handlers=handlers, orelse=orelse):
+            caught = [one for handler in handlers for one in handler.body]
+            return any(map(may_leave, (*body, *caught, *orelse)))
+    return isinstance(statement, _EXITS)

@@ -1,0 +1,339 @@
+"""When does a patch run? The conditions around a place, and the releases of Megatron Core on which they hold."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+
+from mcore_unpatch.findings import Guard, Live
+from mcore_unpatch.megatron.definitions import ROOT
+from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.scanner.conditions.exits import LEAVES, may_leave
+from mcore_unpatch.scanner.conditions.literals import Place
+from mcore_unpatch.scanner.conditions.values import LATER, Values
+from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.scopes import Block, path_text
+
+_NEAREST = 40  # statements above a place that are looked at, in each block around it
+_MISSING = {"ImportError", "ModuleNotFoundError"}
+_ANYTHING = {"Exception", "BaseException"}
+_NO_ATTRIBUTE = "AttributeError"
+_NEEDS_MORE = (".extensions", ".ssm.", "transformer_engine", ".fusions.")
+_ALWAYS_THERE = {*sys.stdlib_module_names, "torch", "numpy", "packaging"}
+# What is asked of the object at hand, on every release: whether it is there, is of a class, was patched before.
+_OF_THE_OBJECT = ("isinstance", "issubclass", "hasattr", "getattr", "callable")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Condition:
+    """Something that has to hold for a place to be reached.
+
+    branch: `if` or `else` of a test, `after` a statement that may leave, `try`, `except` or `else` of a try, `value`
+    where the condition stands in the expression itself.
+    """
+
+    branch: str
+    owner: ast.stmt | ast.expr
+    at: Place
+    test: ast.expr | None = None
+    body: tuple[ast.stmt, ...] = ()
+
+
+class Run(Values):
+    """One release: which places are reached on it."""
+
+    def runs(self, at: Place, seen_from: Place | None = None) -> bool | None:
+        """Whether a place is reached; None where that is not known."""
+        held = {(one.owner, one.branch) for one in conditions(seen_from)} if seen_from is not None else ()
+        return _both(self.holds(one) for one in conditions(at) if (one.owner, one.branch) not in held)
+
+    def holds(self, condition: Condition) -> bool | None:
+        """Whether a condition holds on this release."""
+        owner, at = condition.owner, condition.at
+        match condition.branch:
+            case "if":
+                assert condition.test is not None
+                return self.truth(condition.test, at)
+            case "else" if condition.test is not None:
+                return _not(self.truth(condition.test, at))
+            case "after":
+                assert isinstance(owner, ast.stmt)
+                return self._falls(owner, at)
+            case "try":
+                return _not(self._fails(condition.body, at))
+            case "else" if isinstance(owner, ast.Try):
+                return _not(self._fails(owner.body, at))
+            case "except" if isinstance(owner, ast.Try):
+                return self._fails(owner.body, at) if _catches_missing(owner, condition.body) else None
+        return None
+
+    def _falls(self, statement: ast.stmt, at: Place) -> bool | None:
+        """Whether what stands behind a statement is reached."""
+        at = at._replace(line=statement.lineno)
+        match statement:
+            case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
+                return False
+            case ast.Assert(test=test):
+                return self.truth(test, at)
+            case ast.If(test=test, body=body, orelse=orelse):
+                truth = self.truth(test, at)
+                ways = [self._fall(body, at), self._fall(orelse, at)]
+                return ways[not truth] if truth is not None else ways[0] if ways[0] is ways[1] else None
+            case ast.With(body=body):
+                return self._fall(body, at)
+            case ast.Try(body=body, handlers=handlers):
+                fails = self._fails(body, at)
+                if fails is False or not handlers:
+                    return self._fall(body, at)
+                caught = [self._fall(handler.body, at) for handler in handlers]
+                ways = [*caught, *([self._fall(body, at)] if fails is None else [])]
+                return ways[0] if all(way is ways[0] for way in ways) else None
+            case ast.Expr(value=ast.Call(func=func)):
+                return path_text(func) not in LEAVES
+        return True
+
+    def _fall(self, statements: Iterable[ast.stmt], at: Place) -> bool | None:
+        return _both(self._falls(statement, at) for statement in statements if may_leave(statement))
+
+    def _fails(self, statements: Iterable[ast.stmt], at: Place) -> bool | None:
+        """Whether one of these raises because a name is missing."""
+        unsure = False
+        for statement in statements:
+            failed = self._misses(statement, at)
+            if failed:
+                return None if unsure else True
+            unsure = unsure or failed is None
+        return None if unsure else False
+
+    def _misses(self, statement: ast.stmt, at: Place) -> bool | None:
+        match statement:
+            case ast.ImportFrom(module=module, names=names, level=0) if module is not None:
+                return _any(self._lacks(f"{module}.{alias.name}" if alias.name != "*" else module) for alias in names)
+            case ast.Import(names=names):
+                return _any(self._lacks(alias.name) for alias in names)
+            case ast.ImportFrom():
+                return None
+            case ast.Assign() | ast.AnnAssign() | ast.Expr() | ast.Return() | ast.FunctionDef() | ast.ClassDef():
+                return self._reads_missing(statement, at)
+        return None if any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(statement)) else False
+
+    def _lacks(self, name: str) -> bool | None:
+        if name == ROOT or name.startswith(f"{ROOT}."):
+            lacks = _not(self.has(name))
+            # Such a module may be there and fail to load: it imports a package that not everybody has.
+            return None if lacks is False and any(part in name for part in _NEEDS_MORE) else lacks
+        return False if name.partition(".")[0] in _ALWAYS_THERE else None
+
+    def _reads_missing(self, statement: ast.stmt, at: Place) -> bool | None:
+        """Whether a statement reads `module.name` or `Class.name` of Megatron's that this release does not have."""
+        if any(self.has(name) is False for name in at.home.once(at.home.core_reads, statement)):
+            return True
+        for call in at.home.once(_imports_by_call, statement):
+            name = self.value(call.args[0], at._replace(line=statement.lineno)) if call.args else None
+            lacks = self._lacks(name) if isinstance(name, str) else None
+            if lacks is not False:
+                return lacks
+        return False
+
+
+def _imports_by_call(statement: ast.AST) -> list[ast.Call]:
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return [call for call in calls if (path_text(call.func) or "").endswith(("import_module", "__import__"))]
+
+
+def conditions(at: Place) -> Iterator[Condition]:
+    """What has to hold for a place to be reached, from the inside out: tests around it, exits above it."""
+    home, scope, block, line, given = at
+    statements = home.statements_of
+    while True:
+        body = statements.get(block, [])
+        leaving = _leaving(home, block)
+        above = bisect_left(leaving, line, key=_line)
+        for statement in leaving[max(0, above - _NEAREST) : above]:
+            home.project.effort.spend()
+            yield Condition("after", statement, Place(home, scope, block, statement.lineno, given))
+        owner, parent = block.owner, block.parent
+        if owner is None or parent is None:
+            return
+        upto, line = line, owner.lineno
+        if block.kind in {"function", "class"}:
+            if given is not None:
+                return  # the call that is looked into is reached
+            assert scope.parent is not None
+            scope = scope.parent
+        outside = Place(home, scope, parent, line, given)
+        if isinstance(owner, ast.If):
+            yield Condition(block.kind, owner, outside, owner.test)
+        elif isinstance(owner, ast.Try) and block.kind == "try":
+            above = bisect_left(body, upto, key=_line)
+            yield Condition("try", owner, outside, body=tuple(body[max(0, above - _NEAREST) : above]))
+        elif isinstance(owner, ast.Try) and block.kind in {"except", "else"}:
+            yield Condition(block.kind, owner, outside, body=tuple(body))
+        elif isinstance(owner, ast.Match):
+            yield Condition("case", owner, outside, owner.subject)
+        block = parent
+
+
+def _leaving(home: Resolver, block: Block) -> list[ast.stmt]:
+    """The statements of a block that can keep what stands behind them from being reached."""
+    known = home.leaving
+    if block not in known:
+        known[block] = list(filter(may_leave, home.statements_of.get(block, ())))
+    return known[block]
+
+
+class Liveness:
+    """When the patches of one file run: each condition is asked once, for all the patches it stands around."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Hashable, list[Run]] = {}
+        self._held: dict[Hashable, tuple[bool | None, ...]] = {}
+
+    def of(self, install: Install, at: Place) -> Live:
+        """The releases on which a patch is installed, what rules the others out, and what else it depends on."""
+        known = (path_text(install.base), install.owner) if install.base is not None else None
+        if known not in self._runs:
+            self._runs[known] = [Run(release, known) for release in (*RELEASES, LATER)]
+        return self._of((*_in_expression(install, at), *conditions(at)), self._runs[known], known)
+
+    def at(self, place: Place) -> Live:
+        """The releases on which a place is reached."""
+        return self._of(conditions(place), self._runs.setdefault(None, [Run(one) for one in (*RELEASES, LATER)]), None)
+
+    def _of(self, around: Iterable[Condition], runs: list[Run], known: Hashable) -> Live:
+        asked = [(one, self._holds(one, runs, known)) for one in around]
+        alive = [_both(truths) for truths in zip(*(held for _, held in asked), strict=True)] or [True] * len(runs)
+        dead = all(truth is False for truth in alive[:-1])
+        depends = []
+        for condition, held in asked:
+            undecided = [run for run, truth, all_of in zip(runs, held, alive, strict=True) if truth is None is all_of]
+            if undecided and (dead or undecided[0].release != LATER):
+                depends.append(_words(condition, undecided[0]))
+        return Live(
+            tuple(release for release, truth in zip(RELEASES, alive, strict=False) if truth is not False),
+            newer=alive[-1] is not False,
+            depends=tuple(dict.fromkeys(filter(None, depends))),
+            guards=tuple(_guard(condition, held) for condition, held in asked if False in held),
+        )
+
+    def _holds(self, condition: Condition, runs: list[Run], known: Hashable) -> tuple[bool | None, ...]:
+        key = (condition.owner, condition.branch, condition.body[-1:], condition.test, known)
+        if key not in self._held:
+            runs[0].touched = False
+            first = runs[0].holds(condition)
+            rest = (run.holds(condition) for run in runs[1:]) if runs[0].touched else [first] * len(RELEASES)
+            self._held[key] = (first, *rest)
+        return self._held[key]
+
+
+def _guard(condition: Condition, held: tuple[bool | None, ...]) -> Guard:
+    owner = condition.owner
+    dead = tuple(release for release, truth in zip(RELEASES, held, strict=False) if truth is False)
+    return Guard(owner.lineno, owner.end_lineno or owner.lineno, condition.branch, dead)
+
+
+def _in_expression(install: Install, at: Place) -> Iterator[Condition]:
+    """Conditions within the statement itself: `old or setattr(...)`, `X.f = new if recent else X.f`."""
+    value = install.value
+    if isinstance(value, ast.IfExp):
+        for branch, arm in (("else", value.body), ("if", value.orelse)):
+            ref = at.home.expr(arm, at.scope, at.block, at.line)
+            if ref is not None and ref.name == install.target:
+                yield Condition(branch, value, at, value.test)
+    node = install.site.node
+    if isinstance(node, ast.Call) and isinstance(install.site.statement, ast.Expr):
+        around: ast.expr = install.site.statement.value
+        while around is not node:
+            if isinstance(around, ast.BoolOp):
+                branch = "if" if isinstance(around.op, ast.And) else "else"
+                index = next((at for at, one in enumerate(around.values) if _contains(one, node)), 0)
+                for test in around.values[:index]:
+                    yield Condition(branch, around, at, test)
+                around = around.values[index]
+            elif isinstance(around, ast.IfExp) and not _contains(around.test, node):
+                taken = _contains(around.body, node)
+                yield Condition("if" if taken else "else", around, at, around.test)
+                around = around.body if taken else around.orelse
+            else:
+                return
+
+
+def _words(condition: Condition, run: Run) -> str:
+    """The part of a condition that could not be decided, as it is written; empty for what is asked of the object."""
+    test = condition.test or getattr(condition.owner, "test", None)
+    if test is None or isinstance(condition.owner, ast.Assert):
+        return ""
+    parts = [test]
+    while any(isinstance(part, ast.BoolOp | ast.UnaryOp) for part in parts):
+        parts = [inner for part in parts for inner in _parts(part)]
+    open_parts = [part for part in parts if run.truth(part, condition.at) is None]
+    flags = condition.at.scope.function.globals if condition.at.scope.function is not None else ()
+    said = [
+        ast.unparse(part)
+        for part in open_parts
+        if not _asks_the_object(part) and not (isinstance(part, ast.Name) and part.id in flags)
+    ]
+    return " and ".join(f"`{text}`" for text in said if len(text) < 100)
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BoolOp):
+        return node.values
+    return [node.operand] if isinstance(node, ast.UnaryOp) else [node]
+
+
+def _asks_the_object(node: ast.expr) -> bool:
+    if isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
+        return any(isinstance(one, ast.Constant) and one.value is None for one in (node.left, *node.comparators))
+    return isinstance(node, ast.Call) and path_text(node.func) in _OF_THE_OBJECT
+
+
+def _catches_missing(owner: ast.Try, body: tuple[ast.stmt, ...]) -> bool:
+    """Whether the handler with this body is the one for a name that is missing."""
+    for handler in owner.handlers:
+        caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        names = {(path_text(one) or "").rpartition(".")[2] for one in caught if one is not None}
+        fits = not names or bool(names & (_MISSING | _ANYTHING | {_NO_ATTRIBUTE}))
+        if handler.body and body and handler.body[0] is body[0]:
+            only_missing = bool(names) and names <= _MISSING | {_NO_ATTRIBUTE}
+            return fits and (only_missing or all(_is_quiet(statement) for statement in owner.body))
+        if fits:
+            return False  # one above it catches it first
+    return False
+
+
+def _is_quiet(statement: ast.stmt) -> bool:
+    """Imports and plain assignments: if these raise, a name is missing."""
+    if isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass):
+        return True
+    return isinstance(statement, ast.Assign) and not any(isinstance(node, ast.Call) for node in ast.walk(statement))
+
+
+def _line(statement: ast.stmt) -> int:
+    return statement.lineno
+
+
+def _contains(outer: ast.AST, inner: ast.AST) -> bool:
+    return any(node is inner for node in ast.walk(outer))
+
+
+def _both(truths: Iterable[bool | None]) -> bool | None:
+    """The logical and of what may be unknown."""
+    unknown = False
+    for truth in truths:
+        if truth is False:
+            return False
+        unknown = unknown or truth is None
+    return None if unknown else True
+
+
+def _any(truths: Iterable[bool | None]) -> bool | None:
+    return _not(_both(_not(truth) for truth in truths))
+
+
+def _not(truth: bool | None) -> bool | None:
+    return None if truth is None else not truth

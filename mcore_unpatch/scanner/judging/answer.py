@@ -1,0 +1,98 @@
+"""What a patch can become: the row of `answers.toml` that fits it, and its words for this place."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from mcore_unpatch.megatron import api
+from mcore_unpatch.megatron.answers import answers
+from mcore_unpatch.paths import is_test
+from mcore_unpatch.scanner.judging import traits
+from mcore_unpatch.scanner.judging.replacement import Replacement
+from mcore_unpatch.scanner.judging.stubs import is_stubbed
+from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.shapes.install import Install
+
+_BY_SHAPE = {
+    "class-attr": "MCU601",
+    "class-of-instance": "MCU601",
+    "setattr": "MCU601",
+    "module-attr": "MCU602",
+    "instance-attr": "MCU603",
+    "submodule": "MCU604",
+    "sys-modules": "MCU605",
+    "string-target": "MCU606",
+    "source-rewrite": "MCU607",
+    "patch-file": "MCU608",
+}
+_LONGEST = 60  # of an expression that is quoted
+
+
+class Judged(NamedTuple):
+    """The rule a patch falls under, the seam that replaces it, and how."""
+
+    rule: str
+    seam: str = "none"
+    replacement: str | None = None
+    answer: str = ""
+    steps: tuple[str, ...] = ()
+
+
+def judge(install: Install, new: Replacement, resolver: Resolver) -> Judged:
+    """Classify one patch."""
+    if install.mock:
+        return Judged("MCU901")
+    if _is_stub(install, resolver):
+        return Judged("MCU902")
+    names = names_of(install)
+    for answer in answers():
+        if answer.fits(names, install.shape) and all(traits.has(one, install, new, resolver) for one in answer.traits):
+            words = _words(install, new)
+            steps = tuple(step.format(**words) for step in answer.steps)
+            rule = answer.rule or _by_shape(install)
+            return Judged(rule, answer.seam, answer.way.format(**words), answer.name, steps)
+    return Judged(_by_shape(install))
+
+
+def names_of(install: Install) -> list[str]:
+    """A target as rows name it: `Class.method` for the class and those it derives from, `module.name`."""
+    classes = [one.rpartition(".")[2] for one in api.ancestry(install.owner)]
+    return list(dict.fromkeys([*(f"{one}.{install.attribute}" for one in classes), _last_two(install.target)]))
+
+
+def _last_two(target: str) -> str:
+    return ".".join(target.split(".")[-2:])
+
+
+def _is_stub(install: Install, resolver: Resolver) -> bool:
+    """A test that puts a fake in place of a whole module, or furnishes one: a mock by other means."""
+    path = resolver.model.path
+    if install.shape == "sys-modules" and not install.attribute:
+        return is_test(path)
+    return is_stubbed(resolver.project, path, install.target)
+
+
+def _by_shape(install: Install) -> str:
+    symbol = api.lookup(install.owner) if install.shape == "setattr" else None
+    return "MCU602" if symbol is not None and symbol.kind == "module" else _BY_SHAPE[install.shape]
+
+
+def _words(install: Install, new: Replacement) -> dict[str, str]:
+    """What the steps of a row say of this place."""
+    function = "the replacement"
+    if isinstance(new.function, ast.FunctionDef | ast.AsyncFunctionDef):
+        function = f"`{new.function.name}` (line {new.function.lineno})"
+    return {
+        "line": str(getattr(install.node, "lineno", 1)),
+        "function": function,
+        "name": install.attribute or install.target.rpartition(".")[2],
+        "owner": install.owner.rpartition(".")[2],
+        "subject": _quoted(install.base) if install.base is not None else "the module",
+        "value": f"`{_quoted(install.value)}`" if install.value is not None else "your class",
+    }
+
+
+def _quoted(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -1,0 +1,215 @@
+"""The function a patch puts in place: where it is defined, what it takes, and what its body deals with."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
+
+# What code at the output boundary speaks of, and Megatron's own forward and _postprocess do not.
+_OUTPUT_WORDS = re.compile(
+    r"log_?probs?\b|logp\b|entropy|linear_?ce|fused_?ce|lm_loss|temperature|fused_linear|topk_logits", re.IGNORECASE
+)
+_KEPT = re.compile(
+    r"orig|backup|\bold_|_old\b|prev_|super|inner_forward|wrapped|^fn$|^func$|^forward_fn$", re.IGNORECASE
+)
+_VALUE_WORDS = re.compile(r"value|critic|reward|score|classif|num_labels|LastLayer|v_head|token_class", re.IGNORECASE)
+
+
+_WRAPPERS = {"MethodType", "partial", "staticmethod", "classmethod", "property", "partialmethod", "compile"}
+
+
+@dataclass(eq=False)
+class Replacement:
+    """What is known of the replacing function; `function` is None when it could not be found."""
+
+    function: FunctionNode | ast.Lambda | None = None
+    bound: bool = False  # the first parameter is the object itself
+    words: frozenset[str] = frozenset()
+    home: Resolver | None = None  # of the file the function stands in
+
+    @cached_property
+    def deals_with_output(self) -> bool:
+        """Log-probs, entropy, temperature and the like appear in it."""
+        return any(_OUTPUT_WORDS.search(word) for word in self.words)
+
+    @cached_property
+    def deals_with_mtp(self) -> bool:
+        """Multi-token prediction appears in it."""
+        return any("mtp" in word.lower() for word in self.words)
+
+    @cached_property
+    def deals_with_values(self) -> bool:
+        """A value head appears in it."""
+        return any(_VALUE_WORDS.search(word) for word in self.words)
+
+    @cached_property
+    def delegates(self) -> bool:
+        """It calls what it replaced."""
+        return self.delegations > 0
+
+    @cached_property
+    def delegations(self) -> int:
+        """How many calls of what it replaced stand in it."""
+        nodes = ast.walk(self.function) if self.function is not None else ()
+        called = [(path_text(node.func) or "").rpartition(".")[2] for node in nodes if isinstance(node, ast.Call)]
+        return sum(_KEPT.search(name) is not None for name in called)
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """The attributes and items it assigns to, as paths; `?` for those that are not told."""
+        found = set()
+        for node in ast.walk(self.function) if self.function is not None else ():
+            if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+                found.add(path_text(node) or "?")
+            elif isinstance(node, ast.Call) and path_text(node.func) == "setattr":
+                found.add("?")
+        return frozenset(found)
+
+    @cached_property
+    def strings(self) -> frozenset[str]:
+        """The strings that stand in it."""
+        nodes = ast.walk(self.function) if self.function is not None else ()
+        return frozenset(n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
+
+    @cached_property
+    def returns_its_input(self) -> bool:
+        """A passthrough: what it returns is what it was given, the hidden states."""
+        if self.function is None:
+            return False
+        arguments = self.function.args
+        names = {arg.arg for arg in [*arguments.posonlyargs, *arguments.args]} - {"self"}
+        if arguments.vararg:
+            names.add(arguments.vararg.arg)
+        if isinstance(self.function, ast.Lambda):
+            return first_value(self.function.body) in names
+        names = handed_on(self.function, names)
+        returns = [node.value for node in ast.walk(self.function) if isinstance(node, ast.Return)]
+        return any(first_value(value) in names for value in returns if value is not None)
+
+    @cached_property
+    def parameters(self) -> tuple[set[str], bool] | None:
+        """The names it takes by keyword, and whether it takes any keyword."""
+        if self.function is None:
+            return None
+        spec = self.function.args
+        return {arg.arg for arg in [*spec.args, *spec.kwonlyargs]}, spec.kwarg is not None
+
+    @cached_property
+    def returned_counts(self) -> frozenset[int]:
+        """How many values its `return a, b` statements give."""
+        nodes = ast.walk(self.function) if self.function is not None else ()
+        values = [node.value for node in nodes if isinstance(node, ast.Return)]
+        return frozenset(len(value.elts) for value in values if isinstance(value, ast.Tuple))
+
+    @cached_property
+    def _read(self) -> frozenset[str]:
+        nodes = ast.walk(self.function) if self.function is not None else ()
+        return frozenset(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+
+    def uses(self, name: str) -> bool:
+        """Whether its body reads the parameter `name`."""
+        return name in self._read
+
+
+def first_value(value: ast.expr) -> str | None:
+    """The name behind `hidden.contiguous()`, `args[0]`, `gather(hidden).to(dtype)`, the first of a tuple."""
+    if isinstance(value, ast.Tuple) and value.elts:
+        value = value.elts[0]
+    while isinstance(value, ast.Call | ast.Attribute | ast.Subscript):
+        if isinstance(value, ast.Call) and value.args and "gather" in (path_text(value.func) or ""):
+            value = value.args[0]
+        else:
+            value = value.func if isinstance(value, ast.Call) else value.value
+    return value.id if isinstance(value, ast.Name) else None
+
+
+def handed_on(function: ast.AST, names: set[str]) -> set[str]:
+    """The names, and the locals that hold what they do, gathered or cast at most."""
+    assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
+    for _ in range(3):  # a local of a local of a local
+        holding = [node for node in assignments if first_value(node.value) in names]
+        names = names | {target.id for node in holding for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def find(install: Install, resolver: Resolver) -> Replacement:
+    """The function behind the value of a patch."""
+    function, home = _function(install.value, install, resolver, 0)
+    if function is not None:
+        found = home.once(_of_function, function)
+        found.home = home
+        return found
+    return resolver.once(_of_value, install.value) if install.value is not None else Replacement()
+
+
+def _of_function(function: FunctionNode | ast.Lambda) -> Replacement:
+    return Replacement(function, _takes_self(function), _words(function))
+
+
+def _of_value(value: ast.expr) -> Replacement:
+    return Replacement(words=_words(value))
+
+
+def _takes_self(function: FunctionNode | ast.Lambda) -> bool:
+    first = (function.args.posonlyargs + function.args.args)[:1]
+    return bool(first) and first[0].arg in {"self", "_self", "model", "module", "layer"}
+
+
+def _function(
+    value: ast.expr | None, install: Install, resolver: Resolver, depth: int
+) -> tuple[FunctionNode | ast.Lambda | None, Resolver]:
+    if value is None or depth > 4 or isinstance(value, ast.Lambda):
+        return value if isinstance(value, ast.Lambda) else None, resolver
+    if isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
+            return _function(value.func.value, install, resolver, depth + 1)
+        leaf = (path_text(value.func) or "").rpartition(".")[2]
+        if (leaf in _WRAPPERS or isinstance(value.func, ast.Call)) and value.args:  # also wraps(original)(new)
+            return _function(value.args[0], install, resolver, depth + 1)
+        ref = resolver.expr(value.func, install.site.scope, install.site.block, install.site.node.lineno)
+        if ref is not None and ref.kind == "local-function" and ref.home is not None:
+            return _returned_closure(ref.node, ref.home), ref.home  # make_forward(original)
+        return None, resolver
+    if isinstance(value, ast.IfExp):  # new if recent else original
+        arms = (_function(arm, install, resolver, depth + 1) for arm in (value.body, value.orelse))
+        return next((found for found in arms if found[0] is not None), (None, resolver))
+    ref = resolver.expr(value, install.site.scope, install.site.block, install.site.node.lineno)
+    if ref is not None and isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return ref.node, ref.home or resolver
+    return None, resolver
+
+
+def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | ast.Lambda | None:
+    """The inner function that a factory returns."""
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    inner = home.once(_inner_functions, node)
+    for statement, _ in home.model.returns.get(node, []):
+        if isinstance(statement.value, ast.Lambda):
+            return statement.value
+        if isinstance(statement.value, ast.Name) and statement.value.id in inner:
+            return inner[statement.value.id]
+    return None
+
+
+def _inner_functions(node: ast.AST) -> dict[str, ast.FunctionDef]:
+    return {item.name: item for item in ast.walk(node) if isinstance(item, ast.FunctionDef) and item is not node}
+
+
+def _words(node: ast.AST) -> frozenset[str]:
+    found: set[str] = set()
+    for item in ast.walk(node):
+        if isinstance(item, ast.Name):
+            found.add(item.id)
+        elif isinstance(item, ast.Attribute):
+            found.add(item.attr)
+        elif isinstance(item, ast.arg | ast.keyword) and item.arg:
+            found.add(item.arg)
+        elif isinstance(item, ast.FunctionDef):
+            found.add(item.name)
+    return frozenset(found)

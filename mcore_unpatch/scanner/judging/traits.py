@@ -1,0 +1,128 @@
+"""What a patch does, told from the function it puts in place: the traits that the rows of `answers.toml` ask for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from mcore_unpatch.megatron import api
+from mcore_unpatch.scanner.judging.replacement import Replacement
+from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.scopes import path_text
+
+Trait = Callable[[Install, Replacement, Resolver], bool]
+
+# Parts of a layer that a ModuleSpec names. `Attention` alone is the abstract base of those.
+_NAMED_IN_SPECS = ("Attention", "Linear", "MLP", "MoELayer", "Norm", "TransformerLayer", "Indexer")
+_LOSSES = ("loss_func", "compute_language_model_loss", "cross_entropy", "MTPLossAutoScaler")
+_ADAPTERS = ("lora", "quant", "fp8", "wrap", "adapter")
+_PASSING = ("identity", "passthrough", "hidden")
+
+
+def has(trait: str, install: Install, new: Replacement, resolver: Resolver) -> bool:
+    """Whether a patch has a trait; `!name` is its opposite, `a|b` one of several."""
+    if "|" in trait:
+        return any(has(one, install, new, resolver) for one in trait.split("|"))
+    if trait.startswith("!"):
+        return not has(trait[1:], install, new, resolver)
+    return TRAITS[trait](install, new, resolver)
+
+
+def _beside_schedule_plan(install: Install, _: Replacement, resolver: Resolver) -> bool:
+    """Whether the function that installs the patch also builds a schedule plan."""
+    function = install.site.scope.function
+    return function is not None and resolver.once(_builds_schedule_plan, function.node)
+
+
+def _builds_schedule_plan(function: ast.AST) -> bool:
+    return any(isinstance(node, ast.Attribute) and node.attr == "build_schedule_plan" for node in ast.walk(function))
+
+
+def _sets_mtp_count(_: Install, new: Replacement, __: Resolver) -> bool:
+    """It puts another number of MTP layers into the config around the original: nothing else is written."""
+    return bool(new.written) and all(path.endswith(".mtp_num_layers") for path in new.written)
+
+
+def _edits_config(_: Install, new: Replacement, __: Resolver) -> bool:
+    """All it writes are fields of a config."""
+    return bool(new.written) and all(".config." in f".{path}" for path in new.written)
+
+
+def _computes_no_loss(_: Install, new: Replacement, __: Resolver) -> bool:
+    """An MTP loss that is never computed."""
+    return (
+        new.function is not None
+        and not new.delegates
+        and not any(loss in word for word in new.words for loss in _LOSSES)
+    )
+
+
+def _removes_keys(_: Install, new: Replacement, __: Resolver) -> bool:
+    """It leaves keys out of a dictionary."""
+    nodes = list(ast.walk(new.function)) if new.function is not None else []
+    return "pop" in new.words or any(isinstance(node, ast.Delete) for node in nodes)
+
+
+def _masks_replay(_: Install, new: Replacement, __: Resolver) -> bool:
+    """Its file replays single tokens, which Megatron's own replay does not."""
+    return new.home is not None and b"replay_mask" in new.home.model.data
+
+
+def _is_class(install: Install, _: Replacement, __: Resolver) -> bool:
+    symbol = api.lookup(install.target)
+    return symbol is not None and symbol.kind == "class"
+
+
+def _is_module(install: Install, _: Replacement, __: Resolver) -> bool:
+    """A module of Megatron's, or what one holds under a name."""
+    holder = install.owner.rpartition(".")[0]
+    return api.is_module_class(install.owner) or api.is_module_class(holder)
+
+
+def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
+    """A class that a ModuleSpec names is replaced, or a method of one."""
+    replaced = install.target if _is_class(install, _, __) else install.owner
+    leaf = replaced.rpartition(".")[2]
+    return leaf.endswith(_NAMED_IN_SPECS) and leaf != "Attention"
+
+
+def _called(install: Install, resolver: Resolver) -> str:
+    value = install.value
+    if isinstance(value, ast.Call):
+        return (path_text(value.func) or "").lower()
+    return resolver.once(ast.unparse, value).lower() if value is not None else ""
+
+
+def _calls_once(_: Install, new: Replacement, __: Resolver) -> bool:
+    return new.delegations == 1
+
+
+TRAITS: dict[str, Trait] = {
+    "unknown": lambda _, new, __: new.function is None,
+    "delegates": lambda _, new, __: new.delegates,
+    "calls-once": _calls_once,
+    "log-probs": lambda _, new, __: new.deals_with_output,
+    "mtp": lambda _, new, __: new.deals_with_mtp,
+    "values": lambda _, new, __: new.deals_with_values,
+    "passthrough": lambda _, new, __: new.returns_its_input,
+    "head": lambda _, new, __: "output_layer" in new.words,
+    "decoder": lambda _, new, __: "decoder" in new.words,
+    "detaches": lambda _, new, __: any("detach" in word for word in new.words),
+    "replay": lambda _, new, __: any("replay" in word.lower() for word in new.words),
+    "masked-replay": _masks_replay,
+    "fp32": lambda _, new, __: bool(new.words & {"float", "float32", "fp32"}),
+    "meta": lambda _, new, __: "meta" in new.strings,
+    "batch-invariant": lambda _, new, __: any("batch_invariant" in word for word in new.words),
+    "plan": _beside_schedule_plan,
+    "mtp-count": _sets_mtp_count,
+    "edits-config": _edits_config,
+    "no-loss": _computes_no_loss,
+    "removes-keys": _removes_keys,
+    "class": _is_class,
+    "in-specs": _named_in_specs,
+    "module": _is_module,
+    "adds": lambda install, _, __: install.adds,
+    "adapter": lambda install, _, resolver: any(word in _called(install, resolver) for word in _ADAPTERS),
+    "passing": lambda install, _, resolver: any(word in _called(install, resolver) for word in _PASSING),
+}

@@ -1,0 +1,365 @@
+"""What a name is bound to: imports, definitions, assignments, loops, parameters, annotations, `isinstance`."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_right
+from collections.abc import Callable, Hashable
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from mcore_unpatch.megatron import api, layout
+from mcore_unpatch.scanner.names.refs import Ref
+from mcore_unpatch.scanner.sources.callers import Callers, argument
+from mcore_unpatch.scanner.sources.effort import DEPTH
+from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, ModuleModel, Scope, path_text
+
+N = TypeVar("N", bound=ast.AST)
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    from mcore_unpatch.scanner.names.project import Project
+    from mcore_unpatch.scanner.names.resolve import Resolver
+
+CONTAINERS = {"Optional", "Union", "List", "list", "Sequence", "Iterable", "Iterator", "tuple", "Tuple", "Final"}
+
+
+class Names:
+    """Resolves names of one module; asks the project for the modules it imports."""
+
+    def __init__(self, model: ModuleModel, project: Project, related: bool) -> None:
+        self.model, self.project = model, project
+        # Whether the file has to do with Megatron at all: only then are well-known attribute names taken as evidence.
+        self.related = related
+        self._known: dict[Hashable, Ref | None] = {}
+        self._above: dict[tuple[Scope, str, Block, int], Ref | None] = {}
+        self.callers = Callers(model)
+        self._facts: dict[Hashable, object] = {}
+
+    def once(self, question: Callable[[N], T], node: N) -> T:
+        """What a function says of a node of this tree, asked once."""
+        key = (question, node)
+        if key not in self._facts:
+            self._facts[key] = question(node)
+        return cast("T", self._facts[key])
+
+    def forget(self) -> None:
+        """Drop every answer: they refer to this module, and would keep it alive."""
+        self._known.clear()
+        self._above.clear()
+        self._facts.clear()
+
+    # --- entry points ------------------------------------------------------------------------------------------
+
+    def expr(self, node: ast.AST | None, scope: Scope, block: Block, line: int) -> Ref | None:
+        """What `node`, used at `line`, stands for; None when nothing is known."""
+        handler = getattr(self, "_on_" + type(node).__name__, None)
+        if handler is None:
+            return None
+        return self._answer((node, scope, block, line), handler, node, scope, block, line)
+
+    def export(self, name: str) -> Ref | None:
+        """What another module gets when it imports `name` from this one."""
+        return self._answer(name, self._export, name)
+
+    def _export(self, name: str) -> Ref | None:
+        scope = self.model.scope
+        for binding in reversed(scope.bindings.get(name, [])):
+            if ref := self.bound(binding, scope):
+                return ref
+        for star in self.model.stars:
+            assert isinstance(star.node, ast.ImportFrom)
+            if ref := self._import_from(star.node, name):
+                return ref
+        return None
+
+    def bound(self, binding: Binding, scope: Scope) -> Ref | None:
+        """What a binding gives."""
+        return self._answer(binding, self._binding, binding, scope)
+
+    def _answer(self, key: Hashable, ask: Callable[..., Ref | None], *arguments: object) -> Ref | None:
+        """The answer to a question, asked once; cycles and endless chains end here."""
+        effort = self.project.effort
+        effort.spend()
+        if key in self._known:
+            return self._known[key]
+        open_key = (self, key)
+        if open_key in effort.passing or effort.depth > DEPTH:
+            effort.cuts += 1
+            return effort.passing.get(open_key)
+        cuts = effort.cuts
+        effort.passing[open_key] = None  # what a cycle gets to see
+        effort.depth += 1
+        try:
+            ref = ask(*arguments)
+        finally:
+            effort.depth -= 1
+            if not effort.depth:
+                effort.passing.clear()
+        if effort.cuts == cuts or not effort.depth:
+            self._known[key] = ref
+            effort.passing.pop(open_key, None)
+        else:
+            effort.passing[open_key] = ref
+        return ref
+
+    # --- names -------------------------------------------------------------------------------------------------
+
+    def _on_Name(self, node: ast.Name, scope: Scope, block: Block, line: int) -> Ref | None:
+        found, ref = self._lookup(node.id, scope, block, line)
+        if ref is None and not found:
+            for star in self.model.stars:
+                assert isinstance(star.node, ast.ImportFrom)
+                if ref := self._import_from(star.node, node.id):
+                    return ref
+        if ref is None and node.id == "output_layer" and self.related:
+            return output_layer("the name `output_layer`")
+        return ref
+
+    def _lookup(self, name: str, scope: Scope, block: Block, line: int) -> tuple[bool, Ref | None]:
+        for home in scope.chain():
+            if name not in home.bindings:
+                continue
+            if home is not scope:
+                return True, self._answer(("outer", home, name), self._outer, home, name)
+            return True, self._bound_above(name, home, block, line)
+        return False, None
+
+    def _bound_above(self, name: str, scope: Scope, block: Block, line: int) -> Ref | None:
+        """What a name is bound to by the lines above, the last one first, in the scope where it is used."""
+        bindings = scope.bindings[name]
+        index = bisect_right(bindings, line, key=attrgetter("line")) - 1
+        passed = []
+        cuts, ref = self.project.effort.cuts, None
+        while index >= 0:
+            binding = bindings[index]
+            if block.parent is not None and block is not scope.block and binding.line < block.line:
+                block = block.parent  # what stands before a block is to it what it is to the block around
+                continue
+            key = (scope, name, block, index)
+            if key in self._above:
+                ref = self._above[key]
+                break
+            index -= 1
+            self.project.effort.spend()
+            if binding.line < line:  # from here on the line no longer matters
+                passed.append(key)
+            elif binding.kind == "value":
+                continue  # `x = f(x)`
+            holds = block.within(binding.block)
+            if (binding.kind == "narrow" and not holds) or binding.kind == "changed":
+                continue
+            ref = self.bound(binding, scope)
+            if ref is not None or (holds and binding.kind not in {"narrow", "annotation"}):
+                break  # one that always holds here: what came before it does not count
+        if cuts == self.project.effort.cuts:
+            self._above.update(dict.fromkeys(passed, ref))
+        return ref
+
+    def _outer(self, home: Scope, name: str) -> Ref | None:
+        """What a name of a scope is to the scopes within: they may run whenever, so any of its bindings may hold."""
+        bindings = (binding for binding in reversed(home.bindings[name]) if binding.kind != "narrow")
+        return next((ref for binding in bindings if (ref := self.bound(binding, home))), None)
+
+    def _binding(self, binding: Binding, scope: Scope) -> Ref | None:
+        node, line, block = binding.node, binding.line, binding.block
+        match binding.kind:
+            case "import":
+                return self._module(binding.detail)
+            case "from":
+                assert isinstance(node, ast.ImportFrom)
+                return self._import_from(node, binding.detail)
+            case "def":
+                return Ref("local-function", home=self._whole, node=node)
+            case "class":
+                return self._own_class(node)
+            case "value":
+                return self.expr(node, scope, block, line)
+            case "item":
+                return self._item(node, scope, block, line)
+            case "annotation":
+                return self._annotation(node, scope, block, line)
+            case "narrow":
+                assert isinstance(node, ast.expr)
+                ref = self._classes(node, scope, block, line)
+                return ref and ref.but(kind="instance", sure=True, why=f"the isinstance check on line {node.lineno}")
+            case "param":
+                assert isinstance(node, ast.arg)
+                return self._param(node, scope)
+        return None
+
+    def _module(self, dotted: str) -> Ref | None:
+        if dotted == "megatron" or dotted == api.ROOT or dotted.startswith(api.ROOT + "."):
+            symbol = api.lookup(dotted)
+            return Ref("module", symbol.name if symbol else dotted)
+        home = self.project.find(self.model.path, dotted, 0)
+        return Ref("local-module", dotted, home=home) if home else Ref("external", dotted)
+
+    def _import_from(self, node: ast.ImportFrom, name: str) -> Ref | None:
+        module = node.module or ""
+        if not node.level:
+            full = f"{module}.{name}"
+            if full == api.ROOT or full.startswith(api.ROOT + "."):
+                return core_name(full)
+        home = self.project.find(self.model.path, module, node.level)
+        if home is not None:
+            if home is not self._whole and (ref := home.export(name)):
+                return ref
+            if sub := self.project.find(self.model.path, f"{module}.{name}" if module else name, node.level):
+                return Ref("local-module", name, home=sub)
+            return None
+        return None if node.level else Ref("external", f"{module}.{name}")
+
+    def _own_class(self, node: ast.AST | None) -> Ref:
+        """A class of the repository: known by the first of its bases that leads to Megatron Core."""
+        assert isinstance(node, ast.ClassDef)
+        scope = self.model.classes[node]
+        for base in node.bases:
+            assert scope.parent is not None
+            ref = self.expr(base, scope.parent, scope.parent.block, node.lineno)
+            if ref and ref.kind == "class" and ref.is_core:
+                return Ref(
+                    "class", ref.name, ref.sure, f"`{node.name}`, which derives from it", home=self._whole, node=node
+                )
+        return Ref("class", "", home=self._whole, node=node)
+
+    def _param(self, node: ast.arg, scope: Scope) -> Ref | None:
+        function = scope.node
+        assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        positional = [*function.args.posonlyargs, *function.args.args]
+        self.project.effort.spend(len(positional))
+        outer = scope.parent
+        if node.annotation is not None and outer is not None:
+            if ref := self._annotation(node.annotation, outer, outer.block, function.lineno):
+                return ref
+        if outer is not None and outer.kind == "class" and positional and node is positional[0]:
+            decorators = {path_text(d) for d in function.decorator_list}
+            own = self._own_class(outer.node)
+            if "classmethod" in decorators:
+                return own
+            return None if "staticmethod" in decorators else own.but(kind="instance", why="`self`")
+        if ref := self._default(node, function, scope):
+            return ref
+        is_method = outer is not None and outer.kind == "class"
+        position = positional.index(node) if node in positional else -1
+        key = ("callers", function.name, node.arg, position, is_method)
+        return self._answer(key, self._from_callers, node, function, is_method)
+
+    def _default(self, node: ast.arg, function: FunctionNode, scope: Scope) -> Ref | None:
+        spec = function.args
+        positional = [*spec.posonlyargs, *spec.args]
+        defaults: list[tuple[ast.arg, ast.expr | None]] = [
+            *zip(positional[len(positional) - len(spec.defaults) :], spec.defaults, strict=True),
+            *zip(spec.kwonlyargs, spec.kw_defaults, strict=True),
+        ]
+        for arg, value in defaults:
+            if arg is node and value is not None and scope.parent is not None:
+                return self.expr(value, scope.parent, scope.parent.block, function.lineno)
+        return None
+
+    def _from_callers(self, node: ast.arg, function: FunctionNode, is_method: bool) -> Ref | None:
+        """A parameter is what this module's own calls pass for it."""
+        for call, caller, block in self.callers.of(function.name, self.project.effort):
+            self.project.effort.spend(1 + len(call.keywords))
+            value = argument(call, function, node.arg, is_method)
+            if value is None:
+                continue
+            ref = self.expr(value, caller, block, call.lineno)
+            if ref and ref.is_core:
+                return ref.but(why=ref.why or f"the call on line {call.lineno}")
+        return None
+
+    @property
+    def _whole(self) -> Resolver:
+        return cast("Resolver", self)
+
+    def annotated(self, node: ast.expr, scope: Scope, line: int) -> Ref | None:
+        """An instance of the class an annotation names."""
+        return self._annotation(node, scope, scope.block, line)
+
+    # --- annotations and classes -------------------------------------------------------------------------------
+
+    def _annotation(self, node: ast.AST | None, scope: Scope, block: Block, line: int) -> Ref | None:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            try:
+                node = ast.parse(node.value, mode="eval").body
+            except (SyntaxError, ValueError):
+                return None
+        if isinstance(node, ast.BinOp):
+            return self._annotation(node.left, scope, block, line) or self._annotation(node.right, scope, block, line)
+        if isinstance(node, ast.Tuple):
+            return next((r for e in node.elts if (r := self._annotation(e, scope, block, line))), None)
+        if isinstance(node, ast.Subscript):
+            outer = (path_text(node.value) or "").rpartition(".")[2]
+            if outer in {"type", "Type"}:
+                return self._classes(node.slice, scope, block, line)
+            if outer in CONTAINERS:
+                return self._annotation(node.slice, scope, block, line)
+            return None
+        ref = self.expr(node, scope, block, line)
+        if ref and ref.kind == "class" and (ref.is_core or ref.home):
+            return ref.but(kind="instance", why="its annotation")
+        return None
+
+    def _classes(self, node: ast.AST | None, scope: Scope, block: Block, line: int) -> Ref | None:
+        """A class, or the first known one of a tuple of classes."""
+        if isinstance(node, ast.Tuple | ast.List):
+            refs = [r for e in node.elts if (r := self.expr(e, scope, block, line)) and r.kind == "class" and r.is_core]
+            return refs[0] if refs else None
+        if isinstance(node, ast.BinOp):
+            return self._classes(node.left, scope, block, line) or self._classes(node.right, scope, block, line)
+        ref = self.expr(node, scope, block, line)
+        return ref if ref and ref.kind == "class" and ref.is_core else None
+
+    # --- items of collections ------------------------------------------------------------------------------------
+
+    def _item(self, node: ast.AST | None, scope: Scope, block: Block, line: int) -> Ref | None:
+        """An item of a collection; a list of models is taken for the model itself."""
+        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+            refs = [r for e in node.elts if (r := self.expr(e, scope, block, line)) and r.is_core]
+            return refs[0].but(also=tuple(r.name for r in refs[1:])) if refs else None
+        if isinstance(node, ast.Name) and (ref := self._collected(node.id, scope)):
+            return ref
+        if isinstance(node, ast.Attribute) and node.attr == "layers":
+            owner = self.expr(node.value, scope, block, line)
+            item = api.item_class(owner.name, "layers") if owner and owner.kind == "instance" else None
+            if owner and item:
+                return Ref("instance", item, owner.sure, owner.why)
+        ref = self.expr(node, scope, block, line)
+        if ref is None:
+            return None
+        if ref.kind == "list":
+            return ref.but(kind="instance")
+        return ref if ref.kind == "instance" else None
+
+    def _collected(self, name: str, scope: Scope) -> Ref | None:
+        """An item of a list that is written out, or that this function filled with `name.append(item)`."""
+        for home in scope.chain():
+            for binding in home.bindings.get(name, []):
+                if isinstance(binding.node, ast.Tuple | ast.List | ast.Set) and binding.node.elts:
+                    return self._item(binding.node, home, binding.block, binding.line)
+        bindings = scope.bindings.get(name, [])
+        if not any(isinstance(b.node, ast.List | ast.ListComp) and not getattr(b.node, "elts", None) for b in bindings):
+            return None
+        for call, block in self.callers.appends(name, scope, self.project.effort):
+            if call.args:
+                ref = self.expr(call.args[0], scope, block, call.lineno)
+                if ref is not None and ref.is_core:
+                    return ref
+        return None
+
+
+def core_name(full: str) -> Ref:
+    """A dotted name below `megatron.core`, known to the tables or not."""
+    symbol = api.lookup(full)
+    if symbol is not None:
+        return Ref("value" if symbol.kind == "state" else symbol.kind, symbol.name)
+    leaf = full.rpartition(".")[2]
+    # Not in any release the tables know: classes are written in capitals, anything else could be whatever.
+    kind = "class" if leaf[:1].isupper() and not leaf.isupper() else "value"
+    return Ref(kind, full, why="a name the known releases do not have")
+
+
+def output_layer(why: str) -> Ref:
+    """The LM head of a model nothing else is known of."""
+    return Ref("instance", layout.COLUMN_LINEAR, False, why, via=f"{layout.GPT_MODEL}.output_layer")

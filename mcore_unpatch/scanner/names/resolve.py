@@ -1,0 +1,385 @@
+"""What an expression stands for: attributes, calls, subscripts, and the members of Megatron's classes."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left, bisect_right
+from functools import cached_property
+
+from mcore_unpatch.megatron import api, layout
+from mcore_unpatch.scanner.names.bindings import Names, core_name, output_layer
+from mcore_unpatch.scanner.names.refs import Ref
+from mcore_unpatch.scanner.sources.effort import DEPTH
+from mcore_unpatch.scanner.sources.parsing import decode
+from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, Scope, Site, path_text
+
+PASS_THROUGH_METHODS = {"to", "cuda", "cpu", "eval", "train", "half", "bfloat16", "float", "requires_grad_", "copy"}
+PASS_THROUGH_CALLS = {"list", "tuple", "reversed", "iter", "next", "sorted", "set", "copy", "deepcopy"}
+UNWRAPPERS = {"unwrap_model", "unwrap_module", "unwrap_megatron_model", "unwrap_ddp"}
+
+
+class Resolver(Names):
+    """Resolves expressions of one module: to things of Megatron Core, or to the strings they can be."""
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The text of the file, line by line."""
+        return decode(self.model.data).split("\n")
+
+    @cached_property
+    def execs(self) -> dict[Scope | None, Site]:
+        """The first `exec` of each function."""
+        found: dict[Scope | None, Site] = {}
+        for site in self.model.calls:
+            if isinstance(site.node, ast.Call) and path_text(site.node.func) in {"exec", "builtins.exec"}:
+                found.setdefault(site.scope.function, site)
+        return found
+
+    @cached_property
+    def statements_of(self) -> dict[Block, list[ast.stmt]]:
+        """The statements of each block."""
+        return {block: statements for statements, block, _ in self.model.blocks}
+
+    @cached_property
+    def leaving(self) -> dict[Block, list[ast.stmt]]:
+        """Those of them that can keep what stands behind from being reached; kept by who asks for it."""
+        return {}
+
+    def marks_in(self, function: FunctionNode) -> frozenset[str]:
+        """The attributes that a function writes: the marks it leaves on an object are not there before."""
+        found = {site.target.attr for site in self.sites_in(function) if isinstance(site.target, ast.Attribute)}
+        for site in self.calls_in(function):
+            if isinstance(site.node, ast.Call) and path_text(site.node.func) == "setattr" and len(site.node.args) == 3:
+                found.update(self.strings(site.node.args[1], site.scope, site.block, site.node.lineno))
+        return frozenset(found)
+
+    def core_reads(self, statement: ast.stmt) -> list[str]:
+        """What a statement reads of Megatron's modules and classes, as `module.name` and `Class.name`."""
+        scope, block = self.model.at(statement.lineno)
+        found = []
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                base = self.expr(node.value, scope, block, statement.lineno)
+                if base is not None and base.is_core and base.kind in {"module", "class"} and base.node is None:
+                    found.append(f"{base.name}.{node.attr}")
+        return found
+
+    def calls_in(self, function: FunctionNode) -> list[Site]:
+        """The calls within a function that may matter, those of functions inside it included."""
+        return self._within(function, self._calls)
+
+    def sites_in(self, function: FunctionNode) -> list[Site]:
+        """The assignments within a function, those of functions inside it included."""
+        return self._within(function, self._sites)
+
+    @cached_property
+    def _calls(self) -> list[Site]:
+        return sorted(self.model.calls, key=_line)
+
+    @cached_property
+    def _sites(self) -> list[Site]:
+        return sorted(self.model.sites, key=_line)
+
+    def _within(self, function: FunctionNode, sites: list[Site]) -> list[Site]:
+        first = bisect_left(sites, function.lineno, key=_line)
+        last = bisect_right(sites, function.end_lineno or 0, key=_line)
+        self.project.effort.spend(last - first)
+        return sites[first:last]
+
+    def _on_Attribute(self, node: ast.Attribute, scope: Scope, block: Block, line: int) -> Ref | None:
+        if text := path_text(node):
+            _, ref = self._lookup(text, scope, block, line)
+            if ref:
+                return ref
+        base = self.expr(node.value, scope, block, line)
+        if base is not None and (ref := self.member(base, node.attr)):
+            return ref
+        if base is not None and base.kind in {"class", "instance"} and not base.is_core:
+            return None
+        return self._well_known(node)
+
+    def member(self, base: Ref, name: str) -> Ref | None:
+        """What `base.name` stands for."""
+        match base.kind:
+            case "module":
+                return core_name(f"{base.name}.{name}")
+            case "local-module":
+                assert base.home is not None
+                return base.home.export(name) or self._module(f"{base.name}.{name}")
+            case "external":
+                return Ref("external", f"{base.name}.{name}")
+            case "class":
+                if method := self._own_method(base, name):
+                    return method
+                if base.is_core and api.has_callable(base.name, name):
+                    return Ref("function", f"{base.name}.{name}", base.sure, base.why)
+                if base.is_core and (symbol := api.lookup(f"{base.name}.{name}")):
+                    return Ref(symbol.kind, symbol.name)
+                return None
+            case "instance":
+                return self._instance_member(base, name)
+        return None
+
+    def _instance_member(self, base: Ref, name: str) -> Ref | None:
+        if name == "__class__":
+            return base.but(kind="class")
+        if base.home is not None and base.node is not None:
+            if ref := base.home.own_attribute(base.node, name):
+                return ref
+            if method := self._own_method(base, name):
+                return method.but(bound=True)
+        if not base.is_core:
+            return None
+        if item := api.item_class(base.name, name):
+            return Ref("list", item, base.sure, base.why)
+        if name == "output_layer" and api.is_model(base.name):
+            owner = base.name if api.submodule(base.name, name) is not None else layout.GPT_MODEL
+            return Ref("instance", layout.COLUMN_LINEAR, base.sure, base.why, via=f"{owner}.output_layer")
+        held = api.submodule(base.name, name)
+        if held:
+            return Ref("instance", held, base.sure, base.why)
+        if held == "":
+            return Ref(
+                "instance",
+                "megatron.core.transformer.module.MegatronModule",
+                False,
+                base.why,
+                via=f"{base.name}.{name}",
+            )
+        if name in {"module", "language_model"} and api.is_model(base.name):
+            return Ref("instance", layout.GPT_MODEL, False, f"`.{name}` of a Megatron model")
+        if api.has_callable(base.name, name):
+            return Ref("function", f"{base.name}.{name}", base.sure, base.why, bound=True)
+        if name == "mtp" and api.is_model(base.name):
+            return Ref("instance", layout.MTP_BLOCK, base.sure, base.why)
+        return None
+
+    def _own_method(self, base: Ref, name: str) -> Ref | None:
+        """A method that a class of the repository, or one of its own bases, defines."""
+        if base.home is None or not isinstance(base.node, ast.ClassDef):
+            return None
+        return base.home.own_method(base.node, name)
+
+    def own_method(self, node: ast.ClassDef, name: str) -> Ref | None:
+        """A method that a class of this module, or one of the repository's own bases of it, defines."""
+        return self._answer(("method", node, name), self._find_method, node, name)
+
+    def _find_method(self, node: ast.ClassDef, name: str) -> Ref | None:
+        if item := self.once(methods, node).get(name):
+            return Ref("local-function", home=self, node=item)
+        return next((found for base in self.own_bases(node) if (found := self._own_method(base, name))), None)
+
+    def own_bases(self, node: ast.ClassDef) -> list[Ref]:
+        """The bases of a class of this module that the repository defines."""
+        scope = self.model.classes[node].parent
+        assert scope is not None
+        refs = [self.expr(base, scope, scope.block, node.lineno) for base in node.bases]
+        return [ref for ref in refs if ref is not None and ref.kind == "class" and ref.home is not None]
+
+    def member_class(self, node: ast.ClassDef) -> str | None:
+        """The class of Megatron Core that a class of this module derives from."""
+        ref = self._own_class(node)
+        return ref.name if ref.is_core and ref.sure else None
+
+    def own_attribute(self, node: ast.AST, name: str) -> Ref | None:
+        """`self.name` of a class of this module: what its methods assign, or what the class body annotates."""
+        return self._answer(("attribute", node, name), self._find_attribute, node, name)
+
+    def _find_attribute(self, node: ast.ClassDef, name: str) -> Ref | None:
+        scope = self.model.classes[node]
+        for binding in reversed(scope.bindings.get(name, [])):
+            if ref := self.bound(binding, scope):
+                return ref
+        for binding, method in self.once(self._assigned_to_self, node).get(name, ()):
+            if ref := self.bound(binding, method):
+                return ref
+        return None
+
+    def _assigned_to_self(self, node: ast.ClassDef) -> dict[str, list[tuple[Binding, Scope]]]:
+        """What the methods of a class assign to `self.name`, by name."""
+        found: dict[str, list[tuple[Binding, Scope]]] = {}
+        scopes = [self.model.functions[item] for item in node.body if item in self.model.functions]
+        for scope in scopes:
+            for path, bindings in scope.bindings.items():
+                if path.startswith("self."):
+                    assigned = [(binding, scope) for binding in bindings if binding.kind in {"value", "annotation"}]
+                    found.setdefault(path.removeprefix("self."), []).extend(assigned)
+        return found
+
+    def _well_known(self, node: ast.Attribute) -> Ref | None:
+        """Attributes only Megatron's models have, on an object nothing else is known of."""
+        if not self.related:
+            return None
+        if node.attr == "output_layer":
+            return output_layer("the attribute `output_layer`")
+        if node.attr == "mtp":
+            return Ref("instance", layout.MTP_BLOCK, False, "the attribute `mtp`")
+        return None
+
+    def _on_Call(self, node: ast.Call, scope: Scope, block: Block, line: int) -> Ref | None:
+        text = path_text(node.func) or ""
+        leaf = text.rpartition(".")[2] or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
+        first = node.args[0] if node.args else None
+        constant = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
+        if text == "type" and len(node.args) == 1:
+            ref = self.expr(first, scope, block, line)
+            return ref.but(kind="class") if ref and ref.kind == "instance" else None
+        if text == "getattr" and len(node.args) > 1:
+            return self._getattr(node, scope, block, line)
+        if leaf in {"import_module", "__import__"} and constant:
+            return self._module(constant)
+        if text == "sys.modules.get" and constant:
+            return self._module(constant)
+        if leaf == "cast" and len(node.args) == 2:
+            return self._annotation(first, scope, block, line)
+        if leaf == "build_schedule_plan":
+            return Ref("instance", layout.SCHEDULE_PLAN, False, "the result of `build_schedule_plan`")
+        if leaf in UNWRAPPERS and first is not None:
+            return self._unwrapped(node, scope, block, line)
+        if leaf in PASS_THROUGH_CALLS and first is not None:
+            return self.expr(first, scope, block, line)
+        if isinstance(node.func, ast.Attribute) and leaf in PASS_THROUGH_METHODS:
+            return self.expr(node.func.value, scope, block, line)
+        called = self._inherited(node, scope) or self.expr(node.func, scope, block, line)
+        if called is None:
+            return None
+        if called.kind == "class":
+            return called.but(kind="instance", why=f"its construction on line {node.lineno}")
+        if called.kind == "local-function" and called.home is not None:
+            return called.home.returned(called.node)
+        return None
+
+    def _inherited(self, node: ast.Call, scope: Scope) -> Ref | None:
+        """`super().name(...)`: the method of one of the class's own bases."""
+        func = node.func
+        if not (isinstance(func, ast.Attribute) and isinstance(func.value, ast.Call)):
+            return None
+        if path_text(func.value.func) != "super":
+            return None
+        function = scope.function
+        owner = function.parent if function else None
+        if owner is None or not isinstance(owner.node, ast.ClassDef):
+            return None
+        return next((m for base in self.own_bases(owner.node) if (m := self._own_method(base, func.attr))), None)
+
+    def _getattr(self, node: ast.Call, scope: Scope, block: Block, line: int) -> Ref | None:
+        name = node.args[1]
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            attribute = ast.Attribute(node.args[0], name.value, ast.Load())
+            ast.copy_location(attribute, node)
+            return self.expr(attribute, scope, block, line)
+        return None
+
+    def _unwrapped(self, node: ast.Call, scope: Scope, block: Block, line: int) -> Ref | None:
+        inner = self.expr(node.args[0], scope, block, line)
+        if inner and inner.is_core and inner.kind == "instance":
+            if inner.name in {layout.DATA_PARALLEL, layout.FLOAT16_MODULE}:
+                return Ref("instance", layout.GPT_MODEL, False, "an unwrapped Megatron model")
+            return inner
+        function = self.expr(node.func, scope, block, line)
+        foreign = function is not None and function.kind == "external" and not function.name.startswith("megatron")
+        if foreign or not self.related:
+            return None
+        return Ref("instance", layout.GPT_MODEL, False, "the result of `unwrap_model`")
+
+    def returned(self, node: ast.AST | None) -> Ref | None:
+        """What a function of this module returns: its annotation, else the first return that resolves."""
+        return self._answer(node, self._returned, node)
+
+    def _returned(self, node: FunctionNode) -> Ref | None:
+        scope = self.model.functions.get(node)
+        if scope is None or scope.parent is None:
+            return None
+        if node.returns is not None:
+            ref = self._annotation(node.returns, scope.parent, scope.parent.block, node.lineno)
+            if ref and ref.is_core:
+                return ref
+        for statement, block in self.model.returns.get(node, []):
+            ref = self.expr(statement.value, scope, block, statement.lineno)
+            if ref and ref.is_core:
+                return ref
+        return None
+
+    def _on_Subscript(self, node: ast.Subscript, scope: Scope, block: Block, line: int) -> Ref | None:
+        if path_text(node.value) == "sys.modules":
+            key = self.string(node.slice, scope, block, line)
+            return self._module(key) if key else None
+        return self._item(node.value, scope, block, line)
+
+    def _on_BoolOp(self, node: ast.BoolOp, scope: Scope, block: Block, line: int) -> Ref | None:
+        return self._either(node.values, scope, block, line)
+
+    def _on_IfExp(self, node: ast.IfExp, scope: Scope, block: Block, line: int) -> Ref | None:
+        return self._either([node.body, node.orelse], scope, block, line)
+
+    def _either(self, nodes: list[ast.expr], scope: Scope, block: Block, line: int) -> Ref | None:
+        """The first that is Megatron's, or the first of which anything is known."""
+        refs = [ref for node in nodes if (ref := self.expr(node, scope, block, line))]
+        return next((ref for ref in refs if ref.is_core), refs[0] if refs else None)
+
+    def _on_NamedExpr(self, node: ast.NamedExpr, scope: Scope, block: Block, line: int) -> Ref | None:
+        return self.expr(node.value, scope, block, line)
+
+    def _on_Await(self, node: ast.Await, scope: Scope, block: Block, line: int) -> Ref | None:
+        return self.expr(node.value, scope, block, line)
+
+    def _on_ListComp(self, node: ast.ListComp | ast.GeneratorExp, scope: Scope, block: Block, line: int) -> Ref | None:
+        if isinstance(node.elt, ast.Call):  # [unwrap_model(m) for m in models]
+            return self.expr(node.elt, scope, block, line)
+        return self._item(node.generators[0].iter, scope, block, line) if isinstance(node.elt, ast.Name) else None
+
+    _on_GeneratorExp = _on_ListComp
+
+    # --- strings -----------------------------------------------------------------------------------------------
+
+    def string(self, node: ast.AST | None, scope: Scope, block: Block, line: int) -> str | None:
+        """The one string an expression is known to be, or None."""
+        values = self.strings(node, scope, block, line)
+        return values[0] if len(values) == 1 else None
+
+    def strings(self, node: ast.AST | None, scope: Scope, block: Block, line: int) -> list[str]:
+        """Every string an expression is known to take: a constant, a constant name, a loop over constants."""
+        for _ in range(DEPTH):
+            if isinstance(node, ast.Constant):
+                return [node.value] if isinstance(node.value, str) else []
+            if isinstance(node, ast.Attribute) and node.attr == "__name__":
+                ref = self.expr(node.value, scope, block, line)
+                leaf = ref.name.rpartition(".")[2] if ref and ref.is_core else getattr(ref and ref.node, "name", "")
+                return [leaf] if leaf else []
+            if not isinstance(node, ast.Name):
+                return []
+            name = node.id
+            home = next((home for home in scope.chain() if name in home.bindings), None)
+            if home is None:
+                return []
+            kinds = reversed(home.bindings[name])
+            binding = next((known for known in kinds if known.kind in {"value", "item"}), None)
+            if binding is None:
+                return []
+            if binding.kind == "item":
+                elements = getattr(binding.node, "elts", None) or self._constant_elements(binding.node, home)
+                self.project.effort.spend(len(elements))
+                return [e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)]
+            node, scope, block, line = binding.node, home, binding.block, binding.line
+        return []
+
+    def _constant_elements(self, node: ast.AST | None, scope: Scope) -> list[ast.expr]:
+        if isinstance(node, ast.Name):
+            for home in scope.chain():
+                for binding in home.bindings.get(node.id, []):
+                    if isinstance(binding.node, ast.Tuple | ast.List | ast.Set):
+                        return binding.node.elts
+        return []
+
+
+def _line(site: Site) -> int:
+    return site.node.lineno
+
+
+def methods(node: ast.ClassDef) -> dict[str, FunctionNode]:
+    """The methods in the body of a class by name, the first of each."""
+    found: dict[str, FunctionNode] = {}
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.setdefault(item.name, item)
+    return found

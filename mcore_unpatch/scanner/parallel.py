@@ -1,0 +1,228 @@
+"""Analyse many files: in this process, or split over several."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from mcore_unpatch import tree
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.scanner import detect
+from mcore_unpatch.scanner.conditions import call_sites
+from mcore_unpatch.scanner.names.project import Project, Reader
+from mcore_unpatch.scanner.sources import prefilter
+from mcore_unpatch.scanner.sources.parsing import MAX_READ, TooLarge, Unreadable, check, decode
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+# Below this many bytes a second process costs more than it saves.
+_WORTH_A_PROCESS = 1_500_000
+_SMALLEST_SHARE = 200_000
+# Up to this many bytes every file's syntax is checked; beyond, only of files that may patch Megatron.
+_CHECKED_THROUGHOUT = 2_000_000
+
+IGNORE_MARK = b"unpatch:"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What every part of one analysis shares; `exists` and `read` take paths relative to the project's root."""
+
+    read: Reader
+    exists: Callable[[str], bool]
+    versions: Callable[[str], tuple[Version, ...]]  # the releases a file is judged for
+    mocks: bool
+    thorough: bool = False  # also tell of broken files that have nothing to do with Megatron
+    words: tuple[bytes, ...] = ()  # files that say one of these are named
+
+
+@dataclass(frozen=True, slots=True)
+class WorkTree:
+    """Files on disk."""
+
+    top: Path
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a file; raises `Unreadable` for one of too many."""
+        with open(tree.descriptor(self.top, path), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
+            data = file.read(MAX_READ + 1)
+            if len(data) > MAX_READ:
+                raise TooLarge(os.fstat(file.fileno()).st_size)
+            return data
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or folder."""
+        return tree.exists(self.top, path)
+
+    def size(self, path: str) -> int:
+        """Bytes of a file, 0 if it is gone."""
+        try:
+            return os.stat(f"{self.top}/{path}").st_size  # noqa: PTH116
+        except OSError:
+            return 0
+
+
+@dataclass(slots=True)
+class Part:
+    """What some files gave; `marked` may carry an ignore comment, `saying` have a word that was asked for."""
+
+    files: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    errors: list[FileError] = field(default_factory=list)
+    marked: list[str] = field(default_factory=list)
+    saying: list[str] = field(default_factory=list)
+    testing: list[str] = field(default_factory=list)  # files that may ask which release they run on
+
+    def add(self, other: Part) -> None:
+        """What other files gave, behind what is here."""
+        self.files += other.files
+        self.findings += other.findings
+        self.errors += other.errors
+        self.marked += other.marked
+        self.saying += other.saying
+        self.testing += other.testing
+
+
+def analyse(paths: list[str], task: Task) -> Part:
+    """Analyse some files of a project in this process."""
+    return _analyse(paths, task, Project(task.exists, task.read))
+
+
+def _analyse(paths: list[str], task: Task, project: Project) -> Part:
+    part = Part(len(paths))
+    for path in paths:
+        try:
+            project.begin()
+            data = project.data(path)
+            if IGNORE_MARK in data:
+                part.marked.append(path)
+            if call_sites.tests_a_release(data):
+                part.testing.append(path)
+            if any(word in data for word in task.words):
+                part.saying.append(path)
+            if task.thorough:
+                check(data)
+            if may_patch(project, path, task.mocks):
+                part.findings += detect.findings_in(project.resolver(path), task.versions)
+        except FileNotFoundError:
+            continue  # listed by git, deleted on disk
+        except TooLarge as error:
+            if error.matters:
+                part.errors.append(FileError(path, str(error)))
+        except Unreadable as error:
+            part.errors.append(FileError(path, str(error)))
+        except OSError as error:
+            part.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
+        except (RecursionError, MemoryError):
+            part.errors.append(FileError(path, "nested too deeply to be analysed"))
+    return part
+
+
+def may_patch(project: Project, path: str, mocks: bool) -> bool:
+    """Whether a file has to be parsed; raises `Unreadable` for one that is no text."""
+    data = project.data(path)
+    if b"\0" in data or not data.isascii() or b"coding" in data[:400]:
+        decode(data)
+    if prefilter.mentions_megatron(path, data):
+        return prefilter.may_install(data, mocks) or prefilter.may_take_hook(data)
+    return prefilter.may_install_unsaid(data) and project.related(path)
+
+
+def analyse_parallel(paths: list[str], files: WorkTree, task: Task, jobs: int) -> Iterator[Part]:
+    """The same over several processes, part by part as they come in; one job stays in this process."""
+    sizes = [files.size(path) for path in paths]
+    total = sum(sizes)
+    task = replace(task, thorough=total <= _CHECKED_THROUGHOUT)
+    workers = min(jobs, 1 + total // _WORTH_A_PROCESS)
+    # Small shares: whoever is done takes the next one, and only the last ones are waited for.
+    shares = _shares(paths, sizes, max(_SMALLEST_SHARE, total // (workers * 32)))
+    with no_collection():
+        if workers == 1:
+            project = Project(task.exists, task.read)
+            for share in shares:
+                yield _analyse(share, task, project)
+        else:
+            yield from _share_out(shares, task, workers - 1)
+
+
+def _share_out(shares: list[list[str]], task: Task, helpers: int) -> Iterator[Part]:
+    """Hand shares to other processes, and take one here whenever all of them are busy."""
+    import multiprocessing
+    from multiprocessing.connection import wait
+
+    # Not a pool: this process takes part in the work, and nothing has to be shut down at the end.
+    context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    detect.warm_up()  # before the fork, so that the tables are read once
+    waiting = deque(range(len(shares)))
+    busy: dict[Connection, int] = {}
+    for _ in range(helpers):
+        ours, theirs = context.Pipe()
+        context.Process(target=_work, args=(shares, task, theirs), daemon=True).start()
+        theirs.close()  # else the end of a worker that died would never be seen
+        busy[ours] = 0
+    try:
+        for connection in [*busy, *busy]:  # one to work on and one to go on with
+            _hand_out(waiting, connection, busy)
+        project = Project(task.exists, task.read)
+        while any(busy.values()):
+            if waiting:
+                yield _analyse(shares[waiting.popleft()], task, project)
+            open_ones: list[Any] = [connection for connection, number in busy.items() if number]
+            for ready in cast("list[Connection]", wait(open_ones, 0 if waiting else None)):
+                part: Part = ready.recv()
+                busy[ready] -= 1
+                _hand_out(waiting, ready, busy)
+                yield part
+    except (EOFError, ConnectionError):
+        raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
+
+
+def _hand_out(waiting: deque[int], connection: Connection, busy: dict[Connection, int]) -> None:
+    if waiting:
+        connection.send(waiting.popleft())
+        busy[connection] += 1
+
+
+def _work(shares: list[list[str]], task: Task, connection: Connection) -> None:
+    with no_collection():
+        project = Project(task.exists, task.read)
+        while True:
+            try:
+                number = connection.recv()
+            except EOFError:
+                return  # the end of the work
+            connection.send(_analyse(shares[number], task, project))
+
+
+def _shares(paths: list[str], sizes: list[int], wanted: int) -> list[list[str]]:
+    """Runs of files of about so many bytes: neighbours import each other, and each process parses for itself."""
+    shares: list[list[str]] = [[]]
+    weight = 0
+    for path, size in zip(paths, sizes, strict=True):
+        if weight >= wanted:
+            shares.append([])
+            weight = 0
+        shares[-1].append(path)
+        weight += size
+    return shares
+
+
+class no_collection:  # noqa: N801 - reads as a statement
+    """Syntax trees are many small objects without a cycle: to look for garbage among them takes a third of the time."""
+
+    def __enter__(self) -> None:
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._was_enabled:
+            gc.enable()

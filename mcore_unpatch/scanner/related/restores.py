@@ -1,0 +1,181 @@
+"""One finding per patch: tell installs from restores, and patches that are undone from those that stay."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+
+from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
+
+_KEPT = re.compile(r"orig|backup|\bbak|_bak|saved|\bold|_old|prev|unpatched|_real\b|vanilla|default_", re.IGNORECASE)
+
+
+def split_restores(installs: list[Install], resolver: Resolver) -> list[Install]:
+    """Installs without the restores among them; each restore is attached to the installs it takes back."""
+    backups = backup_attributes(resolver)
+    counts = Counter(map(_key, installs))
+    patches: dict[tuple[str, str], list[Install]] = {}
+    restores, kept = [], []
+    for install in installs:
+        verdict = _restores(install, resolver, backups)
+        if verdict == "yes" or (verdict == "maybe" and counts[_key(install)] > 1):
+            restores.append(install)
+        else:
+            kept.append(install)
+            patches.setdefault(_key(install), []).append(install)
+    taken_back: dict[tuple[str, str], list[Site]] = {}
+    for restore in restores:
+        taken_back.setdefault(_key(restore), []).append(restore.site)
+    deleted = _deletions(resolver)
+    for key, same in patches.items():
+        sites = sorted([*taken_back.get(key, ()), *deleted.get(key[1], ())], key=lambda site: site.node.lineno)
+        resolver.project.effort.spend(len(sites))
+        for install in same:
+            install.restores = sites
+    return kept
+
+
+def _key(install: Install) -> tuple[str, str]:
+    return install.owner, install.attribute
+
+
+def backup_attributes(resolver: Resolver) -> dict[str, str]:
+    """`x.kept = x.name`: kept -> name, over the whole module."""
+    found = {}
+    for site in resolver.model.sites:
+        if isinstance(site.target, ast.Attribute) and isinstance(site.value, ast.Attribute):
+            if site.target.attr != site.value.attr:
+                found[site.target.attr] = site.value.attr
+    return found
+
+
+def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> str:
+    """Whether an assignment puts the original back: yes, maybe (it is called so), or no."""
+    value = install.value
+    if value is None or install.mock or isinstance(value, ast.IfExp):
+        return "no"  # `new if recent else original` does both
+    ref = resolver.expr(value, install.site.scope, install.site.block, install.site.node.lineno)
+    if ref is not None and ref.kind == "local-function":
+        return "no"
+    if ref is not None and ref.is_core and ref.name == install.target and not ref.via and ref.node is None:
+        return "yes"
+    if isinstance(value, ast.Attribute) and backups.get(value.attr) == install.attribute:
+        return "yes"
+    if isinstance(value, ast.Name) and _holds_original(value.id, install, resolver):
+        return "yes"
+    if isinstance(value, ast.Call) and (path_text(value.func) or "").rpartition(".")[2] not in {
+        "getattr",
+        "get",
+        "pop",
+    }:
+        return "no"
+    if isinstance(value, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and _KEPT.search(ast.unparse(value)):
+        return "maybe"
+    return "no"
+
+
+def _holds_original(name: str, install: Install, resolver: Resolver) -> bool:
+    """Whether a local was read from the very attribute that is assigned."""
+    scope: Scope | None = install.site.scope
+    while scope is not None and name not in scope.bindings:
+        scope = scope.parent
+    values = [binding.node for binding in scope.bindings[name]] if scope is not None else []
+    resolver.project.effort.spend(len(values))
+    return bool(values) and all(
+        isinstance(value, ast.Attribute)
+        and value.attr == install.attribute
+        and install.base is not None
+        and ast.dump(value.value) == ast.dump(install.base)
+        for value in values
+    )
+
+
+def _deletions(resolver: Resolver) -> dict[str, list[Site]]:
+    """`del obj.name` and `delattr(obj, "name")` give the class's own method back; an exit stack does it later."""
+    found: dict[str, list[Site]] = {}
+    for site in (*resolver.model.sites, *resolver.model.calls):
+        name: str | None = None
+        if isinstance(site.node, ast.Delete) and isinstance(site.target, ast.Attribute):
+            name = site.target.attr
+        elif isinstance(site.node, ast.Call) and path_text(site.node.func) == "delattr" and len(site.node.args) == 2:
+            name = resolver.string(site.node.args[1], site.scope, site.block, site.node.lineno)
+        elif _is_callback(site) and isinstance(site.node, ast.Call) and len(site.node.args) == 4:
+            if path_text(site.node.args[0]) == "setattr":
+                name = resolver.string(site.node.args[2], site.scope, site.block, site.node.lineno)
+        if name is not None:
+            found.setdefault(name, []).append(site)
+    return found
+
+
+class Undone:
+    """Which patches of a file are undone: asked once for each function and what takes its patches back."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self._resolver = resolver
+        self._known: dict[tuple[int, Scope | None], bool] = {}
+
+    def is_temporary(self, install: Install) -> bool:
+        """Whether the patch is undone by a `finally`, a generator (context manager, fixture) or an `__exit__`."""
+        key = (id(install.restores), install.site.scope.function)
+        if key not in self._known:
+            self._resolver.project.effort.spend(len(install.restores))
+            self._known[key] = _is_undone(install, self._resolver)
+        return install.mock or self._known[key]
+
+
+def _is_undone(install: Install, resolver: Resolver) -> bool:
+    function = install.site.scope.function
+    for site in install.restores:
+        other = site.scope.function
+        if function is None or other is None:
+            continue
+        if other is function or _encloses(function, other) or _encloses(other, function):
+            if _in_finally(site) or resolver.once(_is_generator, function.node) or _is_callback(site):
+                return True
+        names = (getattr(function.node, "name", ""), getattr(other.node, "name", ""))
+        if function.parent is other.parent and names in {("__enter__", "__exit__"), ("__aenter__", "__aexit__")}:
+            return True
+    return False
+
+
+def _encloses(outer: Scope, inner: Scope) -> bool:
+    scope: Scope | None = inner
+    while scope is not None:
+        if scope is outer:
+            return True
+        scope = scope.parent
+    return False
+
+
+def _in_finally(site: Site) -> bool:
+    block = site.block
+    while block is not None:
+        if block.kind == "finally":
+            return True
+        if block.kind == "function":
+            return False
+        block = block.parent  # type: ignore[assignment]
+    return False
+
+
+def _is_callback(site: Site) -> bool:
+    """`stack.callback(setattr, obj, "name", original)`."""
+    return (
+        isinstance(site.node, ast.Call)
+        and isinstance(site.node.func, ast.Attribute)
+        and site.node.func.attr == "callback"
+    )
+
+
+def _is_generator(node: ast.AST) -> bool:
+    stack = list(getattr(node, "body", []))
+    while stack:
+        current = stack.pop()
+        if isinstance(current, ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(current, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            stack.extend(ast.iter_child_nodes(current))
+    return False

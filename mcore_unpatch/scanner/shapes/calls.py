@@ -1,0 +1,51 @@
+"""Patches made through a call: which kind of installer is it?"""
+
+from __future__ import annotations
+
+import ast
+
+from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.shapes import helpers, mocks, registries
+from mcore_unpatch.scanner.shapes.assignments import dict_owner, from_setattr, set_by_name, whole_modules
+from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.scopes import Site, path_text
+
+
+def from_call(site: Site, resolver: Resolver) -> list[Install]:
+    """The patches one call makes."""
+    call = site.node
+    assert isinstance(call, ast.Call)
+    text = path_text(call.func) or ""
+    if mocks.is_mock(text, site, resolver):
+        return mocks.from_mock(site, resolver, text)
+    if text.endswith(("setattr", "__setattr__")):
+        return [] if helpers.is_parametric(site) else from_setattr(site, resolver)
+    return (
+        registries.from_register_call(site, resolver, text)
+        or registries.from_table_method(site)
+        or _from_namespace_update(site, resolver)
+        or helpers.from_helper_call(site, resolver)
+    )
+
+
+def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
+    """`module.__dict__.update(name=fn)` and `sys.modules.update({...})`."""
+    call = site.node
+    assert isinstance(call, ast.Call)
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in {"update", "setdefault", "__setitem__"}:
+        return []
+    entries: list[tuple[str, ast.expr]] = [(k.arg, k.value) for k in call.keywords if k.arg]
+    if call.args and isinstance(call.args[0], ast.Dict):
+        entries += [(str(getattr(k, "value", "")), v) for k, v in registries.pairs(call.args[0])]
+    elif call.func.attr != "update" and len(call.args) == 2:
+        entries += [(n, call.args[1]) for n in resolver.strings(call.args[0], site.scope, site.block, call.lineno)]
+    if path_text(call.func.value) == "sys.modules":
+        return whole_modules(site, [key for key, _ in entries], entries[0][1]) if entries else []
+    holder = dict_owner(call.func.value)
+    base = resolver.expr(holder, site.scope, site.block, call.lineno) if holder is not None else None
+    if holder is None or base is None or not base.is_core:
+        return []
+    found = [i for name, value in entries for i in set_by_name(site, resolver, holder, base, [name], value)]
+    for install in found:
+        install.shape = "sys-modules" if base.kind == "module" else "instance-attr"
+    return found

@@ -1,0 +1,128 @@
+"""Models that keep the output hook from arriving: subclasses of Megatron's models, and wrappers around them.
+
+No patch, but whoever passes `output_processor` gets a TypeError, or nothing at all.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mcore_unpatch.findings import SUBCLASS, WRAPPER, Finding
+from mcore_unpatch.megatron import api, facts, layout
+from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.paths import is_test
+from mcore_unpatch.scanner.judging.breakage import drops
+from mcore_unpatch.scanner.names.resolve import Resolver, methods
+from mcore_unpatch.scanner.sources.quoting import Text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
+
+RULE = "MCU105"
+_HOOK = facts.HOOK_ARGUMENTS[0]
+_METHODS = ("forward", "_postprocess")
+_WITHOUT_HOOK = {layout.HYBRID_MODEL, layout.MAMBA_MODEL}
+
+
+def findings_in(resolver: Resolver, versions: tuple[Version, ...], text: Text) -> list[Finding]:
+    """The methods of a file that take the hook and drop it, or refuse it."""
+    if not any(version >= facts.HOOK_SINCE for version in versions):
+        return []
+    return [found for node, scope in resolver.model.classes.items() for found in _of_class(node, scope, resolver, text)]
+
+
+def _of_class(node: ast.ClassDef, scope: Scope, resolver: Resolver, text: Text) -> Iterator[Finding]:
+    own = methods(node)
+    if not own.keys() & set(_METHODS) or scope.parent is None:
+        return
+    base = resolver.member_class(node)
+    for name in _METHODS:
+        function = own.get(name)
+        if function is None:
+            continue
+        if base is not None and _has_output(base):
+            inner = _handed_on(function, f"super().{name}")
+            yield from _finding(node, function, base, SUBCLASS, inner, resolver, text)
+        elif name == "forward" and base is None and (held := _held_model(node, function, scope, resolver)):
+            model, inner = held
+            yield from _finding(node, function, model, WRAPPER, inner, resolver, text)
+
+
+def _has_output(model: str) -> bool:
+    """Whether a class is a model whose output the hook is for."""
+    return model in _WITHOUT_HOOK or layout.GPT_MODEL in api.ancestry(model)
+
+
+def _held_model(
+    node: ast.ClassDef, function: FunctionNode, scope: Scope, resolver: Resolver
+) -> tuple[str, ast.Call] | None:
+    """The model that a `forward` calls: `self.language_model(...)`."""
+    for call in ast.walk(function):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            if isinstance(call.func.value, ast.Name) and call.func.value.id == "self":
+                ref = resolver.own_attribute(node, call.func.attr)
+                if ref is not None and ref.kind == "instance" and ref.sure and _has_output(ref.name):
+                    return ref.name, call
+    return None
+
+
+def _handed_on(function: FunctionNode, called: str) -> ast.Call | None:
+    """The call of the base's own method."""
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return next((call for call in calls if ast.unparse(call.func) == called), None)
+
+
+def _finding(
+    node: ast.ClassDef,
+    function: FunctionNode,
+    model: str,
+    shape: str,
+    inner: ast.Call | None,
+    resolver: Resolver,
+    text: Text,
+) -> Iterator[Finding]:
+    said = _what(function, model in _WITHOUT_HOOK)
+    if said is None:
+        return
+    place = f"`{node.name}.{function.name}`"
+    steps = (
+        f"Give {place} (line {function.lineno}) the parameters `output_processor=None, output_processor_context=None`.",
+        f"Pass both on in the call on line {inner.lineno}."
+        if inner is not None
+        else "Call the processor with the hook's keywords, if there is one, where the output is made.",
+    )
+    yield Finding(
+        rule=RULE,
+        path=resolver.model.path,
+        line=function.lineno,
+        column=text.characters(function.lineno, function.col_offset) + 1,
+        end_line=function.lineno,
+        target=f"{model}.{function.name}",
+        shape=shape,
+        seam="output",
+        confidence="certain",
+        temporary=False,
+        fix=None,
+        message=f"{place} {said}",
+        replacement="take `output_processor` and `output_processor_context`, and hand both on (megatron-core 0.18+)",
+        in_test=is_test(resolver.model.path),
+        steps=steps,
+        source=text.between(function.lineno, function.lineno),
+    )
+
+
+def _what(function: FunctionNode, without_hook: bool) -> str | None:
+    """How a method keeps the hook; None where it does not. `without_hook`: Megatron's own class has none."""
+    spec = function.args
+    names = {argument.arg for argument in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
+    if _HOOK in names:
+        read = any(
+            isinstance(n, ast.Name) and n.id == _HOOK and isinstance(n.ctx, ast.Load) for n in ast.walk(function)
+        )
+        return None if read else f"takes `{_HOOK}` and never uses it, so hooks are silently dropped"
+    if without_hook or spec.vararg is not None:
+        return None
+    if spec.kwarg is None:
+        return f"refuses `{_HOOK}`: TypeError for whoever passes it"
+    if drops(function, spec.kwarg.arg, _HOOK):
+        return f"takes `{_HOOK}` in `**{spec.kwarg.arg}` and never uses it, so hooks are silently dropped"
+    return None

@@ -1,0 +1,38 @@
+"""One patch as every shape gives it, before it is judged."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from mcore_unpatch.megatron import api
+from mcore_unpatch.scanner.sources.scopes import Site
+
+
+@dataclass(slots=True, eq=False)
+class Install:
+    """One patch before it is judged: where it stands, what it replaces, and with what."""
+
+    site: Site
+    node: ast.AST
+    target: str
+    shape: str
+    sure: bool
+    why: str
+    value: ast.expr | None = None
+    owner: str = ""  # the class or module that is changed
+    attribute: str = ""
+    base: ast.expr | None = None
+    adds: bool = False  # a name Megatron does not have is added, nothing is replaced
+    mock: bool = False  # a test's mock: a family of its own
+    possible: bool = False  # an object of unknown type, told by the method's name alone
+    restores: list[Site] = field(default_factory=list)
+
+
+def core_target(dotted: str) -> str:
+    """A dotted string as the definition it names; a method keeps its name behind its class."""
+    owner, _, leaf = dotted.rpartition(".")
+    symbol = api.lookup(owner)
+    if symbol and symbol.kind in {"class", "module"}:
+        return f"{symbol.name}.{leaf}"
+    return dotted

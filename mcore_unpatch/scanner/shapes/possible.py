@@ -1,0 +1,65 @@
+"""The last evidence: a method replaced on an object of unknown type, in a file that works on Megatron's models.
+
+Objects reached by walking (`named_modules()`), by `getattr`, through a parameter without annotation; the class of one.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from mcore_unpatch.megatron import api
+from mcore_unpatch.paths import is_test
+from mcore_unpatch.scanner.names.refs import Ref
+from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.sources.scopes import Scope, Site
+
+_IMPORTS_MEGATRON = re.compile(rb"^[ \t]*+(?:from|import)[ \t]++megatron\b", re.MULTILINE)
+_DEFINED = ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_MODULE = "megatron.core.transformer.module.MegatronModule"
+
+
+def of_method(site: Site, resolver: Resolver, subject: ast.expr, name: str, bound: bool) -> Ref | None:
+    """The class an object may be of, by the method that is replaced; `bound`: the value is a method bound to it."""
+    if is_test(resolver.model.path) or _IMPORTS_MEGATRON.search(resolver.model.data) is None:
+        return None
+    if name.startswith("__"):
+        return None
+    owner = api.method_owner(name)
+    if name == "forward" or (bound and owner is None and api.has_callable(_MODULE, name)):
+        owner = _MODULE
+    if owner is None or _is_foreign(subject, site, resolver):
+        return None
+    kind = "class" if _is_class_of_object(subject) else "instance"
+    return Ref(kind, owner, False, f"the method `{name}`, in a file that imports Megatron", possible=True)
+
+
+def _is_class_of_object(node: ast.expr) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr == "__class__"
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type"
+
+
+def _is_foreign(subject: ast.expr, site: Site, resolver: Resolver) -> bool:
+    """Whether an object comes from another library, or is one that the repository's own class holds."""
+    while isinstance(subject, ast.Attribute | ast.Subscript):
+        subject = subject.value
+    if isinstance(subject, ast.Call):
+        subject = subject.args[0] if subject.args else subject.func
+    if not isinstance(subject, ast.Name):
+        return True
+    scope: Scope | None = next((home for home in site.scope.chain() if subject.id in home.bindings), None)
+    for binding in scope.bindings[subject.id] if scope is not None else ():
+        if isinstance(binding.node, _DEFINED):
+            return True
+        asked = binding.node
+        if binding.kind == "narrow" and not site.block.within(binding.block):
+            continue
+        if isinstance(asked, ast.Call):
+            asked = asked.func
+        elif binding.kind != "narrow":
+            continue
+        made = resolver.expr(asked, scope or site.scope, binding.block, binding.line)
+        if made is not None and made.kind == "external" and not made.name.startswith("megatron"):
+            return True
+    return scope is None

@@ -1,0 +1,85 @@
+"""Megatron's source text taken with inspect, edited and exec'd: directly, or by a helper of the repository."""
+
+from __future__ import annotations
+
+import ast
+
+from mcore_unpatch.megatron import api
+from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.shapes.assignments import parameter_of
+from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.callers import argument
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
+
+
+def from_module(resolver: Resolver) -> list[Install]:
+    """`inspect.getsource(X)` and `exec` in one function: one patch of X, at the `exec`."""
+    found = []
+    for site in resolver.model.calls:
+        subject = _source_subject(site)
+        runner = _exec_in(resolver, site.scope) if subject is not None else None
+        if subject is None or runner is None:
+            continue
+        ref = resolver.expr(subject, site.scope, site.block, site.node.lineno)
+        if ref is not None and ref.is_core and parameter_of(subject, site.scope) is None:
+            owner, _, attribute = ref.name.rpartition(".")
+            found.append(
+                Install(runner, runner.node, ref.name, "source-rewrite", ref.sure, ref.why, None, owner, attribute)
+            )
+    return found
+
+
+def from_helper(site: Site, resolver: Resolver, home: Resolver, function: FunctionNode) -> list[Install]:
+    """A call of a function of the repository that rewrites the source of what it is given."""
+    call = site.node
+    assert isinstance(call, ast.Call)
+    scope = home.model.functions.get(function)
+    for inner in home.calls_in(function):
+        subject = _source_subject(inner)
+        if subject is None or inner.scope is not scope or _exec_in(home, scope) is None:
+            continue
+        for name in _names_behind(subject, scope):
+            passed = argument(call, function, name, False)
+            ref = resolver.expr(passed, site.scope, site.block, call.lineno) if passed is not None else None
+            if ref is None or not ref.is_core:
+                continue
+            target = ref.name
+            strings = [s for a in call.args for s in resolver.strings(a, site.scope, site.block, call.lineno)]
+            if ref.kind in {"class", "module"}:
+                named = next((s for s in strings if s.isidentifier() and _has_member(ref.kind, ref.name, s)), None)
+                target = f"{ref.name}.{named}" if named else ref.name
+            owner, _, attribute = target.rpartition(".")
+            return [Install(site, call, target, "source-rewrite", ref.sure, ref.why, None, owner, attribute)]
+    return []
+
+
+def _source_subject(site: Site) -> ast.expr | None:
+    call = site.node
+    if isinstance(call, ast.Call) and (path_text(call.func) or "").rpartition(".")[2] in {
+        "getsource",
+        "getsourcelines",
+    }:
+        return call.args[0] if call.args else None
+    return None
+
+
+def _exec_in(resolver: Resolver, scope: Scope | None) -> Site | None:
+    """The first `exec` of a function."""
+    return resolver.execs.get(scope.function if scope is not None else None)
+
+
+def _names_behind(node: ast.AST, scope: Scope | None) -> list[str]:
+    """The names an expression uses, and those that the local names among them were made from."""
+    found: dict[str, None] = {}
+    nodes = [node]
+    for _ in range(4):
+        names = [item.id for part in nodes for item in ast.walk(part) if isinstance(item, ast.Name)]
+        new = [name for name in dict.fromkeys(names) if name not in found]
+        found.update(dict.fromkeys(new))
+        bindings = [b for name in new for b in (scope.bindings.get(name, ()) if scope is not None else ())]
+        nodes = [binding.node for binding in bindings if binding.kind == "value" and binding.node is not None]
+    return list(found)
+
+
+def _has_member(kind: str, owner: str, name: str) -> bool:
+    return api.has_callable(owner, name) if kind == "class" else api.in_module(owner, name)

@@ -1,0 +1,116 @@
+"""Loops over `sys.modules` that rebind one of Megatron's names wherever it was imported."""
+
+from __future__ import annotations
+
+import ast
+
+from mcore_unpatch.megatron import api
+from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.shapes.assignments import dict_owner
+from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.scopes import Block, Scope, Site, path_text
+
+
+def from_loops(resolver: Resolver) -> list[Install]:
+    """Assignments to a loop variable that runs over `sys.modules`."""
+    if b"sys.modules" not in resolver.model.data:
+        return []
+    found = []
+    for site in (*resolver.model.sites, *resolver.model.calls):
+        loop = _loop_over_modules(site.block, resolver)
+        if loop is None:
+            continue
+        subject, names, value = _written(site, resolver)
+        if subject is None or not _is_loop_variable(subject, loop, resolver, site):
+            continue
+        if isinstance(value, ast.Constant) and api.attribute_names().isdisjoint(names):
+            continue  # a mark on the module
+        for target, sure, why in _targets(names, value, loop, site, resolver):
+            owner, _, attribute = target.rpartition(".")
+            found.append(Install(site, site.node, target, "sys-modules", sure, why, value, owner, attribute, subject))
+    return found
+
+
+def _loop_over_modules(block: Block, resolver: Resolver) -> ast.For | None:
+    current: Block | None = block
+    while current is not None:
+        if (
+            isinstance(current.owner, ast.For)
+            and current.kind == "for"
+            and "sys.modules" in resolver.once(ast.unparse, current.owner.iter)
+        ):
+            return current.owner
+        current = current.parent
+    return None
+
+
+def _written(site: Site, resolver: Resolver) -> tuple[ast.expr | None, list[str], ast.expr | None]:
+    """(object, names, value) of a write."""
+    line = site.node.lineno
+    if isinstance(site.node, ast.Call):
+        if path_text(site.node.func) == "setattr" and len(site.node.args) == 3:
+            subject, name, value = site.node.args
+            return subject, resolver.strings(name, site.scope, site.block, line), value
+        return None, [], None
+    if site.value is None:
+        return None, [], None
+    if isinstance(site.target, ast.Attribute):
+        return site.target.value, [site.target.attr], site.value
+    if isinstance(site.target, ast.Subscript):
+        holder = dict_owner(site.target.value) or site.target.value
+        return holder, resolver.strings(site.target.slice, site.scope, site.block, line), site.value
+    return None, [], None
+
+
+def _is_loop_variable(subject: ast.expr, loop: ast.For, resolver: Resolver, site: Site) -> bool:
+    """The loop's own variable, or a name set from it (`module = sys.modules[name]`)."""
+    if not isinstance(subject, ast.Name):
+        return False
+    loop_names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    if subject.id in loop_names:
+        return True
+    for binding in site.scope.bindings.get(subject.id, []):
+        if (
+            binding.kind == "value"
+            and loop.lineno <= binding.line <= (loop.end_lineno or 0)
+            and binding.node is not None
+        ):
+            used = {node.id for node in ast.walk(binding.node) if isinstance(node, ast.Name)}
+            if used & (loop_names | {"sys"}):
+                return True
+    return False
+
+
+def _targets(
+    names: list[str], value: ast.expr | None, loop: ast.For, site: Site, resolver: Resolver
+) -> list[tuple[str, bool, str]]:
+    """What the loop rebinds: the thing compared with, a name only Megatron defines, or a filter on "megatron"."""
+    scope: Scope = site.scope
+    for side in resolver.once(_compared, loop):
+        ref = resolver.expr(side, scope, site.block, side.lineno)
+        if ref is not None and ref.is_core and ref.kind in {"function", "class", "value"}:
+            return [(ref.name, True, "the comparison in the loop")]
+    found = []
+    for name in names:
+        owner = api.defining_module(name)
+        if owner is not None:
+            found.append((f"{owner}.{name}", False, f"the name `{name}`, defined in Megatron Core"))
+    if found or not names:
+        return found
+    if resolver.once(_says_megatron, loop):
+        return [(f"{api.ROOT}.{name}", False, "the loop's filter on Megatron") for name in names]
+    return []
+
+
+def _compared(loop: ast.For) -> list[ast.expr]:
+    """Both sides of the `is` and `==` in a loop."""
+    equal = [
+        node
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.Eq) for op in node.ops)
+    ]
+    return [side for node in equal for side in (node.left, *node.comparators)]
+
+
+def _says_megatron(loop: ast.For) -> bool:
+    return any(isinstance(node, ast.Constant) and "megatron" in str(node.value) for node in ast.walk(loop))

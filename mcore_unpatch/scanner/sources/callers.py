@@ -1,0 +1,71 @@
+"""The calls of one module, by the name they are written with."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cached_property
+
+from mcore_unpatch.scanner.sources.effort import Effort
+from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, ModuleModel, Scope, calls_on, path_text
+
+_CALLED = re.compile(rb"([\w\x80-\xff]++)\s*+\(")
+
+
+class Callers:
+    """Looks for calls where the text of the file has a name and a parenthesis: most files are never asked."""
+
+    def __init__(self, model: ModuleModel) -> None:
+        self._model = model
+        self._known: dict[str, list[tuple[ast.Call, Scope, Block]]] = {}
+
+    def of(self, name: str, effort: Effort) -> list[tuple[ast.Call, Scope, Block]]:
+        """Calls whose function is written `name` or `something.name`."""
+        if name not in self._known:
+            found = self._known[name] = []
+            for line in dict.fromkeys(self._lines.get(name.encode(), ())):
+                scope, block = self._model.at(line)
+                for statement in self._model.statements_at(line):
+                    calls = [call for call in calls_on(statement, [line]) if _leaf(call.func) == name]
+                    effort.spend(1 + len(calls))
+                    found += [(call, scope, block) for call in calls]
+        return self._known[name]
+
+    def appends(self, name: str, scope: Scope, effort: Effort) -> list[tuple[ast.Call, Block]]:
+        """`name.append(item)` in one scope."""
+        if self._appends is None:
+            self._appends = {}
+            for call, caller, block in self.of("append", effort):
+                self._appends.setdefault((caller, path_text(call.func)), []).append((call, block))
+        return self._appends.get((scope, f"{name}.append"), [])
+
+    _appends: dict[tuple[Scope, str | None], list[tuple[ast.Call, Block]]] | None = None
+
+    @cached_property
+    def _lines(self) -> dict[bytes, list[int]]:
+        data = self._model.data
+        found: dict[bytes, list[int]] = {}
+        position, line = 0, 1
+        for match in _CALLED.finditer(data):
+            line += data.count(b"\n", position, match.start())
+            position = match.start()
+            found.setdefault(match[1], []).append(line)
+        return found
+
+
+def argument(call: ast.Call, function: FunctionNode, name: str, is_method: bool) -> ast.expr | None:
+    """The expression a call passes for parameter `name`."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    names = [arg.arg for arg in [*function.args.posonlyargs, *function.args.args]]
+    if is_method and isinstance(call.func, ast.Attribute):
+        names = names[1:]
+    if name in names and names.index(name) < len(call.args):
+        value = call.args[names.index(name)]
+        return None if isinstance(value, ast.Starred) else value
+    return None
+
+
+def _leaf(node: ast.expr) -> str | None:
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", None)

@@ -1,0 +1,80 @@
+"""Every row of what is known of Megatron: its example fits, its counterexample does not, its release has the way."""
+
+import re
+from fnmatch import fnmatchcase
+
+import pytest
+from checking import found_in
+
+from mcore_unpatch.megatron import lookup
+from mcore_unpatch.megatron.answers import Answer, answers
+from mcore_unpatch.megatron.versions import RELEASES, parse_version
+from mcore_unpatch.rules import rules
+from mcore_unpatch.scanner.judging.traits import TRAITS
+
+HEAD = "from megatron.core.models.gpt import GPTModel\n"
+each = pytest.mark.parametrize("row", answers(), ids=lambda row: row.name)
+
+
+@each
+def test_the_example_fits(row: Answer) -> None:
+    assert row.name in [finding.answer for finding in found_in(HEAD + row.example)]
+
+
+@each
+def test_the_counterexample_does_not(row: Answer) -> None:
+    findings = found_in(HEAD + row.counterexample)
+    assert findings, "a counterexample is a patch too"
+    assert row.name not in [finding.answer for finding in findings]
+
+
+@each
+def test_the_release_has_it_and_none_before(row: Answer) -> None:
+    """A release to come is verified by its absence: the row has to be looked at when it is out."""
+    assert bool(row.since) == bool(row.verify)
+    if not row.since:
+        return
+    name, _, parameter = f"megatron.core.{row.verify}".rstrip(")").partition("(")
+    having = [
+        release
+        for release in RELEASES
+        if (parameter in (lookup.parameters(name, release) or ()) if parameter else lookup.has(name, release))
+    ]
+    assert {parse_version(release) for release in RELEASES if parse_version(release) >= parse_version(row.since)} == {
+        parse_version(release) for release in having
+    }
+    assert having == list(RELEASES[len(RELEASES) - len(having) :]), "every later release has it"
+
+
+@each
+def test_the_words(row: Answer) -> None:
+    assert row.verdict in {"steps", "delete", "keep"}
+    assert bool(row.steps) == (row.verdict == "steps")
+    assert not row.rule or row.rule in rules()
+    assert row.since == "" or row.since in row.way
+    assert {one.lstrip("!") for trait in row.traits for one in trait.split("|")} <= TRAITS.keys()
+    assert not row.way.endswith(".")
+
+
+def test_every_trait_is_asked_for() -> None:
+    asked = {one.lstrip("!") for row in answers() for trait in row.traits for one in trait.split("|")}
+    assert asked == TRAITS.keys()
+
+
+def test_zero_mtp_layers_are_none_where_the_row_says_so() -> None:
+    """The names do not show it, the source does."""
+    from downloads import unpacked
+
+    source = (unpacked("megatron-core", "0.17.1") / "megatron/core/models/gpt/gpt_model.py").read_text()
+    assert re.search(r"if self\.config\.mtp_num_layers:", source)
+    (row,) = (row for row in answers() if row.name == "mtp-number-of-layers")
+    assert any(fnmatchcase("GPTModel._postprocess", target) for target in row.targets)
+
+
+def test_the_router_hands_its_layer_number_on_where_the_row_says_so() -> None:
+    from downloads import unpacked
+
+    path = "megatron/core/transformer/moe/router.py"
+    says = "self.router_replay.layer_number = layer_number"
+    assert says in (unpacked("megatron-core", "0.19.2") / path).read_text()
+    assert says not in (unpacked("megatron-core", "0.18.2") / path).read_text()
