@@ -69,8 +69,9 @@ def fixed(repository: Repository, findings: Sequence[Finding], choices: Iterable
     known = _known(repository)
     for options in choices:
         found = _found(repository, findings, options, known)[2]
-        applied = {(one.path, one.reason.finding_line) for one in found.asked if options.applies(one.reason)}
-        yield {*found.removes, *(finding for finding in findings if (finding.path, finding.line) in applied)}
+        reasons = [(one.path, one.reason) for one in found.asked if options.applies(one.reason)]
+        applied = {(path, reason.finding_line, reason.rule) for path, reason in reasons}
+        yield {*found.removes, *(one for one in findings if (one.path, one.line, one.rule) in applied)}
 
 
 def _answering(

@@ -85,9 +85,9 @@ class Outcome:
     @property
     def answered(self) -> list[Finding]:
         """The findings that the edits that apply do something about."""
-        edits = {(edit.path, edit.finding_line) for edit in self.plan.edits if self.options.applies(edit)}
+        edits = {(edit.path, edit.finding_line, edit.rule) for edit in self.plan.edits if self.options.applies(edit)}
         gone = set(self.plan.removes)
-        return [one for one in self.survey.findings if one in gone or (one.path, one.line) in edits]
+        return [one for one in self.survey.findings if one in gone or (one.path, one.line, one.rule) in edits]
 
     @property
     def fates(self) -> Counter[str]:

@@ -24,7 +24,7 @@ _SECTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One place of a section; places with the same text are printed above it together."""
+    """One place of a section. Places with the same text are printed above it together, and texts of the same places."""
 
     kind: str
     path: str
@@ -103,13 +103,17 @@ def _entries(title: str, entries: list[_Entry], outcome: Outcome) -> Iterator[Li
     said: dict[tuple[str, str], list[_Entry]] = defaultdict(list)
     for entry in entries:
         said[entry.text, entry.detail].append(entry)
-    for (text, detail), places in said.items():
-        for one in places:
-            place = f"{outcome.shown(one.path)}:{outcome.line(one.path, one.line)}  "
-            yield from wrapped(f"{one.rule}  {one.subject}".rstrip(), 2, place, "cyan", hang=10)
-        yield from wrapped(_sentence(text), 6)
-        for line in detail.splitlines():
-            yield [(f"      {line}", "")]
+    at: dict[tuple[tuple[str, int, str, str], ...], list[tuple[str, str]]] = defaultdict(list)
+    for told, places in said.items():
+        at[tuple((one.path, one.line, one.rule, one.subject) for one in places)].append(told)
+    for where, texts in at.items():
+        for path, line, rule, subject in where:
+            place = f"{outcome.shown(path)}:{outcome.line(path, line)}  "
+            yield from wrapped(f"{rule}  {subject}".rstrip(), 2, place, "cyan", hang=10)
+        for text, detail in texts:
+            yield from wrapped(_sentence(text), 6, "- " if len(texts) > 1 else "")
+            for part in detail.splitlines():
+                yield [(f"      {part}", "")]
 
 
 def _proposals(outcome: Outcome, applied: bool) -> Iterator[tuple[Edit, int, int]]:
@@ -150,7 +154,7 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
             if remark.kind == "by-hand":
                 reasons.setdefault(place, "See the steps below")
     for finding in outcome.left:
-        reason = reasons.get((finding.path, finding.line)) or finding.replacement or "No official replacement yet"
+        reason = reasons.get((finding.path, finding.line)) or finding.evidence
         subject = _short(finding) + (" (test)" if finding.in_test else "")
         yield _Entry("finding", finding.path, finding.line, finding.rule, reason, subject)
 

@@ -110,3 +110,27 @@ def test_the_last_line_counts(sample: Sample) -> None:
     outcome = preview(sample.request(), planner)
     (*_, last) = ("".join(text for text, _ in line) for line in table.lines(outcome))
     assert last == "Found 4 patches (1 in tests): 1 rewritten, 1 deleted, 2 kept."
+
+
+HELD = {
+    "a.py": "from verl.models.mcore.mtp_patch import patch_mtp_layer_get_embeddings, patch_postprocess\n",
+    "b.py": "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n",
+}
+
+
+def test_a_finding_beside_the_one_that_is_answered_is_no_rule_applied(tmp_path: Path) -> None:
+    for name, text in HELD.items():
+        (tmp_path / name).write_text(text)
+    output = run(tmp_path, "--check").stdout
+    assert "Rules applied\n  MCU703  verl-mtp-embeddings: 1 finding\n\n" in output
+
+
+def test_several_caveats_of_one_place_are_a_list_below_it(sample: Sample) -> None:
+    def planner(project: Repository, findings: Sequence[Finding], options: Options) -> Plan:
+        found = rewriting(project, findings, options)
+        return replace(found, edits=tuple(replace(edit, notes=("one", "two " * 30)) for edit in found.edits))
+
+    told = ["".join(text for text, _ in line) for line in table.lines(preview(sample.request(), planner))]
+    at = told.index("Results may change")
+    caveats = told[at + 1 : told.index("", at)]
+    assert [line[:8] for line in caveats if ".py:" not in line] == ["      - ", "      - ", " " * 8]
