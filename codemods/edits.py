@@ -20,7 +20,8 @@ from mcore_unpatch.codemods.source import Source, Sources
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.rules import Selection
-from mcore_unpatch.scanner.names.project import Project, Reader
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.sources.files import Reader
 
 # `safe` is applied, `unsafe` only when asked for, `display` never: it is shown to be judged or done by hand.
 Applicability = Literal["safe", "unsafe", "display"]

@@ -17,9 +17,10 @@ from mcore_unpatch.migrate import traces
 from mcore_unpatch.requirements import Requirements
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scanner.conditions import call_sites
-from mcore_unpatch.scanner.names.project import Project, Reader
+from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.parallel import Part, Task, WorkTree, analyse_parallel
 from mcore_unpatch.scanner.shapes import patch_files
+from mcore_unpatch.scanner.sources.files import Reader
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.conditions.literals import Place
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.judging import answer, breakage, replacement
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.scanner.related.surroundings import Surroundings
 from mcore_unpatch.scanner.shapes import calls, hook_takers, registries, source_rewrites, sysmodules

@@ -17,8 +17,9 @@ from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner import detect
 from mcore_unpatch.scanner.conditions import call_sites
-from mcore_unpatch.scanner.names.project import Project, Reader
+from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources import prefilter
+from mcore_unpatch.scanner.sources.files import Reader
 from mcore_unpatch.scanner.sources.parsing import MAX_READ, TooLarge, Unreadable, check, decode
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from mcore_unpatch.megatron.definitions import ROOT, parameters, statement_diges
 from mcore_unpatch.scanner import detect
 from mcore_unpatch.scanner.judging import replacement
 from mcore_unpatch.scanner.judging.replacement import Replacement
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.scopes import FunctionNode

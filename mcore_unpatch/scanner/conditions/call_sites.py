@@ -16,7 +16,7 @@ from mcore_unpatch.megatron.versions import RELEASES, Version, show
 from mcore_unpatch.scanner.conditions.literals import Place
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
 

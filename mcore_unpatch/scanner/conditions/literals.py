@@ -7,8 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from mcore_unpatch.scanner.names.refs import Ref
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.sources.scopes import Block, Scope
 
 LONGEST = 1000  # items of what is looped over

@@ -14,7 +14,7 @@ from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.conditions.exits import LEAVES, may_leave
 from mcore_unpatch.scanner.conditions.literals import Place
 from mcore_unpatch.scanner.conditions.values import LATER, Values
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.scopes import Block, path_text
 

@@ -15,8 +15,7 @@ from mcore_unpatch.megatron import lookup
 from mcore_unpatch.megatron.definitions import ROOT
 from mcore_unpatch.megatron.versions import OLDEST_PYTHON, RELEASES, parse_version
 from mcore_unpatch.scanner.conditions.literals import LONGEST, UNKNOWN, AtLeast, Literals, Place, same, tried
-from mcore_unpatch.scanner.names.refs import Ref
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, Scope, path_text
 
 LATER: Final = "0.99.0"  # stands for any release that is newer than the known ones

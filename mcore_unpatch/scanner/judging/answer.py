@@ -11,7 +11,7 @@ from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.judging import traits
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.judging.stubs import is_stubbed
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 
 _BY_SHAPE = {

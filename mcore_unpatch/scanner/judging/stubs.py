@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterator
 
 from mcore_unpatch.paths import is_test
-from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources import prefilter
+from mcore_unpatch.scanner.sources.files import Files
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _FAKE = re.compile(rb"(?:ModuleType|SimpleNamespace|Mock)\(")
 _NAME = re.compile(rb"[\"'](megatron(?:\.\w+)*)[\"']")
 
 
-def is_stubbed(project: Project, path: str, target: str) -> bool:
+def is_stubbed(project: Files, path: str, target: str) -> bool:
     """Whether a test, a helper it imports or a conftest.py above it puts a fake where `target` would come from."""
     if not is_test(path):
         return False
@@ -23,7 +23,7 @@ def is_stubbed(project: Project, path: str, target: str) -> bool:
     return any(target == name or target.startswith(f"{name}.") for name in names)
 
 
-def _files(project: Project, path: str) -> Iterator[str]:
+def _files(project: Files, path: str) -> Iterator[str]:
     yield path
     folder = posixpath.dirname(path)
     while True:
@@ -38,7 +38,7 @@ def _files(project: Project, path: str) -> Iterator[str]:
             yield helper
 
 
-def _names(project: Project, file: str) -> list[str]:
+def _names(project: Files, file: str) -> list[str]:
     try:
         data = project.data(file) if project.exists(file) else b""
     except (OSError, Unreadable):

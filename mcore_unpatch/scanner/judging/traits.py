@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.judging.replacement import Replacement
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.scopes import path_text
 

@@ -6,48 +6,18 @@ import ast
 from bisect import bisect_right
 from collections.abc import Callable, Hashable
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar, cast
 
 from mcore_unpatch.megatron import api, layout
-from mcore_unpatch.scanner.names.refs import Ref
-from mcore_unpatch.scanner.sources.callers import Callers, argument
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.effort import DEPTH
-from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, ModuleModel, Scope, path_text
-
-N = TypeVar("N", bound=ast.AST)
-T = TypeVar("T")
-
-if TYPE_CHECKING:
-    from mcore_unpatch.scanner.names.project import Project
-    from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, Scope, path_text
 
 CONTAINERS = {"Optional", "Union", "List", "list", "Sequence", "Iterable", "Iterator", "tuple", "Tuple", "Final"}
 
 
-class Names:
+class Bindings(Resolver):
     """Resolves names of one module; asks the project for the modules it imports."""
-
-    def __init__(self, model: ModuleModel, project: Project, related: bool) -> None:
-        self.model, self.project = model, project
-        # Whether the file has to do with Megatron at all: only then are well-known attribute names taken as evidence.
-        self.related = related
-        self._known: dict[Hashable, Ref | None] = {}
-        self._above: dict[tuple[Scope, str, Block, int], Ref | None] = {}
-        self.callers = Callers(model)
-        self._facts: dict[Hashable, object] = {}
-
-    def once(self, question: Callable[[N], T], node: N) -> T:
-        """What a function says of a node of this tree, asked once."""
-        key = (question, node)
-        if key not in self._facts:
-            self._facts[key] = question(node)
-        return cast("T", self._facts[key])
-
-    def forget(self) -> None:
-        """Drop every answer: they refer to this module, and would keep it alive."""
-        self._known.clear()
-        self._above.clear()
-        self._facts.clear()
 
     # --- entry points ------------------------------------------------------------------------------------------
 
@@ -170,9 +140,10 @@ class Names:
                 assert isinstance(node, ast.ImportFrom)
                 return self._import_from(node, binding.detail)
             case "def":
-                return Ref("local-function", home=self._whole, node=node)
+                return Ref("local-function", home=self, node=node)
             case "class":
-                return self._own_class(node)
+                assert isinstance(node, ast.ClassDef)
+                return self.own_class(node)
             case "value":
                 return self.expr(node, scope, block, line)
             case "item":
@@ -203,25 +174,22 @@ class Names:
                 return core_name(full)
         home = self.project.find(self.model.path, module, node.level)
         if home is not None:
-            if home is not self._whole and (ref := home.export(name)):
+            if home is not self and (ref := home.export(name)):
                 return ref
             if sub := self.project.find(self.model.path, f"{module}.{name}" if module else name, node.level):
                 return Ref("local-module", name, home=sub)
             return None
         return None if node.level else Ref("external", f"{module}.{name}")
 
-    def _own_class(self, node: ast.AST | None) -> Ref:
-        """A class of the repository: known by the first of its bases that leads to Megatron Core."""
-        assert isinstance(node, ast.ClassDef)
+    def own_class(self, node: ast.ClassDef) -> Ref:
+        """A class of this module: known by the first of its bases that leads to Megatron Core."""
         scope = self.model.classes[node]
         for base in node.bases:
             assert scope.parent is not None
             ref = self.expr(base, scope.parent, scope.parent.block, node.lineno)
             if ref and ref.kind == "class" and ref.is_core:
-                return Ref(
-                    "class", ref.name, ref.sure, f"`{node.name}`, which derives from it", home=self._whole, node=node
-                )
-        return Ref("class", "", home=self._whole, node=node)
+                return Ref("class", ref.name, ref.sure, f"`{node.name}`, which derives from it", home=self, node=node)
+        return Ref("class", "", home=self, node=node)
 
     def _param(self, node: ast.arg, scope: Scope) -> Ref | None:
         function = scope.node
@@ -234,7 +202,8 @@ class Names:
                 return ref
         if outer is not None and outer.kind == "class" and positional and node is positional[0]:
             decorators = {path_text(d) for d in function.decorator_list}
-            own = self._own_class(outer.node)
+            assert isinstance(outer.node, ast.ClassDef)
+            own = self.own_class(outer.node)
             if "classmethod" in decorators:
                 return own
             return None if "staticmethod" in decorators else own.but(kind="instance", why="`self`")
@@ -268,10 +237,6 @@ class Names:
             if ref and ref.is_core:
                 return ref.but(why=ref.why or f"the call on line {call.lineno}")
         return None
-
-    @property
-    def _whole(self) -> Resolver:
-        return cast("Resolver", self)
 
     def annotated(self, node: ast.expr, scope: Scope, line: int) -> Ref | None:
         """An instance of the class an annotation names."""

@@ -1,52 +1,29 @@
-"""The files of one scan, read and parsed on demand, and the way from an import to the file it names."""
+"""The files of one scan, parsed on demand."""
 
 from __future__ import annotations
 
-import posixpath
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import lru_cache
-from itertools import islice
 
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.expressions import Expressions
+from mcore_unpatch.scanner.names.resolver import Modules, Resolver
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.effort import Effort
-from mcore_unpatch.scanner.sources.parsing import MAX_BYTES, TooLarge, Unreadable, parse
+from mcore_unpatch.scanner.sources.files import Reader
+from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
 from mcore_unpatch.scanner.sources.scopes import build
 
-Reader = Callable[[str], bytes]
-
-# What is kept while one file after the other is looked at does not grow with the project: so many files' bytes, parsed
-# files up to so many bytes of source (their trees take some forty times of that), so many answers on names and paths.
-_READ = 32
+# Parsed files are kept up to so many bytes of source (their trees take some forty times of that).
 _PARSED_BYTES = 500_000
-_ANSWERS = 1 << 13
-# More imports than this are no one's own work; the first ones tell.
-_IMPORTS = 10_000
 
 
-class Project:
-    """Python files by their posix path relative to the project's root: whether there is one, and its bytes."""
+class Project(Modules):
+    """Python files by their posix path relative to the project's root, and what resolves the names of each."""
 
     def __init__(self, exists: Callable[[str], bool], read: Reader) -> None:
-        self.exists, self.read = exists, read
-        self.effort = Effort()
+        super().__init__(exists, read)
         self._parsed: OrderedDict[str, Resolver | None] = OrderedDict()
         self._parsed_bytes = 0
-        self.data = lru_cache(_READ)(self._data)
-        self.has_name = lru_cache(_ANSWERS)(self._has_name)
-        self.mentions_megatron = lru_cache(_ANSWERS)(self._mentions_megatron)
-        self._found = lru_cache(_ANSWERS)(self._locate)
-        self._bases = lru_cache(_ANSWERS)(self._find_bases)
-        self.imported = lru_cache(_ANSWERS)(self._find_imported)
-        self._reaches = lru_cache(_ANSWERS)(self._find_megatron)
-
-    def _data(self, path: str) -> bytes:
-        """The bytes of a file, with plain line ends."""
-        data = self.read(path)
-        if len(data) > MAX_BYTES:
-            raise TooLarge(len(data), prefilter.mentions_megatron(path, data))
-        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
 
     def begin(self) -> None:
         """Turn to the next file: its effort is counted from nought, and what was parsed long ago is let go."""
@@ -63,7 +40,7 @@ class Project:
         if known is None:
             data = self.data(path)
             model = build(path, data, parse(data), prefilter.call_lines(data))
-            known = self._parsed[path] = Resolver(model, self, self.related(path))
+            known = self._parsed[path] = Expressions(model, self, self.related(path))
             self._parsed_bytes += len(data)
         self._parsed.move_to_end(path)
         return known
@@ -83,64 +60,3 @@ class Project:
             return None
         self.effort.spend(len(found.model.data) // 4)
         return found
-
-    def locate(self, importer: str, module: str, level: int) -> str | None:
-        """The path of the file an import names; absolute imports are tried from every folder above the importer."""
-        return self._found(posixpath.dirname(importer), module, level)
-
-    def _locate(self, folder: str, module: str, level: int) -> str | None:
-        tail = module.replace(".", "/")
-        if level:
-            for _ in range(level - 1):
-                folder = posixpath.dirname(folder)
-            return self._file(posixpath.join(folder, tail) if tail else folder)
-        head = module.partition(".")[0]
-        for base in self._bases(folder, head):
-            if found := self._file(posixpath.join(base, tail)):
-                return found
-        return None
-
-    def _find_bases(self, folder: str, head: str) -> tuple[str, ...]:
-        """Folders at or above `folder` that hold the top-level name `head`; most imports have none."""
-        above = self._bases(posixpath.dirname(folder), head) if folder else ()
-        here = [base for base in (folder, posixpath.join(folder, "src")) if self.has_name(posixpath.join(base, head))]
-        return (*here, *above)
-
-    def _has_name(self, stem: str) -> bool:
-        """Whether a module or package of that path may exist."""
-        return self.exists(f"{stem}.py") or self.exists(stem)
-
-    def _file(self, stem: str) -> str | None:
-        for path in (f"{stem}.py", f"{stem}/__init__.py" if stem else "__init__.py"):
-            if self.exists(path):
-                return path
-        return None
-
-    def related(self, path: str) -> bool:
-        """Whether a file says Megatron, or imports a file of the repository that does (through a few files at most)."""
-        return self._reaches(path, 3)
-
-    def _find_megatron(self, path: str, steps: int) -> bool:
-        return self.mentions_megatron(path) or (
-            steps > 0 and any(self._reaches(target, steps - 1) for target in self.imported(path))
-        )
-
-    def _mentions_megatron(self, path: str) -> bool:
-        try:
-            return prefilter.mentions_megatron(path, self.data(path))
-        except (OSError, Unreadable):
-            return False
-
-    def _find_imported(self, path: str) -> tuple[str, ...]:
-        """The files of the repository that a file imports, told by its bytes."""
-        try:
-            modules = prefilter.imported_modules(self.data(path))
-        except (OSError, Unreadable):
-            return ()
-        found: dict[str, None] = {}
-        for name in islice(dict.fromkeys(modules), _IMPORTS):
-            module = name.lstrip(".")
-            target = self.locate(path, module, len(name) - len(module))
-            if target and target != path:
-                found[target] = None
-        return tuple(found)

@@ -6,7 +6,7 @@ import ast
 import re
 from collections import Counter
 
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from mcore_unpatch.findings import Related
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
 

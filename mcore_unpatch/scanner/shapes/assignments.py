@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from mcore_unpatch.megatron import api, layout
-from mcore_unpatch.scanner.names.refs import Ref
-from mcore_unpatch.scanner.names.resolve import Resolver, methods
+from mcore_unpatch.scanner.names.expressions import methods
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.shapes import possible
 from mcore_unpatch.scanner.shapes.install import Install, core_target
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes import helpers, mocks, registries
 from mcore_unpatch.scanner.shapes.assignments import dict_owner, from_setattr, set_by_name, whole_modules
 from mcore_unpatch.scanner.shapes.install import Install

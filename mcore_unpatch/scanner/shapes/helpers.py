@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.megatron import api
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes import source_rewrites
 from mcore_unpatch.scanner.shapes.assignments import parameter_of, set_by_name
 from mcore_unpatch.scanner.shapes.install import Install

@@ -13,7 +13,8 @@ from mcore_unpatch.megatron import api, facts, layout
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.judging.breakage import drops
-from mcore_unpatch.scanner.names.resolve import Resolver, methods
+from mcore_unpatch.scanner.names.expressions import methods
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.quoting import Text
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
 
@@ -34,7 +35,8 @@ def _of_class(node: ast.ClassDef, scope: Scope, resolver: Resolver, text: Text) 
     own = methods(node)
     if not own.keys() & set(_METHODS) or scope.parent is None:
         return
-    base = resolver.member_class(node)
+    ref = resolver.own_class(node)
+    base = ref.name if ref.is_core and ref.sure else None
     for name in _METHODS:
         function = own.get(name)
         if function is None:

@@ -10,8 +10,7 @@ import re
 
 from mcore_unpatch.megatron import api
 from mcore_unpatch.paths import is_test
-from mcore_unpatch.scanner.names.refs import Ref
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.sources.scopes import Scope, Site
 
 _IMPORTS_MEGATRON = re.compile(rb"^[ \t]*+(?:from|import)[ \t]++megatron\b", re.MULTILINE)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from mcore_unpatch.megatron import api
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install, core_target
 from mcore_unpatch.scanner.sources.scopes import Site, path_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from mcore_unpatch.megatron import api
-from mcore_unpatch.scanner.names.resolve import Resolver
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.assignments import dict_owner
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.scopes import Block, Scope, Site, path_text

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from mcore_unpatch.scanner.sources.parsing import Unreadable
-
-if TYPE_CHECKING:
-    from mcore_unpatch.scanner.names.refs import Ref
 
 # Some seconds of work. The most that a file of the repositories we know takes is a hundredth of it.
 STEPS = 3_000_000
@@ -31,7 +28,7 @@ class Effort:
         # Answers that lean on a question still open (a cycle) or on one that led too deep: they hold for the question
         # at hand alone, and are asked anew by the next one. `cuts` counts how often that happened.
         self.cuts = 0
-        self.passing: dict[Hashable, Ref | None] = {}
+        self.passing: dict[Hashable, Any] = {}
 
     def spend(self, steps: int = 1) -> None:
         """Count some work; raises `Exhausted` where the file has had its share."""

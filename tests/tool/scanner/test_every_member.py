@@ -71,7 +71,7 @@ CASES: dict[str, str | dict[str, str]] = {
         ".fusions.": "try: import megatron.core.fusions.fused_layer_norm\nexcept ImportError: GPTModel.forward = f",
     },
     "live._OF_THE_OBJECT": "def install(x):\n    if {}(x, int): GPTModel.forward = f",
-    "resolve.core_reads": {
+    "resolver.core_reads": {
         "module": "try: megatron.core.utils.get_tensor_model_parallel_group_if_none\n"
         "except AttributeError: GPTModel.forward = f",
         "class": "try: GPTModel.none_such\nexcept AttributeError: pass\nelse: GPTModel.forward = f",
@@ -208,21 +208,21 @@ CASES: dict[str, str | dict[str, str]] = {
     "restores._restores": "kept = {}\nGPTModel.forward = f\nGPTModel.forward = kept.{}('original')",
     "replacement._WRAPPERS": "def log_probs(self): return log_probs\nGPTModel.forward = torch.{}(log_probs)",
     "replacement._takes_self": "def g({}, *args): return 1\nGPTModel.forward = g",
-    "resolve.PASS_THROUGH_METHODS": "m = GPTModel().{}()\nm.forward = f",
-    "resolve.PASS_THROUGH_CALLS": "def g(ms: List[GPTModel]):\n    for m in {}(ms): m.forward = f",
-    "resolve.UNWRAPPERS": "from nowhere import m\nn = {}(m)\nn.forward = f",
-    "resolve.execs": "def g():\n    {}(inspect.getsource(GPTModel.forward))",
-    "resolve._instance_member": "GPTModel().{}.forward = f",
-    "resolve._on_Call": "importlib.{}('megatron.core.utils').get_model_config = f",
-    "resolve._assigned_to_self": {
+    "expressions.PASS_THROUGH_METHODS": "m = GPTModel().{}()\nm.forward = f",
+    "expressions.PASS_THROUGH_CALLS": "def g(ms: List[GPTModel]):\n    for m in {}(ms): m.forward = f",
+    "expressions.UNWRAPPERS": "from nowhere import m\nn = {}(m)\nn.forward = f",
+    "resolver.execs": "def g():\n    {}(inspect.getsource(GPTModel.forward))",
+    "expressions._instance_member": "GPTModel().{}.forward = f",
+    "expressions._on_Call": "importlib.{}('megatron.core.utils').get_model_config = f",
+    "expressions._assigned_to_self": {
         "value": "class A:\n    def __init__(self): self.m = GPTModel()\nA().m.forward = f",
         "annotation": "class A:\n    def __init__(self): self.m: GPTModel = make()\nA().m.forward = f",
     },
-    "resolve.strings": {
+    "resolver.strings": {
         "value": "NAME = 'forward'\nsetattr(GPTModel, NAME, f)",
         "item": "for name in ('forward', 'state_dict'): setattr(GPTModel, name, f)",
     },
-    "resolve._on_Attribute": {
+    "expressions._on_Attribute": {
         "class": "class A: pass\nA.output_layer.forward = f",
         "instance": "class A: pass\nA().output_layer.forward = f",
     },

@@ -3,88 +3,19 @@
 from __future__ import annotations
 
 import ast
-from bisect import bisect_left, bisect_right
-from functools import cached_property
 
 from mcore_unpatch.megatron import api, layout
-from mcore_unpatch.scanner.names.bindings import Names, core_name, output_layer
-from mcore_unpatch.scanner.names.refs import Ref
-from mcore_unpatch.scanner.sources.effort import DEPTH
-from mcore_unpatch.scanner.sources.parsing import decode
-from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, Scope, Site, path_text
+from mcore_unpatch.scanner.names.bindings import Bindings, core_name, output_layer
+from mcore_unpatch.scanner.names.resolver import Ref
+from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, Scope, path_text
 
 PASS_THROUGH_METHODS = {"to", "cuda", "cpu", "eval", "train", "half", "bfloat16", "float", "requires_grad_", "copy"}
 PASS_THROUGH_CALLS = {"list", "tuple", "reversed", "iter", "next", "sorted", "set", "copy", "deepcopy"}
 UNWRAPPERS = {"unwrap_model", "unwrap_module", "unwrap_megatron_model", "unwrap_ddp"}
 
 
-class Resolver(Names):
+class Expressions(Bindings):
     """Resolves expressions of one module: to things of Megatron Core, or to the strings they can be."""
-
-    @cached_property
-    def lines(self) -> list[str]:
-        """The text of the file, line by line."""
-        return decode(self.model.data).split("\n")
-
-    @cached_property
-    def execs(self) -> dict[Scope | None, Site]:
-        """The first `exec` of each function."""
-        found: dict[Scope | None, Site] = {}
-        for site in self.model.calls:
-            if isinstance(site.node, ast.Call) and path_text(site.node.func) in {"exec", "builtins.exec"}:
-                found.setdefault(site.scope.function, site)
-        return found
-
-    @cached_property
-    def statements_of(self) -> dict[Block, list[ast.stmt]]:
-        """The statements of each block."""
-        return {block: statements for statements, block, _ in self.model.blocks}
-
-    @cached_property
-    def leaving(self) -> dict[Block, list[ast.stmt]]:
-        """Those of them that can keep what stands behind from being reached; kept by who asks for it."""
-        return {}
-
-    def marks_in(self, function: FunctionNode) -> frozenset[str]:
-        """The attributes that a function writes: the marks it leaves on an object are not there before."""
-        found = {site.target.attr for site in self.sites_in(function) if isinstance(site.target, ast.Attribute)}
-        for site in self.calls_in(function):
-            if isinstance(site.node, ast.Call) and path_text(site.node.func) == "setattr" and len(site.node.args) == 3:
-                found.update(self.strings(site.node.args[1], site.scope, site.block, site.node.lineno))
-        return frozenset(found)
-
-    def core_reads(self, statement: ast.stmt) -> list[str]:
-        """What a statement reads of Megatron's modules and classes, as `module.name` and `Class.name`."""
-        scope, block = self.model.at(statement.lineno)
-        found = []
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                base = self.expr(node.value, scope, block, statement.lineno)
-                if base is not None and base.is_core and base.kind in {"module", "class"} and base.node is None:
-                    found.append(f"{base.name}.{node.attr}")
-        return found
-
-    def calls_in(self, function: FunctionNode) -> list[Site]:
-        """The calls within a function that may matter, those of functions inside it included."""
-        return self._within(function, self._calls)
-
-    def sites_in(self, function: FunctionNode) -> list[Site]:
-        """The assignments within a function, those of functions inside it included."""
-        return self._within(function, self._sites)
-
-    @cached_property
-    def _calls(self) -> list[Site]:
-        return sorted(self.model.calls, key=_line)
-
-    @cached_property
-    def _sites(self) -> list[Site]:
-        return sorted(self.model.sites, key=_line)
-
-    def _within(self, function: FunctionNode, sites: list[Site]) -> list[Site]:
-        first = bisect_left(sites, function.lineno, key=_line)
-        last = bisect_right(sites, function.end_lineno or 0, key=_line)
-        self.project.effort.spend(last - first)
-        return sites[first:last]
 
     def _on_Attribute(self, node: ast.Attribute, scope: Scope, block: Block, line: int) -> Ref | None:
         if text := path_text(node):
@@ -175,11 +106,6 @@ class Resolver(Names):
         assert scope is not None
         refs = [self.expr(base, scope, scope.block, node.lineno) for base in node.bases]
         return [ref for ref in refs if ref is not None and ref.kind == "class" and ref.home is not None]
-
-    def member_class(self, node: ast.ClassDef) -> str | None:
-        """The class of Megatron Core that a class of this module derives from."""
-        ref = self._own_class(node)
-        return ref.name if ref.is_core and ref.sure else None
 
     def own_attribute(self, node: ast.AST, name: str) -> Ref | None:
         """`self.name` of a class of this module: what its methods assign, or what the class body annotates."""
@@ -329,51 +255,6 @@ class Resolver(Names):
         return self._item(node.generators[0].iter, scope, block, line) if isinstance(node.elt, ast.Name) else None
 
     _on_GeneratorExp = _on_ListComp
-
-    # --- strings -----------------------------------------------------------------------------------------------
-
-    def string(self, node: ast.AST | None, scope: Scope, block: Block, line: int) -> str | None:
-        """The one string an expression is known to be, or None."""
-        values = self.strings(node, scope, block, line)
-        return values[0] if len(values) == 1 else None
-
-    def strings(self, node: ast.AST | None, scope: Scope, block: Block, line: int) -> list[str]:
-        """Every string an expression is known to take: a constant, a constant name, a loop over constants."""
-        for _ in range(DEPTH):
-            if isinstance(node, ast.Constant):
-                return [node.value] if isinstance(node.value, str) else []
-            if isinstance(node, ast.Attribute) and node.attr == "__name__":
-                ref = self.expr(node.value, scope, block, line)
-                leaf = ref.name.rpartition(".")[2] if ref and ref.is_core else getattr(ref and ref.node, "name", "")
-                return [leaf] if leaf else []
-            if not isinstance(node, ast.Name):
-                return []
-            name = node.id
-            home = next((home for home in scope.chain() if name in home.bindings), None)
-            if home is None:
-                return []
-            kinds = reversed(home.bindings[name])
-            binding = next((known for known in kinds if known.kind in {"value", "item"}), None)
-            if binding is None:
-                return []
-            if binding.kind == "item":
-                elements = getattr(binding.node, "elts", None) or self._constant_elements(binding.node, home)
-                self.project.effort.spend(len(elements))
-                return [e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)]
-            node, scope, block, line = binding.node, home, binding.block, binding.line
-        return []
-
-    def _constant_elements(self, node: ast.AST | None, scope: Scope) -> list[ast.expr]:
-        if isinstance(node, ast.Name):
-            for home in scope.chain():
-                for binding in home.bindings.get(node.id, []):
-                    if isinstance(binding.node, ast.Tuple | ast.List | ast.Set):
-                        return binding.node.elts
-        return []
-
-
-def _line(site: Site) -> int:
-    return site.node.lineno
 
 
 def methods(node: ast.ClassDef) -> dict[str, FunctionNode]:
