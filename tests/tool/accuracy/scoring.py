@@ -11,7 +11,8 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-LABELS = Path(__file__).parents[1] / "labels" / "field"
+LABELS = Path(__file__).parents[1] / "labels"
+SETS = ("field", "held_out")  # read while the tool was built, and read before it had ever seen them
 VERDICTS = ("keep", "steps", "rewrite", "delete")
 _STRENGTH = {"keep": 0, "steps": 1, "rewrite": 2, "delete": 2}
 _HEAD = (
@@ -70,9 +71,9 @@ class Repository:
         return self.repository.partition("/")[2]
 
 
-def repositories() -> list[Repository]:
-    """All label files."""
-    return [_repository(json.loads(file.read_text())) for file in sorted(LABELS.glob("*.json"))]
+def repositories(name: str) -> list[Repository]:
+    """All label files of a set."""
+    return [_repository(json.loads(file.read_text())) for file in sorted((LABELS / name).glob("*.json"))]
 
 
 def _repository(data: dict[str, Any]) -> Repository:

@@ -1,7 +1,7 @@
 """How well `unpatch scan` does on public repositories that were read by hand.
 
-`MCORE_UNPATCH_CHECKOUTS` names a folder with one checkout for each file in `labels/field`, under the repository's own
-name and at the commit in the file. Without it nothing is measured.
+`MCORE_UNPATCH_CHECKOUTS` names a folder with one checkout for each file in `labels/field` and `labels/held_out`, under
+the repository's own name and at the commit in the file. Without it nothing is measured.
 """
 
 import os
@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accuracy.scoring import VERDICTS, Label, Repository, Score, repositories, score, table
+from accuracy.scoring import SETS, VERDICTS, Label, Repository, Score, repositories, score, table
 from command import unpatch
 
-READ = repositories()
+READ = {name: repositories(name) for name in SETS}
 
 
 def test_labels_are_whole() -> None:
-    assert len(READ) >= 10
-    for repository in READ:
+    assert len(READ["field"]) >= 10
+    assert len(READ["held_out"]) >= 3
+    everything = [repository for read in READ.values() for repository in read]
+    assert len({repository.name for repository in everything}) == len(everything)
+    for repository in everything:
         places = [(label.path, label.line, label.target) for label in repository.patches]
         assert len(places) == len(set(places))
         assert len(repository.commit) == 40
@@ -30,13 +33,14 @@ def test_labels_are_whole() -> None:
             assert label.live
 
 
-def test_accuracy(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", SETS)
+def test_accuracy(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     checkouts = os.environ.get("MCORE_UNPATCH_CHECKOUTS")
     if not checkouts:
         pytest.skip("MCORE_UNPATCH_CHECKOUTS names no folder with the checkouts")
     scores = []
     absent = []
-    for repository in READ:
+    for repository in READ[name]:
         folder = Path(checkouts) / repository.name
         commit = _commit(folder)
         if commit == repository.commit:
