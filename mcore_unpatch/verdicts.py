@@ -35,6 +35,8 @@ def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
 def _verdict(finding: Finding, versions: tuple[Version, ...]) -> tuple[str, str]:
     on = f"megatron-core {' and '.join(map(show, versions))}"
     row = next((answer for answer in answers() if answer.name == finding.answer), None)
+    if row is not None and finding.replacement:
+        row = replace(row, way=finding.replacement)  # in the words of this place
     how = "`unpatch migrate`" if finding.fix == "safe" else "`unpatch migrate --unsafe-fixes`"
     dead = bool(versions) and not any(map(finding.live.on, versions))
     if finding.fix is not None and not (dead and finding.live.releases):

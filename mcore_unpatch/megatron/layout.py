@@ -27,6 +27,8 @@ SCHEDULE_PLAN = f"{_CORE}.models.common.model_chunk_schedule_plan.TransformerMod
 PREPROCESS_NODE = f"{_CORE}.models.common.utils.PreProcessNode"
 POSTPROCESS_NODE = f"{_CORE}.models.common.utils.PostProcessNode"
 
+COMPILED = f"{_CORE}.datasets.helpers_cpp"  # in the wheels without a source; built by hand where Megatron is cloned
+
 ATTRIBUTE_CLASSES = {
     (GPT_MODEL, "decoder"): BLOCK,
     (GPT_MODEL, "mtp"): MTP_BLOCK,

@@ -37,6 +37,9 @@ def find(names: Snapshot, name: str, hops: int = 0) -> Found | None:
         return None
     if owner.name != owner_name:
         return find(names, f"{owner.name}.{leaf}", hops + 1)
+    if owner.definition.kind == "value":  # another name of a class
+        alias = api.lookup(owner_name)
+        return find(names, f"{alias.name}.{leaf}", hops + 1) if alias and alias.name != owner_name else None
     if owner.definition.kind == "class":
         bases = (find(names, f"{base}.{leaf}", hops + 1) for base in _bases(names, owner))
         return next(filter(None, bases), None)

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 from mcore_unpatch.megatron import lookup
 from mcore_unpatch.megatron.definitions import ROOT
+from mcore_unpatch.megatron.layout import COMPILED
 from mcore_unpatch.megatron.versions import OLDEST_PYTHON, RELEASES, parse_version
 from mcore_unpatch.scanner.conditions.literals import LONGEST, UNKNOWN, AtLeast, Literals, Place, same, tried
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
@@ -64,8 +65,10 @@ class Values(Literals):
         raise NotImplementedError
 
     def has(self, name: str) -> bool | None:
-        """Whether this release has a name of Megatron Core."""
+        """Whether this release has a name of Megatron Core; None where that is the machine's matter."""
         self.touched = True
+        if name.startswith(COMPILED):
+            return None
         if self.release == LATER:  # what the newest has or has lost; of other names nothing is known
             return lookup.has(name, RELEASES[-1]) if lookup.ever(name) else None
         return lookup.has(name, self.release)

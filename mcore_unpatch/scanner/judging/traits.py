@@ -87,6 +87,11 @@ def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
     return leaf.endswith(_NAMED_IN_SPECS) and leaf != "Attention"
 
 
+def _of_the_head(install: Install, _: Replacement, __: Resolver) -> bool:
+    """The output layer of a model is changed: no ModuleSpec names it."""
+    return install.base is not None and (path_text(install.base) or "").endswith(".output_layer")
+
+
 def _called(install: Install, resolver: Resolver) -> str:
     value = install.value
     if isinstance(value, ast.Call):
@@ -121,6 +126,7 @@ TRAITS: dict[str, Trait] = {
     "removes-keys": _removes_keys,
     "class": _is_class,
     "in-specs": _named_in_specs,
+    "of-the-head": _of_the_head,
     "module": _is_module,
     "adds": lambda install, _, __: install.adds,
     "adapter": lambda install, _, resolver: any(word in _called(install, resolver) for word in _ADAPTERS),

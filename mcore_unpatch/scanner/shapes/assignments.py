@@ -108,6 +108,8 @@ def _attribute(
 def _class_attribute(site, resolver, subject, base, name, value, install) -> list[Install]:  # type: ignore[no-untyped-def]
     if _defines(base, name):
         return []  # a method the repository's own subclass defines: its own business
+    if isinstance(value, ast.Constant) and value.value is not None:
+        return []  # a mark
     kind = "class-of-instance" if _is_class_of_instance(subject) else "class-attr"
     replaces = api.has_callable(base.name, name)
     if not replaces and (base.node is not None or not is_callable(site, resolver, value)):

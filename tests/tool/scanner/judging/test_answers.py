@@ -22,6 +22,12 @@ def test_the_example_fits(row: Answer) -> None:
 
 
 @each
+def test_the_words_are_those_of_the_place(row: Answer) -> None:
+    said = [finding.evidence for finding in found_in(HEAD + row.example) if finding.answer == row.name]
+    assert not any("{" in text for text in said)
+
+
+@each
 def test_the_counterexample_does_not(row: Answer) -> None:
     findings = found_in(HEAD + row.counterexample)
     assert findings, "a counterexample is a patch too"

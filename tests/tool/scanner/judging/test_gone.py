@@ -45,6 +45,15 @@ def test_a_patch_of_what_is_gone_can_go() -> None:
     check_found(source, options={"target": (0, 16)}, verdict="steps")
 
 
+@pytest.mark.parametrize(("method", "gone"), [("forward", False), ("allocate_inference_cache", True)])
+def test_what_has_another_name_now_is_not_gone(method: str, gone: bool) -> None:
+    """`mamba_block` star-imports `hybrid_block`, where `MambaStack` is another name of `HybridStack`."""
+    source = f"from megatron.core.ssm.mamba_block import MambaStack\ndef new(self): ...\nMambaStack.{method} = new\n"
+    finding = check_found(source, options={"target": (0, 19)})
+    assert (finding.verdict == "delete") is gone
+    assert ("does not exist" in finding.message) is gone
+
+
 def test_not_if_the_original_is_read_which_raises() -> None:
     source = (
         "from megatron.core.transformer.transformer_block import TransformerBlock\n"

@@ -328,3 +328,8 @@ def test_mocks_are_off_by_default() -> None:
             with mock.patch.object(GPTModel, "forward"):
                 pass
     """)
+
+
+@pytest.mark.parametrize("name", ["_MARKER", '"__mine__"'])
+def test_a_mark_set_on_a_class(name: str) -> None:
+    check_noop(f'{IMPORT}_MARKER = "__mine_v3__"\nsetattr(GPTModel, {name}, True)\n')
