@@ -13,7 +13,7 @@ from mcore_unpatch.megatron.definitions import ROOT
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.conditions.exits import LEAVES, may_leave
 from mcore_unpatch.scanner.conditions.literals import Place
-from mcore_unpatch.scanner.conditions.values import LATER, Values
+from mcore_unpatch.scanner.conditions.values import LATER, Values, written
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.scopes import Block, path_text
@@ -195,7 +195,8 @@ class Liveness:
 
     def of(self, install: Install, at: Place) -> Live:
         """The releases on which a patch is installed, what rules the others out, and what else it depends on."""
-        known = (path_text(install.base), install.owner) if install.base is not None else None
+        name = written(install.base) if install.base is not None else None
+        known = (name, install.owner) if name else None
         if known not in self._runs:
             self._runs[known] = [Run(release, known) for release in (*RELEASES, LATER)]
         return self._of((*_in_expression(install, at), *conditions(at)), self._runs[known], known)

@@ -51,10 +51,18 @@ _VERSIONED = {ROOT, f"{ROOT}.package_info"}
 _NAMED = {"import", "from", "def", "class"}
 
 
+def written(node: ast.expr) -> str | None:
+    """An object as it is written, `model` or `models[0]`; None for what may be another one each time."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        inner = path_text(node.value)
+        return f"{inner}[{node.slice.value!r}]" if inner else None
+    return path_text(node)
+
+
 class Values(Literals):
     """Expressions on one release. `touched` tells whether an answer leaned on which release it is."""
 
-    def __init__(self, release: str, known: tuple[str | None, str] | None = None) -> None:
+    def __init__(self, release: str, known: tuple[str, str] | None = None) -> None:
         self.release = release
         self._object = known  # an object as it is written, and its class: known by what is done to it
         self.touched = False
@@ -232,7 +240,7 @@ class Values(Literals):
 
     def _hasattr(self, subject: ast.expr, attribute: ast.expr, at: Place) -> object:
         base, name = self.value(subject, at), self.value(attribute, at)
-        if base is UNKNOWN and self._object is not None and path_text(subject) == self._object[0]:
+        if base is UNKNOWN and self._object is not None and written(subject) == self._object[0]:
             base = Ref("instance", self._object[1])
         if not isinstance(name, str):
             return UNKNOWN

@@ -255,6 +255,20 @@ def test_a_method_of_the_object_that_is_patched() -> None:
     assert str(guarded(source).live) == "<=0.13.1"
 
 
+@pytest.mark.parametrize(
+    ("asked", "live"),
+    [("routers[0]", "<=0.13.1"), ("routers[1]", "any"), ("settings[0]", "any"), ("next(settings)", "any")],
+)
+def test_what_another_object_has_says_nothing_of_the_one_that_is_patched(asked: str, live: str) -> None:
+    source = f"""
+    import types
+    def install(routers, settings):
+        if not hasattr({asked}, "is_aux_loss_enabled"):
+            routers[0].is_aux_loss_enabled = types.MethodType(f, routers[0])
+    """
+    assert str(guarded(source).live) == live
+
+
 def test_the_signature_of_an_object() -> None:
     source = """
     def supports(model):
