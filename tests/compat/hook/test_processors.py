@@ -121,6 +121,11 @@ def test_several_processors_share_one_pass_over_the_vocabulary(release: str) -> 
 def test_processors_that_disagree_cannot_share_a_pass() -> None:
     with pytest.raises(ValueError, match=r"LogProbs has temperature=1\.0, Entropy has temperature=2\.0"):
         Compose(LogProbs(), Entropy(temperature=2.0))
+    each = torch.tensor([1.0, 2.0])
+    for one, other in ((each, 1.0), (1.0, each), (each, each.clone())):
+        with pytest.raises(ValueError, match="must have the same options"):
+            Compose(LogProbs(temperature=one), Entropy(temperature=other))
+    Compose(LogProbs(temperature=each), Entropy(temperature=each))
     with pytest.raises(ValueError, match="at least one"):
         Compose()
     with pytest.raises(ValueError, match='"aligned" or "next_token", not \'left\''):
