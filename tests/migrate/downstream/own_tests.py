@@ -30,11 +30,12 @@ class Downstream:
     needs_gpu_packages: bool = False  # for an import, see without_gpu.py
 
     def copy(self, folder: Path) -> Path:
-        """What git tracks of the checkout, as a repository of its own; skips where no checkout is named."""
+        """The files of the checkout's commit, as a repository of its own; skips where no checkout is named."""
         named = os.environ.get(self.variable, "").split(os.pathsep)[0]
         if not named or not os.environ.get(PYTHON):
             pytest.skip(f"{self.variable} names no checkout of {self.name}, or {PYTHON} no interpreter for its tests")
-        listed = subprocess.run(["git", "-C", named, "ls-files", "-z"], check=True, capture_output=True, text=True)
+        command = ["git", "-C", named, "ls-tree", "-r", "-z", "--name-only", "HEAD"]
+        listed = subprocess.run(command, check=True, capture_output=True, text=True)
         for name in filter(None, listed.stdout.split("\0")):
             source, target = Path(named, name), folder / name
             if source.is_file() and not source.is_symlink():
@@ -110,8 +111,24 @@ NEMO_RL = Downstream(
     "NeMo RL",
     "MCORE_UNPATCH_NEMO_RL",
     "nemo_rl",
-    ("tests/unit/models/megatron/test_train.py",),
+    (
+        "tests/unit/models/megatron/test_train.py",
+        "tests/unit/models/megatron/test_megatron_setup.py",
+        "tests/unit/algorithms/test_loss_functions.py",
+        "tests/unit/algorithms/test_sequence_packing_fusion.py",
+        "tests/unit/algorithms/x_token/test_loss_utils.py",
+    ),
     without_conftest=True,
     needs_gpu_packages=True,
 )
-SKYRL = Downstream("SkyRL", "MCORE_UNPATCH_SKYRL", "skyrl", ("tests/backends/skyrl_train/mtp",), without_conftest=True)
+SKYRL = Downstream(
+    "SkyRL",
+    "MCORE_UNPATCH_SKYRL",
+    "skyrl",
+    (
+        "tests/backends/skyrl_train/mtp",
+        "tests/backends/skyrl_train/test_fake_int4_qat.py",
+        "tests/backends/skyrl_train/utils/test_replay_utils.py",
+    ),
+    without_conftest=True,
+)

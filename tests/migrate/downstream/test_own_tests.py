@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from own_tests import NEMO_RL, SKYRL, VERL, Downstream, passed
 
+Passed = Callable[[], set[str]]
 DOWNSTREAMS = pytest.mark.parametrize("downstream", [VERL, NEMO_RL, SKYRL], ids=lambda one: one.name)
 
 
@@ -30,19 +31,25 @@ def migrated(folder: Path, *arguments: str) -> dict[str, str]:
     return said
 
 
+def git(folder: Path, *arguments: str) -> str:
+    """What a git command says."""
+    return subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True, text=True).stdout
+
+
 def module(path: str) -> str:
     """What a JUnit report calls a test file."""
     return path.removesuffix(".py").replace("/", ".")
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Downstream], tuple[Path, set[str]]]:
-    """A copy of a checkout and the tests that pass in it, made once."""
+def known(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Downstream], tuple[Path, Passed]]:
+    """A copy of a checkout, made once, and the tests that pass in it as it stands: run once for the same text."""
 
     @cache
-    def made(downstream: Downstream) -> tuple[Path, set[str]]:
+    def made(downstream: Downstream) -> tuple[Path, Passed]:
         folder = downstream.copy(tmp_path_factory.mktemp("own") / "checkout")
-        return folder, passed(downstream.run(folder))
+        run = cache(lambda changes: passed(downstream.run(folder)))
+        return folder, lambda: run(git(folder, "diff"))
 
     return made
 
@@ -52,21 +59,26 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Downstream], tu
 def test_what_passed_before_passes_after(
     downstream: Downstream,
     how: str,
-    known: Callable[[Downstream], tuple[Path, set[str]]],
+    known: Callable[[Downstream], tuple[Path, Passed]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The whole repository; the package alone, of which the tests are no part; and with all that is offered."""
-    folder, before = known(downstream)
+    folder, passing = known(downstream)
+    before = passing()
     assert before
     arguments = {"whole": ["."], "package": [downstream.package], "unsafe": ["--unsafe-fixes", "."]}[how]
     try:
         said = migrated(folder, *arguments)
-        after = passed(downstream.run(folder))
+        changed = git(folder, "diff", "--name-only").split()
+        after = passing()
     finally:
-        subprocess.run(["git", "-C", str(folder), "checkout", "-q", "."], check=True)
+        git(folder, "checkout", "-q", ".")
     named = tuple(f"{module(path)}::" for path, text in said.items() if "(line " in text)
     broken = before - after
     with capsys.disabled():
-        print(f"\n{downstream.name}, {how}: {len(before)} pass before, {len(before & after)} after")
+        print(
+            f"\n{downstream.name}, {how}: {len(changed)} files changed; "
+            f"{len(before)} pass before, {len(before & after)} after"
+        )
     assert not [name for name in broken if not name.startswith(named)]
     assert not broken or how == "unsafe"
