@@ -83,10 +83,10 @@ torture: $(TEST)/.installed
 	$(PYTEST) -m growth tests
 	$(TEST)/bin/python tools/torture.py --seed 1
 
-# FAULTS=20 tries fewer, SEED=3 others, AREA=scanner those of one area. See docs/mutation.md.
+# FAULTS=20 tries more, SEED=3 others, AREA=scanner those of one area, AGAIN=1 what was not noticed. See docs/mutation.md.
 mutation: $(TEST)/.installed
-	$(TEST)/bin/python -m tools.mutation --jobs $(JOBS) --sample $(or $(FAULTS),105) --seed $(or $(SEED),1) \
-		$(if $(AREA),--area "$(AREA)")
+	$(TEST)/bin/python -m tools.mutation --faults $(or $(FAULTS),15) --seed $(or $(SEED),1) \
+		$(if $(AREA),--area "$(AREA)") $(if $(AGAIN),--again)
 
 lint: $(TEST)/.installed
 	$(TEST)/bin/ruff check .

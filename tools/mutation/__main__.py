@@ -1,9 +1,10 @@
 """Put small faults into a copy of the package, one at a time, and see which ones the tests notice.
 
-python -m tools.mutation --sample 120 --seed 1 --jobs 2 --json .cache/mutation/last.json
+python -m tools.mutation --seed 1 --faults 15
 
-A fault is tried with the tests that ran its line, as one run with coverage has shown (`--map` does that run alone; it
-is kept under .cache/ for every test file, and made anew when the file, its helpers or the source changed).
+A fault is tried with the tests whose words are nearest to it. The faults drawn for a seed and what became of each are
+written down after every trial: a run that was cut short goes on where it stopped, and `--again` tries what was not
+noticed once more.
 """
 
 from __future__ import annotations
@@ -11,50 +12,49 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.mutation import report, trial
-from tools.mutation.sample import AREAS, area_of, found_again, sample
+from tools.mutation import report
+from tools.mutation.sample import AREAS, REPOSITORY, sample
+from tools.mutation.trial import Bench, Result
 
 
 def main() -> int:
     """Sample, try, report."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutation", description=__doc__.splitlines()[0])
-    parser.add_argument("--sample", type=int, default=120, help="how many faults, shared evenly between the areas")
+    parser.add_argument("--faults", type=int, default=15, help="how many faults of each area")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--area", action="append", choices=sorted(AREAS), help="one area alone; may be repeated")
+    parser.add_argument("--again", action="store_true", help="try what was not noticed once more")
+    parser.add_argument("--seconds", type=float, default=120, help="after how long no further test of a fault is begun")
     parser.add_argument(
-        "--again",
-        type=Path,
-        action="append",
-        default=[],
-        help="try what an earlier run (--json) did not notice once more",
+        "--folder", type=Path, default=REPOSITORY / ".cache" / "mutation", help="where results are kept"
     )
-    parser.add_argument("--map", action="store_true", help="only find out which test file runs which line")
-    parser.add_argument("--json", type=Path, default=trial.BUILD / "last.json")
+    parser.add_argument("--list", action="store_true", help="only say which faults were drawn and what became of them")
     arguments = parser.parse_args()
-
-    earlier = [row for path in arguments.again for row in json.loads(path.read_text())]
-    results = [report.from_json(row) for row in earlier if row["noticed_by"]]
-    areas = arguments.area or sorted(AREAS)
-    if earlier:
-        faults = [fault for row in earlier if not row["noticed_by"] and (fault := found_again(row))]
-        areas = sorted({area_of(fault.path) for fault in faults})
-    else:
-        faults = sample(areas, arguments.sample, arguments.seed)
-    covering = trial.coverage_map(areas)
-    if arguments.map:
-        return 0
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        for number, result in enumerate(pool.map(lambda fault: trial.attempt(fault, covering), faults), 1):
-            results.append(result)
-            print(f"[{number}/{len(faults)}] {report.line(result)}", flush=True)
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps([report.as_json(result) for result in results], indent=1) + "\n")
-    print(report.table(results))
+    everything: list[Result] = []
+    for area in arguments.area or AREAS:
+        kept = arguments.folder / f"seed-{arguments.seed}" / f"{area.replace(' ', '-')}.json"
+        if kept.exists():
+            results = [report.from_json(row) for row in json.loads(kept.read_text())]
+        else:
+            results = [Result(fault) for fault in sample(area, arguments.faults, arguments.seed)]
+            kept.parent.mkdir(parents=True, exist_ok=True)
+        waiting = [at for at, result in enumerate(results) if _is_to_do(result, arguments.again)]
+        bench = Bench(AREAS[area][0][0].startswith("compat")) if waiting and not arguments.list else None
+        for at in waiting if bench else []:
+            results[at] = bench.attempt(results[at].fault, arguments.seconds)
+            kept.write_text(json.dumps([report.as_json(result) for result in results], indent=1) + "\n")
+            print(f"[{at + 1}/{len(results)}] {report.line(results[at])}", flush=True)
+        if bench:
+            bench.close()
+        everything += results
+    print(report.table(everything))
     return 0
+
+
+def _is_to_do(result: Result, again: bool) -> bool:
+    return result.fault.end > 0 and (result.tried is None or (again and result.noticed_by is None))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.mutation.faults import Fault
-from tools.mutation.sample import AREAS, sources
+from tools.mutation.sample import AREAS, found_again, sources
 from tools.mutation.trial import Result
 
 EXPLAINED = Path(__file__).parent / "explained.toml"
@@ -19,7 +19,7 @@ def line(result: Result) -> str:
     what = f"{fault.path}:{fault.line} {fault.kind}: {_shortened(fault.before)} -> {_shortened(fault.text)}"
     if result.noticed_by:
         return f"noticed   {what}  ({result.noticed_by})"
-    return f"{'NOT RUN ' if not result.tried else 'SURVIVED'}  {what}"
+    return f"SURVIVED  {what}  ({', '.join(filter(None, (f'{result.tried} tests', result.said)))})"
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -33,14 +33,15 @@ def as_json(result: Result) -> dict[str, Any]:
         "after": fault.text,
         "shown": fault.shown,
         "noticed_by": result.noticed_by,
-        "tried": len(result.tried),
+        "tried": result.tried,
+        "said": result.said,
     }
 
 
 def from_json(row: dict[str, Any]) -> Result:
-    """A result of an earlier run: where its fault stood is not known any more."""
-    fault = Fault(row["path"], row["line"], row["line"], 0, 0, row["before"], row["after"], row["kind"], row["shown"])
-    return Result(fault, row["noticed_by"], [])
+    """A result of an earlier run; its fault has no place, unless the source still has those lines."""
+    gone = Fault(row["path"], row["line"], row["line"], 0, 0, row["before"], row["after"], row["kind"], row["shown"])
+    return Result(found_again(row) or gone, row["noticed_by"], row["tried"], row["said"])
 
 
 def table(results: list[Result]) -> str:
@@ -49,7 +50,7 @@ def table(results: list[Result]) -> str:
     rows = ["| area | faults | noticed | no fault at all | not noticed |", "|---|---|---|---|---|"]
     for area in AREAS:
         own = set(sources(area))
-        mine = [result for result in results if result.fault.path in own]
+        mine = [result for result in results if result.fault.path in own and result.tried is not None]
         if not mine:
             continue
         noticed = sum(result.noticed_by is not None for result in mine)

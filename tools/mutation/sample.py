@@ -10,22 +10,33 @@ from typing import Any
 from tools.mutation.faults import Fault, faults_in
 
 REPOSITORY = Path(__file__).parents[2]
+_SHIMS = ("verl", "nemo_rl", "skyrl", "slime", "miles", "roll", "areal")
 
 # Kernels are left out: they run on a GPU, or in an interpreter that takes minutes for each.
-AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    # area: source folders, test folders, the nearest first
+AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], ...]]] = {
+    # area: source folders; test folders; tests over samples that lie in files, whose words are not known: tried last
     "scanner": (
         ("mcore_unpatch/scanner", "mcore_unpatch/megatron"),
         ("tests/tool/scanner", "tests/tool"),
+        (("tests/migrate/codemods/test_golden.py", "test_golden"),),
     ),
-    "gate and reports": (("mcore_unpatch/*.py", "mcore_unpatch/commands", "mcore_unpatch/report"), ("tests/tool",)),
-    "migrate": (("mcore_unpatch/migrate",), ("tests/migrate/engine", "tests/migrate")),
-    "codemods": (("codemods",), ("tests/migrate/codemods", "tests/migrate")),
-    "operator": (("compat/fused_head",), ("tests/compat/fused_head", "tests/compat/triton")),
-    "hook and packing": (("compat/hook", "compat/packing"), ("tests/compat/hook", "tests/compat/packing")),
+    "gate and reports": (
+        ("mcore_unpatch/*.py", "mcore_unpatch/commands", "mcore_unpatch/report", "mcore_unpatch/upgrade"),
+        ("tests/tool",),
+        (),
+    ),
+    "migrate": (("mcore_unpatch/migrate",), ("tests/migrate/engine", "tests/migrate"), ()),
+    "codemods": (
+        ("codemods",),
+        ("tests/migrate/codemods", "tests/migrate"),
+        (("tests/migrate/codemods/test_golden.py", "test_golden"),),
+    ),
+    "operator": (("compat/fused_head",), ("tests/compat/fused_head", "tests/compat/triton"), ()),
+    "hook and packing": (("compat/hook", "compat/packing"), ("tests/compat/hook", "tests/compat/packing"), ()),
     "shims": (
-        ("compat/verl", "compat/nemo_rl", "compat/skyrl"),
-        ("tests/compat/verl", "tests/compat/nemo_rl", "tests/compat/skyrl"),
+        tuple(f"compat/{name}" for name in (*_SHIMS, "logits")),
+        tuple(f"tests/compat/{name}" for name in (*_SHIMS, "logits", "downstream")),
+        (),
     ),
 }
 
@@ -43,24 +54,13 @@ def area_of(path: str) -> str:
     return next(area for area in AREAS if path in sources(area))
 
 
-def test_files(area: str) -> list[str]:
-    """The test files of an area, relative to the repository."""
-    folders = AREAS[area][1]
-    found = (path for folder in folders for path in (REPOSITORY / folder).glob("**/test_*.py"))
-    return sorted({path.relative_to(REPOSITORY).as_posix() for path in found})
-
-
-def sample(areas: list[str], size: int, seed: int) -> list[Fault]:
-    """The faults to try, the same for the same seed and the same source."""
-    chosen: list[Fault] = []
-    for number, area in enumerate(areas):
-        share = size // len(areas) + (number < size % len(areas))
-        texts = {path: (REPOSITORY / path).read_bytes() for path in sources(area)}
-        known = [fault for path, text in texts.items() for fault in faults_in(path, text)]
-        random.Random(f"{seed} {area}").shuffle(known)
-        sound = (fault for fault in known if fault.compiles(texts[fault.path]))
-        chosen += itertools.islice(sound, share)
-    return chosen
+def sample(area: str, size: int, seed: int) -> list[Fault]:
+    """The faults of an area to try, the same for the same seed and the same source."""
+    texts = {path: (REPOSITORY / path).read_bytes() for path in sources(area)}
+    known = [fault for path, text in texts.items() for fault in faults_in(path, text)]
+    random.Random(f"{seed} {area}").shuffle(known)
+    sound = (fault for fault in known if fault.compiles(texts[fault.path]))
+    return list(itertools.islice(sound, size))
 
 
 def found_again(row: dict[str, Any]) -> Fault | None:
