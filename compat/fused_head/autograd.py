@@ -34,8 +34,8 @@ class PassOptions:
     batch_invariant: bool
     reduce_hidden_grad: bool
     main_grad_of: Tensor | None  # the parameter itself: only it carries `main_grad`
-    keep_mask: Tensor | None = None
-    moments: bool = False
+    keep_mask: Tensor | None
+    moments: bool
 
     def problem(self, hidden: Tensor, weight: Tensor) -> Problem:
         """The part of the call a backend sees."""

@@ -83,11 +83,14 @@ def test_the_same_patch_a_second_time(repository: Repository) -> None:
     assert new_targets(repository) == ["forward"]
 
 
-def test_a_new_patch_file(repository: Repository) -> None:
+@pytest.mark.parametrize("suffix", ["patch", "diff"])
+def test_a_patch_file_is_new_until_the_base_has_it(repository: Repository, suffix: str) -> None:
     repository.commit(
-        {"fix.patch": "--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n@@ -1 +1 @@\n-a\n+b\n"}
+        {f"fix.{suffix}": "--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n@@ -1 +1 @@\n-a\n+b\n"}
     )
     assert new_targets(repository) == ["utils"]
+    repository.git("branch", "--quiet", "--force", "main")
+    assert new_targets(repository) == []
 
 
 def test_the_merge_base_counts_and_not_the_tip(repository: Repository) -> None:

@@ -58,6 +58,22 @@ def test_a_page_needs_nothing_from_outside(repository: Path, command: list[str])
     assert "<code>" in text
 
 
+def test_a_page_says_what_is_to_be_done_by_hand(tmp_path: Path) -> None:
+    source = """
+        from megatron.core.transformer.moe.router import TopKRouter
+
+        def f(self, number): ...
+
+        TopKRouter.set_layer_number = f
+    """
+    write_files(tmp_path, {"patches.py": source})
+    (finding,) = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert finding["verdict"] == "steps"
+    assert unpatch("scan", "--output-format", "html", "-o", "report.html", cwd=tmp_path).code == CLEAN
+    text = re.sub(r"</?code>", "`", (tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert [step for step in finding["steps"] if step not in text] == []
+
+
 def test_what_a_repository_says_is_text(repository: Path) -> None:
     evil = '</span><script>alert("x")</script>\x1b[2J'
     text = page(evil, evil, {evil: Kind(evil, "bad")}, [Card(evil, evil, evil, (evil,), (Pane(evil, evil, True),))])
