@@ -8,9 +8,8 @@ from textwrap import wrap
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove
 from mcore_unpatch.codemods.edits import Options
-from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.source import Source, first_line
-from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.rules import find
 from mcore_unpatch.scanner.sources.parsing import Unreadable
@@ -18,9 +17,9 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 MARK = "TODO(mcore-unpatch)"
 
 
-def annotate(bench: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Asked]) -> Outcome:
+def annotate(bench: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Asked]) -> Contribution:
     """A comment for each finding, if comments are asked for."""
-    found = Outcome()
+    found = Contribution()
     done: set[tuple[str, int, str]] = set()
     for finding in findings if options.annotate else ():
         if finding.seam == "none" or finding.path not in bench.editable or not finding.path.endswith(".py"):

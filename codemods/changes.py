@@ -7,17 +7,16 @@ it on the nodes of libcst, and only where a migration needs the result.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from mcore_unpatch.codemods.edits import Applicability
-from mcore_unpatch.codemods.source import Source, Span, last_line
+from mcore_unpatch.codemods.source import Function, Source, Span, last_line
 
 if TYPE_CHECKING:
     import libcst as cst
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +162,18 @@ class Asked:
         return source.span(change.node)
 
 
-def overlap(some: Iterable[Asked], others: Iterable[Asked]) -> bool:
-    """Whether changes touch what others do."""
-    taken: dict[str, list[Span]] = {}
-    for one in others:
-        taken.setdefault(one.path, []).append(one.touches)
-    spans = [(one.path, one.touches) for one in some]
-    return any(
-        span.start < other.end and other.start < span.end for path, span in spans for other in taken.get(path, ())
-    )
+class Taken:
+    """The bytes of each file that changes touch."""
+
+    def __init__(self, asked: Iterable[Asked]) -> None:
+        self._spans: defaultdict[str, list[Span]] = defaultdict(list)
+        for one in asked:
+            self._spans[one.path].append(one.touches)
+
+    def take(self, path: str, spans: Sequence[Span]) -> bool:
+        """Take more; False, and nothing is taken, where one of them is taken already."""
+        taken = self._spans[path]
+        if any(one.start < other.end and other.start < one.end for one in spans for other in taken):
+            return False
+        taken += spans
+        return True

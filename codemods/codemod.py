@@ -9,14 +9,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from mcore_unpatch.rules import Rule
 
 if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it works with when it is asked
+    from mcore_unpatch.codemods.answering import Situation
     from mcore_unpatch.codemods.changes import Change
     from mcore_unpatch.codemods.edits import Repository
-    from mcore_unpatch.codemods.shims.migrate import Migration
+    from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
+    from mcore_unpatch.codemods.shims.move import Move
     from mcore_unpatch.codemods.source import Source
     from mcore_unpatch.findings import FileError, Finding
 
@@ -27,7 +29,7 @@ class Example:
 
     rule: str
     before: str
-    after: str  # the same as `before` where the code is to stay
+    after: str = ""  # empty where the code is to stay
     unsafe: bool = False  # it takes --unsafe-fixes
     path: str = "pkg/megatron_module.py"  # of the file, where that matters
 
@@ -43,6 +45,7 @@ class Match:
     instead: str  # what to do, in one sentence
     safety: Literal["safe", "unsafe"] | None = None  # of its change, where it is not the codemod's
     needs_hook: bool = False  # as the codemod's
+    situation: Situation = None  # type: ignore[assignment]  # the finding and all around it, once `fix` is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,37 @@ class MoveImport:
     module: str
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What people should know of the changes."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Why the place is left; changes that come with it are only shown."""
+
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """What else a person has to do."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stays:
+    """Nothing is to be done about the place, and no other codemod is asked."""
+
+    because: str
+
+
+Fix: TypeAlias = "Change | AddImport | MoveImport | Note | Left | ByHand | Stays"
+
+
 class Codemod:
     """The base class. What is declared here is all that most codemods need beside `find` and `fix`."""
 
@@ -74,6 +108,9 @@ class Codemod:
     safety: ClassVar[Literal["safe", "unsafe"]] = "unsafe"  # of its changes: safe keeps every result and gradient
     shape: ClassVar[str] = "downstream-use"  # of its findings
     needs_hook: ClassVar[bool] = False  # then nothing is changed while a patch of what carries the hook stays
+    does: ClassVar[str] = ""  # what its changes do, in a few words, where that is not what a match says
+    mends: ClassVar[bool] = False  # the patch stays, and works again
+    order: ClassVar[int] = 0  # those with less are asked first
     examples: ClassVar[Sequence[Example]] = ()
     # The sections of its page, as Markdown.
     covers: ClassVar[str] = ""
@@ -91,7 +128,7 @@ class Codemod:
         """The places in one file, which says one of the words."""
         yield from ()
 
-    def fix(self, source: Source, match: Match) -> Iterator[Change | AddImport | MoveImport]:
+    def fix(self, source: Source, match: Match) -> Iterator[Fix]:
         """The changes that take one match away; none if it is to stay.
 
         Imports that nothing uses any more go by themselves. For a finding of the scanner, of a rule in `answers`, the
@@ -99,13 +136,17 @@ class Codemod:
         """
         yield from ()
 
+    def steps(self, match: Match, because: str) -> str:
+        """What a person is told of a match that is left."""
+        return f"Not rewritten: {because}."
+
     def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
         """The findings in all files that say one of the words; `known` are the scanner's. Mostly `find` is enough."""
-        from mcore_unpatch.codemods.matches import findings
+        from mcore_unpatch.codemods.quote import findings
 
         yield from findings(self, project)
 
-    def migration(self) -> type[Migration] | None:
+    def migration(self) -> type[Move] | None:
         """The migration of a downstream as a whole, for codemods that have to see every file before they change one."""
         return None
 
@@ -116,7 +157,9 @@ class Codemod:
 
     def _with_example(self, rule: Rule) -> Rule:
         shown = next((one for one in self.examples if one.rule == rule.code), None)
-        return replace(rule, before=shown.before.strip(), after=shown.after.strip()) if shown else rule
+        return (
+            replace(rule, before=shown.before.strip(), after=(shown.after or shown.before).strip()) if shown else rule
+        )
 
     def page(self) -> str:
         """The page of the codemod, as docs/codemods and `unpatch explain NAME` show it."""
@@ -125,7 +168,28 @@ class Codemod:
         for example in self.examples:
             how = f"{example.rule}, with `--unsafe-fixes`:" if example.unsafe else f"{example.rule}:"
             before, after = (f"```python\n{text.strip()}\n```" for text in (example.before, example.after))
-            parts += [how, before, "becomes", after]
+            parts += [how, before, *(["becomes", after] if example.after else ["stays as it is."])]
         parts += [f"## When it is applied\n\n{self.applied.strip()}"] if self.applied else []
         parts += [f"## What to check by hand\n\n{self.by_hand.strip()}"] if self.by_hand else []
         return "\n\n".join(parts) + "\n"
+
+
+class PatchCodemod(Codemod):
+    """One for patches that the scanner finds: `fix` is given them as `target = value`, with the function behind it."""
+
+    not_plain: ClassVar[str] = ""  # what is said of a patch that is made in another way
+
+    def fix(self, source: Source, match: Match) -> Iterator[Fix]:
+        """What `rewrite` makes of the patch."""
+        from mcore_unpatch.codemods.seams.patch import find_patch
+
+        patch = find_patch(match.situation)
+        made = self.rewrite(patch) if patch else self.not_plain
+        if isinstance(made, str):
+            yield from [Left(made)] if made else ()
+        elif made is not None:
+            yield from made.fix()
+
+    def rewrite(self, patch: Patch) -> Rewritten | str | None:
+        """The rewrite, why there is none, or None where the patch is of another kind."""
+        raise NotImplementedError

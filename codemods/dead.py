@@ -6,20 +6,18 @@ The branch goes with its guard, and with the functions and values that nothing e
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from mcore_unpatch.codemods.changes import Asked, Change, Make, Reason, Unwrap, least_safe, overlap
+from mcore_unpatch.codemods.changes import Asked, Change, Make, Reason, Taken, Unwrap, least_safe
 from mcore_unpatch.codemods.edits import Options, Remark
-from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.source import Source
-from mcore_unpatch.codemods.units import bound_by_import
-from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.codemods.source import Function, Source
+from mcore_unpatch.codemods.syntax import bound_by_import
+from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding, Guard
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show
 from mcore_unpatch.scanner.sources.parsing import Unreadable
@@ -31,18 +29,17 @@ _PURE = {
     *("parse", "Version", "version", "get_version", "signature", "hasattr", "getattr", "callable", "isinstance"),
     *("issubclass", "int", "str", "tuple", "map", "split", "startswith", "is_mcore_min_version", "find_spec", "len"),
 }
-_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _IMPORTS = ast.Import | ast.ImportFrom
 
 
 def delete_dead(
     bench: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Asked]
-) -> tuple[Outcome, set[Finding]]:
+) -> tuple[Contribution, set[Finding]]:
     """Delete the branches of dead patches; where no guard in the same file makes one dead, say so.
 
     The second value are all the dead ones.
     """
-    found, dead = Outcome(), set[Finding]()
+    found, dead = Contribution(), set[Finding]()
     cuts: defaultdict[str, dict[tuple[int, str], _Cut]] = defaultdict(dict)
     answered: defaultdict[str, list[tuple[Finding, Reason]]] = defaultdict(list)
     for finding in findings:
@@ -61,9 +58,10 @@ def delete_dead(
             continue
         cuts[finding.path].setdefault((cut.guard.lineno, cut.branch), cut)
         answered[finding.path].append((finding, reason))
+    spans = Taken(taken)
     for path, some in cuts.items():
         asked = list(_changes(bench, list(some.values())))
-        if not overlap(asked, taken):
+        if spans.take(path, [one.touches for one in asked]):
             found.asked += asked
             found.removes += [finding for finding, reason in answered[path] if options.applies(reason)]
     return found, dead
@@ -172,7 +170,7 @@ def _of_if(cut: Callable[..., _Cut], source: Source, node: ast.If, branch: str) 
         change = Make(node, _without_else) if is_elif else Unwrap(node, "body")
         return cut(dead=tuple(node.orelse), change=change)
     suite = source.home[id(node)]
-    if branch == "after" and isinstance(source.parents[node], _FUNCTIONS) and _asks_for_the_release(source, node.test):
+    if branch == "after" and isinstance(source.parents[node], Function) and _asks_for_the_release(source, node.test):
         behind = tuple(suite[suite.index(node) + 1 :])
         if [ast.unparse(one) for one in node.body] in (["return"], ["return None"]) and not node.orelse:
             return cut(dead=behind, whole=(node, *behind))
@@ -244,7 +242,7 @@ def _unused(
             others = [id(node) for node in mentions[name] if id(node) not in own]
             if inside.isdisjoint(others) or not inside.issuperset(others) or id(statement) in inside:
                 continue
-            if is_local or (name.startswith("_") and not _named_elsewhere(bench, source, name)):
+            if is_local or (name.startswith("_") and not bench.named_elsewhere(name, source.path)):
                 inside |= own
                 yield statement
                 break
@@ -262,17 +260,13 @@ def _candidates(source: Source, node: ast.AST) -> Iterator[tuple[str, ast.stmt, 
 
 def _scopes(source: Source, node: ast.AST) -> Iterator[tuple[list[ast.stmt], bool]]:
     """The suites of the functions around a node, and of the module: whether each is one of a function."""
-    above: ast.AST = node
-    while above in source.parents:
-        above = source.parents[above]
-        if isinstance(above, _FUNCTIONS):
-            yield above.body, True
+    yield from ((above.body, True) for above in source.above(node) if isinstance(above, Function))
     yield source.tree.body, False
 
 
 def _bound(statement: ast.stmt, is_local: bool) -> str | None:
     """The name of a function without decorators, or of a value that costs nothing."""
-    if isinstance(statement, _FUNCTIONS) and not statement.decorator_list:
+    if isinstance(statement, Function) and not statement.decorator_list:
         return statement.name
     target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
     if is_local and isinstance(target, ast.Name) and _is_pure(statement.value):  # type: ignore[attr-defined]
@@ -287,8 +281,3 @@ def _mentioned(node: ast.AST) -> tuple[str, ...]:
     if isinstance(node, ast.Global | ast.Nonlocal):
         return tuple(node.names)
     return (node.value,) if isinstance(node, ast.Constant) and isinstance(node.value, str) else ()
-
-
-def _named_elsewhere(bench: Workbench, source: Source, name: str) -> bool:
-    word = re.compile(rf"\b{re.escape(name)}\b".encode())
-    return any(word.search(bench.data(path)) for path in bench.paths if path != source.path)

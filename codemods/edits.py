@@ -12,16 +12,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from mcore_unpatch.codemods.source import Source, Sources
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import NEWEST, Version
+from mcore_unpatch.paths import is_test
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.files import Reader
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 # `safe` is applied, `unsafe` only when asked for, `display` never: it is shown to be judged or done by hand.
 Applicability = Literal["safe", "unsafe", "display"]
@@ -49,6 +53,19 @@ class Repository(Project):
     def source(self, path: str) -> Source:
         """A parsed file, to be held as long as its nodes matter; raises `Unreadable` and `OSError`."""
         return self.sources.get(path)
+
+    def sources_saying(self, word: str, *, tests: bool = True) -> Iterator[Source]:
+        """The Python files that say a word and can be read, parsed."""
+        for path in self.paths:
+            if path.endswith(".py") and (tests or not is_test(path)):
+                with suppress(Unreadable, OSError):
+                    if word.encode() in self.data(path):
+                        yield self.source(path)
+
+    def named_elsewhere(self, name: str, path: str) -> bool:
+        """Whether another file than that at `path` says a name."""
+        word = re.compile(rf"\b{re.escape(name)}\b".encode())
+        return any(word.search(self.data(other)) for other in self.paths if other != path)
 
     def _data(self, path: str) -> bytes:
         """The bytes of a file as they are on disk, line endings included: edits count in these."""

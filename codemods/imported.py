@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mcore_unpatch.codemods.shims.reaches import dotted
 from mcore_unpatch.codemods.source import Source
-from mcore_unpatch.codemods.units import bound_by_import
+from mcore_unpatch.codemods.syntax import bound_by_import, dotted
 
 
 def calls_of(source: Source, name: str) -> Iterator[ast.Call]:

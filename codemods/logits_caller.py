@@ -142,7 +142,7 @@ class LogitsCaller(Codemod):
     def _names(self, source: Source, node: ast.ImportFrom) -> list[str]:
         """The functions that a statement imports and the file uses; what is only passed on stays."""
         from mcore_unpatch.codemods.imported import module_of
-        from mcore_unpatch.codemods.units import bound_by_import
+        from mcore_unpatch.codemods.syntax import bound_by_import
 
         if not any(alias.name in self.homes for alias in node.names):
             return []

@@ -1,8 +1,8 @@
 """The plan of a migration: every codemod in its order, and one answer.
 
-First the downstreams that have shims, because their moves take whole functions away; then what never runs; then what
-else has a seam; then the codemods that answer findings one by one; then the imports of each file, for all of these at
-once; last the comments, for the findings that nothing before took.
+First the downstreams that have shims, because their moves take whole functions away; then what never runs; then the
+codemods that answer findings one by one; then the imports of each file, for all of these at once; last the comments,
+for the findings that nothing before took.
 """
 
 from __future__ import annotations
@@ -16,28 +16,26 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from mcore_unpatch.codemods import annotate, registry, standing
-from mcore_unpatch.codemods.answers import answer
-from mcore_unpatch.codemods.changes import Asked, Reason, least_safe
+from mcore_unpatch.codemods.answering import Answers
+from mcore_unpatch.codemods.changes import Asked, Reason, Taken, least_safe
 from mcore_unpatch.codemods.dead import delete_dead
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, Unsound
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
-from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.removal import together
-from mcore_unpatch.codemods.seams import proposals
-from mcore_unpatch.codemods.shims.migrate import Analysis, Migration
+from mcore_unpatch.codemods.shims.move import Analysis, Move
 from mcore_unpatch.codemods.standing import Staying
-from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding
 
 if TYPE_CHECKING:
-    from mcore_unpatch.codemods.tree import Tree
+    from mcore_unpatch.codemods.cst_tree import Tree
 
 T = TypeVar("T")
 REQUIREMENT = "megatron-core>=0.18"
 DEPENDENCY = "mcore-unpatch[compat]"
 
 
-Known = list[tuple[type[Migration], Analysis]]
+Known = list[tuple[type[Move], Analysis]]
 
 
 def plan(repository: Repository, findings: Sequence[Finding], options: Options) -> Plan:
@@ -100,7 +98,7 @@ def _known(repository: Repository) -> Known:
 
 def _found(
     repository: Repository, findings: Sequence[Finding], options: Options, known: Known
-) -> tuple[Workbench, Workbench, Outcome]:
+) -> tuple[Workbench, Workbench, Contribution]:
     """What all codemods but that of the imports and the comments found, and the benches of moves and proposals."""
     bench, found = _moved(repository, findings, options, known)
     staying = Staying.of(findings, found.removes)
@@ -116,24 +114,21 @@ def _found(
     found.add(deleted)
     alive = [finding for finding in _open(findings, found, options) if finding not in dead]
     staying = Staying.of(staying.findings, dead)
-    found.add(proposals.propose(proposing, alive, options, [*taken, *deleted.asked], staying))
-    taken = [*bench.import_changes(), *found.asked]
-    alive = [finding for finding in _open(findings, found, options) if finding not in dead]
-    found.add(answer(bench, proposing, alive, options, taken, staying))
+    found.add(Answers(bench, proposing, options, Taken([*taken, *deleted.asked]), staying).to(alive))
     return bench, proposing, found
 
 
 def _moved(
     repository: Repository, findings: Sequence[Finding], options: Options, known: Known, held: Sequence[str] = ()
-) -> tuple[Workbench, Outcome]:
+) -> tuple[Workbench, Contribution]:
     """The downstreams' moves but those of the held rules, on a bench of their own."""
-    found, bench = Outcome(), Workbench(repository)
+    found, bench = Contribution(), Workbench(repository)
     for move in [kind(one, bench, options, findings, held) for kind, one in known]:
         found.add(move.outcome())
     return bench, found
 
 
-def _open(findings: Iterable[Finding], found: Outcome, options: Options) -> list[Finding]:
+def _open(findings: Iterable[Finding], found: Contribution, options: Options) -> list[Finding]:
     gone = set(found.removes)
     return [finding for finding in findings if finding not in gone and options.wants(finding.rule)]
 
@@ -177,7 +172,7 @@ class Trees:
         return [edit for path, group in _by_path(asked) for edit in self._ask(path, partial(_edits, group))]
 
     def _ask(self, path: str, ask: Callable[[Tree], T]) -> T:
-        from mcore_unpatch.codemods.tree import Tree, Unfaithful
+        from mcore_unpatch.codemods.cst_tree import Tree, Unfaithful
 
         try:
             if path not in self._known:

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from mcore_unpatch.scanner.sources.parsing import parse
 
 Node = TypeVar("Node", bound=ast.AST)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Files that nobody holds any more are kept up to so many bytes; their trees take some fifty times of that.
 _KEPT_BYTES = 1_000_000
 
@@ -76,6 +77,25 @@ class Source:
         """The suite that a statement stands in, by the statement's id."""
         return {id(node): suite for suite in suites(self.tree) for node in suite}
 
+    @cached_property
+    def starting(self) -> dict[tuple[int, int], ast.stmt | ast.expr]:
+        """The outermost statement or expression that begins at a line and a column."""
+        found: dict[tuple[int, int], ast.stmt | ast.expr] = {}
+        for node in self.nodes:  # those around another come first
+            if isinstance(node, ast.stmt | ast.expr):
+                found.setdefault((node.lineno, node.col_offset), node)
+        return found
+
+    def above(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around a node, the innermost first."""
+        while (above := self.parents.get(node)) is not None:
+            yield above
+            node = above
+
+    def function_of(self, node: ast.AST) -> Function | None:
+        """The innermost function around a node."""
+        return next((one for one in self.above(node) if isinstance(one, Function)), None)
+
     def offset(self, line: int, column: int) -> int:
         """The byte of a position given as `ast` gives it: columns in UTF-8 bytes, the byte order mark not counted."""
         if line == 1:
@@ -95,6 +115,10 @@ class Source:
     def text_of(self, span: Span) -> str:
         """The text of some bytes."""
         return self.data[span.start : span.end].decode(self.encoding)
+
+    def text(self, node: ast.stmt | ast.expr | ast.keyword) -> str:
+        """The text of a node."""
+        return self.text_of(self.span(node))
 
     def line(self, number: int) -> str:
         """The text of a line, without its ending."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.edits import Remark
+from mcore_unpatch.codemods.source import last_line
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron.facts import HOOK_CARRIERS
@@ -47,11 +48,10 @@ class Staying:
 def is_certain(finding: Finding, bench: Workbench) -> bool:
     """Whether a patch is there whenever its file is imported; one in a function may be for other machines or models."""
     try:
-        tree = bench.source(finding.path).tree
+        functions = bench.source(finding.path).every(ast.FunctionDef, ast.AsyncFunctionDef)
     except (Unreadable, OSError):
         return False
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return not any(node.lineno <= finding.line <= (node.end_lineno or 0) for node in functions)
+    return not any(node.lineno <= finding.line <= last_line(node) for node in functions)
 
 
 def refused_by_shims(finding: Finding) -> Remark:

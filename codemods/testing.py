@@ -30,7 +30,7 @@ def check_example(codemod: Codemod, example: Example) -> None:
     """`before` is found and becomes `after`, which is Python and which a second run does not change."""
     # The scanner looks into files that say Megatron; an example need not. Its rule may be off by default.
     path, options = example.path, Options(unsafe_fixes=example.unsafe, selection=Selection(("",)))
-    before, after = (text.strip().encode() + b"\n" for text in (example.before, example.after))
+    before, after = (text.strip().encode() + b"\n" for text in (example.before, example.after or example.before))
     ast.parse(after)
     found = findings({path: before}, options)
     assert example.rule in {finding.rule for finding in found}, f"{example.rule} is not found in its example"

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from mcore_unpatch.codemods.syntax import bound_by_import
+
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
@@ -50,13 +52,6 @@ def reached(start: Iterable[Unit], among: Iterable[Unit]) -> list[Unit]:
             found |= new
             waiting += new
     return [unit for unit in everything if unit in found]
-
-
-def bound_by_import(alias: ast.alias, node: ast.Import | ast.ImportFrom) -> str:
-    """The name that one part of an import statement binds."""
-    if alias.asname:
-        return alias.asname
-    return alias.name if isinstance(node, ast.ImportFrom) else alias.name.partition(".")[0]
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

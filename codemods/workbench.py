@@ -1,10 +1,13 @@
-"""The repository while a plan for it is made: the imports of a file have one editor for all."""
+"""What codemods have in common while a plan is made: the files, an editor for the imports of each, what they found."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from mcore_unpatch.codemods.changes import Asked
-from mcore_unpatch.codemods.edits import Repository
+from mcore_unpatch.codemods.edits import Remark, Repository
 from mcore_unpatch.codemods.imports.editor import ImportEditor
+from mcore_unpatch.findings import Finding
 
 
 class Workbench(Repository):
@@ -24,3 +27,18 @@ class Workbench(Repository):
     def import_changes(self) -> list[Asked]:
         """What the editors were asked for so far."""
         return [change for editor in self._editors.values() for change in editor.changes()]
+
+
+@dataclass
+class Contribution:
+    """What one codemod has for the plan: changes, remarks, and the findings that are gone once the changes are made."""
+
+    asked: list[Asked] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+    removes: list[Finding] = field(default_factory=list)
+
+    def add(self, other: Contribution) -> None:
+        """What another codemod found, behind what is here."""
+        self.asked += other.asked
+        self.remarks += other.remarks
+        self.removes += other.removes

@@ -58,7 +58,7 @@ def _left(repository: Repository, paths: Iterable[str]) -> set[str]:
     broken = {path for path in python if why_not(repository.data(path), path)}
     odd = [path for path in python if path not in broken and _ODD.search(repository.data(path))]
     if odd:
-        from mcore_unpatch.codemods.tree import Tree, Unfaithful
+        from mcore_unpatch.codemods.cst_tree import Tree, Unfaithful
 
         for path in odd:
             try:

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from mcore_unpatch.codemods.catalogue.nemo_rl import NEMO_RL
+from mcore_unpatch.codemods.catalogue.verl import VERL
 from mcore_unpatch.codemods.fingerprints.normalise import fingerprint, parts
 from mcore_unpatch.codemods.fingerprints.origins import origins
-from mcore_unpatch.codemods.nemo_rl.contract import NEMO_RL
 from mcore_unpatch.codemods.units import reached, units
-from mcore_unpatch.codemods.verl.contract import VERL
 
 OUTPUT = Path(__file__).parents[1] / "codemods" / "fingerprints"
 Read = Callable[[str], str | None]

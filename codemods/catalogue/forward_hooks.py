@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from mcore_unpatch.codemods.codemod import Codemod, Example
+from typing import TYPE_CHECKING
+
+from mcore_unpatch.codemods.codemod import Example, Fix, Match, PatchCodemod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
+    from mcore_unpatch.codemods.source import Source
+
+_MTP = "mtp-pre-hook"  # a row of what is known of Megatron's own ways
 
 
-class ForwardHooks(Codemod):
+class ForwardHooks(PatchCodemod):
     """The wrapper becomes a hook of PyTorch on the same module."""
 
     name, title = "forward-hooks", "Wrappers around a module's forward"
     answers = ("MCU403", "MCU204")
+    does = "a hook of PyTorch runs around the module's forward"
+    not_plain = "it is not a plain assignment"
     examples = (
         Example(
             "MCU403",
@@ -86,23 +98,6 @@ def timed(model: GPTModel):
 
     model.decoder.forward = wrapped
 """,
-            after="""
-import time
-
-from megatron.core.models.gpt.gpt_model import GPTModel
-
-
-def timed(model: GPTModel):
-    original = model.decoder.forward
-
-    def wrapped(*args, **kwargs):
-        start = time.perf_counter()
-        out = original(*args, **kwargs)
-        print(time.perf_counter() - start)
-        return out
-
-    model.decoder.forward = wrapped
-""",
             unsafe=True,
         ),
     )
@@ -131,3 +126,20 @@ repository calls directly: hooks do not run there.
 - **Classes.** A hook is for one module. For `Class.forward = wrapper`, register it where the model is built, on each
   module of that class: `for module in model.modules(): if isinstance(module, Class): module.register_forward_hook(f)`.
 """
+
+    def fix(self, source: Source, match: Match) -> Iterator[Fix]:
+        """Wrappers alone, of the patches of MTP layers."""
+        finding = match.situation.finding
+        if finding.seam == "hook" or finding.answer == _MTP:
+            yield from super().fix(source, match)
+
+    def rewrite(self, patch: Patch) -> Rewritten | str:
+        """A forward hook or a pre-hook."""
+        from mcore_unpatch.codemods.seams.wrapper import to_hook
+
+        return to_hook(patch)
+
+    def steps(self, match: Match, because: str) -> str:
+        """What the scanner says of such a wrapper."""
+        steps = (f"{number}. {one}" for number, one in enumerate(match.situation.finding.steps, 1))
+        return "\n".join([super().steps(match, because), *steps])

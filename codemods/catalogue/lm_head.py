@@ -2,38 +2,63 @@
 
 from __future__ import annotations
 
-from mcore_unpatch.codemods.codemod import Codemod, Example
+from typing import TYPE_CHECKING
+
+from mcore_unpatch.codemods.codemod import Example, Match, PatchCodemod
+
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
+
+_USE = (
+    "2. Where the model is at hand, write `handle = attach(model, HeadInputs())`, both from `mcore_unpatch.compat`. "
+    "The model then returns hidden states as before; the weight is the processor's `.weight`, a toggle becomes "
+    "`when=lambda: ...`, and `handle.remove()` undoes it.\n"
+    "3. Better: call the model with `labels=` and `output_processor=LogProbs()` or `LogProbsAndEntropy()`, put the "
+    "temperature into `output_processor_context={...}`, use the result as log-probs [b, s], and delete the projection."
+)
 
 
-class LmHead(Codemod):
+class LmHead(PatchCodemod):
     """The wrapper becomes a processor that the model is given."""
 
     name, title = "lm-head", "LM-head wrappers"
     answers = ("MCU103",)
+    needs_hook = True
+    does = "the model returns hidden states through the hook"
+    not_plain = "it is not a plain assignment"
     examples = (
         Example(
             "MCU103",
             before="""
-def log_probs(model, ids, labels):
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+from fork.ops import chunked_log_probs
+
+
+def log_probs(model: GPTModel, ids, labels):
     captured = {}
-    original = model.output_layer.forward
+    layer = model.output_layer
+    original = layer.forward
 
     def passthrough(hidden_states, weight=None, runtime_gather_output=None):
         captured["weight"] = weight
         return hidden_states, None
 
-    model.output_layer.forward = passthrough
+    layer.forward = passthrough
     try:
         hidden = model(ids, None, None)
     finally:
-        model.output_layer.forward = original
+        layer.forward = original
     return chunked_log_probs(hidden, captured["weight"], labels)
 """,
             after="""
 from mcore_unpatch.compat import HeadInputs, attach
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+from fork.ops import chunked_log_probs
 
 
-def log_probs(model, ids, labels):
+def log_probs(model: GPTModel, ids, labels):
     head = HeadInputs()
     handle = attach(model, head)
     try:
@@ -77,3 +102,23 @@ Always `unsafe`: nobody upstream has this code, so there is nothing to compare i
   processor with its own body gets `scale_logits` for where that is wanted.
 - **Inference** keeps Megatron's own path under `attach`.
 """
+
+    def rewrite(self, patch: Patch) -> Rewritten | str:
+        """A processor of ours, or the wrapper's own body as one."""
+        from mcore_unpatch.codemods.seams.lm_head.head_inputs import to_hook
+
+        return to_hook(patch)
+
+    def steps(self, match: Match, because: str) -> str:
+        """What to delete, and what to write instead."""
+        finding = match.situation.finding
+        said = {
+            "backup": "the backup of the original (line {}) unless something else calls it",
+            "restore": "the restore (line {})",
+            "flag": "its flag (line {})",
+            "toggle": "its toggle (line {})",
+        }
+        lines = {role: [str(one.line) for one in finding.related if one.role == role] for role in said}
+        with_it = [text.format(", ".join(lines[role])) for role, text in said.items() if lines[role]]
+        also = f", and with it {', '.join(with_it)}" if with_it else ""
+        return f"Not rewritten: {because}.\n1. Delete the assignment on line {finding.line}{also}.\n{_USE}"

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from mcore_unpatch.codemods.codemod import Codemod, Example
+from typing import TYPE_CHECKING
+
+from mcore_unpatch.codemods.codemod import Example, PatchCodemod
+
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
 
 
-class MtpDetach(Codemod):
+class MtpDetach(PatchCodemod):
     """A field of the configuration detaches."""
 
     name, title = "mtp-detach", "Encoder detach"
     answers = ("MCU202",)
+    does = "`config.mtp_detach_heads` detaches"
     examples = (
         Example(
             "MCU202",
@@ -53,3 +59,9 @@ With `--unsafe-fixes`. Where the patch is undone somewhere, or a patch of the MT
 - **The output weight** is detached too, and the MTP gradients are clipped in a group of their own.
 - The function that detached is left: delete it once nothing else uses it.
 """
+
+    def rewrite(self, patch: Patch) -> Rewritten | str | None:
+        """The field of the configuration, where the release has it."""
+        from mcore_unpatch.codemods.seams.detach import by_config
+
+        return by_config(patch)

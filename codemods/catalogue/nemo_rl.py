@@ -6,13 +6,34 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.codemod import Codemod, Example
-from mcore_unpatch.codemods.nemo_rl.contract import NEMO_RL
+from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.rules import Rule
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.edits import Repository
-    from mcore_unpatch.codemods.shims.migrate import Migration
+    from mcore_unpatch.codemods.shims.move import Move
     from mcore_unpatch.findings import FileError, Finding
+
+COMPAT = "mcore_unpatch.compat.nemo_rl"
+RULE = "MCU706"
+PATCH = "patch_gpt_model_forward_for_linear_ce_fusion"
+FORWARD = "_gpt_forward_with_linear_ce_fusion"
+FLAG = "return_logprobs_for_linear_ce_fusion"
+KWARGS = "linear_ce_fusion_kwargs"
+
+
+def fusion_kwargs(model: str) -> str:
+    """The call that gives the hook arguments, with the numbers of the patch that it takes the place of."""
+    return f'{KWARGS}({model}, numbers="nemo_rl")'
+
+
+NEMO_RL = Contract(
+    package="nemo_rl",
+    shims=(Shim("distributed/model_utils.py", COMPAT, {PATCH: RULE}),),
+    words=(b"linear_ce_fusion",),
+    keeps_names=False,
+    private=(FORWARD, FLAG),
+)
 
 
 class NemoRl(Codemod):
@@ -96,14 +117,14 @@ line is left and reported with the steps to take there.
 
     def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
         """Every use of the patch function, and every line with the flag."""
-        from mcore_unpatch.codemods.nemo_rl.findings import flags
-        from mcore_unpatch.codemods.shims.findings import found
+        from mcore_unpatch.codemods.nemo_rl.move import flags
+        from mcore_unpatch.codemods.shims.sightings import found
 
         exports, findings = found(NEMO_RL, project, known)
         yield from (*findings, *flags(exports))
 
-    def migration(self) -> type[Migration]:
+    def migration(self) -> type[Move]:
         """All files together: while the patch stays, so does the flag."""
-        from mcore_unpatch.codemods.nemo_rl.migrate import NemoRl as Move
+        from mcore_unpatch.codemods.nemo_rl.move import NemoRlMove
 
-        return Move
+        return NemoRlMove

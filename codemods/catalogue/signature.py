@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from mcore_unpatch.codemods.codemod import Codemod, Example
+from typing import TYPE_CHECKING
+
+from mcore_unpatch.codemods.codemod import Example, PatchCodemod
+
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
 
 
-class Signature(Codemod):
+class Signature(PatchCodemod):
     """The replacement gets the parameters, and runs the hook or refuses it."""
 
     name, title = "signature", "Signatures that fell behind"
-    answers = ("MCU101", "MCU102", "MCU201", "MCU301")
+    answers = ("MCU101", "MCU102", "MCU201", "MCU204", "MCU301")
+    does = "fits the signature of the release"
+    mends = True
+    order = 1  # after those that take the patch away
     examples = (
         Example(
             "MCU101",
-            before="""
+            before='''
 from megatron.core.models.gpt.gpt_model import GPTModel
 
 
@@ -32,13 +40,14 @@ def forward(
     inference_params=None,
     loss_mask=None,
 ):
+    """Entropy beside the logits."""
     entropy = self.decoder(input_ids)
     return entropy
 
 
 GPTModel.forward = forward
-""",
-            after="""
+''',
+            after='''
 from megatron.core.models.gpt.gpt_model import GPTModel
 
 
@@ -60,6 +69,7 @@ def forward(
     output_processor=None,
     output_processor_context=None,
 ):
+    """Entropy beside the logits."""
     if output_processor is not None:
         raise NotImplementedError("this forward does not run `output_processor`")
     entropy = self.decoder(input_ids)
@@ -67,7 +77,7 @@ def forward(
 
 
 GPTModel.forward = forward
-""",
+''',
             unsafe=True,
         ),
     )
@@ -81,3 +91,9 @@ layer is clear, the hook is called there as Megatron calls it; otherwise it is r
     by_hand = """
 - **The patch stays**, and the next release may break it again: move it to the hook.
 """
+
+    def rewrite(self, patch: Patch) -> Rewritten | None:
+        """The parameters that it lacks, and the hook called or refused."""
+        from mcore_unpatch.codemods.seams.signature import close_gap
+
+        return close_gap(patch)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from mcore_unpatch.codemods.codemod import Codemod, Example
+from typing import TYPE_CHECKING
+
+from mcore_unpatch.codemods.codemod import Example, Fix, Match, PatchCodemod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
+    from mcore_unpatch.codemods.source import Source
 
 
-class ValueHead(Codemod):
+class ValueHead(PatchCodemod):
     """The layer becomes the model's output processor."""
 
     name, title = "value-heads", "Value heads"
     answers = ("MCU501",)
+    needs_hook = True
+    does = "the value head is the model's output processor"
+    not_plain = "it is not a plain assignment"
     examples = (
         Example(
             "MCU501",
@@ -53,15 +64,6 @@ def critic(model: GPTModel, config):
     # Megatron calls its output layer with `weight=`, which this one does not take.
     model.output_layer = torch.nn.Linear(config.hidden_size, 1)
 """,
-            after="""
-import torch
-from megatron.core.models.gpt.gpt_model import GPTModel
-
-
-def critic(model: GPTModel, config):
-    # Megatron calls its output layer with `weight=`, which this one does not take.
-    model.output_layer = torch.nn.Linear(config.hidden_size, 1)
-""",
             unsafe=True,
         ),
     )
@@ -90,3 +92,20 @@ this, the table has the steps:
 - **MTP layers** are refused in a critic, and so are embeddings that are tied over several pipeline stages.
 - **Labels.** A critic that is called with labels raises, where it returned zeros.
 """
+
+    def fix(self, source: Source, match: Match) -> Iterator[Fix]:
+        """The layer itself; what its state goes through has no other place."""
+        if match.situation.finding.shape == "submodule":
+            yield from super().fix(source, match)
+
+    def rewrite(self, patch: Patch) -> Rewritten | str:
+        """Compat's value head around the same layer."""
+        from mcore_unpatch.codemods.seams.value_head import to_value_head
+
+        return to_value_head(patch)
+
+    def steps(self, match: Match, because: str) -> str:
+        """What to write, and where else the layer is read."""
+        from mcore_unpatch.codemods.seams.value_head import find_places, steps
+
+        return steps(because, match.situation.once(find_places))

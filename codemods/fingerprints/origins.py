@@ -6,7 +6,7 @@ import ast
 from hashlib import blake2b
 
 from mcore_unpatch.codemods.fingerprints.normalise import without_package
-from mcore_unpatch.codemods.units import bound_by_import
+from mcore_unpatch.codemods.syntax import bound_by_import
 
 
 def origins(tree: ast.Module, package: str, file: str) -> dict[str, str]:

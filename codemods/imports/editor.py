@@ -48,13 +48,13 @@ class Statement:
 
     def changed(self, node: cst.CSTNode) -> Any:
         """The statement in its place."""
-        from mcore_unpatch.codemods.imports.names import changed
+        from mcore_unpatch.codemods.imports.statement import changed
 
         return changed(self, node)
 
     def text(self, before: str, after: str) -> str:
         """The statement elsewhere, with its comments, between the blank lines that set it apart."""
-        from mcore_unpatch.codemods.imports.names import text
+        from mcore_unpatch.codemods.imports.statement import text
 
         return before + text(self) + after
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field, replace
 
+from mcore_unpatch.codemods.catalogue.nemo_rl import FLAG, KWARGS, fusion_kwargs
 from mcore_unpatch.codemods.changes import Change, Entry, Replace, Rewrite
 from mcore_unpatch.codemods.nemo_rl import steps
-from mcore_unpatch.codemods.nemo_rl.contract import FLAG, KWARGS, fusion_kwargs
 from mcore_unpatch.codemods.nemo_rl.mappings import is_asked, is_off, name_of
-from mcore_unpatch.codemods.nemo_rl.models import ModelOf, parameters
+from mcore_unpatch.codemods.nemo_rl.models import ModelOf
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.source import Function, Source
+from mcore_unpatch.codemods.syntax import is_value, parameters
 
 _Place = ast.expr | Entry
 # What replaces the flag, a statement that goes, or the steps to take.
@@ -59,21 +60,20 @@ def find_flags(source: Source) -> Flags:
 class _Finder:
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.parents = {id(child): node for node in ast.walk(source.tree) for child in ast.iter_child_nodes(node)}
-        self.models = ModelOf(source, self.parents)
-        functions = [n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        self.models = ModelOf(source)
+        functions = [node for node in source.nodes if isinstance(node, Function)]
         self.with_parameter = {function.name for function in functions if FLAG in parameters(function)}
 
     def keyword(self, node: ast.keyword) -> _Found:
         """`model(..., flag=True)`, `dict(flag=True)`, `kwargs.update(flag=True)`."""
-        call, value = self.parents[id(node)], node.value
+        call, value = self.source.parents[node], node.value
         if not isinstance(call, ast.Call):  # of a class
             return steps.OTHER
-        name = self._text(call.func).rpartition(".")[2]
+        name = self.source.text(call.func).rpartition(".")[2]
         alone = not call.args and len(call.keywords) == 1
         place = Entry(call, _ordered(call).index(node))
         if name == "dict":
-            if alone and not _is(value, False):
+            if alone and not is_value(value, False):
                 return self._on(call, value, self.models.of_value(call), unpacked=False)
             overrides = bool(call.args) or self._is_asked(call)
             return self._entry(place, value, self.models.of_value(call), overrides)
@@ -85,44 +85,44 @@ class _Finder:
 
     def text(self, node: ast.Constant) -> _Found:
         """`{"flag": True}`, `kwargs["flag"] = True`, `kwargs.setdefault("flag", True)`, `"flag" in kwargs`."""
-        parent = self.parents[id(node)]
-        outer = self.parents.get(id(parent))
+        parent = self.source.parents[node]
+        outer = self.source.parents.get(parent)
         if isinstance(parent, ast.Dict) and node in parent.keys:
             return self._in_dict(node, parent)
         if isinstance(parent, ast.Subscript):
             if isinstance(outer, ast.Assign) and outer.targets == [parent]:
                 return self._assigned(parent.value, outer)
-            mapping = self._text(parent.value)
+            mapping = self.source.text(parent.value)
             return steps.deleted(mapping) if isinstance(outer, ast.Delete) else steps.read(mapping)
         if isinstance(parent, ast.Compare) and parent.left is node and isinstance(parent.ops[0], ast.In | ast.NotIn):
-            return steps.test(self._text(parent.comparators[0]))
+            return steps.test(self.source.text(parent.comparators[0]))
         if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute) and parent.args[:1] == [node]:
             return self._method(parent.func, parent)
         return steps.OTHER
 
     def _assigned(self, mapping: ast.expr, statement: ast.Assign) -> _Found:
-        if not _is(statement.value, True) and not self._may_go(mapping, statement):
-            return steps.off(self._text(mapping))
-        if _is(statement.value, False):
+        if not is_value(statement.value, True) and not self._may_go(mapping, statement):
+            return steps.off(self.source.text(mapping))
+        if is_value(statement.value, False):
             return statement
         new = self._new(statement.value, self.models.of_mapping(mapping, statement))
-        return Rewrite(statement, f"{self._text(mapping)}.update({new})") if new else steps.UNSEEN
+        return Rewrite(statement, f"{self.source.text(mapping)}.update({new})") if new else steps.UNSEEN
 
     def _may_go(self, mapping: ast.expr, at: ast.stmt | ast.expr) -> bool:
         """Whether a mapping is the same with the flag put in as false and without it."""
-        return is_off(mapping, at, self.parents) and not is_asked(mapping, at, self.parents)
+        return is_off(mapping, at, self.source) and not is_asked(mapping, at, self.source)
 
     def _is_asked(self, new: ast.expr) -> bool:
-        return is_asked(name_of(new, self.parents), new, self.parents)
+        return is_asked(name_of(new, self.source), new, self.source)
 
     def _updated(self, call: ast.Call, value: ast.expr, entry: Entry, place: _Place, alone: bool) -> _Found:
         """One entry of what `mapping.update(...)` is given; `alone` if its dict or the call has no other."""
         assert isinstance(call.func, ast.Attribute)
         mapping = call.func.value
-        if not _is(value, True) and not self._may_go(mapping, call):
-            return steps.off(self._text(mapping))
-        statement = self.parents[id(call)]
-        if not _is(value, False):
+        if not is_value(value, True) and not self._may_go(mapping, call):
+            return steps.off(self.source.text(mapping))
+        statement = self.source.parents[call]
+        if not is_value(value, False):
             return self._on(place, value, self.models.of_mapping(mapping, call), unpacked=not alone)
         if alone and len(call.args) + len(call.keywords) == 1 and isinstance(statement, ast.Expr):
             return statement
@@ -130,21 +130,21 @@ class _Finder:
 
     def _in_dict(self, node: ast.Constant, parent: ast.Dict) -> _Found:
         index = next(index for index, key in enumerate(parent.keys) if key is node)
-        value, outer = parent.values[index], self.parents[id(parent)]
+        value, outer = parent.values[index], self.source.parents[parent]
         entry, alone = Entry(parent, index), len(parent.keys) == 1
         place = parent if alone else entry
         if isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute) and outer.func.attr == "update":
             return self._updated(outer, value, entry, place, alone)
         overrides = None in parent.keys[:index] or isinstance(outer, ast.BinOp) or self._is_asked(parent)
-        if overrides and not _is(value, True):
+        if overrides and not is_value(value, True):
             return steps.OVERRIDES
-        if _is(value, False):
+        if is_value(value, False):
             return entry
         return self._on(place, value, self.models.of_value(parent), unpacked=not alone)
 
     def _method(self, method: ast.Attribute, call: ast.Call) -> _Found:
         """`setdefault`, `pop` and `get`, with the flag as the key."""
-        mapping, statement = self._text(method.value), self.parents[id(call)]
+        mapping, statement = self.source.text(method.value), self.source.parents[call]
         default = call.args[1] if len(call.args) == 2 and not call.keywords else None
         if method.attr == "get":
             return steps.read(mapping)
@@ -155,18 +155,18 @@ class _Finder:
             return Rewrite(statement, steps.drop(mapping, separator))
         if method.attr != "setdefault" or default is None or not isinstance(statement, ast.Expr):
             return steps.OTHER
-        if _is(default, False) and not is_asked(method.value, call, self.parents):  # what is not there is off
+        if is_value(default, False) and not is_asked(method.value, call, self.source):  # what is not there is off
             return statement
         model = self.models.of_mapping(method.value, call)
-        if not _is(default, True) or not model or not is_off(method.value, call, self.parents, absent=True):
+        if not is_value(default, True) or not model or not is_off(method.value, call, self.source, absent=True):
             return steps.default(mapping)
         return Replace(call, f"{mapping}.update({fusion_kwargs(model)})")
 
     def _entry(self, entry: Entry, value: ast.expr, model: str, overrides: bool) -> _Found:
         """A keyword among others, which may override what stands before it."""
-        if overrides and not _is(value, True):
+        if overrides and not is_value(value, True):
             return steps.OVERRIDES
-        if _is(value, False):
+        if is_value(value, False):
             return entry
         return self._on(entry, value, model, unpacked=True)
 
@@ -174,7 +174,7 @@ class _Finder:
         """The two hook arguments for a place, under the value as a condition."""
         new = self._new(value, model)
         if unpacked:
-            new = new and (f"**{new}" if _is(value, True) else f"**({new})")
+            new = new and (f"**{new}" if is_value(value, True) else f"**({new})")
         if not new:
             return steps.UNSEEN
         return replace(place, text=new) if isinstance(place, Entry) else Replace(place, new)
@@ -182,16 +182,9 @@ class _Finder:
     def _new(self, value: ast.expr, model: str) -> str:
         """The two hook arguments, as an expression; empty where the model is not to be seen."""
         call = fusion_kwargs(model) if model else ""
-        return call if _is(value, True) or not call else f"{call} if {self._text(value)} else {{}}"
-
-    def _text(self, node: ast.expr) -> str:
-        return self.source.text_of(self.source.span(node))
+        return call if is_value(value, True) or not call else f"{call} if {self.source.text(value)} else {{}}"
 
 
 def _ordered(call: ast.Call) -> list[ast.expr | ast.keyword]:
     """The arguments in the order of the text."""
     return sorted([*call.args, *call.keywords], key=lambda one: (one.lineno, one.col_offset))
-
-
-def _is(node: ast.expr, value: bool) -> bool:
-    return isinstance(node, ast.Constant) and node.value is value

@@ -5,22 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.source import Function, Source
+from mcore_unpatch.codemods.syntax import dotted, is_stored, parameters
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _NOT_A_MODEL = {"dict", "update", "partial"}
 
 
 class ModelOf:
     """Finds it by following a mapping to the `**mapping` of a call; an empty text stands for not found."""
 
-    def __init__(self, source: Source, parents: dict[int, ast.AST]) -> None:
-        self.source, self.parents = source, parents
+    def __init__(self, source: Source) -> None:
+        self.source = source
 
     def of_call(self, call: ast.Call) -> str:
         """The model that is called."""
         func = call.func
-        text = self._text(func)
+        text = self.source.text(func)
         leaf = text.rpartition(".")[2]
         if leaf == "partial" and call.args:
             return self._usable(call.args[0], call)
@@ -33,9 +33,9 @@ class ModelOf:
 
     def of_value(self, node: ast.expr) -> str:
         """The model that a new mapping goes to: it is unpacked in a call, or gets a name first."""
-        parent = self.parents[id(node)]
+        parent = self.source.parents[node]
         if isinstance(parent, ast.keyword):
-            outer = self.parents[id(parent)]
+            outer = self.source.parents[parent]
             return self.of_call(outer) if parent.arg is None and isinstance(outer, ast.Call) else ""
         if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute) and parent.func.attr == "update":
             return self.of_mapping(parent.func.value, parent)
@@ -49,73 +49,49 @@ class ModelOf:
 
     def of_mapping(self, mapping: ast.expr, at: ast.stmt | ast.expr) -> str:
         """The model that a named mapping is unpacked for, later in the same function."""
-        name = self._text(mapping)
-        scope = self._function(at) or self.source.tree
+        name = self.source.text(mapping)
+        scope = self.source.function_of(at) or self.source.tree
         found = {
             self.of_call(call)
             for call in ast.walk(scope)
             if isinstance(call, ast.Call)
             for keyword in call.keywords
-            if keyword.arg is None and self._text(keyword.value) == name and self._leaf(call) not in _NOT_A_MODEL
+            if keyword.arg is None and self.source.text(keyword.value) == name and self._leaf(call) not in _NOT_A_MODEL
         }
         models = {model for model in found if model and self._known_before(model, at)}
         return models.pop() if len(models) == 1 else (self._parameter(at) if not found else "")
 
     def _leaf(self, call: ast.Call) -> str:
-        return self._text(call.func).rpartition(".")[2]
-
-    def _text(self, node: ast.expr) -> str:
-        return self.source.text_of(self.source.span(node))
-
-    def _function(self, node: ast.AST) -> _Function | None:
-        while (parent := self.parents.get(id(node))) is not None:
-            if isinstance(parent, _Function):
-                return parent
-            node = parent
-        return None
+        return self.source.text(call.func).rpartition(".")[2]
 
     def _is_object(self, func: ast.expr, at: ast.AST) -> bool:
         """Whether a callable is an object at hand, not a function of some module."""
-        root = func
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        function = self._function(at)
-        return isinstance(root, ast.Name) and function is not None and root.id in set(_locals(function))
+        root, function = dotted(func).partition(".")[0], self.source.function_of(at)
+        return bool(root) and function is not None and root in set(_locals(function))
 
     def _usable(self, node: ast.expr, at: ast.stmt | ast.expr) -> str:
-        text = self._text(node)
+        text = self.source.text(node)
         return text if self._known_before(text, at) and "\n" not in text else ""
 
     def _known_before(self, text: str, at: ast.stmt | ast.expr) -> bool:
         root = text.partition(".")[0]
-        function = self._function(at)
-        if function is None:
+        function = self.source.function_of(at)
+        if function is None or root in parameters(function):
             return True
-        if root in set(parameters(function)):
-            return True
-        names = (node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == root)
-        bound = [name.lineno for name in names if isinstance(name.ctx, ast.Store)]
-        return bool(bound) and min(bound) < at.lineno
+        return any(is_stored(node, root) and node.lineno < at.lineno for node in ast.walk(function))  # type: ignore[attr-defined]
 
     def _passed_along(self, call: ast.Call) -> str:
         """`forward(model, ...)`: an argument that is called a model."""
         named = [keyword.value for keyword in call.keywords if keyword.arg == "model"]
-        first = [arg for arg in call.args if self._text(arg).rpartition(".")[2].endswith("model")]
+        first = [arg for arg in call.args if self.source.text(arg).rpartition(".")[2].endswith("model")]
         return self._usable((named + first)[0], call) if named + first else ""
 
     def _parameter(self, at: ast.AST) -> str:
-        function = self._function(at)
-        return "model" if function is not None and "model" in set(parameters(function)) else ""
+        function = self.source.function_of(at)
+        return "model" if function is not None and "model" in parameters(function) else ""
 
 
-def parameters(function: _Function) -> Iterator[str]:
-    """The names of a function's parameters."""
-    spec = function.args
-    for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs):
-        yield arg.arg
-
-
-def _locals(function: _Function) -> Iterator[str]:
+def _locals(function: Function) -> Iterator[str]:
     yield from parameters(function)
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, FLAG, fusion_kwargs
+from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, FLAG, fusion_kwargs
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
 
 PROCESSOR, CONTEXT = HOOK_ARGUMENTS

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.changes import Change
+from mcore_unpatch.codemods.codemod import AddImport, ByHand, Fix, Left, Note
+from mcore_unpatch.codemods.source import Function, Source
+from mcore_unpatch.codemods.syntax import identifiers, is_stored, leaf, walk_without
 from mcore_unpatch.findings import Finding
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.answering import Situation
+
+COMPAT = "mcore_unpatch.compat"
 
 
 @dataclass(frozen=True)
 class Patch:
     """`target = value`, with the function behind the value where this file defines it."""
 
-    finding: Finding
+    situation: Situation
     source: Source
     statement: ast.Assign
     target: ast.Attribute
@@ -24,27 +33,73 @@ class Patch:
     around: Function | None  # the function that the statement stands in
 
     @property
+    def finding(self) -> Finding:
+        """What the scanner says of it."""
+        return self.situation.finding
+
+    @property
     def owner(self) -> str:
         """The class that is patched."""
         return self.finding.target.rpartition(".")[0]
 
+    def alike(self) -> list[Function]:
+        """The functions around the patches of this rule in the file, once for each."""
+        here = [one for one in self.situation.open if (one.path, one.rule) == (self.finding.path, self.finding.rule)]
+        nodes = [self.source.starting.get((one.line, one.column - 1)) for one in here]
+        functions = [self.source.function_of(node) for node in nodes if isinstance(node, ast.Assign)]
+        return [function for function in functions if function is not None]
+
     def text(self, node: ast.expr) -> str:
         """The text of an expression."""
-        return self.source.text_of(self.source.span(node))
+        return self.source.text(node)
 
 
-def find_patch(finding: Finding, source: Source) -> Patch | None:
+@dataclass(frozen=True)
+class Rewritten:
+    """What becomes of a patch: the changes of its file, names it then needs from the compat layer, what to know."""
+
+    changes: Sequence[Change]
+    names: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    by_hand: str = ""  # what else is to be looked at
+    only_shown: str = ""  # and why
+
+    def fix(self) -> Iterator[Fix]:
+        """As a codemod says it."""
+        yield from self.changes
+        yield from (AddImport(COMPAT, name) for name in self.names)
+        yield from map(Note, self.notes)
+        yield from [ByHand(self.by_hand)] if self.by_hand else ()
+        yield from [Left(self.only_shown)] if self.only_shown else ()
+
+
+def is_taken(name: str, tree: ast.Module) -> bool:
+    """Whether a name is something else in a file than what the compat layer has by it."""
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == COMPAT)
+    ours = [alias for node in imports for alias in node.names if alias.name == name and not alias.asname]
+    if not ours:
+        return name in identifiers(tree)
+    named = {getattr(node, key, "") for node in walk_without(tree, ours) for key in ("name", "arg")}
+    return name in named or any(is_stored(node, name) for node in ast.walk(tree))
+
+
+def find_patch(situation: Situation) -> Patch | None:
     """The patch of a finding; None if it is no plain assignment to one attribute."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Assign) and node.lineno == finding.line and node.col_offset == finding.column - 1:
-            target = node.targets[0]
-            if len(node.targets) != 1 or not isinstance(target, ast.Attribute):
-                return None
-            name, bound = _function_name(node.value)
-            around = _around(source.tree, node)
-            bound = bound or finding.shape in {"class-attr", "class-of-instance"}
-            return Patch(finding, source, node, target, _defined(source.tree, name, around), bound, around)
-    return None
+    finding = situation.finding
+    try:
+        source = situation.files.source(finding.path)
+    except (Unreadable, OSError):
+        return None
+    statement = source.starting.get((finding.line, finding.column - 1))
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target = statement.targets[0]
+    if not isinstance(target, ast.Attribute):
+        return None
+    name, bound = _function_name(statement.value)
+    around = source.function_of(statement)
+    bound = bound or finding.shape in {"class-attr", "class-of-instance"}
+    return Patch(situation, source, statement, target, _defined(source.tree, name, around), bound, around)
 
 
 def _function_name(value: ast.expr) -> tuple[str, bool]:
@@ -55,19 +110,9 @@ def _function_name(value: ast.expr) -> tuple[str, bool]:
         func = value.func
         if isinstance(func, ast.Attribute) and func.attr == "__get__" and isinstance(func.value, ast.Name):
             return func.value.id, True
-        leaf = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-        if leaf == "MethodType" and value.args and isinstance(value.args[0], ast.Name):
+        if leaf(func) == "MethodType" and value.args and isinstance(value.args[0], ast.Name):
             return value.args[0].id, True
     return "", False
-
-
-def _around(tree: ast.Module, statement: ast.stmt) -> Function | None:
-    """The innermost function around a statement."""
-    found: Function | None = None
-    for node in ast.walk(tree):
-        if isinstance(node, Function) and node.lineno < statement.lineno <= (node.end_lineno or 0):
-            found = node if found is None or node.lineno > found.lineno else found
-    return found
 
 
 def _defined(tree: ast.Module, name: str, around: Function | None) -> Function | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 
 from mcore_unpatch.codemods.changes import Change, Insert, Parameters, above
-from mcore_unpatch.codemods.seams.patch import Function, Patch
+from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
+from mcore_unpatch.codemods.source import Function
+from mcore_unpatch.codemods.syntax import body_of, dotted, is_name, parameters
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_CARRIERS, HOOK_SINCE
 from mcore_unpatch.megatron.signatures import signature
-from mcore_unpatch.megatron.versions import Version
 
 PROCESSOR, CONTEXT = HOOK_ARGUMENTS
 # What Megatron gives the hook: keyword -> expression inside a replacement whose first parameter is the model.
@@ -25,52 +26,44 @@ _PASSED_THROUGH = (
 )
 
 
-def close_gap(patch: Patch, version: Version) -> list[Change]:
-    """Changes that give the replacement the parameters it lacks, and make it run the hook or refuse it."""
-    function = patch.function
-    attribute = patch.target.attr
+NOTE = "a stop-gap: the patch stays, and the next release may break it again"
+
+
+def close_gap(patch: Patch) -> Rewritten | None:
+    """The replacement with the parameters it lacks, and one that runs the hook or refuses it."""
+    function, attribute, version = patch.function, patch.target.attr, patch.situation.options.target
     expected = signature(patch.owner, attribute, version)
     if function is None or expected is None or attribute not in {"forward", "_postprocess", "build_schedule_plan"}:
-        return []
-    names = set(_names(function))
+        return None
+    names = set(parameters(function))
     missing = [] if function.args.kwarg else [name for name in expected.parameters if name not in names]
     oldest = min(expected.since.values())
     if any(expected.since[name] == oldest for name in missing):
-        return []  # its parameters have other names: what belongs where is not to be seen
+        return None  # its parameters have other names: what belongs where is not to be seen
     carries = (patch.owner, attribute) in HOOK_CARRIERS and version >= HOOK_SINCE
-    honours = carries and PROCESSOR in {*names, *missing} and not _uses(function, PROCESSOR)
+    calls = any(is_name(one, PROCESSOR) for one in ast.walk(function))
     changes: list[Change] = []
     if missing:
         changes.append(Parameters(function, tuple(f"{name}=None" for name in missing)))
-    if honours:
+    if carries and not calls and PROCESSOR in {*names, *missing}:
         changes.append(_run_hook(patch, {*names, *missing}))
-    return changes
-
-
-def _names(function: Function) -> list[str]:
-    spec = function.args
-    return [arg.arg for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
-
-
-def _uses(function: Function, name: str) -> bool:
-    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(function))
+    return Rewritten(changes, notes=[NOTE])
 
 
 def _run_hook(patch: Patch, names: set[str]) -> Insert:
     """Before the output layer the hook is called as Megatron calls it; where that place is not clear, it is refused."""
     source, function = patch.source, patch.function
     assert function is not None
-    model = _names(function)[0]
+    model = parameters(function)[0]
     place = _output_layer_call(function, model)
     stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     known = names | stored
     if place is None or not patch.bound or not {"hidden_states", "output_weight", *_PASSED_THROUGH} <= known:
-        body = function.body[1] if _has_docstring(function) else function.body[0]
         text = [
             f"if {PROCESSOR} is not None:",
             f'    raise NotImplementedError("this {patch.target.attr} does not run `{PROCESSOR}`")',
         ]
-        return above(source, body, "\n".join(text))
+        return above(source, (body_of(function) or function.body)[0], "\n".join(text))
     text = [
         f"if {PROCESSOR} is not None:",
         f"    return {PROCESSOR}(",
@@ -87,21 +80,11 @@ def _run_hook(patch: Patch, names: set[str]) -> Insert:
     return above(source, place, "\n".join(text))
 
 
-def _has_docstring(function: Function) -> bool:
-    return ast.get_docstring(function, clean=False) is not None and len(function.body) > 1
-
-
 def _output_layer_call(function: Function, model: str) -> ast.stmt | None:
     """The last top-level statement `x, _ = model.output_layer(hidden_states, ...)` of a function."""
     found = None
     for statement in function.body:
-        value = getattr(statement, "value", None)
-        if isinstance(statement, ast.Assign) and isinstance(value, ast.Call):
-            func = value.func
-            if (
-                isinstance(func, ast.Attribute)
-                and func.attr == "output_layer"
-                and getattr(func.value, "id", "") == model
-            ):
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+            if dotted(statement.value.func) == f"{model}.output_layer":
                 found = statement
     return found

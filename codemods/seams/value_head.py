@@ -12,15 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.changes import Change, Replace, Rewrite
-from mcore_unpatch.codemods.seams.lm_head.scope import identifiers
-from mcore_unpatch.codemods.seams.patch import Function, Patch
-from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, is_taken
+from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.paths import is_test
-from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 ADD, LAYER, NOW = "add_value_head", "output_layer", "value_head.output_layer"
-TITLE = "the value head is the model's output processor"
 NOTES = (
     f"the layer and its parameters are `model.{NOW}` now; in Megatron's checkpoints they stay `{LAYER}.*`",
     "`add_value_head` raises for a model with MTP layers, with embeddings tied over pipeline stages, or already in DDP",
@@ -45,23 +41,16 @@ class Place:
         return f"{self.path}:{self.line}"
 
 
-@dataclass(frozen=True)
-class ToValueHead:
-    """The changes, and what else is to be looked at."""
-
-    changes: list[Change]
-    elsewhere: str
-
-
-def to_value_head(patch: Patch, known: Sequence[Place], limit: int) -> ToValueHead | str:
-    """The rewrite, or why this is not exactly a value head. `known` are the places of the whole repository."""
-    source, statement = patch.source, patch.statement
+def to_value_head(patch: Patch) -> Rewritten | str:
+    """The rewrite, or why this is not exactly a value head."""
+    source, statement, files = patch.source, patch.statement, patch.situation.files
+    known: list[Place] = patch.situation.once(find_places)
     for one in patch.finding.related:
         if one.role in {"restore", "backup"}:
             return f"line {one.line} keeps the model's own layer or puts it back"
     if not source.owns_lines(statement):
         return f"line {statement.lineno} holds more than one statement"
-    if ADD in identifiers(source.tree) and not _is_ours(source.tree):
+    if is_taken(ADD, source.tree):
         return f"the name `{ADD}` is taken"
     made = _made(patch)
     if made is None:
@@ -78,9 +67,9 @@ def to_value_head(patch: Patch, known: Sequence[Place], limit: int) -> ToValueHe
     critics = [one for one in places if one.of_a_critic]
     if critics:
         return f"{critics[0]} reads or names the layer of a critic"
-    changes: list[Change] = [Rewrite(statement, _call(patch, made, limit))]
+    changes: list[Change] = [Rewrite(statement, _call(patch, made, files.imports(source.path).limit))]
     changes += [Replace(node, f"{patch.text(node.value)}.{NOW}") for node in later]
-    return ToValueHead(changes, _elsewhere(places))
+    return Rewritten(changes, [ADD], NOTES, by_hand=_elsewhere(places))
 
 
 def steps(because: str, known: Sequence[Place]) -> str:
@@ -96,16 +85,9 @@ def steps(because: str, known: Sequence[Place]) -> str:
     )
 
 
-def find_places(files: Workbench) -> Iterator[Place]:
+def find_places(files: Workbench) -> list[Place]:
     """Where the repository, its tests left out, reads `x.output_layer` or names it in a text."""
-    for path in files.paths:
-        try:
-            says = path.endswith(".py") and not is_test(path) and LAYER.encode() in files.data(path)
-            source = files.source(path) if says else None
-        except (Unreadable, OSError):
-            continue
-        if source is not None:
-            yield from _places(source)
+    return [place for source in files.sources_saying(LAYER, tests=False) for place in _places(source)]
 
 
 def _places(source: Source) -> Iterator[Place]:
@@ -127,7 +109,7 @@ def _speaks_of_critics(source: Source, node: ast.AST) -> bool:
     while above is not None:
         function = above if isinstance(above, Function) else function
         above = source.parents.get(above)
-    return function is not None and bool(_CRITIC.search(source.text_of(source.span(function))))
+    return function is not None and bool(_CRITIC.search(source.text(function)))
 
 
 def _elsewhere(places: Sequence[Place]) -> str:
@@ -136,11 +118,6 @@ def _elsewhere(places: Sequence[Place]) -> str:
     shown = ", ".join(map(str, places[:_SHOWN]))
     more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
     return f"These lines read or name `{LAYER}`; where they meet a critic, it is `{NOW}`: {shown}{more}."
-
-
-def _is_ours(tree: ast.Module) -> bool:
-    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
-    return any(node.module == "mcore_unpatch.compat" and ADD in {one.name for one in node.names} for node in imports)
 
 
 def _leaf(node: ast.expr) -> str:
@@ -222,7 +199,7 @@ def _call(patch: Patch, made: ast.Call, limit: int) -> str:
     if made is statement.value and "#" not in value:
         given: list[ast.expr | ast.keyword] = [*made.args, *made.keywords]
         arguments = sorted(given, key=lambda one: (one.lineno, one.col_offset))
-        parts = [source.text_of(source.span(one)) for one in arguments]
+        parts = [source.text(one) for one in arguments]
         if not value[:-1].rstrip().endswith(","):
             flat = f"{patch.text(made.func)}({', '.join(parts)})"
             lines = [f"{patch.text(made.func)}(", *(f"{step}{part}," for part in parts), ")"]

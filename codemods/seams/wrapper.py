@@ -13,17 +13,15 @@ from typing import Any, NamedTuple
 
 from mcore_unpatch.codemods.changes import Change, Header, Make, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.lm_head.said import Said
-from mcore_unpatch.codemods.seams.lm_head.scope import Surroundings, identifiers, is_one_of, names_outside
-from mcore_unpatch.codemods.seams.lm_head.undo import FORWARD, Undoing, plan_undoing
-from mcore_unpatch.codemods.seams.patch import Function, Patch
-from mcore_unpatch.codemods.source import first_line, last_line
+from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
+from mcore_unpatch.codemods.seams.said import Said
+from mcore_unpatch.codemods.seams.undo import FORWARD, Undoing, plan_undoing
+from mcore_unpatch.codemods.source import Function, first_line, last_line
+from mcore_unpatch.codemods.syntax import identifiers, is_one_of, names_outside
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.paths import is_test
-from mcore_unpatch.scanner.sources.parsing import Unreadable
 
-TITLE = "a hook of PyTorch runs around the module's forward"
 NOTES = (
     "a hook runs when the module is called, and not when something calls its `.forward(...)` directly",
     "it runs behind the hooks that the module has by then; the wrapper ran inside all of them",
@@ -44,14 +42,6 @@ class DirectCall(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ToHook:
-    """The changes, and what is to be known of them."""
-
-    changes: list[Change]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Made:
     """A wrapper as a hook: the call that registers it, and what becomes of the function."""
 
@@ -60,8 +50,8 @@ class Made:
     notes: tuple[str, ...]
 
 
-def to_hook(patch: Patch, files: Workbench, others: Iterable[Finding], calls: Iterable[DirectCall]) -> ToHook | str:
-    """The rewrite, or why it is not exactly a hook. `others` and `calls` are those of the whole repository."""
+def to_hook(patch: Patch) -> Rewritten | str:
+    """The rewrite, or why it is not exactly a hook."""
     function, around = patch.function, patch.around
     if patch.target.attr != FORWARD or patch.finding.shape != "instance-attr":
         return "a hook runs around `forward` of one module, and this patch is of another kind"
@@ -69,38 +59,32 @@ def to_hook(patch: Patch, files: Workbench, others: Iterable[Finding], calls: It
         return f"`{patch.text(patch.target.value)}` cannot be shown to be a module"
     if not isinstance(function, ast.FunctionDef) or around is None or not is_one_of(function, ast.walk(around)):
         return "the wrapper is not a function beside the assignment"
-    surroundings = Surroundings(patch.source, files)
     if not all(map(patch.source.owns_lines, (patch.statement, *function.body))):
         return f"line {patch.statement.lineno} or `{function.name}` holds several statements on a line"
     if sum(isinstance(node, ast.Name) and node.id == function.name for node in ast.walk(around)) != 1:
         return f"`{function.name}` is also used elsewhere"
-    if other := next(_around_the_same(patch.finding, others), None):
+    if other := next(_around_the_same(patch.finding, patch.situation.staying.findings), None):
         return f"{other.path}:{other.line} wraps the same method, and which of them runs first would change"
-    if direct := next(_directly(patch, calls), None):
+    if direct := next(_directly(patch, patch.situation.once(find_direct_calls)), None):
         return f"{direct.path}:{direct.line} calls `forward` directly, where hooks do not run"
     wrapper = _Wrapper(patch, function, _original(patch, around))
     if not wrapper.original:
         return "the original is not kept in one name"
-    if any(isinstance(one, _LOOPS) for one in _above(function, surroundings, around)):
+    if any(isinstance(one, _LOOPS) for one in _above(function, patch)):
         if not wrapper.is_bound or any(one.role == "restore" for one in patch.finding.related):
             return f"`{function.name}` is made in a loop, and calls the original of the last turn or is undone later"
     made = wrapper.read()
     if isinstance(made, str):
         return made
-    undoing = plan_undoing(patch, surroundings, [function], [])
+    undoing = plan_undoing(patch, [function], [])
     if isinstance(undoing, str):
         return undoing
     return _installed(patch, made, undoing)
 
 
-def steps(finding: Finding, because: str) -> str:
-    """What to do by hand."""
-    return "\n".join([f"Not rewritten: {because}.", *(f"{n}. {one}" for n, one in enumerate(finding.steps, 1))])
-
-
-def _above(node: ast.AST, surroundings: Surroundings, last: ast.AST) -> Iterator[ast.AST]:
-    while node is not last:
-        node = surroundings.parents[node]
+def _above(node: ast.AST, patch: Patch) -> Iterator[ast.AST]:
+    while node is not patch.around:
+        node = patch.source.parents[node]
         yield node
 
 
@@ -112,17 +96,15 @@ def _around_the_same(finding: Finding, others: Iterable[Finding]) -> Iterator[Fi
             yield one
 
 
-def find_direct_calls(files: Workbench) -> Iterator[DirectCall]:
+def find_direct_calls(files: Workbench) -> list[DirectCall]:
     """Where the repository calls `forward` without the module."""
-    for path in files.paths:
-        try:
-            source = files.source(path) if path.endswith(".py") and b".forward(" in files.data(path) else None
-        except (Unreadable, OSError):
-            continue
-        for node in source.every(ast.Call) if source else ():
-            func = node.func
-            if isinstance(func, ast.Attribute) and func.attr == FORWARD and not isinstance(func.value, ast.Call):
-                yield DirectCall(path, node.lineno, _leaf(func.value))
+    return [
+        DirectCall(source.path, node.lineno, _leaf(node.func.value))
+        for source in files.sources_saying(".forward(")
+        for node in source.every(ast.Call)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == FORWARD
+        if not isinstance(node.func.value, ast.Call)
+    ]
 
 
 def _directly(patch: Patch, calls: Iterable[DirectCall]) -> Iterator[DirectCall]:
@@ -338,7 +320,7 @@ def _undecorated(node: Any) -> Any:
     return node.with_changes(decorators=[])
 
 
-def _installed(patch: Patch, made: Made, undoing: Undoing) -> ToHook:
+def _installed(patch: Patch, made: Made, undoing: Undoing) -> Rewritten:
     call = f"{patch.text(patch.target.value)}.{made.how}"
     said = Said(patch.source)
     said.inside(patch.statement)
@@ -346,11 +328,10 @@ def _installed(patch: Patch, made: Made, undoing: Undoing) -> ToHook:
         said.between(patch.source.first_with_comments(one), last_line(one))
     text = "\n".join([*said.lines(), f"{undoing.handle} = {call}" if undoing.handle else call])
     removed: list[ast.stmt] = list(undoing.removed)
-    found = ToHook([*made.changes, *undoing.changes], made.notes)
+    changes = [*made.changes, *undoing.changes]
     if undoing.lift is None:
-        found.changes.append(Rewrite(patch.statement, text, tell_checkers=False))
+        changes.append(Rewrite(patch.statement, text, tell_checkers=False))
     else:
-        found.changes.append(above(patch.source, undoing.lift, text))
+        changes.append(above(patch.source, undoing.lift, text))
         removed.append(patch.statement)
-    found.changes.extend(remove(patch.source, removed, with_comments=True))
-    return found
+    return Rewritten([*changes, *remove(patch.source, removed, with_comments=True)], notes=made.notes)

@@ -14,7 +14,8 @@ from mcore_unpatch.codemods.fingerprints.origins import origins
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.source import Files, Source, last_line
-from mcore_unpatch.codemods.units import Unit, bound_by_import, reached, units
+from mcore_unpatch.codemods.syntax import bound_by_import
+from mcore_unpatch.codemods.units import Unit, reached, units
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing

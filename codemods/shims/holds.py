@@ -11,8 +11,8 @@ from mcore_unpatch.codemods.edits import Applicability
 from mcore_unpatch.codemods.hook import PROCESSOR, processors
 from mcore_unpatch.codemods.shims.definitions import Changed, Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
-from mcore_unpatch.codemods.shims.reaches import dotted
 from mcore_unpatch.codemods.shims.uses import Need, Place, Use
+from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.codemods.units import Unit, reached
 from mcore_unpatch.paths import is_test
 

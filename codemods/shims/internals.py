@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from mcore_unpatch.codemods.edits import Remark
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.holds import closure, words
-from mcore_unpatch.codemods.shims.reaches import dotted
 from mcore_unpatch.codemods.shims.uses import Use
+from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.paths import is_test
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.syntax import dotted, leaf
 
 # The last part of what is called, where something else is put in the place of the name.
 _REPLACING = frozenset({"setattr", "delattr", "patch", "object", "multiple"})
@@ -38,7 +39,6 @@ class Reaches:
         for node in source.every(ast.Name, ast.Attribute):
             self.named[dotted(node)].append(node)
         self._known: dict[str, list[Reach]] = {}
-        self._parents = {child: node for node in source.nodes for child in ast.iter_child_nodes(node)}
 
     def through(self, module: str) -> list[Reach]:
         """Every use of a module that the file calls `module`: `m`, or `a.b.c` after `import a.b.c`."""
@@ -52,8 +52,8 @@ class Reaches:
         return [reach for node in unnamed for reach in self._through(node)]
 
     def _through(self, node: ast.expr) -> Iterator[Reach]:
-        above = self._parents[node]
-        call = self._parents[above] if isinstance(above, ast.keyword) else above
+        above = self.source.parents[node]
+        call = self.source.parents[above] if isinstance(above, ast.keyword) else above
         if isinstance(above, ast.Attribute):
             yield Reach(node, above.attr, not isinstance(above.ctx, ast.Load))
         elif isinstance(call, ast.Call) and node is not call.func:
@@ -81,7 +81,7 @@ class Reaches:
             for end in range(len(parts), 1, -1):
                 if parts[end - 1] in modules and (path := locate(".".join(parts[:end]))):
                     name = parts[end] if end < len(parts) else ""
-                    yield path, Reach(node, name, _called(self._parents[node]) in _REPLACING)
+                    yield path, Reach(node, name, _called(self.source.parents[node]) in _REPLACING)
                     break
 
     @cached_property
@@ -94,16 +94,4 @@ class Reaches:
 
 def _called(node: ast.AST) -> str:
     """The last part of the name of what is called; empty for what is no call."""
-    function = node.func if isinstance(node, ast.Call) else None
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def dotted(node: ast.AST) -> str:
-    """`a.b.c` as text; empty for any other expression."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+    return leaf(node.func) if isinstance(node, ast.Call) else ""

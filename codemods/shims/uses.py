@@ -12,7 +12,7 @@ from mcore_unpatch.codemods.changes import Asked, Reason, Replace, least_safe
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
 from mcore_unpatch.codemods.source import Source
-from mcore_unpatch.codemods.units import bound_by_import
+from mcore_unpatch.codemods.syntax import bound_by_import
 
 if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
     from mcore_unpatch.codemods.imports.editor import ImportEditor

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mcore_unpatch.codemods.changes import Change, Make
 from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.codemods.source import Source
-from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.codemods.syntax import leaf
 
 CALLER = "call_with_processor"
 _CONTEXT = "context"
 _TOKENS = "input_ids"
 
 
-def calling(patch: Patch, travelling: Mapping[str, str], files: Workbench) -> list[Change] | str:
+def calling(patch: Patch, travelling: Mapping[str, str]) -> list[Change] | str:
     """The calls of models that pass what only the patch takes, or why not all of them are known."""
     if not travelling:
         return "it patches the class and takes no parameter of its own by which calls of its models could be told"
     assert patch.function is not None
     found: list[Change] = []
-    for source in _saying(files, next(iter(travelling))):
+    for source in patch.situation.files.sources_saying(next(iter(travelling))):
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Dict | ast.Subscript) and _names(node) & travelling.keys():
                 if isinstance(node, ast.Dict) or isinstance(node.ctx, ast.Store):
@@ -33,8 +32,9 @@ def calling(patch: Patch, travelling: Mapping[str, str], files: Workbench) -> li
             if not isinstance(node, ast.Call) or not {one.arg for one in node.keywords} & travelling.keys():
                 continue
             where = f"{source.path}, line {node.lineno}"
-            first = getattr(node.args[0], "attr", getattr(node.args[0], "id", "")) if node.args else ""
-            if first != _TOKENS and _TOKENS not in {one.arg for one in node.keywords}:
+            if leaf(node.args[0] if node.args else None) != _TOKENS and _TOKENS not in {
+                one.arg for one in node.keywords
+            }:
                 continue
             if _defines(source, node.func):
                 continue
@@ -44,15 +44,6 @@ def calling(patch: Patch, travelling: Mapping[str, str], files: Workbench) -> li
                 return f"{where} calls such a model in another file: pass the processor there"
             found.append(Make(node, _Caller(patch.function.name, travelling)))
     return found or f"it patches the class, and no call passes `{next(iter(travelling))}` to one of its models"
-
-
-def _saying(files: Workbench, word: str) -> Iterator[Source]:
-    for path in files.paths:
-        try:
-            if path.endswith(".py") and word.encode() in files.data(path):
-                yield files.source(path)
-        except (Unreadable, OSError):
-            continue
 
 
 def _names(node: ast.Dict | ast.Subscript) -> set[object]:
@@ -66,8 +57,7 @@ def _defines(source: Source, func: ast.expr) -> bool:
     names = {
         (getattr(node, "asname", None) or node.name) for node in ast.walk(source.tree) if isinstance(node, definitions)
     }
-    leaf = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-    return not leaf or leaf in names
+    return not leaf(func) or leaf(func) in names
 
 
 @dataclass(frozen=True)
@@ -80,7 +70,7 @@ class _Caller:
     def __call__(self, node: Any) -> Any:
         import libcst as cst
 
-        from mcore_unpatch.codemods.nodes import without
+        from mcore_unpatch.codemods.cst_nodes import without
 
         args = list(node.args)
         own = [one for one in args if one.keyword is not None and one.keyword.value in self.travelling]

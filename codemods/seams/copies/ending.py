@@ -198,7 +198,7 @@ class _Writer:
         positional = [*arguments.posonlyargs, *arguments.args]
         pairs = [*zip(reversed(positional), reversed(arguments.defaults), strict=False)]
         pairs += [(arg, one) for arg, one in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if one]
-        return next((self.source.text_of(self.source.span(one)) for arg, one in pairs if arg.arg == name), "")
+        return next((self.source.text(one) for arg, one in pairs if arg.arg == name), "")
 
     def _header(self, taken: list[str], bound: bool) -> str:
         words = [*([self.copy.model] if bound else []), "*", *taken, "**_"]

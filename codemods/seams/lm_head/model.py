@@ -6,9 +6,9 @@ import ast
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.changes import Change, Replace, above
-from mcore_unpatch.codemods.seams.lm_head.passthrough import names_in, parameters
-from mcore_unpatch.codemods.seams.lm_head.scope import Surroundings, identifiers
-from mcore_unpatch.codemods.seams.patch import Function, Patch
+from mcore_unpatch.codemods.seams.patch import Patch
+from mcore_unpatch.codemods.source import Function
+from mcore_unpatch.codemods.syntax import body_of, identifiers, is_name, is_stored, leaf, names_in, parameters
 
 LAYER = "output_layer"
 _NEW_NAME = "model"
@@ -26,18 +26,17 @@ class Model:
     made_by_a_call: bool = False  # to be made once only
 
 
-def find_model(patch: Patch, around: Surroundings) -> Model | str:
+def find_model(patch: Patch) -> Model | str:
     """The model, or why it cannot be told."""
     assert patch.around is not None
     found = owner_of(patch.target.value, patch.around)
     if isinstance(found, str):
-        return _from_callers(patch, found, around)
+        return _from_callers(patch, found)
     if found is None:
         return f"`{patch.text(patch.target.value)}` cannot be shown to be a model's `{LAYER}`"
     given = set(parameters(patch.around))
     for name in sorted(names_in(found)):
-        stored = [node for node in ast.walk(patch.around) if _is_name(node, name) and isinstance(node.ctx, ast.Store)]  # type: ignore[attr-defined]
-        if len(stored) > (name not in given):
+        if sum(is_stored(node, name) for node in ast.walk(patch.around)) > (name not in given):
             return f"`{name}` is assigned more than once"
     calls = any(isinstance(node, ast.Call) for node in ast.walk(found))
     return Model(patch.text(found), made_by_a_call=calls)
@@ -67,7 +66,7 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
     return node.targets if isinstance(node, ast.Assign) else [node.target]
 
 
-def _from_callers(patch: Patch, parameter: str, surroundings: Surroundings) -> Model | str:
+def _from_callers(patch: Patch, parameter: str) -> Model | str:
     """The function gets the layer alone: let it have the model, if every caller can be seen to have it."""
     around, source = patch.around, patch.source
     assert around is not None
@@ -79,10 +78,10 @@ def _from_callers(patch: Patch, parameter: str, surroundings: Surroundings) -> M
     if (owner and around.name != "__init__") or around.decorator_list:
         return because
     position = [arg.arg for arg in around.args.args].index(parameter) - bool(owner)
-    calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call) and _is_name(node.func, name)]
-    uses = [node for node in ast.walk(source.tree) if _is_name(node, name)]
+    calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call) and is_name(node.func, name)]
+    uses = [node for node in ast.walk(source.tree) if is_name(node, name)]
     exported = any(isinstance(node, ast.Constant) and node.value == name for node in ast.walk(source.tree))
-    if not calls or len(calls) != len(uses) or exported or surroundings.named_elsewhere(name):
+    if not calls or len(calls) != len(uses) or exported or patch.situation.files.named_elsewhere(name, source.path):
         return f"{because}, and not every caller is in this file"
     arguments = [call.args[position] for call in calls if position < len(call.args) and not _starred(call)]
     owners = [
@@ -97,8 +96,7 @@ def _from_callers(patch: Patch, parameter: str, surroundings: Surroundings) -> M
     changes: list[Change] = [Replace(one, patch.text(owner_)) for one, owner_ in zip(arguments, owners, strict=True)]
     annotation = f": {patch.text(argument.annotation)}" if argument.annotation else ""
     changes.append(Replace(argument, f"{_NEW_NAME}{annotation}"))
-    first = around.body[1] if ast.get_docstring(around) is not None and len(around.body) > 1 else around.body[0]
-    binding = above(source, first, f"{parameter} = {_NEW_NAME}.{LAYER}")
+    binding = above(source, (body_of(around) or around.body)[0], f"{parameter} = {_NEW_NAME}.{LAYER}")
     return Model(_NEW_NAME, tuple(changes), parameter, binding)
 
 
@@ -106,10 +104,5 @@ def _starred(call: ast.Call) -> bool:
     return any(isinstance(arg, ast.Starred) for arg in call.args)
 
 
-def _is_name(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
 def _may_be_a_model(annotation: ast.expr | None) -> bool:
-    leaf = annotation.attr if isinstance(annotation, ast.Attribute) else getattr(annotation, "id", "")
-    return annotation is None or leaf in _ANY_MODULE
+    return annotation is None or leaf(annotation) in _ANY_MODULE

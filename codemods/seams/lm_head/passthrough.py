@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mcore_unpatch.codemods.seams.patch import Function
+from mcore_unpatch.codemods.source import Function
+from mcore_unpatch.codemods.syntax import body_of, is_name, is_value, names_in, parameters, walk_own
 from mcore_unpatch.scanner.judging.replacement import first_value, handed_on
 
 WEIGHT = "weight"  # Megatron passes it by this name
@@ -35,37 +36,10 @@ def read_passthrough(function: Function, bound: bool, layer: str) -> Passthrough
     return reader.read() or (Passthrough(function, plain=False) if hands_through(function, bound) else None)
 
 
-def body_of(function: Function) -> list[ast.stmt]:
-    """The statements after the docstring."""
-    return function.body[1:] if ast.get_docstring(function) is not None else function.body
-
-
-def parameters(function: Function) -> list[str]:
-    """Every parameter's name, by position."""
-    spec = function.args
-    return [arg.arg for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
-
-
-def names_in(node: ast.AST) -> set[str]:
-    """The names an expression or statement mentions."""
-    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
-
-
-def returns(function: Function) -> Iterator[ast.Return]:
-    """The return statements of the function itself."""
-    waiting: list[ast.AST] = list(function.body)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Return):
-            yield node
-        elif not isinstance(node, Function | ast.Lambda | ast.ClassDef):
-            waiting += ast.iter_child_nodes(node)
-
-
 def hands_through(function: Function, bound: bool) -> bool:
     """Whether every `return` gives back the (perhaps changed) input and None, and only known parameters are used."""
     given = known_parameters(function, bound)
-    found = list(returns(function))
+    found = [node for node in walk_own(function) if isinstance(node, ast.Return)]
     if given is None or not found:
         return False
     names = handed_on(function, {parameters(function)[bound]})
@@ -130,7 +104,7 @@ class _Reader:
         if not isinstance(last, ast.Return) or not _is_pair_with_none(last.value):
             return None
         value = last.value.elts[0]  # type: ignore[union-attr]
-        return tuple(kept) if isinstance(value, ast.Name) and value.id == self.input else None
+        return tuple(kept) if is_name(value, self.input) else None
 
     def _keeps(self, statement: ast.stmt) -> list[ast.expr] | None:
         """The places one statement writes the weight to; none for what only tidies up; None for anything else."""
@@ -168,7 +142,7 @@ class _Reader:
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "get":
             first = value.args[0] if value.args else None
             named = isinstance(first, ast.Constant) and first.value == WEIGHT
-            return named and isinstance(value.func.value, ast.Name) and value.func.value.id == self.rest != ""
+            return named and self.rest != "" and is_name(value.func.value, self.rest)
         own = isinstance(value, ast.Attribute) and value.attr == WEIGHT
         return own and ast.unparse(value.value) in self.layers  # type: ignore[attr-defined]
 
@@ -185,7 +159,7 @@ class _Reader:
         if not all(ast.unparse(keyword.value) == keyword.arg for keyword in named):
             return None
         spread = [keyword.value for keyword in call.keywords if keyword.arg is None]
-        return call.func if all(isinstance(value, ast.Name) and value.id == self.rest for value in spread) else None
+        return call.func if all(is_name(value, self.rest) for value in spread) else None
 
     def _asks_for_weight(self, test: ast.expr) -> bool:
         """`weight is None`, `weight is not None`."""
@@ -194,8 +168,7 @@ class _Reader:
             and isinstance(test.left, ast.Name)
             and test.left.id in self.weights
             and isinstance(test.ops[0], ast.Is | ast.IsNot)
-            and isinstance(test.comparators[0], ast.Constant)
-            and test.comparators[0].value is None
+            and is_value(test.comparators[0], None)
         )
 
 
@@ -214,5 +187,4 @@ def _is_place(target: ast.expr) -> bool:
 
 
 def _is_pair_with_none(value: ast.expr | None) -> bool:
-    pair = isinstance(value, ast.Tuple) and len(value.elts) == 2
-    return pair and isinstance(value.elts[1], ast.Constant) and value.elts[1].value is None  # type: ignore[union-attr]
+    return isinstance(value, ast.Tuple) and len(value.elts) == 2 and is_value(value.elts[1], None)

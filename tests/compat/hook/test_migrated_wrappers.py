@@ -150,5 +150,5 @@ def test_a_migrated_wrapper_gives_what_it_gave(release: str, driver: Callable[..
 
 def test_every_runnable_pair_is_run() -> None:
     pairs = {path.name.removesuffix(".out.py") for path in PAIRS.glob("*.out.py")}
-    # `two_in_one_file` is `function_of_the_module` twice; `closure_with_restore` needs a project that does not exist.
-    assert pairs - {driver.__name__ for driver in DRIVERS} == {"closure_with_restore", "two_in_one_file"}
+    # `two_in_one_file` is `function_of_the_module` twice.
+    assert pairs - {driver.__name__ for driver in DRIVERS} == {"two_in_one_file"}

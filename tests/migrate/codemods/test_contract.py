@@ -13,10 +13,10 @@ import pytest
 import releases
 from planning import migrate
 
+from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, KWARGS, NEMO_RL
+from mcore_unpatch.codemods.catalogue.verl import FUSED, VERL
 from mcore_unpatch.codemods.edits import Options
-from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, KWARGS, NEMO_RL
 from mcore_unpatch.codemods.shims.contract import Shim
-from mcore_unpatch.codemods.verl.contract import FUSED, VERL
 
 pytest.importorskip("torch")
 pytest.importorskip("megatron.core")

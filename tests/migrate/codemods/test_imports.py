@@ -8,8 +8,8 @@ import pytest
 from planning import migrate, planned
 
 from mcore_unpatch.codemods.changes import Reason, least_safe
+from mcore_unpatch.codemods.cst_tree import Tree
 from mcore_unpatch.codemods.edits import Options, Repository
-from mcore_unpatch.codemods.tree import Tree
 from mcore_unpatch.codemods.workbench import Workbench
 
 SAFE = Reason("MCU101", "safe", "imports the shim")

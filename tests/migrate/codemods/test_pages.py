@@ -45,8 +45,8 @@ def test_the_words_are_in_every_example_of_its_own_rules(name: str) -> None:
 
 
 def test_a_word_for_every_name() -> None:
-    from mcore_unpatch.codemods.nemo_rl.contract import FLAG, NEMO_RL
-    from mcore_unpatch.codemods.verl.contract import VERL
+    from mcore_unpatch.codemods.catalogue.nemo_rl import FLAG, NEMO_RL
+    from mcore_unpatch.codemods.catalogue.verl import VERL
 
     for contract in (VERL, NEMO_RL):
         names = [name for shim in contract.shims for name in (*shim.names, *([shim.module] * contract.keeps_names))]

@@ -7,9 +7,9 @@ import ast
 from hypothesis import HealthCheck, given, settings, strategies as st
 from planning import migrate, planned
 
+from mcore_unpatch.codemods.catalogue.verl import VERL
 from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.codemods.shims.contract import Shim
-from mcore_unpatch.codemods.verl.contract import VERL
 
 PACKAGE = "verl.models.mcore"
 SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])

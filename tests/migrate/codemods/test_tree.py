@@ -8,10 +8,10 @@ from textwrap import dedent
 import pytest
 
 from mcore_unpatch.codemods.changes import Argument, Asked, Change, Entry, Insert, Parameters, Reason, Replace, Rewrite
+from mcore_unpatch.codemods.cst_tree import Tree, Unfaithful
 from mcore_unpatch.codemods.edits import splice
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.source import Source
-from mcore_unpatch.codemods.tree import Tree, Unfaithful
 
 WHY = Reason("MCU101", "safe", "a test")
 

@@ -4,63 +4,44 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from mcore_unpatch.codemods.changes import Change, Rewrite, above
+from mcore_unpatch.codemods.changes import Rewrite, above
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.copies.calls import CALLER, calling
 from mcore_unpatch.codemods.seams.copies.ending import Processor, as_processor
 from mcore_unpatch.codemods.seams.copies.reading import Copy, read_copy
 from mcore_unpatch.codemods.seams.copies.upstream import METHODS
-from mcore_unpatch.codemods.seams.lm_head.scope import Surroundings, identifiers
-from mcore_unpatch.codemods.seams.lm_head.undo import Undoing, plan_undoing
-from mcore_unpatch.codemods.seams.patch import Patch
+from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, is_taken
+from mcore_unpatch.codemods.seams.undo import Undoing, plan_undoing
+from mcore_unpatch.codemods.syntax import is_name, leaf
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.megatron.layout import GPT_MODEL
 from mcore_unpatch.megatron.signatures import signature
-from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.scanner.sources.parsing import Unreadable
 
-COMPAT = "mcore_unpatch.compat"
 TARGETS = {f"{GPT_MODEL}.{method}" for method in METHODS}
-TITLE = "the end of the copy is a processor of the hook"
 _ATTACH = "attach"
 _INFERENCE = "calls for inference keep Megatron's own path"
 _PLAN = "a schedule plan does not run what is attached: pass it to `build_schedule_plan` where 1F1B overlap is used"
 
 
-@dataclass(frozen=True)
-class ToProcessor:
-    """The changes of the file, and the names it needs from the compat layer."""
-
-    changes: list[Change]
-    names: list[str]
-    notes: tuple[str, ...]
-
-
-def to_processor(patch: Patch, files: Workbench, target: Version) -> ToProcessor | str | None:
-    """The rewrite, what to do by hand where there is none, or None where the patch is not a copy."""
+def to_processor(patch: Patch) -> Rewritten | str | None:
+    """The rewrite, why there is none, or None where the patch is not a copy."""
     if patch.function is None or not patch.bound or _calls_original(patch):
         return None
-    copy = read_copy(patch.function, patch.target.attr, target)
+    copy = read_copy(patch.function, patch.target.attr, patch.situation.options.target)
     if not isinstance(copy, Copy):
-        return f"Not rewritten: {copy}." if copy else None
-    rewrite = _rewrite(patch, copy, files, target)
-    return steps(patch, rewrite) if isinstance(rewrite, str) else rewrite
-
-
-def _rewrite(patch: Patch, copy: Copy, files: Workbench, target: Version) -> ToProcessor | str:
-    function, around = copy.function, Surroundings(patch.source, files)
-    if because := _in_the_way(patch, around):
+        return copy and Rewritten([], by_hand=f"Not rewritten: {copy}.")
+    function, files = copy.function, patch.situation.files
+    if because := _in_the_way(patch):
         return because
     processor = as_processor(copy, patch.source)
     if isinstance(processor, str):
         return processor
-    if because := _called_by_place(patch, copy, files, target):
+    if because := _called_by_place(patch, copy):
         return because
     if patch.finding.shape != "instance-attr":
-        return _of_the_class(patch, copy, processor, files)
-    undoing = plan_undoing(patch, around, [function], [patch.around]) if patch.around else Undoing()
+        return _of_the_class(patch, copy, processor)
+    undoing = plan_undoing(patch, [function], [patch.around]) if patch.around else Undoing()
     if isinstance(undoing, str):
         return undoing
     changes = [*processor.changes, *undoing.changes, *remove(patch.source, undoing.removed, with_comments=True)]
@@ -69,23 +50,23 @@ def _rewrite(patch: Patch, copy: Copy, files: Workbench, target: Version) -> ToP
         changes.append(Rewrite(patch.statement, call, tell_checkers=False))
     else:
         changes += [above(patch.source, undoing.lift, call), *remove(patch.source, [patch.statement])]
-    return ToProcessor(changes, [_ATTACH], (*_notes(copy), _INFERENCE, *([_PLAN] if copy.method != "forward" else [])))
+    return Rewritten(changes, [_ATTACH], (*_notes(copy), _INFERENCE, *([_PLAN] if copy.method != "forward" else [])))
 
 
-def _of_the_class(patch: Patch, copy: Copy, processor: Processor, files: Workbench) -> ToProcessor | str:
+def _of_the_class(patch: Patch, copy: Copy, processor: Processor) -> Rewritten | str:
     """A patch of all models: their calls are given the processor."""
     if processor.bound:
         return f"`{copy.function.name}` asks for more of the model than the hook passes, and it patches the class"
     for related in patch.finding.related:
         return f"it patches the class, and line {related.line} keeps or restores the original"
-    calls = calling(patch, processor.travelling, files)
+    calls = calling(patch, processor.travelling)
     if isinstance(calls, str):
         return calls
     changes = [*processor.changes, *calls, *remove(patch.source, [patch.statement])]
     notes = [*_notes(copy), "only the calls that were found here get the processor; before, every GPTModel did"]
     if patch.around is not None and len(patch.around.body) <= 2:
         notes.append(f"`{patch.around.name}` installs nothing any more: delete it and its calls")
-    return ToProcessor(changes, [CALLER], tuple(notes))
+    return Rewritten(changes, [CALLER], notes)
 
 
 def _notes(copy: Copy) -> Iterator[str]:
@@ -106,7 +87,7 @@ def _calls_original(patch: Patch) -> bool:
     return any(getattr(node, "id", getattr(node, "attr", None)) in names for node in inside if names)
 
 
-def _in_the_way(patch: Patch, around: Surroundings) -> str:
+def _in_the_way(patch: Patch) -> str:
     """Why the function or the assignment cannot be changed."""
     function = patch.function
     assert function is not None
@@ -116,21 +97,15 @@ def _in_the_way(patch: Patch, around: Surroundings) -> str:
         return f"`{function.name}` is written on one line"
     if not patch.source.owns_lines(patch.statement):
         return f"line {patch.statement.lineno} holds more than one statement"
-    mentions = [node for node in ast.walk(patch.source.tree) if isinstance(node, ast.Name) and node.id == function.name]
-    if len(mentions) != 1:
+    if sum(is_name(node, function.name) for node in patch.source.nodes) != 1:
         return f"`{function.name}` is also used elsewhere"
-    if around.named_elsewhere(function.name):
+    if patch.situation.files.named_elsewhere(function.name, patch.source.path):
         return f"`{function.name}` is named in other files"
-    if _ATTACH in identifiers(patch.source.tree) and not _imports_attach(patch.source.tree):
+    if is_taken(_ATTACH, patch.source.tree):
         return f"the name `{_ATTACH}` is taken"
     if patch.around is None and any(one.role in {"backup", "restore"} for one in patch.finding.related):
         return "it is undone outside of a function"
     return ""
-
-
-def _imports_attach(tree: ast.Module) -> bool:
-    froms = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == COMPAT]
-    return any(alias.name == _ATTACH and not alias.asname for node in froms for alias in node.names)
 
 
 def _attach(patch: Patch, processor: Processor, handle: str, limit: int) -> str:
@@ -151,9 +126,9 @@ def _attach(patch: Patch, processor: Processor, handle: str, limit: int) -> str:
     return "\n".join([start, *(f"    {word}," for word in words), ")"])
 
 
-def _called_by_place(patch: Patch, copy: Copy, files: Workbench, target: Version) -> str:
+def _called_by_place(patch: Patch, copy: Copy) -> str:
     """Whether some call passes by position what has another place in Megatron's forward."""
-    expected = signature(GPT_MODEL, copy.method, target)
+    expected = signature(GPT_MODEL, copy.method, patch.situation.options.target)
     if copy.method != "forward" or expected is None:
         return ""
     arguments = copy.function.args
@@ -162,39 +137,26 @@ def _called_by_place(patch: Patch, copy: Copy, files: Workbench, target: Version
     common = min(len(own), len(expected.parameters)) if common is None else common
     if common == len(own):
         return ""
-    for path, call in _calls(files):
-        if len(call.args) > common and _leaf(call.args[0]) == own[0]:
-            return (
-                f"{path}, line {call.lineno} passes `{own[common]}` by position, where Megatron has another parameter"
-            )
+    for path, call in patch.situation.once(_calls):
+        if len(call.args) > common and leaf(call.args[0]) == own[0]:
+            where = f"{path}, line {call.lineno}"
+            return f"{where} passes `{own[common]}` by position, where Megatron has another parameter"
     copy.notes.append(f"pass `{own[common]}` by keyword: Megatron has `{expected.parameters[common]}` in its place")
     return ""
 
 
-def _calls(files: Workbench) -> Iterator[tuple[str, ast.Call]]:
-    for path in files.paths:
-        try:
-            said = path.endswith(".py") and b"input_ids" in files.data(path)
-            tree = files.source(path).tree if said else None
-        except (Unreadable, OSError):
-            continue
-        for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.Call) and node.args:
-                yield path, node
+def _calls(files: Workbench) -> list[tuple[str, ast.Call]]:
+    sources = files.sources_saying("input_ids")
+    return [(source.path, node) for source in sources for node in source.every(ast.Call) if node.args]
 
 
-def _leaf(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
-def steps(patch: Patch, because: str) -> str:
+def steps(patch: Patch) -> str:
     """What to do by hand, line by line."""
     function = patch.function
     assert function is not None
     undone = ", ".join(str(one.line) for one in patch.finding.related if one.role in {"backup", "restore"})
     also = f", and what keeps and restores the original (line {undone})" if undone else ""
     return (
-        f"Not rewritten: {because}.\n"
         f"1. Make what follows the decoder in `{function.name}` (line {function.lineno}) a function "
         "`(*, hidden_states, output_layer, output_weight, labels, context, config, **_)`; drop what comes before it.\n"
         f"2. Replace line {patch.statement.lineno} by `attach(model, the_function)` of `mcore_unpatch.compat`, or pass "

@@ -5,23 +5,45 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Sequence
 
+from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, FLAG, KWARGS, NEMO_RL, RULE, fusion_kwargs
 from mcore_unpatch.codemods.changes import Asked, Reason
 from mcore_unpatch.codemods.edits import Options, Remark, Repository
-from mcore_unpatch.codemods.nemo_rl.contract import COMPAT, FLAG, KWARGS, NEMO_RL, RULE
-from mcore_unpatch.codemods.nemo_rl.findings import flag_places
 from mcore_unpatch.codemods.nemo_rl.flag import find_flags
-from mcore_unpatch.codemods.outcome import Outcome
+from mcore_unpatch.codemods.quote import Quote
+from mcore_unpatch.codemods.shims.exports import Exports
 from mcore_unpatch.codemods.shims.holds import Hold
-from mcore_unpatch.codemods.shims.migrate import Analysis, Migration
+from mcore_unpatch.codemods.shims.move import Analysis, Move
 from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.source import Source
-from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.codemods.workbench import Contribution, Workbench
+from mcore_unpatch.findings import USE, Finding
+from mcore_unpatch.rules import rules
 
+_INSTEAD = f"pass `**{fusion_kwargs('model')}` from `{COMPAT}`"
 _GUARD = "The shim supports context parallelism; delete this refusal once you have checked the labels with it"
 
 
-class NemoRl(Migration):
+def flag_places(source: Source) -> list[ast.expr]:
+    """Every place that gives, asks for or takes out the flag: a value by keyword, or the text of a key."""
+    if FLAG.encode() not in source.data:
+        return []
+    keywords = [node.value for node in source.every(ast.keyword) if node.arg == FLAG]
+    return [*keywords, *(node for node in source.every(ast.Constant) if node.value == FLAG)]
+
+
+def flags(exports: Exports) -> Iterator[Finding]:
+    """A finding for each line that has to do with the flag."""
+    rule = rules()[RULE]
+    for path, source in exports.sources.items():
+        if path in exports.definitions:
+            continue
+        quote = Quote(source)
+        for node in {node.lineno: node for node in reversed(flag_places(source))}.values():
+            message = f"uses `{FLAG}`, which only a patch reads: {rule.summary}"
+            yield quote.finding(node, RULE, USE, rule.seam, FLAG, message, _INSTEAD)
+
+
+class NemoRlMove(Move):
     """The move of NeMo RL's linear cross-entropy fusion."""
 
     def __init__(
@@ -70,7 +92,7 @@ class NemoRl(Migration):
         if found.on:
             self.bench.imports(source.path).add(COMPAT, [KWARGS], reason)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Contribution:
         """Edits and remarks, those on the flag included."""
         found = super().outcome()
         found.remarks += self.told

@@ -9,16 +9,15 @@ from functools import cache, partial
 from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.edits import Applicability, Options, Remark, Repository
 from mcore_unpatch.codemods.imports.editor import ImportEditor
-from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims import internals
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports
-from mcore_unpatch.codemods.shims.findings import by_rule, look
 from mcore_unpatch.codemods.shims.holds import Flow, Holds, closure, flow_of
+from mcore_unpatch.codemods.shims.sightings import by_rule, look
 from mcore_unpatch.codemods.shims.uses import Place, Use, turn
 from mcore_unpatch.codemods.source import Source, first_line, last_line
-from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import USE, Finding
 from mcore_unpatch.suppress import comments
 
@@ -41,7 +40,7 @@ class Analysis:
         self.holds = Holds(self.exports, self.looks.values(), self.changed)
 
 
-class Migration:
+class Move:
     """The move of one downstream: what becomes of the files that may be edited."""
 
     def __init__(
@@ -107,9 +106,9 @@ class Migration:
 
         return path in self.bench.editable and inside(lines) and not inside(told)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Contribution:
         """Edits of every file but those of imports, remarks on what differs or stays, and the findings that go."""
-        found = Outcome()
+        found = Contribution()
         gone = {
             (use.source.path, place.node.lineno, flow_of(place.origin)[1]) for use in self.uses for place in use.moved
         }
@@ -123,7 +122,7 @@ class Migration:
         found.remarks += [*self._differing(), *self._left(), *self._replaced()]
         return found
 
-    def _rewrite(self, definition: Definition, found: Outcome) -> None:
+    def _rewrite(self, definition: Definition, found: Contribution) -> None:
         path = definition.source.path
         rules = definition.shim.names
         levels = {rule: level for rule in by_rule(definition) if (level := self.moves(definition, rule))}

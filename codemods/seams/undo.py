@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from mcore_unpatch.codemods.changes import Change, Replace, Rewrite
 from mcore_unpatch.codemods.seams.lm_head.model import owner_of
-from mcore_unpatch.codemods.seams.lm_head.scope import Surroundings, identifiers, is_one_of, shared_names, walk_without
-from mcore_unpatch.codemods.seams.patch import Function, Patch
+from mcore_unpatch.codemods.seams.patch import Patch
+from mcore_unpatch.codemods.source import Function
+from mcore_unpatch.codemods.syntax import identifiers, is_one_of, is_value, shared_names, walk_without
 
 HANDLE = "handle"
 FORWARD = "forward"
@@ -31,18 +32,16 @@ class Undoing:
     lift: ast.Try | None = None  # the patch is the first thing in this `try`: the hook comes before it
 
 
-def plan_undoing(
-    patch: Patch, around: Surroundings, gone: Sequence[ast.AST], wrapping: Sequence[Function]
-) -> Undoing | str:
+def plan_undoing(patch: Patch, gone: Sequence[ast.AST], wrapping: Sequence[Function]) -> Undoing | str:
     """The plan, or why there is none. `gone` is what else goes, `wrapping` are the functions that patch a head."""
-    planner = _Planner(patch, around, gone)
+    planner = _Planner(patch, gone)
     return planner.read(wrapping) or planner.look_around() or planner.plan()
 
 
 class _Planner:
-    def __init__(self, patch: Patch, around: Surroundings, gone: Sequence[ast.AST]) -> None:
+    def __init__(self, patch: Patch, gone: Sequence[ast.AST]) -> None:
         assert patch.around is not None
-        self.patch, self.around, self.source = patch, around, patch.source
+        self.patch, self.source = patch, patch.source
         self.function: Function = patch.around
         self.gone = [*gone, patch.statement]
         self.patched, self.method = ast.unparse(patch.target), patch.target.attr
@@ -54,7 +53,7 @@ class _Planner:
         """Find the statements that keep the original and put it back; why they are not understood."""
         lines = {role: [one.line for one in self.patch.finding.related if one.role == role] for role in _ROLES}
         for line in lines["backup"]:
-            backups = [one for one in self.around.at_line(line) if isinstance(one, ast.Assign) and self._keeps(one)]
+            backups = [one for one in self._at(line) if isinstance(one, ast.Assign) and self._keeps(one)]
             if not backups or self.kept is not None:
                 return f"line {line} keeps the original in a form that is not supported"
             self.kept = backups[0]
@@ -67,12 +66,15 @@ class _Planner:
                 return f"line {statement.lineno} holds more than one statement"
         return ""
 
+    def _at(self, line: int) -> list[ast.stmt]:
+        return [statement for statement in self.source.every(ast.stmt) if statement.lineno == line]
+
     def _read_restore(self, line: int, wrapping: Sequence[Function]) -> str:
-        for statement in self.around.at_line(line):
+        for statement in self._at(line):
             targets = statement.targets if isinstance(statement, ast.Assign | ast.Delete) else []
             if not any(isinstance(target, ast.Attribute) and target.attr == self.method for target in targets):
                 continue
-            inside = self.around.function_of(statement)
+            inside = self.source.function_of(statement)
             mine = len(targets) == 1 and ast.unparse(targets[0]) == self.patched
             if inside is self.function:
                 if mine:
@@ -104,25 +106,26 @@ class _Planner:
         """Whether somebody else looks at the layer's forward or at the original, and would see something else now."""
         taken = [*self.gone, *self.here, *self.elsewhere, *([self.kept] if self.kept else [])]
         function = self.patch.function
-        functions = {self.function, *(self.around.function_of(one) for one in self.elsewhere)}
-        for node in walk_without(self.around.tree, taken):
+        functions = {self.function, *(self.source.function_of(one) for one in self.elsewhere)}
+        for node in walk_without(self.source.tree, taken):
             if isinstance(node, ast.Constant) and function is not None and node.value in {self.method, function.name}:
                 return f"line {node.lineno} asks for `{node.value}` by name"
-            if self.around.function_of(node) in functions:
+            if self.source.function_of(node) in functions:
                 if isinstance(node, ast.Attribute) and ast.unparse(node) == self.patched:
                     return f"line {node.lineno} looks at `{self.patched}`"
                 inner = isinstance(node, ast.Attribute) and node.attr == "__dict__"
                 if inner or (isinstance(node, ast.Name) and node.id == "vars"):
                     return f"line {node.lineno} looks into the layer"  # type: ignore[attr-defined]
         for node in self._mentions():
-            used = self.around.parents[node]
+            used = self.source.parents[node]
             if isinstance(node, ast.Constant) or (isinstance(used, ast.Call) and used.func is node):
                 continue
             if not self.elsewhere:
                 return f"the original is handed on, on line {node.lineno}"
         place = self.kept.targets[0] if self.kept else None
-        if isinstance(place, ast.Attribute) and place.attr != self.method and self.around.named_elsewhere(place.attr):
-            return f"`{place.attr}`, which keeps the original, is named in other files"
+        if isinstance(place, ast.Attribute) and place.attr != self.method:
+            if self.patch.situation.files.named_elsewhere(place.attr, self.source.path):
+                return f"`{place.attr}`, which keeps the original, is named in other files"
         return ""
 
     def _mentions(self) -> Iterator[ast.expr]:
@@ -130,12 +133,12 @@ class _Planner:
         place = self.kept.targets[0] if self.kept else None
         taken = [*self.gone, *self.here, *self.elsewhere, *([self.kept] if self.kept else [])]
         if isinstance(place, ast.Name):
-            scope = self.around.tree if place.id in shared_names(self.function) else self.function
+            scope = self.source.tree if place.id in shared_names(self.function) else self.function
             for node in walk_without(scope, taken):
                 if isinstance(node, ast.Name) and node.id == place.id:
                     yield node
         elif isinstance(place, ast.Attribute):
-            for node in walk_without(self.around.tree, taken):
+            for node in walk_without(self.source.tree, taken):
                 if (isinstance(node, ast.Attribute) and node.attr == place.attr) or (
                     isinstance(node, ast.Constant) and node.value == place.attr and self._names_attribute(node)
                 ):
@@ -143,9 +146,9 @@ class _Planner:
 
     def _names_attribute(self, node: ast.Constant) -> bool:
         """`hasattr(x, "kept")` and the like, and `__slots__`."""
-        above = self.around.parents[node]
+        above = self.source.parents[node]
         if isinstance(above, ast.Tuple | ast.List):
-            above = self.around.parents[above]
+            above = self.source.parents[above]
         if isinstance(above, ast.Assign):
             return ast.unparse(above.targets[0]) == "__slots__"
         return isinstance(above, ast.Call) and isinstance(above.func, ast.Name) and above.func.id in _BY_NAME
@@ -167,11 +170,11 @@ class _Planner:
 
     def _comes_after(self, restore: ast.stmt) -> bool:
         """Whether the hook is set whenever this is reached: a later neighbour, or within a `try` or `with` that is."""
-        home = self.around.home[self.patch.statement]
+        home = self.source.home[id(self.patch.statement)]
         node: ast.stmt = restore
-        while self.around.home[node] is not home:
-            above = self.around.parents[node]
-            above = self.around.parents[above] if isinstance(above, ast.ExceptHandler) else above
+        while self.source.home[id(node)] is not home:
+            above = self.source.parents[node]
+            above = self.source.parents[above] if isinstance(above, ast.ExceptHandler) else above
             if not isinstance(above, ast.Try | ast.With | ast.AsyncWith):
                 return False
             node = above
@@ -179,7 +182,7 @@ class _Planner:
 
     def _lift(self) -> ast.Try | None:
         """The `try` that begins with the patch and undoes it at its end."""
-        above = self.around.parents[self.patch.statement]
+        above = self.source.parents[self.patch.statement]
         if isinstance(above, ast.Try) and above.body[0] is self.patch.statement and len(above.body) > 1 and self.here:
             return above if all(is_one_of(one, above.finalbody) for one in self.here) else None
         return None
@@ -211,7 +214,7 @@ class _Planner:
         for node in others:
             if isinstance(node, ast.Attribute) and not (ast.unparse(node.value) in bases and self._fits_a_handle(node)):
                 return f"`{old}`, by which it is undone on line {line}, is used for more"
-        if any(isinstance(node, ast.Attribute) and node.attr == new for node in ast.walk(self.around.tree)):
+        if any(isinstance(node, ast.Attribute) and node.attr == new for node in ast.walk(self.source.tree)):
             return f"the name `{new}` is taken"
         changes: list[Change] = [Replace(node, self._renamed(node, old, new)) for node in others]
         for statement, value in zip(self.elsewhere, values, strict=True):
@@ -227,12 +230,11 @@ class _Planner:
 
     def _fits_a_handle(self, node: ast.Attribute) -> bool:
         """`del x.kept`, `x.kept = None`, `x.kept is None`: as true of a handle as of the original."""
-        above = self.around.parents[node]
+        above = self.source.parents[node]
         if isinstance(above, ast.Compare):
-            nothing = isinstance(above.comparators[0], ast.Constant) and above.comparators[0].value is None
-            return nothing and isinstance(above.ops[0], ast.Is | ast.IsNot)
+            return is_value(above.comparators[0], None) and isinstance(above.ops[0], ast.Is | ast.IsNot)
         if isinstance(above, ast.Assign | ast.AnnAssign):
-            return isinstance(above.value, ast.Constant) and above.value.value is None
+            return is_value(above.value, None)
         return isinstance(above, ast.Delete)
 
 

@@ -6,17 +6,17 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from mcore_unpatch.codemods.catalogue.verl import FUSED, VERL
 from mcore_unpatch.codemods.changes import Argument, Asked
 from mcore_unpatch.codemods.edits import Remark, Repository
-from mcore_unpatch.codemods.outcome import Outcome
 from mcore_unpatch.codemods.shims.contract import Shim
 from mcore_unpatch.codemods.shims.exports import Origin
-from mcore_unpatch.codemods.shims.findings import by_rule
-from mcore_unpatch.codemods.shims.migrate import Analysis, Migration
-from mcore_unpatch.codemods.shims.reaches import dotted
+from mcore_unpatch.codemods.shims.move import Analysis, Move
+from mcore_unpatch.codemods.shims.sightings import by_rule
 from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.source import Source
-from mcore_unpatch.codemods.verl.contract import FUSED, VERL
+from mcore_unpatch.codemods.syntax import dotted
+from mcore_unpatch.codemods.workbench import Contribution
 
 _GUARD = (
     "This turns fused kernels off when MTP is on. You can delete it if you call "
@@ -27,7 +27,7 @@ _DETACH, _GET_EMBEDDINGS = "patch_mtp_layer_get_embeddings", "_patched_get_embed
 _STRING = "Callers no longer import this module; mocking it has no effect"
 
 
-class Verl(Migration):
+class VerlMove(Move):
     """The move of veRL and of forks of it."""
 
     @staticmethod
@@ -35,7 +35,7 @@ class Verl(Migration):
         """What a repository has of veRL."""
         return Analysis(VERL, repository)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Contribution:
         """Edits and remarks, those for callers included."""
         found = super().outcome()
         told = {remark.path for remark in found.remarks if remark.kind == "by-hand"}

@@ -3,44 +3,34 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from mcore_unpatch.codemods.changes import Change, Replace, Rewrite, above
+from mcore_unpatch.codemods.changes import Change, Header, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.lm_head.model import Model, find_model
-from mcore_unpatch.codemods.seams.lm_head.own_body import as_processor
-from mcore_unpatch.codemods.seams.lm_head.passthrough import Passthrough, read_passthrough
-from mcore_unpatch.codemods.seams.lm_head.said import Said
-from mcore_unpatch.codemods.seams.lm_head.scope import (
-    Surroundings,
+from mcore_unpatch.codemods.seams.lm_head.passthrough import Passthrough, known_parameters, read_passthrough
+from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, is_taken
+from mcore_unpatch.codemods.seams.said import Said
+from mcore_unpatch.codemods.seams.undo import FORWARD, Undoing, plan_undoing
+from mcore_unpatch.codemods.source import Source, last_line, suites
+from mcore_unpatch.codemods.syntax import (
+    body_of,
     identifiers,
+    is_name,
     is_one_of,
+    names_in,
     names_outside,
     shared_names,
+    walk_own,
     walk_without,
 )
-from mcore_unpatch.codemods.seams.lm_head.undo import FORWARD, Undoing, plan_undoing
-from mcore_unpatch.codemods.seams.patch import Function, Patch
-from mcore_unpatch.codemods.source import last_line
-from mcore_unpatch.codemods.workbench import Workbench
 
-COMPAT = "mcore_unpatch.compat"
 PROCESSOR, INSTANCE, KEEPER = "HeadInputs", "head", "keep_weight"
 
 
-@dataclass(frozen=True)
-class ToHook:
-    """The changes, and the names they need from the compat layer."""
-
-    changes: list[Change]
-    names: list[str]
-    notes: tuple[str, ...]
-
-
-def to_hook(patch: Patch, files: Workbench, wrapping: Sequence[Function]) -> ToHook | str:
-    """The rewrite, or why the form is not a known one. `wrapping`: the functions that patch a head, one per patch."""
-    function, around = patch.function, Surroundings(patch.source, files)
+def to_hook(patch: Patch) -> Rewritten | str:
+    """The rewrite, or why the form is not a known one."""
+    function, wrapping = patch.function, patch.alike()
     if patch.around is None:
         return "the patch is outside of a function"
     if patch.target.attr != FORWARD:
@@ -55,33 +45,30 @@ def to_hook(patch: Patch, files: Workbench, wrapping: Sequence[Function]) -> ToH
     if through is None:
         return f"`{function.name}` does more than return its input; this form is not supported"
     scope = patch.around if is_one_of(function, ast.walk(patch.around)) else patch.source.tree
-    if sum(isinstance(node, ast.Name) and node.id == function.name for node in ast.walk(scope)) != 1:
+    if sum(is_name(node, function.name) for node in ast.walk(scope)) != 1:
         return f"`{function.name}` is also used elsewhere"
-    model = find_model(patch, around)
+    model = find_model(patch)
     if isinstance(model, str):
         return model
     if through.original is not None and not _is_kept(through, patch):
         return f"`{ast.unparse(through.original)}` cannot be shown to be the layer's own forward"
-    undoing = plan_undoing(patch, around, [function] if through.plain else [], wrapping)
+    undoing = plan_undoing(patch, [function] if through.plain else [], wrapping)
     if isinstance(undoing, str):
         return undoing
     for name in (PROCESSOR, "attach"):
-        if name in identifiers(patch.source.tree) and not _is_ours(name, patch.source.tree):
+        if is_taken(name, patch.source.tree):
             return f"the name `{name}` is taken"
-    writer = _Writer(patch, around, through, model, undoing)
+    writer = _Writer(patch, through, model, undoing)
     rewrite = writer.write()
-    if isinstance(rewrite, ToHook) and around.empties(writer.removed):
-        return "a block would be left empty"
-    return rewrite
+    emptied = any(all(is_one_of(one, writer.removed) for one in suite) for suite in suites(patch.source.tree))
+    return "a block would be left empty" if emptied and isinstance(rewrite, Rewritten) else rewrite
 
 
 class _Writer:
-    def __init__(
-        self, patch: Patch, surroundings: Surroundings, through: Passthrough, model: Model, undoing: Undoing
-    ) -> None:
+    def __init__(self, patch: Patch, through: Passthrough, model: Model, undoing: Undoing) -> None:
         assert patch.around is not None
         self.patch, self.through, self.model, self.undoing = patch, through, model, undoing
-        self.source, self.around, self.surroundings = patch.source, patch.around, surroundings
+        self.source, self.around = patch.source, patch.around
         self.changes = [*model.changes, *undoing.changes]
         self.gone: list[ast.AST] = [patch.statement, *undoing.replaced]
         self.removed: list[ast.stmt] = []
@@ -90,9 +77,9 @@ class _Writer:
         for statement in undoing.removed:
             self._remove(statement)
 
-    def write(self) -> ToHook | str:
+    def write(self) -> Rewritten | str:
         if not self.through.plain:
-            body = as_processor(self.patch)
+            body = _own_body(self.patch)
             if isinstance(body, str):
                 return body
             self.changes += body
@@ -128,10 +115,10 @@ class _Writer:
         places = {ast.unparse(place) for place in self.through.kept_in}
         for node in walk_without(self.source.tree, self.gone) if places else ():
             if isinstance(node, ast.Compare) and ast.unparse(node.left) in places:
-                if not isinstance(self.surroundings.parents[node], ast.IfExp | ast.If):
+                if not isinstance(self.source.parents[node], ast.IfExp | ast.If):
                     yield node
 
-    def _install(self, processor: str, names: list[str], notes: tuple[str, ...]) -> ToHook | str:
+    def _install(self, processor: str, names: list[str], notes: tuple[str, ...]) -> Rewritten | str:
         """The call in the place of the assignment, with what comes before it."""
         statement = self.patch.statement
         self._remove_unused_layer()
@@ -151,7 +138,7 @@ class _Writer:
         self.changes += remove(self.source, self.removed, with_comments=True)
         if self.model.layer_line is not None and self.model.layer in names_outside(self.around, self.gone):
             self.changes.append(self.model.layer_line)
-        return ToHook(self.changes, names, notes)
+        return Rewritten(self.changes, names, notes)
 
     def _remove(self, statement: ast.stmt) -> None:
         """A statement's lines and the comment above it, which moves to the call."""
@@ -170,7 +157,7 @@ class _Writer:
         if not isinstance(layer, ast.Name) or self.undoing.handle.startswith(f"{layer.id}."):
             return
         for node in ast.walk(self.around):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and _is(node.targets[0], layer.id):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and is_name(node.targets[0], layer.id):
                 unused = layer.id not in names_outside(self.around, [*self.gone, node])
                 if unused and layer.id not in shared_names(self.around) and self.source.owns_lines(node):
                     self._remove(node)
@@ -204,18 +191,49 @@ class _Writer:
         reads: list[Change] = []
         mentioned = 0
         for node in walk_without(self.around, [self.through.function]):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and _is(node.targets[0], name):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and is_name(node.targets[0], name):
                 made.append(node)
             elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-                asked = isinstance(self.surroundings.parents[node], ast.Compare)  # whether there is one
+                asked = isinstance(self.source.parents[node], ast.Compare)  # whether there is one
                 if ast.unparse(node) == ast.unparse(place) and not asked:
                     reads.append(Replace(node, f"{INSTANCE}.weight"))
-            mentioned += _is(node, name)
+            mentioned += is_name(node, name)
         if len(made) != 1 or mentioned != 1 + len(reads) or not self.source.owns_lines(made[0]):
             return None
         value = made[0].value
         empty = isinstance(value, ast.Dict) and all(isinstance(one, ast.Constant) for one in value.values)
         return (made[0], reads) if empty else None
+
+
+def _own_body(patch: Patch) -> list[Change] | str:
+    """The function with the hook's arguments, and its results in the layout of logits; or why that cannot be."""
+    function, source = patch.function, patch.source
+    assert function is not None
+    known = known_parameters(function, patch.bound) or {}
+    body = body_of(function)
+    used = set().union(*(names_in(node) for node in body))
+    if (set(known.values()) - known.keys()) & used:
+        return f"`{function.name}` uses a name that the hook's arguments would hide"
+    if body[0].lineno == function.lineno:
+        return f"`{function.name}` is written on one line"
+    pairs = [(old, new) for old, new in known.items() if old in used]
+    taken = ", ".join(dict.fromkeys(["hidden_states", *(new for _, new in pairs)]))
+    changes: list[Change] = [Header(function, f"*, {taken}, **_")]
+    if lines := [f"{old} = {new}" for old, new in pairs if old != new]:
+        changes.append(above(source, body[0], "\n".join(lines)))
+    return [
+        *changes,
+        *(_returned(source, statement) for statement in walk_own(function) if isinstance(statement, ast.Return)),
+    ]
+
+
+def _returned(source: Source, statement: ast.Return) -> Rewrite:
+    assert isinstance(statement.value, ast.Tuple)
+    value = statement.value.elts[0]
+    text = source.text(value)
+    simple = isinstance(value, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+    shown = (text if simple else f"({text})").removesuffix(".contiguous()")
+    return Rewrite(statement, f"return {shown}.transpose(0, 1).contiguous()")
 
 
 def _condition(patch: Patch, through: Passthrough) -> str:
@@ -239,31 +257,8 @@ def _is_kept(through: Passthrough, patch: Patch) -> bool:
     called, layer = ast.unparse(through.original), patch.text(patch.target.value)
     if patch.bound and isinstance(through.original, ast.Attribute):
         first = through.function.args.args[0].arg  # the layer, by the function's own name for it
-        called = f"{layer}.{through.original.attr}" if _is(through.original.value, first) else called
+        called = f"{layer}.{through.original.attr}" if is_name(through.original.value, first) else called
     return called in places
-
-
-def _is(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
-def _is_ours(name: str, tree: ast.Module) -> bool:
-    """Whether a name is imported from the compat layer at the top of a file, and is nothing else."""
-    ours = any(
-        isinstance(node, ast.ImportFrom) and node.module == COMPAT and name in {alias.name for alias in node.names}
-        for node in tree.body
-    )
-    bound = (
-        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name for node in ast.walk(tree)
-    )
-    defined = (
-        getattr(node, "name", getattr(node, "arg", None)) == name for node in ast.walk(tree) if not _is_alias(node)
-    )
-    return ours and not any(bound) and not any(defined)
-
-
-def _is_alias(node: ast.AST) -> bool:
-    return isinstance(node, ast.alias)
 
 
 NOTES = (

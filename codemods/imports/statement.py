@@ -66,7 +66,7 @@ def _code(node: cst.CSTNode) -> str:
 
 def _line(source: Source, node: Import) -> cst.SimpleStatementLine:
     """A statement of the file by itself, with the comments above and behind it."""
-    text = source.text_of(source.span(node)).replace(source.newline, "\n")
+    text = source.text(node).replace(source.newline, "\n")
     if source.owns_lines(node):
         lines = range(source.first_with_comments(node), last_line(node) + 1)
         text = "\n".join(source.line(number).removeprefix(source.indentation(node)) for number in lines)

@@ -14,8 +14,8 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Insert, Remove, Rewrite, Unwrap, least_safe
+from mcore_unpatch.codemods.cst_nodes import changed
 from mcore_unpatch.codemods.edits import Edit, splice
-from mcore_unpatch.codemods.nodes import changed
 from mcore_unpatch.codemods.source import Source
 
 _Body = cst.Module | cst.IndentedBlock
@@ -78,7 +78,7 @@ class Tree:
         return found[-1]
 
     def _text(self, node: ast.expr) -> str:
-        return self.source.text_of(self.source.span(node))
+        return self.source.text(node)
 
     def _column(self, line: int, column: int) -> tuple[int, int]:
         """A position in characters, as libcst counts."""

@@ -1,0 +1,147 @@
+"""The findings that codemods answer one by one, with `fix`: what each of them changes, and what it says of the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any
+
+from mcore_unpatch.codemods import registry, standing
+from mcore_unpatch.codemods.changes import Asked, Reason, Taken
+from mcore_unpatch.codemods.codemod import AddImport, ByHand, Codemod, Left, Match, MoveImport, Note, Stays
+from mcore_unpatch.codemods.edits import Applicability, Options, Remark, RemarkKind
+from mcore_unpatch.codemods.quote import matches
+from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.standing import Staying
+from mcore_unpatch.codemods.workbench import Contribution, Workbench
+from mcore_unpatch.findings import Finding
+from mcore_unpatch.scanner.sources.parsing import Unreadable
+
+# Each is looked at with all of its file; no file that people write has so many.
+_MOST = 100
+_TOO_MANY = f"no rewrite is proposed for a file with more than {_MOST} patches: split it, or migrate by hand"
+_TAKEN = "another edit changes the same lines"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A finding, and all that a codemod may have to see for it."""
+
+    finding: Finding
+    files: Workbench
+    options: Options
+    open: Sequence[Finding]  # all findings that are to be answered
+    staying: Staying
+    _known: dict[Callable[[Workbench], Any], Any]
+
+    def once(self, ask: Callable[[Workbench], Any]) -> Any:
+        """What a look at all files gives, for all findings."""
+        if ask not in self._known:
+            self._known[ask] = ask(self.files)
+        return self._known[ask]
+
+
+@dataclass
+class Answers:
+    """What comes of the findings that are still open."""
+
+    bench: Workbench
+    proposing: Workbench  # has the imports of changes that are only shown
+    options: Options
+    taken: Taken
+    staying: Staying
+    found: Contribution = field(default_factory=Contribution)
+    closed: set[Finding] = field(default_factory=set)  # for all other codemods
+
+    def to(self, findings: Sequence[Finding]) -> Contribution:
+        """Ask every codemod for the findings of its rules."""
+        codemods = [one for one in registry.codemods() if type(one).fix is not Codemod.fix]
+        number = Counter(one.path for one in findings if any(one.rule in _rules(codemod) for codemod in codemods))
+        for finding in (one for one in findings if number[one.path] > _MOST):
+            self._remark(finding, "left", _TOO_MANY)
+        findings = [one for one in findings if one.path in self.bench.editable and 0 < number[one.path] <= _MOST]
+        known: dict[Callable[[Workbench], Any], Any] = {}
+        for codemod in sorted(codemods, key=attrgetter("order")):
+            with registry.blaming(codemod):
+                for finding, source, match in self._places(codemod, findings):
+                    all_around = Situation(finding, self.proposing, self.options, findings, self.staying, known)
+                    self._ask(codemod, source, replace(match, situation=all_around), finding)
+        return self.found
+
+    def _places(self, codemod: Codemod, findings: Sequence[Finding]) -> Iterator[tuple[Finding, Source, Match]]:
+        """The findings that a codemod may answer, each with its file and its place in it."""
+        own, known = {rule.code for rule in codemod.rules}, dict[str, dict[tuple[Any, ...], Match]]()
+        for finding in findings:
+            if finding.rule not in _rules(codemod) or finding in self.closed or not finding.path.endswith(".py"):
+                continue
+            try:
+                source = self.bench.source(finding.path)
+            except (Unreadable, OSError):
+                continue
+            if finding.rule in own and finding.path not in known:
+                known[finding.path] = {_place(one): match for one, match in matches(codemod, source)}
+            match = known[finding.path].get(_place(finding)) if finding.rule in own else _at(source, finding)
+            if match is not None:
+                yield finding, source, match
+
+    def _ask(self, codemod: Codemod, source: Source, match: Match, finding: Finding) -> None:
+        """Take what a codemod says of one finding."""
+        wanted = list(codemod.fix(source, match))
+        left = [one.because for one in wanted if isinstance(one, Left)]
+        notes = tuple(one.text for one in wanted if isinstance(one, Note))
+        level: Applicability = "display" if left else match.safety or codemod.safety
+        reason = Reason(finding.rule, level, codemod.does or match.instead, notes, finding.line)
+        moved = [one for one in wanted if isinstance(one, MoveImport)]
+        said = AddImport | MoveImport | Note | Left | ByHand | Stays
+        asked = [Asked(source, one, reason) for one in wanted if not isinstance(one, said)]
+        touched = [*(one.touches for one in asked), *(source.span(one.node) for one in moved)]
+        if touched:
+            if not left and (below := self._below(finding, codemod.needs_hook or match.needs_hook)):
+                left.append(standing.because(below, "the hook goes through it"))
+            elif self.taken.take(finding.path, touched):
+                self.found.asked += asked
+                imports = (self.bench if self.options.applies(reason) else self.proposing).imports(finding.path)
+                for move in moved:
+                    imports.move(move.node, set(move.names), move.module, reason)
+                for new in wanted:
+                    if isinstance(new, AddImport):
+                        imports.add(new.module, [new.name], reason)
+                self.closed.add(finding)
+                if self.options.applies(reason) and not codemod.mends:
+                    self.found.removes.append(finding)
+            elif not codemod.mends:
+                left.append(_TAKEN)
+        for because in left:
+            self._remark(finding, "by-hand", codemod.steps(match, because))
+        for one in wanted:
+            if isinstance(one, Stays):
+                self.closed.add(finding)
+                self._remark(finding, "left", one.because)
+            elif isinstance(one, ByHand) and not left and (not asked or self.options.applies(reason)):
+                self._remark(finding, "by-hand", one.text)
+
+    def _below(self, finding: Finding, hooked: bool) -> Finding | None:
+        """Another patch that stays, and that the hook goes through."""
+        gone = [finding, *self.found.removes]
+        return Staying.of(self.staying.findings, gone).below(finding.path, standing.HOOK) if hooked else None
+
+    def _remark(self, finding: Finding, kind: RemarkKind, text: str) -> None:
+        self.found.remarks.append(Remark(finding.path, finding.line, finding.rule, kind, text))
+
+
+def _rules(codemod: Codemod) -> set[str]:
+    return {*codemod.answers, *(rule.code for rule in codemod.rules)}
+
+
+def _place(finding: Finding) -> tuple[int, int, str, str]:
+    """What tells findings of a file apart, whatever was said of them since they were found."""
+    return finding.line, finding.column, finding.rule, finding.target
+
+
+def _at(source: Source, finding: Finding) -> Match | None:
+    """The outermost node where a finding of the scanner begins."""
+    node = source.starting.get((finding.line, finding.column - 1))
+    instead = finding.replacement or finding.message
+    return Match(node, finding.rule, finding.target, finding.message, instead) if node else None

@@ -1,0 +1,114 @@
+"""What codemods ask of syntax trees: names, parameters, and code without some of its parts."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+
+from mcore_unpatch.codemods.source import Function
+
+_SCOPES = Function | ast.Lambda | ast.ClassDef
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` as text; empty for any other expression."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def leaf(node: ast.AST | None) -> str:
+    """The last part of a name: `c` of `a.b.c` or of `f().c`; empty for any other expression."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def is_name(node: ast.AST, name: str) -> bool:
+    """Whether a node is this name."""
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def is_value(node: ast.AST | None, value: object) -> bool:
+    """Whether a node is the literal True, False or None."""
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The names an expression or statement mentions."""
+    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
+
+
+def is_stored(node: ast.AST, name: str) -> bool:
+    """Whether a node gives a name its value."""
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+
+
+def parameters(function: Function) -> list[str]:
+    """Every parameter's name, by position; `*args` and `**kwargs` left out."""
+    spec = function.args
+    return [arg.arg for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
+
+
+def body_of(function: Function) -> list[ast.stmt]:
+    """The statements after the docstring."""
+    return function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
+
+
+def walk_own(function: Function) -> Iterator[ast.AST]:
+    """The nodes of a function without those of functions inside."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop(0)
+        yield node
+        if not isinstance(node, _SCOPES):
+            waiting += ast.iter_child_nodes(node)
+
+
+def bound_by_import(alias: ast.alias, node: ast.Import | ast.ImportFrom) -> str:
+    """The name that one part of an import statement binds."""
+    if alias.asname:
+        return alias.asname
+    return alias.name if isinstance(node, ast.ImportFrom) else alias.name.partition(".")[0]
+
+
+def is_one_of(node: ast.AST, nodes: Iterable[ast.AST]) -> bool:
+    """Whether a node is one of these very nodes."""
+    return any(node is one for one in nodes)
+
+
+def walk_without(tree: ast.AST, left_out: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Every node but those below some."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if not is_one_of(node, left_out):
+            yield node
+            waiting += ast.iter_child_nodes(node)
+
+
+def names_outside(tree: ast.AST, gone: Sequence[ast.AST]) -> set[str]:
+    """The names that code mentions which stays."""
+    return {node.id for node in walk_without(tree, gone) if isinstance(node, ast.Name)}
+
+
+def identifiers(tree: ast.AST) -> set[str]:
+    """Every name that code reads or binds, by whatever statement."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            found.update(node.names)
+        else:
+            found.add(getattr(node, "name", None) or "")  # functions, classes, `except ... as`, patterns
+    return found
+
+
+def shared_names(function: Function) -> set[str]:
+    """The names of a function that belong to others as well."""
+    return {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
