@@ -28,26 +28,13 @@ def chosen_logits(
     options = kernel_options(scale, x.device)
     row_scale = isinstance(scale, Tensor)
     _chosen_logits[(-(-chosen.numel() // _PAIRS),)](
-        x,
-        w,
-        out,
-        chosen,
-        x.stride(0),
-        w.stride(0),
-        chosen.numel(),
-        chosen.shape[1],
-        len(w),
-        x.shape[1],
-        scale if row_scale else None,
-        1.0 if row_scale else scale,
-        limit,
-        even_width=x.shape[1] % options["block_width"] == 0,
-        pairs=_PAIRS,
-        block_width=options["block_width"],
-        num_warps=4,
-        num_stages=8 if options["tma"] else options["num_stages"],
+        x, w, out, chosen,
+        x.stride(0), w.stride(0), chosen.numel(), chosen.shape[1], len(w), x.shape[1],
+        scale if row_scale else None, 1.0 if row_scale else scale, limit,
+        even_width=x.shape[1] % options["block_width"] == 0, pairs=_PAIRS, block_width=options["block_width"],
+        num_warps=4, num_stages=8 if options["tma"] else options["num_stages"],
         enable_fp_fusion=options["enable_fp_fusion"],
-    )
+    )  # fmt: skip
 
 
 class TargetGrads:
@@ -73,43 +60,19 @@ class TargetGrads:
         size = 1 << (count - 1).bit_length()
         block_rows = max(1, min(128, 2048 // size))
         _write_targets[(-(-rows // block_rows),)](
-            out,
-            out.stride(0),
-            rows,
-            columns,
-            first_row,
-            first_column,
-            self.columns,
-            self.coefficients,
-            self.logprobs,
-            count,
-            self.factors,
-            self.factors.stride(0),
-            self.limit,
-            block_rows=block_rows,
-            size=size,
-        )
+            out, out.stride(0), rows, columns, first_row, first_column,
+            self.columns, self.coefficients, self.logprobs, count,
+            self.factors, self.factors.stride(0), self.limit, block_rows=block_rows, size=size,
+        )  # fmt: skip
 
 
 @triton.jit
 def _chosen_logits(
-    x,
-    w,
-    out,
-    chosen,
-    x_stride,
-    w_stride,
-    count,
-    per_row,
-    columns,
-    width,
-    row_scale,
-    scale,
-    limit,
-    even_width: tl.constexpr,
-    pairs: tl.constexpr,
-    block_width: tl.constexpr,
-):
+    x, w, out, chosen,
+    x_stride, w_stride, count, per_row, columns, width,
+    row_scale, scale, limit,
+    even_width: tl.constexpr, pairs: tl.constexpr, block_width: tl.constexpr,
+):  # fmt: skip
     pair = tl.program_id(0) * pairs + tl.arange(0, pairs)
     real = pair < count
     row = tl.minimum(pair, count - 1) // per_row
@@ -140,22 +103,11 @@ def _chosen_logits(
 
 @triton.jit
 def _write_targets(
-    out,
-    out_stride,
-    rows,
-    columns,
-    first_row,
-    first_column,
-    targets,
-    coefficients,
-    logprobs,
-    count,
-    factors,
-    factors_stride,
-    limit,
-    block_rows: tl.constexpr,
-    size: tl.constexpr,
-):
+    out, out_stride, rows, columns, first_row, first_column,
+    targets, coefficients, logprobs, count,
+    factors, factors_stride, limit,
+    block_rows: tl.constexpr, size: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0) * block_rows + tl.arange(0, block_rows)
     real = row < rows
     number = first_row + row

@@ -62,53 +62,22 @@ class TileGrad:
         rows, columns = out.shape
         down, along, width, tma = (self.options[name] for name in ("block_rows", "block_columns", "block_width", "tma"))
         _tile_grad[(programs(rows, columns, out.device),)](
-            operand(x, down, width, tma),
-            self.weight_operand,
-            operand(out, down, along // 2, tma),
-            x.stride(0),
-            self.weight.stride(0),
-            out.stride(0),
-            rows,
-            columns,
-            len(self.weight),
-            x.shape[1],
-            first_row,
+            operand(x, down, width, tma), self.weight_operand, operand(out, down, along // 2, tma),
+            x.stride(0), self.weight.stride(0), out.stride(0), rows, columns, len(self.weight), x.shape[1], first_row,
             first_column,
-            self.factors,
-            self.factors.stride(0),
-            self.limit,
-            even_width=x.shape[1] % width == 0,
-            **self.terms,
-            **self.options,
-        )
+            self.factors, self.factors.stride(0), self.limit,
+            even_width=x.shape[1] % width == 0, **self.terms, **self.options,
+        )  # fmt: skip
 
 
 @triton.jit
 def _tile_grad(
-    x,
-    w,
-    out,
-    x_stride,
-    w_stride,
-    out_stride,
-    rows,
-    columns,
-    vocabulary,
-    width,
-    first_row,
-    first_column,
-    factors,
-    factors_stride,
-    limit,
-    entropy: tl.constexpr,
-    squares: tl.constexpr,
-    tma: tl.constexpr,
-    by_nvidia: tl.constexpr,
-    even_width: tl.constexpr,
-    block_rows: tl.constexpr,
-    block_columns: tl.constexpr,
-    block_width: tl.constexpr,
-):
+    x, w, out,
+    x_stride, w_stride, out_stride, rows, columns, vocabulary, width, first_row, first_column,
+    factors, factors_stride, limit,
+    entropy: tl.constexpr, squares: tl.constexpr, tma: tl.constexpr, by_nvidia: tl.constexpr,
+    even_width: tl.constexpr, block_rows: tl.constexpr, block_columns: tl.constexpr, block_width: tl.constexpr,
+):  # fmt: skip
     row_blocks = tl.cdiv(rows, block_rows)
     column_blocks = tl.cdiv(columns, block_columns)
     half_columns: tl.constexpr = block_columns // 2
@@ -116,21 +85,9 @@ def _tile_grad(
         row_block, column_block = block_position(block, row_blocks, column_blocks)
         in_vocabulary = first_column + column_block * block_columns
         z = block_product(
-            x,
-            w,
-            x_stride,
-            w_stride,
-            row_block * block_rows,
-            in_vocabulary,
-            rows,
-            vocabulary,
-            width,
-            tma,
-            even_width,
-            block_rows,
-            block_columns,
-            block_width,
-        )
+            x, w, x_stride, w_stride, row_block * block_rows, in_vocabulary, rows, vocabulary, width,
+            tma, even_width, block_rows, block_columns, block_width,
+        )  # fmt: skip
         row = row_block * block_rows + tl.arange(0, block_rows)
         real = row < rows
         row += first_row
@@ -155,12 +112,6 @@ def _tile_grad(
                 column = in_vocabulary + half * half_columns + tl.arange(0, half_columns)
                 dz = tl.where((column < tl.load(limit))[None, :], dz, 0.0)
             store_block(
-                out,
-                out_stride,
-                dz.to(out.dtype if tma else out.dtype.element_ty),
-                row_block * block_rows,
-                column_block * block_columns + half * half_columns,
-                rows,
-                columns,
-                tma,
-            )
+                out, out_stride, dz.to(out.dtype if tma else out.dtype.element_ty), row_block * block_rows,
+                column_block * block_columns + half * half_columns, rows, columns, tma,
+            )  # fmt: skip

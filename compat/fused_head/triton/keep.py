@@ -45,21 +45,12 @@ class Kept:
         block_rows, block_columns = 16, block_columns_on(exp_z.device)
         rows, columns = exp_z.shape
         _kept_to_grad[(-(-rows // block_rows), -(-columns // block_columns))](
-            exp_z,
-            out,
-            exp_z.stride(0),
-            self.running_max[c.start // block_columns :, r],
-            self.running_max.stride(0),
-            factors[:, r],
-            factors.stride(0),
-            rows,
-            columns,
-            entropy=entropy,
-            squares=squares,
-            block_rows=block_rows,
-            block_columns=block_columns,
+            exp_z, out, exp_z.stride(0),
+            self.running_max[c.start // block_columns :, r], self.running_max.stride(0), factors[:, r],
+            factors.stride(0), rows, columns,
+            entropy=entropy, squares=squares, block_rows=block_rows, block_columns=block_columns,
             by_nvidia=by_nvidia(exp_z.device),
-        )
+        )  # fmt: skip
         return out
 
 
@@ -92,21 +83,10 @@ def _columns_that_fit(rows: int, columns: int, step: int, budget: int) -> int:
 
 @triton.jit
 def _kept_to_grad(
-    kept,
-    out,
-    stride,
-    running_max,
-    maxima_stride,
-    factors,
-    factors_stride,
-    rows,
-    columns,
-    entropy: tl.constexpr,
-    squares: tl.constexpr,
-    block_rows: tl.constexpr,
-    block_columns: tl.constexpr,
+    kept, out, stride, running_max, maxima_stride, factors, factors_stride, rows, columns,
+    entropy: tl.constexpr, squares: tl.constexpr, block_rows: tl.constexpr, block_columns: tl.constexpr,
     by_nvidia: tl.constexpr,
-):
+):  # fmt: skip
     row = tl.program_id(0) * block_rows + tl.arange(0, block_rows)
     column = tl.program_id(1) * block_columns + tl.arange(0, block_columns)
     real = row < rows

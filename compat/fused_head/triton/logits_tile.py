@@ -18,21 +18,10 @@ def block_position(block, row_blocks, column_blocks):
 
 @triton.jit
 def block_product(
-    x,
-    w,
-    x_stride,
-    w_stride,
-    first_row,
-    first_column,
-    rows,
-    columns,
-    width,
-    tma: tl.constexpr,
-    even_width: tl.constexpr,
-    block_rows: tl.constexpr,
-    block_columns: tl.constexpr,
+    x, w, x_stride, w_stride, first_row, first_column, rows, columns, width,
+    tma: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr, block_columns: tl.constexpr,
     block_width: tl.constexpr,
-):
+):  # fmt: skip
     """`x[rows] @ w[columns].T` in float32; beyond the ends of `x` and `w` the block holds nothing of use.
 
     `tma`: `x` and `w` are descriptors for the TMA; otherwise pointers, of rows `x_stride` and `w_stride`

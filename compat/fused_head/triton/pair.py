@@ -64,20 +64,11 @@ class TritonPair(Pair):
         for r in spans(rows if columns else 0, most_rows):
             _pair_sums[(height * splits,)](
                 *self._operands(first.load_rows(r), second.load_rows(r), columns),
-                parts[:, :, r],
-                parts.stride(0),
-                parts.stride(1),
-                r.stop - r.start,
-                columns,
-                r.start,
-                height,
-                splits,
+                parts[:, :, r], parts.stride(0), parts.stride(1), r.stop - r.start, columns, r.start, height, splits,
                 segment,
-                *self._row_arguments(torch.zeros_like(parts[0, 0]), torch.zeros_like(parts[0, 0])),
-                first.column_limit,
-                stats=count == 5,
-                **self._options(divergence),
-            )
+                *self._row_arguments(torch.zeros_like(parts[0, 0]), torch.zeros_like(parts[0, 0])), first.column_limit,
+                stats=count == 5, **self._options(divergence),
+            )  # fmt: skip
         return parts
 
     def grad_of_tile(
@@ -93,17 +84,10 @@ class TritonPair(Pair):
             rows, columns = dz.shape
             _pair_grad[(min(available, -(-rows // _BLOCK) * -(-columns // _BLOCK)),)](
                 *self._operands(x, second.load_rows(r), first.column_count),
-                operand(dz, _BLOCK, _BLOCK, options["tma"]),
-                dz.stride(0),
-                rows,
-                columns,
-                first.column_count,
-                r.start,
+                operand(dz, _BLOCK, _BLOCK, options["tma"]), dz.stride(0), rows, columns, first.column_count, r.start,
                 c.start,
-                *row_arguments,
-                first.column_limit,
-                **options,
-            )
+                *row_arguments, first.column_limit, **options,
+            )  # fmt: skip
             return dz
 
         return first, grad_of_tile
@@ -145,26 +129,11 @@ class TritonPair(Pair):
 
 @triton.jit
 def _two_blocks(
-    x,
-    w,
-    y,
-    v,
-    x_stride,
-    w_stride,
-    y_stride,
-    v_stride,
-    x_width,
-    y_width,
-    first_row,
-    first_column,
-    rows,
-    vocabulary,
-    tma: tl.constexpr,
-    even_width: tl.constexpr,
-    block_rows: tl.constexpr,
-    block_columns: tl.constexpr,
+    x, w, y, v, x_stride, w_stride, y_stride, v_stride, x_width, y_width,
+    first_row, first_column, rows, vocabulary,
+    tma: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr, block_columns: tl.constexpr,
     block_width: tl.constexpr,
-):
+):  # fmt: skip
     """A block of raw logits of each head."""
     a = block_product(
         x, w, x_stride, w_stride, first_row, first_column, rows, vocabulary, x_width, tma, even_width,
@@ -187,40 +156,13 @@ def _log_mixture(a, b, log_beta: tl.constexpr, log_rest: tl.constexpr, by_nvidia
 
 @triton.jit
 def _pair_sums(
-    x,
-    w,
-    y,
-    v,
-    x_stride,
-    w_stride,
-    y_stride,
-    v_stride,
-    x_width,
-    y_width,
-    parts,
-    parts_stride,
-    part_stride,
-    rows,
-    columns,
-    first_row,
-    height,
-    splits,
-    segment,
-    factors,
-    factors_stride,
-    limit,
-    stats: tl.constexpr,
-    kind: tl.constexpr,
-    beta: tl.constexpr,
-    log_beta: tl.constexpr,
-    log_rest: tl.constexpr,
-    tma: tl.constexpr,
-    by_nvidia: tl.constexpr,
-    even_width: tl.constexpr,
-    block_rows: tl.constexpr,
-    block_columns: tl.constexpr,
-    block_width: tl.constexpr,
-):
+    x, w, y, v, x_stride, w_stride, y_stride, v_stride, x_width, y_width,
+    parts, parts_stride, part_stride, rows, columns, first_row, height, splits, segment,
+    factors, factors_stride, limit,
+    stats: tl.constexpr, kind: tl.constexpr, beta: tl.constexpr, log_beta: tl.constexpr, log_rest: tl.constexpr,
+    tma: tl.constexpr, by_nvidia: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr,
+    block_columns: tl.constexpr, block_width: tl.constexpr,
+):  # fmt: skip
     """`stats`: both heads' maximum and sum of exponentials, and `PairStats.cross`; otherwise the two sums of JSD."""
     split = tl.program_id(0) // height
     column_blocks = tl.cdiv(columns, block_columns)
@@ -289,37 +231,13 @@ def _pair_sums(
 
 @triton.jit
 def _pair_grad(
-    x,
-    w,
-    y,
-    v,
-    x_stride,
-    w_stride,
-    y_stride,
-    v_stride,
-    x_width,
-    y_width,
-    out,
-    out_stride,
-    rows,
-    columns,
-    vocabulary,
-    first_row,
-    first_column,
-    factors,
-    factors_stride,
-    limit,
-    kind: tl.constexpr,
-    beta: tl.constexpr,
-    log_beta: tl.constexpr,
-    log_rest: tl.constexpr,
-    tma: tl.constexpr,
-    by_nvidia: tl.constexpr,
-    even_width: tl.constexpr,
-    block_rows: tl.constexpr,
-    block_columns: tl.constexpr,
-    block_width: tl.constexpr,
-):
+    x, w, y, v, x_stride, w_stride, y_stride, v_stride, x_width, y_width,
+    out, out_stride, rows, columns, vocabulary, first_row, first_column,
+    factors, factors_stride, limit,
+    kind: tl.constexpr, beta: tl.constexpr, log_beta: tl.constexpr, log_rest: tl.constexpr,
+    tma: tl.constexpr, by_nvidia: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr,
+    block_columns: tl.constexpr, block_width: tl.constexpr,
+):  # fmt: skip
     """The gradient of the first head's raw product."""
     row_blocks = tl.cdiv(rows, block_rows)
     column_blocks = tl.cdiv(columns, block_columns)

@@ -60,32 +60,17 @@ def split_stats(
         operand(w, block_columns, options["block_width"], tma),
         operand(kept.exp_z, options["block_rows"], block_columns // 2, tma) if kept is not None else None,
         kept.running_max if kept is not None else None,
-        parts,
-        top_logits,
-        top_columns,
-        x.stride(0),
-        w.stride(0),
+        parts, top_logits, top_columns,
+        x.stride(0), w.stride(0),
         kept.exp_z.stride(0) if kept is not None else 0,
         kept.running_max.stride(0) if kept is not None else 0,
-        parts.stride(0),
-        rows,
-        columns,
-        width,
-        kept.exp_z.shape[1] if kept is not None else 0,
-        height,
-        splits,
-        segment,
-        request.scale if row_scale else None,
-        1.0 if row_scale else request.scale,
-        request.limit,
-        request.topk,
-        scaled=not row_scale and request.scale != 1,
-        ragged=columns % block_columns != 0,
+        parts.stride(0), rows, columns, width,
+        kept.exp_z.shape[1] if kept is not None else 0, height, splits, segment,
+        request.scale if row_scale else None, 1.0 if row_scale else request.scale, request.limit, request.topk,
+        scaled=not row_scale and request.scale != 1, ragged=columns % block_columns != 0,
         even_width=width % options["block_width"] == 0,
-        squares=request.squares,
-        list_size=1 << (request.topk - 1).bit_length() if request.topk else 0,
-        **options,
-    )
+        squares=request.squares, list_size=1 << (request.topk - 1).bit_length() if request.topk else 0, **options,
+    )  # fmt: skip
     return SplitStats(parts, top_logits, top_columns)
 
 
@@ -99,40 +84,14 @@ def merge_parts(parts: Tensor, row_max: Tensor, sum_exp: Tensor, sum_exp_z: Tens
 
 @triton.jit
 def _split_stats(
-    x,
-    w,
-    kept,
-    running_max,
-    parts,
-    top_logits,
-    top_columns,
-    x_stride,
-    w_stride,
-    kept_stride,
-    maxima_stride,
-    parts_stride,
-    rows,
-    columns,
-    width,
-    kept_columns,
-    height,
-    splits,
-    segment,
-    row_scale,
-    scale,
-    limit,
-    topk,
-    scaled: tl.constexpr,
-    ragged: tl.constexpr,
-    squares: tl.constexpr,
-    list_size: tl.constexpr,
-    tma: tl.constexpr,
-    by_nvidia: tl.constexpr,
-    even_width: tl.constexpr,
-    block_rows: tl.constexpr,
-    block_columns: tl.constexpr,
-    block_width: tl.constexpr,
-):
+    x, w, kept, running_max, parts, top_logits, top_columns,
+    x_stride, w_stride, kept_stride, maxima_stride, parts_stride,
+    rows, columns, width, kept_columns, height, splits, segment,
+    row_scale, scale, limit, topk,
+    scaled: tl.constexpr, ragged: tl.constexpr, squares: tl.constexpr, list_size: tl.constexpr,
+    tma: tl.constexpr, by_nvidia: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr,
+    block_columns: tl.constexpr, block_width: tl.constexpr,
+):  # fmt: skip
     # A program keeps to one split: every `splits`-th segment of columns. It takes it down for one block of rows after
     # the other, `height` apart. Nothing is stored inside the innermost loop but what is kept: each store there would
     # make the warps wait for each other after every block.
@@ -154,21 +113,9 @@ def _split_stats(
             for column_block in tl.range(first_block, min(first_block + segment, column_blocks), flatten=tma):
                 first_column = column_block * block_columns
                 z = block_product(
-                    x,
-                    w,
-                    x_stride,
-                    w_stride,
-                    row_block * block_rows,
-                    first_column,
-                    rows,
-                    columns,
-                    width,
-                    tma,
-                    even_width,
-                    block_rows,
-                    block_columns,
-                    block_width,
-                )
+                    x, w, x_stride, w_stride, row_block * block_rows, first_column, rows, columns, width,
+                    tma, even_width, block_rows, block_columns, block_width,
+                )  # fmt: skip
                 if row_scale is not None:
                     z *= tl.load(row_scale + row, mask=real, other=1.0)[:, None]
                 elif scaled:
@@ -214,17 +161,9 @@ def _split_stats(
 # Compiled once for all numbers of rows and all addresses: how it is compiled decides in which order it adds up.
 @triton.jit(do_not_specialize=["rows", "segments"], do_not_specialize_on_alignment=["parts", "parts_stride"])
 def _merge_parts(
-    parts,
-    parts_stride,
-    rows,
-    segments,
-    row_max,
-    sum_exp,
-    sum_exp_z,
-    squares,
-    block_rows: tl.constexpr,
+    parts, parts_stride, rows, segments, row_max, sum_exp, sum_exp_z, squares, block_rows: tl.constexpr,
     step: tl.constexpr,
-):
+):  # fmt: skip
     row = tl.program_id(0) * block_rows + tl.arange(0, block_rows)
     running_max = tl.full((block_rows,), _NO_LOGIT, tl.float32)
     summed = tl.zeros((block_rows,), tl.float32)

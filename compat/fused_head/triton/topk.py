@@ -18,16 +18,9 @@ def merge_lists(logits: Tensor, columns: Tensor, sum_exp: Tensor) -> tuple[Tenso
 
 @triton.jit
 def insert_largest(
-    z,
-    first_column,
-    threshold,
-    values,
-    columns,
-    real,
-    k,
-    list_size: tl.constexpr,
-    block_columns: tl.constexpr,
-):
+    z, first_column, threshold, values, columns, real, k,
+    list_size: tl.constexpr, block_columns: tl.constexpr,
+):  # fmt: skip
     """Put into the rows' lists what is larger than their smallest; returns the new smallest.
 
     One logit of each row at a time, the largest first, until no row has another: few, once the lists have filled.
