@@ -5,11 +5,7 @@ from .fused_head.linear_logprob import (
     linear_logprob as linear_logprob,
     vocab_pass as vocab_pass,
 )
-from .hook.attach import (
-    attach as attach,
-    attach_selector as attach_selector,
-    call_with_processor as call_with_processor,
-)
+from .hook.attach import attach as attach, attach_selector as attach_selector
 from .hook.call import HookCall as HookCall, Outputs as Outputs, Processor as Processor
 from .hook.context import HookContext as HookContext
 from .hook.distillation import (
@@ -24,6 +20,7 @@ from .hook.errors import (
     HookError as HookError,
     HookMissingError as HookMissingError,
     HookSwallowedError as HookSwallowedError,
+    LegacyPatchError as LegacyPatchError,
     MissingContextError as MissingContextError,
     UnsupportedHeadError as UnsupportedHeadError,
     WrapperRefusesError as WrapperRefusesError,
@@ -36,8 +33,6 @@ from .hook.find import (
 from .hook.groups import ProcessGroups as ProcessGroups, resolve_groups as resolve_groups
 from .hook.head import gather_hidden as gather_hidden
 from .hook.head_inputs import HeadInputs as HeadInputs
-from .hook.legacy import LegacyPatchError as LegacyPatchError
-from .hook.plan import schedule_plan_with_processor as schedule_plan_with_processor
 from .hook.processors import (
     AsTuple as AsTuple,
     Compose as Compose,
@@ -53,6 +48,10 @@ from .hook.processors import (
 )
 from .hook.provide import Handle as Handle, provide_hook as provide_hook
 from .hook.value_head import ValueLayer as ValueLayer, add_value_head as add_value_head
+from .hook.with_processor import (
+    call_with_processor as call_with_processor,
+    schedule_plan_with_processor as schedule_plan_with_processor,
+)
 from .logits.lazy import LazyLogits as LazyLogits
 from .logits.processor import DeferredHead as DeferredHead
 from .packing.gather import (

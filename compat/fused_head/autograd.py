@@ -1,61 +1,62 @@
 """The one autograd function: statistics of the vocabulary per row, and their gradients."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Backend, Problem, RowGrads
+from mcore_unpatch.compat.fused_head.memory import spans
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Backend, Problem, Query, RowGrads, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.shards import ShardSum, VocabShard, merge_stats
-from mcore_unpatch.compat.fused_head.tile_plan import spans
 from mcore_unpatch.compat.fused_head.weight_grad import announce_main_grad, fresh_grad, main_grad
 
 # Rows whose gradient is rounded at a time where it goes back to all tokens: all at once would be another copy of it.
 _SPREAD_ROWS = 4096
 
 
-@dataclass(frozen=True)
-class PassOptions:
-    """The arguments of a call except the two differentiable tensors. Tensors are copies, safe from later writes."""
+@dataclass(frozen=True, kw_only=True)
+class PassOptions(Query):
+    """A query and where its results go. Tensors are copies, safe from later writes."""
 
-    backend: Backend
     shard: VocabShard
-    rows: Tensor | None
-    targets: Tensor | None
-    gather_columns: Tensor | None
-    scale: float | Tensor
-    columns: int | Tensor
-    entropy: bool
-    squares: bool
-    topk: int
-    tile_bytes: int
-    keep_bytes: int
-    batch_invariant: bool
     reduce_hidden_grad: bool
     main_grad_of: Tensor | None  # the parameter itself: only it carries `main_grad`
-    keep_mask: Tensor | None
-    moments: bool
 
     def problem(self, hidden: Tensor, weight: Tensor) -> Problem:
         """The part of the call a backend sees."""
-        return Problem(
-            hidden,
-            weight,
-            self.rows,
-            self.targets,
-            self.gather_columns,
-            self.scale,
-            self.columns,
-            self.entropy,
-            self.squares,
-            self.topk,
-            self.tile_bytes,
-            self.keep_bytes,
-            self.batch_invariant,
-            self.keep_mask,
-            self.moments,
-        )
+        return Problem(hidden, weight, **{f.name: getattr(self, f.name) for f in fields(Query)})
+
+    def gradients(
+        self,
+        problem: Problem,
+        main_grad_of: Tensor | None,
+        needed: Sequence[bool],
+        backward: Callable[[Callable[[Tensor], None] | None, WeightGradBuffer | None], None],
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Those of hidden states and weight, as `needed`, which `backward` adds up as `Backend.backward` does."""
+        need_hidden, need_weight = needed
+        hidden, weight = problem.hidden, problem.weight
+        with torch.autocast(hidden.device.type, enabled=False):
+            sink = None
+            if need_weight:
+                sink = fresh_grad(weight) if main_grad_of is None else main_grad(main_grad_of)
+            hidden_sum = ShardSum(self.shard.group if self.reduce_hidden_grad else None)
+            backward(hidden_sum.start if need_hidden else None, sink)
+            part = hidden_sum.wait() if need_hidden else None
+        weight_grad = None if sink is None else sink.buffer
+        if sink is not None and main_grad_of is not None:
+            weight_grad = announce_main_grad(main_grad_of)
+        return _spread_rows(part, hidden, self.rows, self.tile_bytes), weight_grad
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabOptions(PassOptions):
+    """The arguments of `VocabPass` except the two differentiable tensors."""
+
+    backend: Backend
 
 
 class VocabPass(torch.autograd.Function):
@@ -67,7 +68,7 @@ class VocabPass(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, options: PassOptions) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, options: VocabOptions) -> tuple[Tensor | None, ...]:
         """Run the backend's pass and merge the shards."""
         with torch.autocast(hidden.device.type, enabled=False):
             stats = merge_stats(options.backend.forward(options.problem(hidden, weight)), options.shard)
@@ -109,25 +110,17 @@ class VocabPass(torch.autograd.Function):
         if all(grad is None for grad in output_grads):
             return None, None, None
         hidden, weight, *saved = ctx.saved_tensors
-        options: PassOptions = ctx.options
-        need_hidden, need_weight, _ = ctx.needs_input_grad
+        options: VocabOptions = ctx.options
         kept = () if ctx.used_up else tuple(saved[8:])
         grads = replace(_row_grads(options, output_grads, *saved[:8]), kept=kept)
         ctx.used_up = True  # the backend works in place on what was kept; another backward makes it again
-        fused = options.main_grad_of
-        with torch.autocast(hidden.device.type, enabled=False):
-            sink = None if not need_weight else fresh_grad(weight) if fused is None else main_grad(fused)
-            hidden_sum = ShardSum(options.shard.group if options.reduce_hidden_grad else None)
-            options.backend.backward(
-                options.problem(hidden, weight), grads, hidden_sum.start if need_hidden else None, sink
-            )
-            part = hidden_sum.wait() if need_hidden else None
-        weight_grad = None if sink is None else sink.buffer if fused is None else announce_main_grad(fused)
-        return spread_rows(part, hidden, options.rows, options.tile_bytes), weight_grad, None
+        problem, fused = options.problem(hidden, weight), options.main_grad_of
+        run = partial(options.backend.backward, problem, grads)
+        return *options.gradients(problem, fused, ctx.needs_input_grad[:2], run), None
 
 
 def _row_grads(
-    options: PassOptions,
+    options: VocabOptions,
     output_grads: tuple[Tensor | None, ...],
     row_max: Tensor,
     log_sum: Tensor,
@@ -168,7 +161,7 @@ def _row_grads(
     )
 
 
-def spread_rows(part: Tensor | None, hidden: Tensor, rows: Tensor | None, tile_bytes: int) -> Tensor | None:
+def _spread_rows(part: Tensor | None, hidden: Tensor, rows: Tensor | None, tile_bytes: int) -> Tensor | None:
     """The gradient of all tokens from that of the computed rows."""
     if part is None or rows is None:
         return None if part is None else part.to(hidden.dtype)

@@ -6,10 +6,9 @@ from importlib.util import find_spec
 
 import torch
 
-from mcore_unpatch.compat.fused_head.seam import Backend
+from mcore_unpatch.compat.fused_head.problem import Backend
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 
-NAMES = ("auto", "torch", "triton")
 _AMPERE = 8  # compute capability: the first with bfloat16 in its matrix units
 _warned: set[str] = set()
 

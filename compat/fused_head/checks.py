@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.backends import NAMES
+from mcore_unpatch.compat.fused_head.problem import BACKENDS
 from mcore_unpatch.compat.fused_head.weight_grad import has_main_grad
 
 
@@ -125,8 +125,8 @@ def check_options(
     weight: Tensor, backend: Any, out_of_vocab_grad: Any, ignore_index: Any, tp_group: Any, fuse_main_grad: bool
 ) -> None:
     """Names, the process group and the weight's `main_grad`."""
-    if backend not in NAMES:
-        raise _wrong(ValueError, "backend", f"one of {', '.join(NAMES)}", repr(backend))
+    if backend not in BACKENDS:
+        raise _wrong(ValueError, "backend", f"one of {', '.join(BACKENDS)}", repr(backend))
     if out_of_vocab_grad not in ("zero", "legacy"):
         raise _wrong(ValueError, "out_of_vocab_grad", "'zero' or 'legacy'", repr(out_of_vocab_grad))
     if ignore_index is not None and (isinstance(ignore_index, bool) or not isinstance(ignore_index, int)):
@@ -181,3 +181,13 @@ def check_divergence(
         )
     if teacher_hidden.device != student_hidden.device:
         raise _wrong(ValueError, "teacher_hidden", f"device {student_hidden.device}", teacher_hidden.device)
+
+
+def check_vocab_range(start: int, end: int, weight: Tensor, group: ProcessGroup) -> None:
+    """Raise unless the caller's range is that of the shard: the operator derives it from the shards themselves."""
+    expected = (group.rank() * len(weight), (group.rank() + 1) * len(weight))
+    if (start, end) != expected:
+        raise ValueError(
+            f"vocab_start_index, vocab_end_index: expected {expected} for the {len(weight)} rows on rank "
+            f"{group.rank()} of the tensor-parallel group, got {(start, end)}"
+        )

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.seam import Problem, RowStats
+from mcore_unpatch.compat.fused_head.problem import Problem, RowStats
 
 Fold = Callable[[Problem, int | None], RowStats]
 _TRIED = (64, 16, 4)

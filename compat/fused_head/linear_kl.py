@@ -1,32 +1,24 @@
 """The divergence of a student's next-token distribution from a teacher's, from hidden states and LM-head weights."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.autograd import spread_rows
+from mcore_unpatch.compat.fused_head.autograd import PassOptions
 from mcore_unpatch.compat.fused_head.backends import choose_backend
-from mcore_unpatch.compat.fused_head.checks import (
-    check_count,
-    check_divergence,
-    check_mask_count,
-    check_options,
-    check_tensors,
-    check_vocabulary,
-    waiting_is_free,
-)
+from mcore_unpatch.compat.fused_head.checks import check_count, check_divergence, check_options, check_tensors
 from mcore_unpatch.compat.fused_head.divergence import Divergence, Kind
-from mcore_unpatch.compat.fused_head.linear_logprob import row_scale
+from mcore_unpatch.compat.fused_head.linear_logprob import locate_rows, row_scale
+from mcore_unpatch.compat.fused_head.memory import default_tile_bytes
 from mcore_unpatch.compat.fused_head.pair import Head, Pair, TorchPair, merge_pair_stats
-from mcore_unpatch.compat.fused_head.rows import select_rows
-from mcore_unpatch.compat.fused_head.seam import Problem, WeightGradBuffer, math_dtype
-from mcore_unpatch.compat.fused_head.shards import ShardSum, VocabShard, gather, locate_shard
-from mcore_unpatch.compat.fused_head.tile_plan import default_tile_bytes
+from mcore_unpatch.compat.fused_head.problem import math_dtype
+from mcore_unpatch.compat.fused_head.shards import gather
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
-from mcore_unpatch.compat.fused_head.weight_grad import announce_main_grad, fresh_grad, main_grad
 
 
 def linear_kl(
@@ -72,20 +64,11 @@ def linear_kl(
     check_tensors(teacher_hidden, teacher_weight, None, mask, temperature)
     check_divergence(student_hidden, student_weight, teacher_hidden, teacher_weight, kind, beta)
     check_options(student_weight, "torch", "zero", None, tp_group, fuse_main_grad)
-    check_mask_count(mask_count, mask)
-    check_count("vocab_size", vocab_size, 1)
     check_count("tile_bytes", tile_bytes, 1)
 
     shape = student_hidden.shape[:-1]
-    chosen = None if mask is None else mask.reshape(-1) != 0
-    shard, live_count = locate_shard(
-        student_weight,
-        shape.numel() if chosen is None else chosen.count_nonzero(),
-        tp_group if tp_group is not None and tp_group.size() > 1 else None,
-        on_host=waiting_is_free(student_hidden) or (chosen is not None and mask_count is None),
-    )
-    rows = select_rows(shape, chosen, live_count, mask_count, check_vocabulary(shard.total, vocab_size, 0))
-    options = _Options(
+    shard, rows = locate_rows(student_hidden, student_weight, mask, mask_count, vocab_size, tp_group)
+    options = _KlOptions(
         divergence=Divergence(kind, beta),
         shard=shard,
         rows=rows.index,
@@ -96,40 +79,18 @@ def linear_kl(
         main_grad_of=student_weight if fuse_main_grad else None,
     )
     flat = [x.reshape(shape.numel(), x.shape[-1]) for x in (student_hidden, teacher_hidden)]
-    values = _KlPass.apply(flat[0], student_weight, flat[1], teacher_weight, options)  # type: ignore[no-untyped-call]
+    arguments = (flat[0], student_weight, flat[1], teacher_weight, options)
+    values: Tensor = _KlPass.apply(*arguments)  # type: ignore[no-untyped-call]
     return rows.spread(values)
 
 
-@dataclass(frozen=True)
-class _Options:
+@dataclass(frozen=True, kw_only=True)
+class _KlOptions(PassOptions):
     divergence: Divergence
-    shard: VocabShard
-    rows: Tensor | None
-    scale: float | Tensor
-    columns: int | Tensor
-    tile_bytes: int
-    reduce_hidden_grad: bool
-    main_grad_of: Tensor | None
 
-    def head(
-        self, hidden: Tensor, weight: Tensor, row_max: Tensor | None = None, log_sum: Tensor | None = None
-    ) -> Head:
-        problem = Problem(
-            hidden=hidden,
-            weight=weight,
-            rows=self.rows,
-            targets=None,
-            gather_columns=None,
-            scale=self.scale,
-            columns=self.columns,
-            entropy=False,
-            squares=False,
-            topk=0,
-            tile_bytes=self.tile_bytes,
-            keep_bytes=0,
-            batch_invariant=False,
-        )
-        return Head(problem, row_max, log_sum)
+    def heads(self, tensors: Sequence[Tensor], norms: Sequence[Tensor | None] = (None,) * 4) -> list[Head]:
+        """Those of student and teacher; `norms` are the maximum and log_sum of each row, of the one and the other."""
+        return [Head(self.problem(*tensors[i : i + 2]), *norms[i : i + 2]) for i in (0, 2)]
 
 
 class _KlPass(torch.autograd.Function):
@@ -139,17 +100,15 @@ class _KlPass(torch.autograd.Function):
     def forward(ctx: Any, *arguments: Any) -> Tensor:
         *tensors, options = arguments
         with torch.autocast(tensors[0].device.type, enabled=False):
-            heads = [options.head(*tensors[:2]), options.head(*tensors[2:])]
             divergence, group = options.divergence, options.shard.group
-            stats = _pair_of(heads).stats(divergence)
+            stats = _pair_of(options.heads(tensors)).stats(divergence)
             if group is not None and stats.cross.numel():
                 stats = merge_pair_stats(gather(stats.packed(), group), divergence.weighing)
             log_sums = stats.sum_exp.log()
             norms = [stats.row_max[0], log_sums[0], stats.row_max[1], log_sums[1]]
             value: Tensor | None = divergence.of_stats(stats.sum_exp, stats.cross)
             if value is None:
-                heads = [options.head(*tensors[:2], *norms[:2]), options.head(*tensors[2:], *norms[2:])]
-                sums: Tensor = _pair_of(heads).sums(divergence)
+                sums: Tensor = _pair_of(options.heads(tensors, norms)).sums(divergence)
                 if group is not None and sums.numel():
                     sums = gather(sums, group).sum(0)
                 value = sums.sum(0)
@@ -163,25 +122,19 @@ class _KlPass(torch.autograd.Function):
     def backward(ctx: Any, *output_grads: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError("linear_kl has no second derivative; call backward without create_graph=True.")
-        options: _Options = ctx.options
-        student_hidden, student_weight, teacher_hidden, teacher_weight, *norms, sums = ctx.saved_tensors
-        heads = [
-            options.head(student_hidden, student_weight, norms[0], norms[1]),
-            options.head(teacher_hidden, teacher_weight, norms[2], norms[3]),
-        ]
+        options: _KlOptions = ctx.options
+        *tensors, sums = ctx.saved_tensors
+        heads = options.heads(tensors[:4], tensors[4:])
         gradients: list[Tensor | None] = []
         for index, divergence in enumerate((options.divergence, options.divergence.swapped())):
-            need_hidden, need_weight = ctx.needs_input_grad[2 * index : 2 * index + 2]
-            gradients += _gradients_of(
-                options,
-                divergence,
-                heads[::-1] if index else heads,
-                None if index else options.main_grad_of,
-                sums[index],
-                output_grads[0],
-                need_hidden,
-                need_weight,
-            )
+            needed = ctx.needs_input_grad[2 * index : 2 * index + 2]
+            if not any(needed):
+                gradients += [None, None]
+                continue
+            fused = None if index else options.main_grad_of
+            pair = _pair_of(heads[::-1] if index else heads)
+            run = partial(pair.backward, divergence, sums[index], output_grads[0])
+            gradients += options.gradients(heads[index].problem, fused, needed, run)
         return (*gradients, None)
 
 
@@ -190,31 +143,6 @@ def _pair_of(heads: list[Head]) -> Pair:
     first, second = heads
     if isinstance(choose_backend("auto", first.problem.weight.device), TorchBackend):
         return TorchPair(first, second)
-    from mcore_unpatch.compat.fused_head.triton.pair import TritonPair, pair_fits
+    from mcore_unpatch.compat.fused_head.triton.pair_kernels import TritonPair, pair_fits
 
     return (TritonPair if pair_fits(first.problem, second.problem) else TorchPair)(first, second)
-
-
-def _gradients_of(
-    options: _Options,
-    divergence: Divergence,
-    heads: list[Head],
-    fused: Tensor | None,
-    mean_f: Tensor,
-    grad: Tensor,
-    need_hidden: bool,
-    need_weight: bool,
-) -> list[Tensor | None]:
-    """The gradients of the hidden states and weight of the first head."""
-    if not need_hidden and not need_weight:
-        return [None, None]
-    hidden, weight = heads[0].problem.hidden, heads[0].problem.weight
-    with torch.autocast(hidden.device.type, enabled=False):
-        sink: WeightGradBuffer | None = None
-        if need_weight:
-            sink = fresh_grad(weight) if fused is None else main_grad(fused)
-        hidden_sum = ShardSum(options.shard.group if options.reduce_hidden_grad else None)
-        _pair_of(heads).backward(divergence, mean_f, grad, hidden_sum.start if need_hidden else None, sink)
-        part = hidden_sum.wait() if need_hidden else None
-    weight_grad = None if sink is None else sink.buffer if fused is None else announce_main_grad(fused)
-    return [spread_rows(part, hidden, options.rows, options.tile_bytes), weight_grad]

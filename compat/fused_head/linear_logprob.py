@@ -1,13 +1,13 @@
 """The public functions: log-probs, entropy and more from hidden states and the LM-head weight."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.autograd import PassOptions, VocabPass
+from mcore_unpatch.compat.fused_head.autograd import VocabOptions, VocabPass
 from mcore_unpatch.compat.fused_head.backends import choose_backend
 from mcore_unpatch.compat.fused_head.checks import (
     check_count,
@@ -20,12 +20,10 @@ from mcore_unpatch.compat.fused_head.checks import (
     check_vocabulary,
     waiting_is_free,
 )
-from mcore_unpatch.compat.fused_head.keep import bytes_to_keep
-from mcore_unpatch.compat.fused_head.labels import sort_labels
-from mcore_unpatch.compat.fused_head.rows import Rows, select_rows
-from mcore_unpatch.compat.fused_head.seam import math_dtype
-from mcore_unpatch.compat.fused_head.shards import locate_shard
-from mcore_unpatch.compat.fused_head.tile_plan import default_tile_bytes
+from mcore_unpatch.compat.fused_head.memory import bytes_to_keep, default_tile_bytes
+from mcore_unpatch.compat.fused_head.problem import math_dtype
+from mcore_unpatch.compat.fused_head.rows import Rows, select_rows, sort_labels
+from mcore_unpatch.compat.fused_head.shards import VocabShard, locate_shard
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,24 @@ class VocabOutput:
     logit_max: Tensor | None = None
     logit_mean: Tensor | None = None
     logit_norm: Tensor | None = None  # the root of the sum of squares
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassSettings:
+    """The options of `linear_logprob` that a processor takes and passes on as they are."""
+
+    vocab_size: int | None = None
+    ignore_index: int | None = -100
+    out_of_vocab_grad: Literal["zero", "legacy"] = "zero"
+    backend: Literal["auto", "torch", "triton"] = "auto"
+    tile_bytes: int | None = None
+    keep_bytes: int | Literal["auto"] | None = None
+    batch_invariant: bool = False
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options as keywords."""
+        return {f.name: getattr(self, f.name) for f in fields(PassSettings)}
 
 
 def linear_logprob(
@@ -171,22 +187,11 @@ def vocab_pass(
     check_options(weight, backend, out_of_vocab_grad, ignore_index, tp_group, fuse_main_grad)
     check_number("logit_scale", logit_scale, positive=False)
     shape = hidden.shape[:-1]
-    check_mask_count(mask_count, mask)
     check_keep_mask(keep_mask, hidden, weight)
     check_count("topk", topk, 0)
-    check_count("vocab_size", vocab_size, 1)
     check_count("tile_bytes", tile_bytes, 1)
 
-    tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
-    chosen = None if mask is None else mask.reshape(-1) != 0
-    shard, live_count = locate_shard(
-        weight,
-        len(tokens) if chosen is None else chosen.count_nonzero(),
-        tp_group if tp_group is not None and tp_group.size() > 1 else None,
-        on_host=waiting_is_free(hidden) or (chosen is not None and mask_count is None),
-    )
-    sound = check_vocabulary(shard.total, vocab_size, topk)
-    rows = select_rows(shape, chosen, live_count, mask_count, sound)
+    shard, rows = locate_rows(hidden, weight, mask, mask_count, vocab_size, tp_group, topk)
     sorted_labels = None
     if labels is not None:
         sorted_labels = sort_labels(rows.take(labels), shard, vocab_size, ignore_index)
@@ -194,7 +199,7 @@ def vocab_pass(
     if token_ids is not None and token_ids.shape[-1]:
         ids = sort_labels(rows.take(token_ids), shard, vocab_size, ignore_index=None)
     will_have_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
-    options = PassOptions(
+    options = VocabOptions(
         backend=choose_backend(backend, hidden.device, _only_torch(keep_mask, logit_stats)),
         shard=shard,
         rows=rows.index,
@@ -213,6 +218,7 @@ def vocab_pass(
         keep_mask=None if keep_mask is None else keep_mask.reshape(shape.numel(), len(weight)),
         moments=logit_stats,
     )
+    tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
     found = VocabPass.apply(tokens, weight, options)  # type: ignore[no-untyped-call]
     logprob, level, logsumexp, squares, gathered, topk_logits, topk_ids, moments = found
     if sorted_labels is not None:
@@ -220,13 +226,13 @@ def vocab_pass(
     if token_ids is not None:
         gathered = logsumexp.new_zeros(rows.count, 0) if ids is None else gathered.where(ids.known, 0)
     return VocabOutput(
-        logprobs=None if logprob is None else rows.spread(logprob),
-        entropy=None if level is None else rows.spread(level),
+        logprobs=rows.spread(logprob),
+        entropy=rows.spread(level),
         logsumexp=rows.spread(logsumexp),
-        topk_logits=None if topk_logits is None else rows.spread(topk_logits),
-        topk_ids=None if topk_ids is None else rows.spread(topk_ids),
-        token_logprobs=None if gathered is None else rows.spread(gathered),
-        sum_pi_squared=None if squares is None else rows.spread(squares),
+        topk_logits=rows.spread(topk_logits),
+        topk_ids=rows.spread(topk_ids),
+        token_logprobs=rows.spread(gathered),
+        sum_pi_squared=rows.spread(squares),
         **({} if moments is None else _logit_stats(rows, *moments)),
     )
 
@@ -240,6 +246,29 @@ def _logit_stats(
 ) -> dict[str, Tensor]:
     found = {"logit_min": least, "logit_max": most, "logit_mean": total / count, "logit_norm": squares.sqrt()}
     return {name: rows.spread(value) for name, value in found.items()}
+
+
+def locate_rows(
+    hidden: Tensor,
+    weight: Tensor,
+    mask: Tensor | None,
+    mask_count: int | None,
+    vocab_size: int | None,
+    tp_group: ProcessGroup | None,
+    topk: int = 0,
+) -> tuple[VocabShard, Rows]:
+    """Where this rank's shard lies in the vocabulary, and which rows are computed."""
+    check_mask_count(mask_count, mask)
+    check_count("vocab_size", vocab_size, 1)
+    shape = hidden.shape[:-1]
+    chosen = None if mask is None else mask.reshape(-1) != 0
+    shard, live_count = locate_shard(
+        weight,
+        shape.numel() if chosen is None else chosen.count_nonzero(),
+        tp_group if tp_group is not None and tp_group.size() > 1 else None,
+        on_host=waiting_is_free(hidden) or (chosen is not None and mask_count is None),
+    )
+    return shard, select_rows(shape, chosen, live_count, mask_count, check_vocabulary(shard.total, vocab_size, topk))
 
 
 def row_scale(rows: Rows, temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.divergence import Divergence
-from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.tiles import Tiles
 from mcore_unpatch.compat.fused_head.torch_backend import _Tiles as TorchTiles
 

@@ -1,9 +1,12 @@
-"""Which rows are computed, and how their results go back to the shape of the labels."""
+"""Which rows are computed, which of their labels are tokens, and how results go back to the shape of the labels."""
 
 from dataclasses import dataclass
+from typing import overload
 
 import torch
 from torch import Tensor
+
+from mcore_unpatch.compat.fused_head.shards import VocabShard
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,14 @@ class Rows:
         flat = per_token.reshape(self.shape.numel(), *per_token.shape[len(self.shape) :])
         return flat if self.index is None else flat[self.index]
 
-    def spread(self, values: Tensor) -> Tensor:
-        """Results `[rows, ...]` in the shape of the labels, 0 where nothing was computed."""
+    @overload
+    def spread(self, values: Tensor) -> Tensor: ...
+    @overload
+    def spread(self, values: None) -> None: ...
+    def spread(self, values: Tensor | None) -> Tensor | None:
+        """Results `[rows, ...]` in the shape of the labels, 0 where nothing was computed; None is given back."""
+        if values is None:
+            return None
         if self.live is not None:
             values = values.where(self.live.view(-1, *[1] * (values.dim() - 1)), 0)
         if self.index is not None:
@@ -58,3 +67,27 @@ def select_rows(
 def _first(chosen: Tensor, count: int) -> Tensor:
     """The first `count` chosen tokens in order, without a device sync."""
     return (~chosen).to(torch.uint8).argsort(stable=True)[:count]
+
+
+@dataclass(frozen=True)
+class LabelRows:
+    """The labels of the computed rows, sorted into tokens, ignored ones and those outside the vocabulary."""
+
+    targets: Tensor  # [rows] the label's column, counted from this shard's first
+    known: Tensor  # [rows] the label is a token
+    stray: Tensor  # [rows] the label is neither a token nor ignored
+
+    def settle(self, logprob: Tensor, logsumexp: Tensor, out_of_vocab_grad: str) -> Tensor:
+        """Log-prob 0 where the label is not a token; "legacy" keeps the gradient of `-logsumexp` for those."""
+        nothing = torch.zeros_like(logprob)
+        if out_of_vocab_grad == "legacy":
+            nothing = torch.where(self.stray, logsumexp.detach() - logsumexp, nothing)
+        return torch.where(self.known, logprob, nothing)
+
+
+def sort_labels(ids: Tensor, shard: VocabShard, vocab_size: int | None, ignore_index: int | None) -> LabelRows:
+    """Sort token ids `[rows]` against the vocabulary."""
+    ids = ids.long()
+    inside = (ids >= 0) & (ids < (shard.total if vocab_size is None else vocab_size))
+    meant = torch.ones_like(inside) if ignore_index is None else ids != ignore_index
+    return LabelRows(ids - shard.start, inside & meant, ~inside & meant)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.seam import RowStats
+from mcore_unpatch.compat.fused_head.problem import RowStats
 
 
 @dataclass(frozen=True)

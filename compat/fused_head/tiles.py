@@ -6,8 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.seam import Problem, WeightGradBuffer, math_dtype
-from mcore_unpatch.compat.fused_head.tile_plan import spans
+from mcore_unpatch.compat.fused_head.memory import spans
+from mcore_unpatch.compat.fused_head.problem import Problem, WeightGradBuffer, math_dtype
 
 
 class Tiles(ABC):

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.invariant import fold_invariantly
-from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer, math_dtype
-from mcore_unpatch.compat.fused_head.tile_plan import plan_tiles, tile_cost
+from mcore_unpatch.compat.fused_head.memory import plan_tiles, tile_cost
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer, math_dtype
 from mcore_unpatch.compat.fused_head.tiles import Tiles
 
 

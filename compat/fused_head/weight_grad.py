@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.seam import WeightGradBuffer
+from mcore_unpatch.compat.fused_head.problem import WeightGradBuffer
 
 
 def has_main_grad(weight: Any) -> bool:

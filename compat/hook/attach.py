@@ -1,4 +1,4 @@
-"""Attach a processor to a model whose callers cannot change their call, or call a model with one."""
+"""Attach a processor to a model whose callers cannot change their call."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -6,20 +6,14 @@ from typing import Any
 
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.call import Processor, require_processor
+from mcore_unpatch.compat.hook.call import Processor, is_inference, require_processor
 from mcore_unpatch.compat.hook.context import HookContext, complete_context, refuse_slips
 from mcore_unpatch.compat.hook.entrance import bypassed, enter_as_module
 from mcore_unpatch.compat.hook.errors import AttachmentError
-from mcore_unpatch.compat.hook.find import (
-    HOOK_KEYWORDS,
-    HookPath,
-    argument_names,
-    find_language_model,
-    require_open_wrappers,
-)
+from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, argument_names, find_language_model
 from mcore_unpatch.compat.hook.provide import Handle, installed_on, provide_hook
 from mcore_unpatch.compat.hook.under_way import INSTALLING, UnderWay
-from mcore_unpatch.compat.hook.watch import Watched, require_called
+from mcore_unpatch.compat.hook.with_processor import Watched, require_called
 
 # Takes the arguments of a call by name (and may remove legacy ones); returns the processor and context for that call,
 # or None to leave the call alone.
@@ -57,7 +51,7 @@ def attach(
 
     def select(keywords: dict[str, Any]) -> tuple[Processor, Any] | None:
         values = {names[name]: keywords.pop(name) for name in list(keywords) if name in names}
-        if _is_inference(keywords) or (when is not None and not when()):
+        if is_inference(keywords) or (when is not None and not when()):
             return None
         if keywords.get("output_processor") is not None:
             raise AttachmentError(
@@ -93,22 +87,6 @@ def attach_selector(model: Module | Sequence[Module], select: Select, *, same_as
         return handle.claim()
 
 
-def call_with_processor(model: Module, processor: Processor, *args: Any, context: Any = None, **kwargs: Any) -> Any:
-    """Call `model(*args, **kwargs)` with `processor` at the output, through every wrapper's own `forward`.
-
-    Raises before the call if the model has no hook or a wrapper refuses the keywords, and after it if a wrapper or a
-    patch dropped them. On a pipeline stage without output, returns the stage's own result.
-    """
-    path = find_language_model(model)
-    require_open_wrappers(path)
-    watched = Watched(processor)
-    with provide_hook(model):
-        hook = dict(zip(HOOK_KEYWORDS, (watched, complete_context(context, path.model, processor)), strict=True))
-        result = model(*args, **hook, **kwargs)
-    require_called(watched, path)
-    return result
-
-
 class _Attachment:
     """The pre-hook that adds the two arguments to a call, and the hook that checks that they were used."""
 
@@ -142,7 +120,7 @@ class _Attachment:
 
     def _require_entered(self, decoder: Module, args: Any) -> None:
         """Raise if this thread runs the model without having passed our hooks."""
-        if not self.calls and not _is_inference({}):
+        if not self.calls and not is_inference():
             raise bypassed(self.path.model)
 
     def _after(self, model: Module, args: Any, output: Any) -> None:
@@ -152,13 +130,6 @@ class _Attachment:
 
     def _forget(self, model: Module, args: Any, output: Any) -> None:
         self.calls.end()
-
-
-def _is_inference(keywords: Mapping[str, Any]) -> bool:
-    from megatron.core.inference.utils import InferenceMode
-
-    contexts = (keywords.get("inference_context"), keywords.get("inference_params"))
-    return InferenceMode.is_active() or any(context is not None for context in contexts)
 
 
 def _the_same(found: list[_Attachment | None], identity: Any) -> Handle:

@@ -28,6 +28,15 @@ def require_processor(processor: Any) -> None:
         raise TypeError(f"processor: expected a callable that takes the hook's keywords, got {processor!r}")
 
 
+def is_inference(keywords: Mapping[str, Any] | None = None) -> bool:
+    """Whether Megatron's inference mode is on, or a call with these keywords is one for inference."""
+    from megatron.core.inference.utils import InferenceMode
+
+    given = keywords or {}
+    contexts = (given.get("inference_context"), given.get("inference_params"))
+    return InferenceMode.is_active() or any(context is not None for context in contexts)
+
+
 @dataclass(frozen=True)
 class HookCall:
     """The 16 keywords of Megatron's call; keywords this class does not know are kept in `extras`."""

@@ -7,6 +7,7 @@ parallelism need nothing more than the same tokens of the teacher on this rank.
 
 from dataclasses import dataclass, replace
 from math import inf, log, nan
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -15,8 +16,7 @@ from torch import Tensor
 from mcore_unpatch.compat.fused_head.checks import waiting_is_free
 from mcore_unpatch.compat.fused_head.divergence import Kind
 from mcore_unpatch.compat.fused_head.linear_kl import linear_kl
-from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput
-from mcore_unpatch.compat.fused_head.seam import NO_LOGIT
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT
 from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.errors import MissingContextError
@@ -38,16 +38,10 @@ from mcore_unpatch.compat.logits.lazy import LazyLogits
 
 @dataclass(frozen=True, kw_only=True)
 class LogProbsAt(HeadProcessor):
-    """Log-probs of the context's `token_ids`: `[b, s, k]` fp32; 0 for an id outside the vocabulary."""
+    """Log-probs of the context's `token_ids`: `[b, s, k]` fp32; 0 for an id outside the vocabulary. Needs no labels."""
 
-    @property
-    def wants(self) -> Wants:
-        """The log-probs of the given tokens; no labels needed."""
-        return Wants(token_logprobs=True)
-
-    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
-        """`log_probs_at`."""
-        return {"log_probs_at": out.token_logprobs}
+    computes = Wants(token_logprobs=True)
+    returns = MappingProxyType({"log_probs_at": "token_logprobs"})
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,10 @@ class HookBypassedError(HookError):
     """The model's `forward` was called as a method, which skips the hooks that a call of the module runs."""
 
 
+class LegacyPatchError(HookError):
+    """A patch replaced methods of the model and would run instead of the hook, or conflict with it."""
+
+
 class AttachmentError(HookError):
     """Two processors were given for the same call of the same model."""
 

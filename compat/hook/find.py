@@ -1,4 +1,7 @@
-"""The language model inside its wrappers, and whether the hook's keywords can reach it: by signature, not version."""
+"""The language model inside its wrappers, and what keeps the hook from it: no such keywords, a wrapper, a patch.
+
+Judged by signatures and not by versions.
+"""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -9,11 +12,12 @@ from typing import Any
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.entrance import original_of
-from mcore_unpatch.compat.hook.errors import HookMissingError, WrapperRefusesError
+from mcore_unpatch.compat.hook.errors import HookMissingError, LegacyPatchError, WrapperRefusesError
 
 HOOK_KEYWORDS = ("output_processor", "output_processor_context")
 # Distributed and precision wrappers, torch.compile, and vision-language models, in this order at each step.
 _INNER_NAMES = ("module", "_orig_mod", "language_model")
+_OUTPUT_METHODS = ("forward", "_postprocess")
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ def require_open_wrappers(path: HookPath) -> None:
             )
 
 
-def foreign_methods(module: Module, names: Iterable[str] = ("forward", "_postprocess")) -> list[str]:
+def foreign_methods(module: Module, names: Iterable[str] = _OUTPUT_METHODS) -> list[str]:
     """The qualified names of the functions that replaced any of these methods, on the instance or on its class.
 
     A method overridden in a subclass is not a patch, nor is Megatron's own method set on the instance by an undone one.
@@ -133,3 +137,13 @@ def foreign_methods(module: Module, names: Iterable[str] = ("forward", "_postpro
         if function is not None and home not in owners:
             found.append(f"{home}.{getattr(function, '__qualname__', name)}")
     return found
+
+
+def refuse_patched(shim: str, module: Module, names: Iterable[str] = _OUTPUT_METHODS, remedy: str = "") -> None:
+    """Raise if one of the methods is a patch; the error names it and says how to remove it."""
+    found = foreign_methods(module, names)
+    if found:
+        raise LegacyPatchError(
+            f"{shim} cannot work on a patched {type(module).__name__}: {', '.join(found)} replaced Megatron's method; "
+            f"{remedy or 'do not install that patch, or undo it first'}."
+        )

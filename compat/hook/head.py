@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, vocab_pass
+from mcore_unpatch.compat.fused_head.linear_logprob import PassSettings, VocabOutput, vocab_pass
 from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.errors import MissingContextError
@@ -16,7 +16,7 @@ from mcore_unpatch.compat.packing.labels import next_token_labels
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadOptions:
+class HeadOptions(PassSettings):
     """How the head is read; the same for all processors that share a pass.
 
     `shift="aligned"`: the label at position i is what position i predicts, as in Megatron's own `labels`.
@@ -35,13 +35,6 @@ class HeadOptions:
     use_loss_mask: bool = False
     scale_logits: bool = True
     reduce_hidden_grad: bool = True
-    vocab_size: int | None = None
-    ignore_index: int | None = -100
-    out_of_vocab_grad: Literal["zero", "legacy"] = "zero"
-    backend: Literal["auto", "torch", "triton"] = "auto"
-    tile_bytes: int | None = None
-    keep_bytes: int | Literal["auto"] | None = None
-    batch_invariant: bool = False
 
     def __post_init__(self) -> None:
         if self.shift not in ("aligned", "next_token"):
@@ -85,16 +78,10 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
         sum_pi_squared=wants.sum_pi_squared,
         token_ids=as_rows("token_ids", _token_ids(context), shape, dims=3) if wants.token_logprobs else None,
         keep_mask=as_rows("keep_mask", context.keep_mask, shape, dims=3),
-        vocab_size=options.vocab_size,
         tp_group=groups.tp,
         reduce_hidden_grad=options.reduce_hidden_grad and not gathered,
         fuse_main_grad=fuses_weight_grad(call),
-        ignore_index=options.ignore_index,
-        out_of_vocab_grad=options.out_of_vocab_grad,
-        backend=options.backend,
-        tile_bytes=options.tile_bytes,
-        keep_bytes=options.keep_bytes,
-        batch_invariant=options.batch_invariant,
+        **options.settings,
     )
     return VocabOutput(**{name: batch_first(value) for name, value in vars(out).items()})  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
-from mcore_unpatch.compat.hook.call import Processor
+from mcore_unpatch.compat.hook.call import Processor, is_inference
 from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, argument_names
 from mcore_unpatch.compat.hook.groups import resolve_groups
@@ -92,7 +92,10 @@ class OutputLayerTap:
         kwargs = {name: value for name, value in kwargs.items() if name not in HOOK_KEYWORDS}
         self.calls.end()
         if processor is not None and model.post_process:
-            _require_no_inference()
+            if is_inference():
+                raise HookError(
+                    "this model cannot use output_processor in Megatron's inference mode; call it without one."
+                )
             arguments = dict(zip(self.names, args, strict=False)) | kwargs
             keywords = {name: arguments.get(name) for name in _PASSED_ON} | {"context": context}
             self.calls.begin(_Call(processor, keywords))
@@ -150,10 +153,3 @@ class OutputLayerTap:
     def _forget(self, model: Module, args: Any, output: Any) -> None:
         """Drop the state of a call that failed, its tensors included."""
         self.calls.end()
-
-
-def _require_no_inference() -> None:
-    from megatron.core.inference.utils import InferenceMode
-
-    if InferenceMode.is_active():
-        raise HookError("this model cannot use output_processor in Megatron's inference mode; call it without one.")

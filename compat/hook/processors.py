@@ -1,7 +1,9 @@
 """The library of processors. `b` is the batch, `s` the sequence on this rank (the packed row, `b = 1`, for THD)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -12,16 +14,19 @@ from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass, select
 
 @dataclass(frozen=True, kw_only=True)
 class HeadProcessor(HeadOptions):
-    """A processor that makes one pass over the vocabulary; subclasses define what to compute and what to return."""
+    """A processor that makes one pass over the vocabulary; subclasses say what to compute and what to return."""
+
+    computes: ClassVar[Wants]
+    returns: ClassVar[Mapping[str, str]]  # the name of each result, and the field of the pass that it is
 
     @property
     def wants(self) -> Wants:
         """What the pass must compute."""
-        raise NotImplementedError
+        return self.computes
 
     def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
         """Name and value of each result."""
-        raise NotImplementedError
+        return {name: getattr(out, field) for name, field in self.returns.items()}
 
     def __call__(self, **keywords: Any) -> Any:
         """Return a single result as it is, several as `Outputs`."""
@@ -34,52 +39,31 @@ class HeadProcessor(HeadOptions):
 class LogProbs(HeadProcessor):
     """Log-probs of the labels: `[b, s]` fp32, 0 where there is no label."""
 
-    @property
-    def wants(self) -> Wants:
-        """The label's log-prob."""
-        return Wants(logprobs=True)
-
-    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
-        """`log_probs`."""
-        return {"log_probs": out.logprobs}
+    computes = Wants(logprobs=True)
+    returns = MappingProxyType({"log_probs": "logprobs"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entropy(HeadProcessor):
-    """Entropy of the next-token distribution: `[b, s]` fp32, with its gradient."""
+    """Entropy of the next-token distribution: `[b, s]` fp32, with its gradient. Needs no labels."""
 
-    @property
-    def wants(self) -> Wants:
-        """The entropy; no labels needed."""
-        return Wants(entropy=True)
-
-    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
-        """`entropy`."""
-        return {"entropy": out.entropy}
+    computes = Wants(entropy=True)
+    returns = MappingProxyType({"entropy": "entropy"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogProbsAndEntropy(HeadProcessor):
-    """`Outputs(log_probs, entropy)`, each `[b, s]` fp32."""
+    """`Outputs(log_probs, entropy)`, each `[b, s]` fp32, from the same pass."""
 
-    @property
-    def wants(self) -> Wants:
-        """Both, in the same pass."""
-        return Wants(logprobs=True, entropy=True)
-
-    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
-        """`log_probs` and `entropy`."""
-        return {"log_probs": out.logprobs, "entropy": out.entropy}
+    computes = Wants(logprobs=True, entropy=True)
+    returns = MappingProxyType({"log_probs": "logprobs", "entropy": "entropy"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenLoss(HeadProcessor):
     """Cross-entropy per token, `[b, s]` fp32: what Megatron's default path returns when labels are given."""
 
-    @property
-    def wants(self) -> Wants:
-        """The label's log-prob."""
-        return Wants(logprobs=True)
+    computes = Wants(logprobs=True)
 
     def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
         """`loss`."""
@@ -95,11 +79,7 @@ class SelectedTokenCrossEntropy(HeadProcessor):
     """
 
     use_loss_mask: bool = True
-
-    @property
-    def wants(self) -> Wants:
-        """The label's log-prob."""
-        return Wants(logprobs=True)
+    computes = Wants(logprobs=True)
 
     def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
         """`selected_loss`."""
@@ -112,7 +92,7 @@ class TopKLogits(HeadProcessor):
     """The `k` largest logits of the whole vocabulary: `Outputs(topk_logits, topk_ids, logsumexp)`.
 
     `topk_logits` `[b, s, k]` fp32 in descending order (scaled and divided by the temperature), `topk_ids` `[b, s, k]`
-    global token ids, `logsumexp` `[b, s]`: `topk_logits - logsumexp[..., None]` are log-probs.
+    global token ids, `logsumexp` `[b, s]`: `topk_logits - logsumexp[..., None]` are log-probs. Needs no labels.
     """
 
     k: int
@@ -124,46 +104,34 @@ class TopKLogits(HeadProcessor):
 
     @property
     def wants(self) -> Wants:
-        """The top k; no labels needed."""
+        """The top k."""
         return Wants(topk=self.k)
 
     def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
         """`topk_logits`, `topk_ids` and `logsumexp`."""
         assert out.topk_logits is not None
         assert out.topk_ids is not None
-        k = slice(0, self.k)
+        k = slice(0, self.k)  # a pass shared with a larger k has more
         return {"topk_logits": out.topk_logits[..., k], "topk_ids": out.topk_ids[..., k], "logsumexp": out.logsumexp}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumPiSquared(HeadProcessor):
-    """The sum of the squared probabilities of the next token: `[b, s]` fp32, with its gradient."""
+    """The sum of the squared probabilities of the next token: `[b, s]` fp32, with its gradient. Needs no labels."""
 
-    @property
-    def wants(self) -> Wants:
-        """The sum; no labels needed."""
-        return Wants(sum_pi_squared=True)
-
-    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
-        """`sum_pi_squared`."""
-        return {"sum_pi_squared": out.sum_pi_squared}
+    computes = Wants(sum_pi_squared=True)
+    returns = MappingProxyType({"sum_pi_squared": "sum_pi_squared"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogitStats(HeadProcessor):
     """Of the logits of each token, over the vocabulary: `Outputs(logit_min, logit_max, logit_mean, logit_norm)`.
 
-    Each `[b, s]` fp32, scaled and divided by the temperature, without gradient.
+    Each `[b, s]` fp32, scaled and divided by the temperature, without gradient. Needs no labels.
     """
 
-    @property
-    def wants(self) -> Wants:
-        """The four numbers; no labels needed."""
-        return Wants(logit_stats=True)
-
-    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
-        """`logit_min`, `logit_max`, `logit_mean` and `logit_norm`."""
-        return {name: getattr(out, name) for name in ("logit_min", "logit_max", "logit_mean", "logit_norm")}
+    computes = Wants(logit_stats=True)
+    returns = MappingProxyType({name: name for name in ("logit_min", "logit_max", "logit_mean", "logit_norm")})
 
 
 @dataclass(frozen=True)

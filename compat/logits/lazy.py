@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -11,8 +11,8 @@ from torch.utils._pytree import register_pytree_node
 
 from mcore_unpatch.compat.fused_head.divergence import Kind
 from mcore_unpatch.compat.fused_head.linear_kl import linear_kl
-from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, vocab_pass
-from mcore_unpatch.compat.fused_head.seam import math_dtype
+from mcore_unpatch.compat.fused_head.linear_logprob import PassSettings, VocabOutput, vocab_pass
+from mcore_unpatch.compat.fused_head.problem import math_dtype
 from mcore_unpatch.compat.fused_head.weight_grad import into_main_grad
 from mcore_unpatch.compat.hook.call import Outputs
 from mcore_unpatch.compat.hook.errors import HookError
@@ -21,7 +21,7 @@ from mcore_unpatch.compat.logits.like_a_tensor import LikeATensor
 
 
 @dataclass(frozen=True)
-class LMHead:
+class LMHead(PassSettings):
     """This rank's shard of an LM head, and how a pass over the vocabulary reads it (see `linear_logprob`)."""
 
     weight: Tensor  # [vocab / tp, h]
@@ -29,13 +29,6 @@ class LMHead:
     logit_scale: float
     fuse_main_grad: bool
     groups: ProcessGroups
-    vocab_size: int | None = None
-    ignore_index: int | None = -100
-    out_of_vocab_grad: Literal["zero", "legacy"] = "zero"
-    backend: Literal["auto", "torch", "triton"] = "auto"
-    tile_bytes: int | None = None
-    keep_bytes: int | Literal["auto"] | None = None
-    batch_invariant: bool = False
 
     @property
     def tp_group(self) -> ProcessGroup | None:
@@ -109,35 +102,23 @@ class LazyLogits(LikeATensor):
             sum_pi_squared=sum_pi_squared,
             keep_mask=keep_mask,
             logit_stats=logit_stats,
-            vocab_size=head.vocab_size,
             tp_group=head.tp_group,
             reduce_hidden_grad=False,  # the hidden states sum their gradient themselves, once for all passes
             fuse_main_grad=head.fuse_main_grad,
-            ignore_index=head.ignore_index,
-            out_of_vocab_grad=head.out_of_vocab_grad,
-            backend=head.backend,
-            tile_bytes=head.tile_bytes,
-            keep_bytes=head.keep_bytes,
-            batch_invariant=head.batch_invariant,
+            **head.settings,
         )
 
     def log_probs(self, labels: Tensor, *, mask: Tensor | None = None, keep_mask: Tensor | None = None) -> Tensor:
         """Log-probs of `labels` `[...]`, global token ids aligned with the logits; 0 where there is no label."""
-        found = self.compute(labels, mask=mask, keep_mask=keep_mask).logprobs
-        assert found is not None
-        return found
+        return _given(self.compute(labels, mask=mask, keep_mask=keep_mask).logprobs)
 
     def log_probs_at(self, token_ids: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """Log-probs `[..., k]` of `token_ids` `[..., k]`, such as those of a teacher's top k."""
-        found = self.compute(token_ids=token_ids, mask=mask).token_logprobs
-        assert found is not None
-        return found
+        return _given(self.compute(token_ids=token_ids, mask=mask).token_logprobs)
 
     def entropy(self, *, mask: Tensor | None = None) -> Tensor:
         """The entropy of every token's distribution."""
-        found = self.compute(entropy=True, mask=mask).entropy
-        assert found is not None
-        return found
+        return _given(self.compute(entropy=True, mask=mask).entropy)
 
     def top_k(self, k: int, *, mask: Tensor | None = None) -> Outputs:
         """`Outputs(topk_logits, topk_ids, logsumexp)` of the whole vocabulary: `[..., k]`, `[..., k]` and `[...]`.
@@ -149,9 +130,7 @@ class LazyLogits(LikeATensor):
 
     def sum_pi_squared(self, *, mask: Tensor | None = None) -> Tensor:
         """The sum of the squared probabilities of every token."""
-        found = self.compute(sum_pi_squared=True, mask=mask).sum_pi_squared
-        assert found is not None
-        return found
+        return _given(self.compute(sum_pi_squared=True, mask=mask).sum_pi_squared)
 
     def logit_stats(self, *, mask: Tensor | None = None) -> Outputs:
         """`Outputs(logit_min, logit_max, logit_mean, logit_norm)` over the whole vocabulary, without gradient."""
@@ -263,6 +242,11 @@ class LazyLogits(LikeATensor):
         elif isinstance(temperature, bool) or not isinstance(temperature, float | int):
             raise TypeError(f"temperature: expected a number or a tensor, got {type(temperature).__name__}")
         return self._with(self.hidden, self.temperature * temperature)
+
+
+def _given(result: Tensor | None) -> Tensor:
+    assert result is not None
+    return result
 
 
 def _refuse_reentrant_checkpoints() -> None:

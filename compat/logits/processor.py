@@ -1,11 +1,12 @@
 """The processor: the model returns `LazyLogits` where it returned logits."""
 
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from mcore_unpatch.compat.fused_head.linear_logprob import PassSettings
 from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.groups import resolve_groups
@@ -16,7 +17,7 @@ from mcore_unpatch.compat.packing.gather import sum_gradient
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeferredHead:
+class DeferredHead(PassSettings):
     """A model with this attached returns `LazyLogits` `[b, s, vocab / tp]` where it returned logits.
 
     A call with labels returns the loss `[b, s]`, as Megatron does, without building logits either. The options are
@@ -24,13 +25,6 @@ class DeferredHead:
     """
 
     temperature: float | Tensor = 1.0
-    vocab_size: int | None = None
-    ignore_index: int | None = -100
-    out_of_vocab_grad: Literal["zero", "legacy"] = "zero"
-    backend: Literal["auto", "torch", "triton"] = "auto"
-    tile_bytes: int | None = None
-    keep_bytes: int | Literal["auto"] | None = None
-    batch_invariant: bool = False
 
     def __call__(self, **keywords: Any) -> LazyLogits | Tensor:
         """Return the logits' stand-in, or the loss of the call's labels."""
@@ -46,14 +40,13 @@ class DeferredHead:
         hidden, gathered = enter_head(call, groups)  # [s, b, h]
         if not gathered:
             hidden = sum_gradient(hidden, groups.tp)
-        options = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "temperature"}
         head = LMHead(
             weight=call.weight,
             version=version_of(call.weight),
             logit_scale=call.logit_scale,
             fuse_main_grad=fuses_weight_grad(call),
             groups=groups,
-            **options,
+            **self.settings,
         )
         logits = LazyLogits(hidden.transpose(0, 1).contiguous(), head)
         if not torch.is_grad_enabled():

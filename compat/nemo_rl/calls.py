@@ -11,12 +11,11 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.hook.context import HookContext, complete_context
 from mcore_unpatch.compat.hook.errors import AttachmentError
-from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, argument_names, find_language_model
+from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, argument_names, find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.groups import sequence_group
-from mcore_unpatch.compat.hook.legacy import refuse_patched
 from mcore_unpatch.compat.hook.one_call import OneCallFields
 from mcore_unpatch.compat.hook.provide import provide_hook
-from mcore_unpatch.compat.hook.watch import Watched, require_called
+from mcore_unpatch.compat.hook.with_processor import Watched, require_called
 from mcore_unpatch.compat.nemo_rl.processor import NextTokenLogProbs
 
 _SHIM = "mcore_unpatch.compat.nemo_rl"

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from mcore_unpatch.compat.fused_head.checks import check_vocab_range
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
-from mcore_unpatch.compat.fused_head.peer_arguments import check_vocab_range, chunk_tile_bytes
+from mcore_unpatch.compat.fused_head.memory import chunk_tile_bytes
 from mcore_unpatch.compat.nemo_rl.processor import NO_TOKEN, whole_but_last
 from mcore_unpatch.compat.packing.gather import Gradient
 from mcore_unpatch.compat.packing.labels import next_token_labels

@@ -7,13 +7,12 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.peer_arguments import chunk_tile_bytes
+from mcore_unpatch.compat.fused_head.memory import chunk_tile_bytes
 from mcore_unpatch.compat.hook.call import HookCall, Outputs
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.groups import resolve_groups, sequence_group
 from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass
-from mcore_unpatch.compat.packing.gather import Gradient, gather_sequence
-from mcore_unpatch.compat.packing.packed_row import gather_packed_row
+from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence
 
 # Stands where no token follows; no label of a caller is it, and no gradient comes from there.
 NO_TOKEN = -(1 << 31)

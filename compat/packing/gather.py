@@ -1,8 +1,10 @@
-"""Gathers the shares of context-parallel ranks, with a choice of what the backward does.
+"""Gathers the shares of context-parallel ranks, with a choice of what the backward does; and splits a packed row.
 
 `"own"`: every rank computes the SAME loss from the gathered sequence, so each already has the full gradient and keeps
 its own part. Summing here would count the gradient `cp` times.
 `"summed"`: every rank computes a different part of the loss, so the gradients are summed over the ranks.
+A packed row is described by `padded_bounds` `[sequences + 1]`, Megatron's `cu_seqlens` with padding, over all ranks. It
+may be on the device: nothing here waits for it.
 """
 
 from typing import Any, Literal
@@ -33,6 +35,26 @@ def gather_sequence(share: Tensor, cp_group: ProcessGroup | None, gradient: Grad
     return zigzag_merge(gather_shares(share, cp_group, gradient).unbind(), dim)
 
 
+def gather_packed_row(
+    share: Tensor, padded_bounds: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own"
+) -> Tensor:
+    """`[1, tokens / cp, ...]` on each rank to the whole row `[1, tokens, ...]`; `gradient` as in `gather_shares`."""
+    if cp_group is None or cp_group.size() == 1:
+        return share
+    rows = gather_shares(share, cp_group, gradient).flatten(0, 2)
+    return rows[_places(padded_bounds, len(rows), cp_group.size(), share.device)][None]
+
+
+def split_packed_row(row: Tensor, padded_bounds: Tensor, cp_group: ProcessGroup | None) -> Tensor:
+    """The share `[1, tokens / cp, ...]` of this rank of the whole row `[1, tokens, ...]`."""
+    if cp_group is None or cp_group.size() == 1:
+        return row
+    tokens, ranks = row.shape[1], cp_group.size()
+    places = _places(padded_bounds, tokens, ranks, row.device)
+    token_at = torch.empty_like(places).scatter_(0, places, torch.arange(tokens, device=row.device))
+    return row[:, token_at.view(ranks, tokens // ranks)[cp_group.rank()]]
+
+
 def sum_over_ranks(value: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own") -> Tensor:
     """The sum of `value` over the ranks, on every rank."""
     _check(gradient)
@@ -59,6 +81,17 @@ def _all_reduced(value: Tensor, group: ProcessGroup) -> Tensor:
     total = value.clone(memory_format=torch.contiguous_format)
     torch.distributed.all_reduce(total, group=group)
     return total
+
+
+def _places(bounds: Tensor, tokens: int, ranks: int, device: torch.device) -> Tensor:
+    """`[tokens]`: where each token of the whole row stands when the shares are laid one after another."""
+    bounds, token = bounds.to(device).long(), torch.arange(tokens, device=device)
+    sequence = torch.searchsorted(bounds[1:], token, right=True).clamp_(max=bounds.numel() - 2)
+    start = bounds[sequence]
+    chunk = ((bounds[sequence + 1] - start) // (2 * ranks)).clamp_(min=1)
+    piece, rest = (token - start) // chunk, (token - start) % chunk
+    owner = torch.where(piece < ranks, piece, 2 * ranks - 1 - piece)
+    return owner * (tokens // ranks) + start // ranks + rest + torch.where(piece < ranks, 0, chunk)
 
 
 class _Gather(torch.autograd.Function):

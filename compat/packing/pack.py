@@ -1,6 +1,8 @@
 """Converts padded batches and nested tensors into packed rows, and back."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +11,8 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.packing.gather import Gradient, gather_shares
 from mcore_unpatch.compat.packing.layout import PackedLayout, plan_packing
+
+LayRow = Callable[[list[int]], PackedLayout]
 
 
 @dataclass(frozen=True)
@@ -88,14 +92,8 @@ def pack_padded(
 
     Reading the lengths needs one device sync; pass `lengths` if they are known. (On a CPU they are checked.)
     """
-    if attention_mask.dim() != 2:
-        raise ValueError(f"attention_mask: expected [batch, sequence], got {list(attention_mask.shape)}")
-    real = attention_mask != 0
-    known = _lengths("attention_mask", real.sum(-1), lengths)
-    layout = plan_packing(known, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
-    # Stable sort: real tokens first, in their order. Unlike nonzero(), its size is known without asking the device.
-    places = torch.argsort((~real).flatten(), stable=True)[: layout.tokens]
-    return Packer(layout, places, (real.shape[0], real.shape[1]))
+    row = partial(plan_packing, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
+    return padded_packer(attention_mask, row, lengths)
 
 
 def pack_nested(
@@ -108,12 +106,27 @@ def pack_nested(
     token_multiple: int = 1,
 ) -> Packer:
     """A packer for batches that are nested like `batch` (`[b, ragged, ...]`, layout `torch.jagged`)."""
+    row = partial(plan_packing, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
+    return nested_packer(batch, row, lengths)
+
+
+def padded_packer(attention_mask: Tensor, row: LayRow, lengths: list[int] | None = None) -> Packer:
+    """`pack_padded` into a row that `row(lengths)` lays out."""
+    if attention_mask.dim() != 2:
+        raise ValueError(f"attention_mask: expected [batch, sequence], got {list(attention_mask.shape)}")
+    real = attention_mask != 0
+    layout = row(_lengths("attention_mask", real.sum(-1), lengths))
+    # Stable sort: real tokens first, in their order. Unlike nonzero(), its size is known without asking the device.
+    places = torch.argsort((~real).flatten(), stable=True)[: layout.tokens]
+    return Packer(layout, places, (real.shape[0], real.shape[1]))
+
+
+def nested_packer(batch: Tensor, row: LayRow, lengths: list[int] | None = None, name: str = "batch") -> Packer:
+    """`pack_nested` into a row that `row(lengths)` lays out."""
     if not batch.is_nested or batch.layout != torch.jagged:
-        raise ValueError("batch: expected a nested tensor with layout=torch.jagged")
+        raise ValueError(f"{name}: expected a nested tensor with layout=torch.jagged")
     offsets: Tensor = batch.offsets()  # type: ignore[attr-defined]
-    known = _lengths("batch", offsets.diff(), lengths)
-    layout = plan_packing(known, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
-    return Packer(layout, offsets=offsets)
+    return Packer(row(_lengths(name, offsets.diff(), lengths)), offsets=offsets)
 
 
 def _lengths(name: str, counted: Tensor, given: list[int] | None) -> list[int]:

@@ -4,28 +4,19 @@ from mcore_unpatch.compat.requirements import require_megatron
 
 require_megatron(__name__)
 
-from mcore_unpatch.compat.skyrl.entropy import (  # noqa: E402
-    from_parallel_hidden_to_entropy_packed_sequences,
-    fused_vocab_parallel_entropy_from_hidden,
+from mcore_unpatch.compat.skyrl.entropy import (
+    from_parallel_hidden_to_entropy_packed_sequences as from_parallel_hidden_to_entropy_packed_sequences,
+    fused_vocab_parallel_entropy_from_hidden as fused_vocab_parallel_entropy_from_hidden,
 )
-from mcore_unpatch.compat.skyrl.logprobs import (  # noqa: E402
-    from_parallel_hidden_to_logprobs,
-    from_parallel_hidden_to_logprobs_packed_sequences,
+from mcore_unpatch.compat.skyrl.logprobs import (
+    from_parallel_hidden_to_logprobs as from_parallel_hidden_to_logprobs,
+    from_parallel_hidden_to_logprobs_packed_sequences as from_parallel_hidden_to_logprobs_packed_sequences,
 )
-from mcore_unpatch.compat.skyrl.processor import (  # noqa: E402
-    call_model_with_fused_lm_head,
-    fused_lm_head_output_processor,
+from mcore_unpatch.compat.skyrl.processor import (
+    call_model_with_fused_lm_head as call_model_with_fused_lm_head,
+    fused_lm_head_output_processor as fused_lm_head_output_processor,
 )
 
 # As SkyRL 0.3 called them.
 _fused_lm_head_output_processor = fused_lm_head_output_processor
 _fused_vocab_parallel_entropy_from_hidden = fused_vocab_parallel_entropy_from_hidden
-
-__all__ = [
-    "call_model_with_fused_lm_head",
-    "from_parallel_hidden_to_entropy_packed_sequences",
-    "from_parallel_hidden_to_logprobs",
-    "from_parallel_hidden_to_logprobs_packed_sequences",
-    "fused_lm_head_output_processor",
-    "fused_vocab_parallel_entropy_from_hidden",
-]

@@ -5,8 +5,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.linear_logprob import vocab_pass
-from mcore_unpatch.compat.fused_head.peer_arguments import chunk_tile_bytes
-from mcore_unpatch.compat.packing.packed_row import split_packed_row
+from mcore_unpatch.compat.fused_head.memory import chunk_tile_bytes
+from mcore_unpatch.compat.packing.gather import split_packed_row
 from mcore_unpatch.compat.skyrl.logprobs import Backend
 from mcore_unpatch.compat.skyrl.unpacking import places_of
 

@@ -4,17 +4,18 @@ The gradient of the hidden states is this rank's part, as in SkyRL: `fused_lm_he
 states whose backward sums the parts.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from mcore_unpatch.compat.fused_head.checks import check_vocab_range
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
-from mcore_unpatch.compat.fused_head.peer_arguments import check_vocab_range, chunk_tile_bytes
+from mcore_unpatch.compat.fused_head.memory import chunk_tile_bytes
 from mcore_unpatch.compat.hook.call import Outputs
-from mcore_unpatch.compat.packing.gather import Gradient, gather_sequence
-from mcore_unpatch.compat.packing.packed_row import gather_packed_row, split_packed_row
+from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence, split_packed_row
 from mcore_unpatch.compat.packing.zigzag import zigzag_split
 from mcore_unpatch.compat.skyrl.unpacking import places_of
 
@@ -63,23 +64,18 @@ def from_parallel_hidden_to_logprobs(
     def whole(share: Tensor) -> Tensor:
         return (share if cp_group is None else gather_sequence(share, cp_group, cp_gradient))[:, window]
 
-    with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
-        log_probs, level = linear_logprob(
-            hidden,
-            lm_head_weight,
-            zigzag_split(labels, ranks, rank),
-            temperature=temperature,
-            mask=None if mask is None else zigzag_split(mask, ranks, rank),
-            mask_count=None if num_actions is None else min(num_actions, hidden.shape[1]) * len(hidden),
-            entropy=entropy,
-            tp_group=tp_group,
-            reduce_hidden_grad=False,
-            ignore_index=None,
-            out_of_vocab_grad="legacy",
-            backend=fused_backend,
-            tile_bytes=chunk_tile_bytes(chunk_size, len(hidden), lm_head_weight),
-        )
-        return whole(log_probs) if level is None else Outputs(log_probs=whole(log_probs), entropy=whole(level))
+    return _run(
+        (hidden, lm_head_weight, zigzag_split(labels, ranks, rank)),
+        whole,
+        inference_only,
+        temperature=temperature,
+        mask=None if mask is None else zigzag_split(mask, ranks, rank),
+        mask_count=None if num_actions is None else min(num_actions, hidden.shape[1]) * len(hidden),
+        entropy=entropy,
+        tp_group=tp_group,
+        backend=fused_backend,
+        tile_bytes=chunk_tile_bytes(chunk_size, len(hidden), lm_head_weight),
+    )
 
 
 def from_parallel_hidden_to_logprobs_packed_sequences(
@@ -122,24 +118,29 @@ def from_parallel_hidden_to_logprobs_packed_sequences(
     def unpacked(share: Tensor) -> Tensor:
         return places.take(gather_packed_row(share, bounds, cp_group, cp_gradient))[:, window]
 
+    return _run(
+        (hidden, lm_head_weight, split_packed_row(target.roll(-1, 1), bounds, cp_group)),
+        unpacked,
+        inference_only,
+        temperature=temperature,
+        mask=mask,
+        mask_count=None if num_actions is None else min(num_actions * len(places.token), hidden.shape[1]),
+        entropy=entropy,
+        tp_group=group,
+        backend=fused_backend,
+        tile_bytes=chunk_tile_bytes(chunk_size, 1, lm_head_weight),
+    )
+
+
+def _run(
+    tensors: tuple[Tensor, Tensor, Tensor], whole: Callable[[Tensor], Tensor], inference_only: bool, **options: Any
+) -> Any:
+    """`linear_logprob` of hidden states, weight and labels, as SkyRL treats labels; `whole` undoes the split."""
     with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
-        log_probs, level = linear_logprob(
-            hidden,
-            lm_head_weight,
-            split_packed_row(target.roll(-1, 1), bounds, cp_group),
-            temperature=temperature,
-            mask=mask,
-            mask_count=None if num_actions is None else min(num_actions * len(places.token), hidden.shape[1]),
-            entropy=entropy,
-            tp_group=group,
-            reduce_hidden_grad=False,
-            ignore_index=None,
-            out_of_vocab_grad="legacy",
-            backend=fused_backend,
-            tile_bytes=chunk_tile_bytes(chunk_size, 1, lm_head_weight),
+        log_probs, entropy = linear_logprob(
+            *tensors, reduce_hidden_grad=False, ignore_index=None, out_of_vocab_grad="legacy", **options
         )
-        log_probs = unpacked(log_probs)
-        return log_probs if level is None else Outputs(log_probs=log_probs, entropy=unpacked(level))
+        return whole(log_probs) if entropy is None else Outputs(log_probs=whole(log_probs), entropy=whole(entropy))
 
 
 def _window(length: int, num_actions: int | None) -> slice:

@@ -6,13 +6,11 @@ from torch import Tensor
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.call import HookCall, Processor
-from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model, require_open_wrappers
+from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.groups import resolve_groups
 from mcore_unpatch.compat.hook.head import enter_head
-from mcore_unpatch.compat.hook.legacy import refuse_patched
 from mcore_unpatch.compat.hook.output_layer import lent_weight
-from mcore_unpatch.compat.hook.provide import provide_hook
-from mcore_unpatch.compat.hook.watch import Watched, require_called
+from mcore_unpatch.compat.hook.with_processor import call_with
 from mcore_unpatch.compat.packing.gather import sum_gradient
 
 
@@ -48,16 +46,10 @@ def call_model_with_fused_lm_head(
     Afterwards `output_processor_context["lm_head_weight"]` is this rank's shard of the LM head. On a pipeline stage
     before the last there is no such key, and the stage's own output is returned.
     """
-    path = find_language_model(model)
-    refuse_patched("mcore_unpatch.compat.skyrl", path.model)
-    require_open_wrappers(path)
-    output_processor_context.setdefault("groups", resolve_groups(path.model))
-    watched = Watched(output_processor)
-    hook = dict(zip(HOOK_KEYWORDS, (watched, output_processor_context), strict=True))
-    provided = provide_hook(path.model)
-    try:
-        output = model(*args, **hook, **kwargs)
-    finally:
-        provided.remove()
-    require_called(watched, path)
-    return output
+    refuse_patched("mcore_unpatch.compat.skyrl", find_language_model(model).model)
+    return call_with(model, output_processor, args, kwargs, lambda inner: _with_groups(output_processor_context, inner))
+
+
+def _with_groups(context: dict[str, Any], model: Module) -> dict[str, Any]:
+    context.setdefault("groups", resolve_groups(model))
+    return context

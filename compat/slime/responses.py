@@ -12,7 +12,6 @@ from torch import Tensor
 from mcore_unpatch.compat.logits.lazy import LazyLogits
 from mcore_unpatch.compat.packing.gather import sum_over_ranks
 from mcore_unpatch.compat.slime.spans import Layout, Span, response_spans
-from mcore_unpatch.compat.slime.top_p import keep_mask_of
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def response_results(
         found = {"log_probs": out.logprobs, "entropy": out.entropy}
     else:
         rows = torch.cat([labels[:0], *(torch.arange(p.start, p.stop, device=logits.device) for p in places)])
-        keep = keep_mask_of(logits, rows, spans, samples.total_lengths, samples.response_lengths, *top_p)
+        keep = _keep_mask(logits, rows, spans, samples.total_lengths, samples.response_lengths, *top_p)
         some = logits[rows].log_probs(labels[rows], keep_mask=keep)
         found["log_probs"] = some.new_zeros(len(logits)).index_copy(0, rows, some)
         if entropy:
@@ -102,3 +101,39 @@ def _in_zigzag(
         pieces = [values[span.tokens.start - prompt : span.tokens.stop - prompt] for span in own]
         result.append(torch.cat(pieces) if pieces else values[:0])
     return result
+
+
+def _keep_mask(
+    logits: LazyLogits,
+    rows: Tensor,
+    spans: Sequence[Sequence[Span]],
+    total_lengths: Sequence[int],
+    response_lengths: Sequence[int],
+    token_ids: Sequence[Sequence[int]],
+    token_offsets: Sequence[Sequence[int]],
+) -> Tensor:
+    """The tokens that top-p sampling kept in the rollout, as a mask over this rank's vocabulary.
+
+    `[rows, vocab / tp]`: of response token r, `ids[offsets[r] : offsets[r + 1]]`; all where nothing was recorded.
+    """
+    vocabulary, group = logits.shape[-1], logits.head.tp_group
+    first = 0 if group is None else group.rank() * vocabulary
+    keep = torch.ones(len(rows), vocabulary, dtype=torch.bool, device=logits.device)
+    at = 0  # rows are in the order of the spans
+    for own, total, response, some_ids, some_offsets in zip(
+        spans, total_lengths, response_lengths, token_ids, token_offsets, strict=True
+    ):
+        ids, offsets = torch.as_tensor(some_ids).long(), torch.as_tensor(some_offsets).long()
+        recorded = max(len(offsets) - 1, 0)
+        for span in own:
+            begin, end = span.tokens.start - (total - response), span.tokens.stop - (total - response)
+            stop = min(end, recorded)
+            if begin < stop:
+                counts = offsets[begin + 1 : stop + 1] - offsets[begin:stop]
+                row = torch.arange(at, at + stop - begin).repeat_interleave(counts)
+                column = ids[offsets[begin] : offsets[stop]] - first
+                here = (column >= 0) & (column < vocabulary)
+                keep[at : at + stop - begin] = False
+                keep[row[here].to(keep.device), column[here].to(keep.device)] = True
+            at += end - begin
+    return keep

@@ -1,5 +1,6 @@
 """Converts a micro-batch to what the model takes, packed (thd) or padded, and results back to the batch's shape."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, Protocol
@@ -10,19 +11,12 @@ from torch import Tensor
 
 from mcore_unpatch.compat.packing.gather import gather_sequence
 from mcore_unpatch.compat.packing.layout import PackedLayout
-from mcore_unpatch.compat.packing.pack import Packer
+from mcore_unpatch.compat.packing.pack import LayRow, Packer, nested_packer, padded_packer
 from mcore_unpatch.compat.packing.zigzag import zigzag_split
-from mcore_unpatch.compat.verl.packing import (
-    CpLayout,
-    Ranks,
-    nested_packer,
-    next_in_sequence,
-    packed_seq_params,
-    padded_packer,
-    plan_row,
-)
+from mcore_unpatch.compat.verl.packing import CpLayout, Ranks, next_in_sequence, packed_seq_params, plan_row
 
 DataFormat = Literal["thd", "bshd"]
+_VISION_INPUTS = ("pixel_values", "image_grid_thw", "pixel_values_videos", "video_grid_thw")
 
 
 class Batch(Protocol):
@@ -98,7 +92,7 @@ def packed_batch(
     layout_of = partial(
         plan_row, config=config, ranks=ranks, cp_layout=cp_layout, pad_to_length_bucket=pad_to_length_bucket
     )
-    packer = nested_packer(tokens, layout_of) if attention_mask is None else padded_packer(attention_mask, layout_of)
+    packer = _packer(tokens, attention_mask, layout_of)
     device = tokens.device
     arguments = {
         "position_ids": packer.layout.position_ids(device),
@@ -110,7 +104,7 @@ def packed_batch(
 def padded_batch(tokens: Tensor, attention_mask: Tensor | None) -> PaddedBatch:
     """Rows of `tokens`, as long as the longest sequence, rounded up for tensor and context parallelism."""
     ranks = Ranks.of_call(None)
-    packer = nested_packer(tokens, _unpadded) if attention_mask is None else padded_packer(attention_mask, _unpadded)
+    packer = _packer(tokens, attention_mask, _unpadded)
     tp = parallel_state.get_tensor_model_parallel_world_size()
     unit = tp if ranks.size == 1 else 2 * tp * ranks.size
     lengths = packer.layout.lengths
@@ -118,6 +112,12 @@ def padded_batch(tokens: Tensor, attention_mask: Tensor | None) -> PaddedBatch:
     positions = torch.arange(length, device=tokens.device).expand(len(lengths), length)
     arguments = {"position_ids": zigzag_split(positions, ranks.size, ranks.rank).contiguous()}
     return PaddedBatch(packer, ranks, length, arguments)
+
+
+def _packer(tokens: Tensor, attention_mask: Tensor | None, row: LayRow) -> Packer:
+    if attention_mask is None:
+        return nested_packer(tokens, row, name="input_ids")
+    return padded_packer(attention_mask, row)
 
 
 def _unpadded(lengths: list[int]) -> PackedLayout:
@@ -133,3 +133,20 @@ def labels_like_verl(batch: Batch, labels: Tensor) -> Tensor:
     if isinstance(batch, PackedBatch) and batch.ranks.size == 1:
         return batch.pack(labels).roll(-1, -1)
     return batch.pack(next_in_sequence(labels, None))
+
+
+def vision_arguments(multi_modal_inputs: Mapping[str, Tensor] | None, device: torch.device) -> dict[str, Any]:
+    """The images and videos of the batch, as keywords of the model."""
+    given = multi_modal_inputs or {}
+    return {name: given[name].to(device) for name in _VISION_INPUTS if name in given}
+
+
+def vision_tokens(nested: Tensor, pad_token_id: int) -> tuple[Tensor, Tensor]:
+    """Padded tokens `[b, s]` and their mask, with `s` rounded up for tensor and context parallelism."""
+    tp, cp = parallel_state.get_tensor_model_parallel_world_size(), parallel_state.get_context_parallel_world_size()
+    unit = tp if cp == 1 else 2 * tp * cp
+    lengths = nested.offsets().diff()  # type: ignore[attr-defined]
+    longest = int(lengths.max())
+    shape = (len(lengths), -(-longest // unit) * unit)
+    tokens = torch.nested.to_padded_tensor(nested, pad_token_id, shape)
+    return tokens, torch.arange(shape[1], device=tokens.device) < lengths[:, None]

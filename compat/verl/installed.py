@@ -7,11 +7,10 @@ from typing import Any
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.attach import attach_selector
-from mcore_unpatch.compat.hook.call import Processor
+from mcore_unpatch.compat.hook.call import Processor, is_inference
 from mcore_unpatch.compat.hook.entrance import enter_as_module
 from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
-from mcore_unpatch.compat.hook.find import find_language_model
-from mcore_unpatch.compat.hook.legacy import refuse_patched
+from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.processors import Logits
 from mcore_unpatch.compat.hook.provide import Handle, installed_on
 from mcore_unpatch.compat.hook.under_way import INSTALLING, UnderWay
@@ -49,7 +48,7 @@ class Installed:
     def _select(self, keywords: dict[str, Any]) -> Request | None:
         temperature = keywords.pop("temperature", None) if self.fused is not None else None
         request = self.requests.end()
-        if _is_inference(keywords) or keywords.get("output_processor") is not None:
+        if is_inference(keywords) or keywords.get("output_processor") is not None:
             return None
         if request is not None:
             return request
@@ -137,11 +136,3 @@ def has_language_model(model: Module) -> bool:
     except HookError:
         return False
     return True
-
-
-def _is_inference(keywords: dict[str, Any]) -> bool:
-    from megatron.core.inference.utils import InferenceMode
-
-    return InferenceMode.is_active() or any(
-        keywords.get(name) is not None for name in ("inference_context", "inference_params")
-    )

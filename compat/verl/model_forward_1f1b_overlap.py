@@ -7,15 +7,13 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.find import find_language_model
-from mcore_unpatch.compat.hook.legacy import refuse_patched
-from mcore_unpatch.compat.hook.plan import schedule_plan_with_processor
+from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.processors import Logits
-from mcore_unpatch.compat.verl.batches import Batch, packed_batch, padded_batch
+from mcore_unpatch.compat.hook.with_processor import schedule_plan_with_processor
+from mcore_unpatch.compat.verl.batches import Batch, packed_batch, padded_batch, vision_arguments
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context
 from mcore_unpatch.compat.verl.installed import installed
 from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, warn_where_kept
-from mcore_unpatch.compat.verl.vision import vision_arguments
 
 
 def gptmodel_forward_1f1b_overlap(

@@ -19,13 +19,20 @@ from mcore_unpatch.compat.hook.call import KEYWORDS
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.errors import MissingContextError
 from mcore_unpatch.compat.hook.find import find_language_model
-from mcore_unpatch.compat.verl.batches import Batch, DataFormat, labels_like_verl, packed_batch, padded_batch
+from mcore_unpatch.compat.verl.batches import (
+    Batch,
+    DataFormat,
+    labels_like_verl,
+    packed_batch,
+    padded_batch,
+    vision_arguments,
+    vision_tokens,
+)
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context, refuse_value_head
 from mcore_unpatch.compat.verl.installed import has_language_model, install, installed, release, requested
 from mcore_unpatch.compat.verl.mtp_call import NORMALIZATION_FACTOR
 from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, warn_where_kept
 from mcore_unpatch.compat.verl.packing import CpLayout, next_in_sequence
-from mcore_unpatch.compat.verl.vision import vision_arguments, vision_tokens
 
 
 @dataclass

@@ -4,16 +4,17 @@ With labels, Megatron runs the MTP layers and adds and logs their loss. Without 
 Megatron 0.19 would make labels from `input_ids` and add a loss.
 """
 
-import inspect
 from copy import copy
 from typing import Any
 
 from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
+from mcore_unpatch.compat.hook.call import is_inference
 from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.find import argument_names
 from mcore_unpatch.compat.hook.one_call import OneCallFields
+from mcore_unpatch.compat.verl.mtp_layers import can_recompute, mtp_layers
 
 # veRL 0.9 leaves it on the packed parameters where gradients are divided by routed instead of loss tokens.
 NORMALIZATION_FACTOR = "_verl_mtp_loss_normalization_factor"
@@ -57,7 +58,7 @@ class MtpCalls:
             return None
         kwargs = dict(zip(self.names, args, strict=False)) | kwargs
         self.fields.begin()
-        if self.model.config.mtp_num_layers and not _is_inference():
+        if self.model.config.mtp_num_layers and not is_inference():
             if kwargs.get("labels") is None or self.owner.leaves_out_mtp(kwargs):
                 self.fields.leave_out_mtp(self.model, kwargs)
             else:
@@ -107,19 +108,3 @@ class MtpCalls:
                 "(_checkpointed_forward takes no padding_mask); call patch_mtp_layer_checkpointed_forward(model) from "
                 "mcore_unpatch.compat.verl.mtp_patch, or use megatron-core 0.19."
             )
-
-
-def mtp_layers(model: Any) -> list[Any]:
-    """The MTP layers of this stage."""
-    return list(getattr(getattr(model, "mtp", None), "layers", ()))
-
-
-def can_recompute(layer: Any) -> bool:
-    """Whether this MTP layer can recompute: that of 0.18 passes a padding mask to a method that takes none."""
-    return "padding_mask" in inspect.signature(type(layer)._checkpointed_forward).parameters
-
-
-def _is_inference() -> bool:
-    from megatron.core.inference.utils import InferenceMode
-
-    return bool(InferenceMode.is_active())

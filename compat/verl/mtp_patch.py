@@ -12,13 +12,10 @@ from weakref import WeakKeyDictionary
 
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.find import find_language_model
-from mcore_unpatch.compat.hook.legacy import refuse_patched
+from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.provide import Handle
 from mcore_unpatch.compat.verl.installed import has_language_model, install, installed, release
-from mcore_unpatch.compat.verl.mtp_call import can_recompute, mtp_layers
-from mcore_unpatch.compat.verl.mtp_detach import detach_encoder
-from mcore_unpatch.compat.verl.mtp_recompute import recomputed_twin
+from mcore_unpatch.compat.verl.mtp_layers import can_recompute, detach_encoder, mtp_layers, recomputed_twin
 from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, warn_where_kept
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.packing.layout import PackedLayout
-from mcore_unpatch.compat.packing.pack import Packer
 
 CpLayout = Literal["zigzag", "contiguous"]
 _FP8 = ("e4m3", "hybrid")
@@ -106,22 +105,6 @@ def packed_seq_params(layout: PackedLayout, ranks: Ranks, cp_layout: CpLayout, d
             'attention would read the row as zigzag; use cp_layout="zigzag", or a megatron-core that has the field.'
         )
     return params
-
-
-def padded_packer(attention_mask: Tensor, layout_of: Any) -> Packer:
-    """A packer for `[b, s]` tensors; `layout_of(lengths)` lays out the row."""
-    real = attention_mask != 0
-    layout = layout_of([int(n) for n in real.sum(-1).tolist()])
-    places = torch.argsort((~real).flatten(), stable=True)[: layout.tokens]
-    return Packer(layout, places, (real.shape[0], real.shape[1]))
-
-
-def nested_packer(batch: Tensor, layout_of: Any) -> Packer:
-    """A packer for tensors nested like `batch`."""
-    if not batch.is_nested or batch.layout != torch.jagged:
-        raise ValueError("input_ids must be a nested tensor with layout=torch.jagged.")
-    offsets: Tensor = batch.offsets()  # type: ignore[attr-defined]
-    return Packer(layout_of([int(n) for n in offsets.diff().tolist()]), offsets=offsets)
 
 
 def next_in_sequence(nested: Tensor, fill: int | None) -> Tensor:

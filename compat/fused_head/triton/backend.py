@@ -10,15 +10,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer
-from mcore_unpatch.compat.fused_head.tile_plan import spans
+from mcore_unpatch.compat.fused_head.memory import spans
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.tiles import Tiles
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads, chosen_logits
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import TileGrad, row_factors
 from mcore_unpatch.compat.fused_head.triton.keep import Kept, padded, room_to_keep
 from mcore_unpatch.compat.fused_head.triton.launch import tma_can_read
-from mcore_unpatch.compat.fused_head.triton.products import multiply, multiply_add
 from mcore_unpatch.compat.fused_head.triton.stats_kernel import Request, merge_parts, split_stats
 from mcore_unpatch.compat.fused_head.triton.tile_sizes import tile_sizes
 from mcore_unpatch.compat.fused_head.triton.topk import LARGEST_K, merge_lists
@@ -141,8 +140,17 @@ class TritonTiles(Tiles):
         return x if tma_can_read(x) else x.clone(memory_format=torch.contiguous_format)
 
     def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
-        """By the vendor's library."""
-        (multiply_add if accumulate else multiply)(a, b, out)
+        """By the vendor's library, without a copy of the product where it can widen 16 bits to float32."""
+        if a.dtype == out.dtype:
+            out.addmm_(a, b) if accumulate else torch.mm(a, b, out=out)
+        elif out.is_cuda and torch.version.hip is None:
+            if accumulate:
+                torch.addmm(out, a, b, out_dtype=out.dtype, out=out)
+            else:
+                torch.mm(a, b, out_dtype=out.dtype, out=out)
+        else:  # an AMD card, or a CPU for Triton's interpreter
+            product = a.float() @ b.float()
+            out.add_(product) if accumulate else out.copy_(product)
 
     def gradient_tile(self, rows: int, columns: int) -> Tensor:
         """Room for the gradient of a tile."""

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.seam import RowGrads
+from mcore_unpatch.compat.fused_head.problem import RowGrads
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options
 
 # Pairs of a row and a column that a program takes at a time: few, as the rows may be few.

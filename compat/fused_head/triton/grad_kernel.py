@@ -8,10 +8,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.seam import Problem, RowGrads
-from mcore_unpatch.compat.fused_head.triton.exponential import exp
+from mcore_unpatch.compat.fused_head.problem import Problem, RowGrads
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options, operand, programs
-from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, store_block
+from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, store_block
 
 
 def row_factors(problem: Problem, grads: RowGrads) -> Tensor:

@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.seam import Problem
-from mcore_unpatch.compat.fused_head.triton.exponential import log2
+from mcore_unpatch.compat.fused_head.problem import Problem
 from mcore_unpatch.compat.fused_head.triton.launch import block_columns_on, by_nvidia
+from mcore_unpatch.compat.fused_head.triton.logits_tile import log2
 
 # Rows begin at multiples of so many numbers: the TMA and fast products ask for it.
 STRIDE_STEP = 64

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from mcore_unpatch.compat.fused_head.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH
+from mcore_unpatch.compat.fused_head.memory import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH
 
 _TALLEST = 16  # blocks of rows at a time in the forward: they stay in the cache while the columns pass
 _TMA_BYTES = 16  # what the TMA asks of every address and row

@@ -1,10 +1,15 @@
-"""One block of logits in registers: what both fused kernels begin with, so that both see the same bits."""
+"""What the fused kernels share: a block of logits in registers, with the same bits in all of them, and its exponential.
+
+`exp` and `log2` take one instruction of an NVIDIA card, 2 to 4 fewer for each logit than Triton's own. Triton's keep
+numbers below 2**-126, which are 0 here. exp(0) is 1 and log2(1) is 0, exactly.
+"""
 
 import triton
 import triton.language as tl
 
 # Blocks that run at the same time share so many blocks of rows, which the cache then holds.
 ROW_GROUP = tl.constexpr(8)
+_LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -60,3 +65,25 @@ def store_block(out, stride, values, first_row, first_column, rows, columns, tma
         column = first_column + tl.arange(0, values.shape[1])
         here = out + row.to(tl.int64)[:, None] * stride + column[None, :]
         tl.store(here, values, mask=(row < rows)[:, None] & (column < columns)[None, :])
+
+
+@triton.jit
+def exp(x, by_nvidia: tl.constexpr):
+    """The exponential of each number."""
+    if by_nvidia:
+        x = tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * _LOG2_E], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        x = tl.exp(x)
+    return x
+
+
+@triton.jit
+def log2(x, by_nvidia: tl.constexpr):
+    """The binary logarithm of each number."""
+    if by_nvidia:
+        x = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    else:
+        x = tl.log2(x)
+    return x

@@ -7,11 +7,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.seam import NO_LOGIT
-from mcore_unpatch.compat.fused_head.triton.exponential import exp
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT
 from mcore_unpatch.compat.fused_head.triton.keep import Kept
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options, operand, splits_for
-from mcore_unpatch.compat.fused_head.triton.logits_tile import block_product, store_block
+from mcore_unpatch.compat.fused_head.triton.logits_tile import block_product, exp, store_block
 from mcore_unpatch.compat.fused_head.triton.topk import insert_largest
 
 _NO_LOGIT = tl.constexpr(NO_LOGIT)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from mcore_unpatch.compat.fused_head.seam import Problem
-from mcore_unpatch.compat.fused_head.triton.block_sizes import BLOCK_COLUMNS, BLOCK_ROWS, least_tile_bytes
+from mcore_unpatch.compat.fused_head.memory import BLOCK_COLUMNS, BLOCK_ROWS, least_tile_bytes
+from mcore_unpatch.compat.fused_head.problem import Problem
 from mcore_unpatch.compat.fused_head.triton.launch import tma_can_read
 
 # The most rows of a forward launch and of a tile of gradients, whatever the memory: more are no faster.

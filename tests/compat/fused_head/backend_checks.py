@@ -7,7 +7,7 @@ from harness.rounding import assert_close
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob
-from mcore_unpatch.compat.fused_head.seam import Backend, Problem, RowGrads, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.problem import Backend, Problem, RowGrads, WeightGradBuffer
 
 
 def check_the_hidden_gradient_comes_early(backend: Backend, dtype: torch.dtype, tile_bytes: int) -> None:
@@ -16,17 +16,9 @@ def check_the_hidden_gradient_comes_early(backend: Backend, dtype: torch.dtype, 
     problem = Problem(
         hidden=inputs.hidden,
         weight=inputs.weight,
-        rows=None,
         targets=inputs.labels,
-        gather_columns=None,
-        scale=1.0,
         columns=900,
-        entropy=False,
-        squares=False,
-        topk=0,
         tile_bytes=tile_bytes,
-        keep_bytes=0,
-        batch_invariant=False,
     )
     stats, ones = backend.forward(problem), torch.ones(300)
     assert stats.target is not None

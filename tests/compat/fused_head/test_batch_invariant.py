@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
 from mcore_unpatch.compat.fused_head import invariant
-from mcore_unpatch.compat.fused_head.seam import Problem
+from mcore_unpatch.compat.fused_head.problem import Problem
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 
 SHAPES = [(150, 64, 1000), (70, 96, 333), (33, 17, 50)]
@@ -84,7 +84,7 @@ def test_a_product_that_depends_on_the_place_is_noticed() -> None:
         stats.row_max[4:] += 1e-3
         return stats
 
-    problem = Problem(inputs.hidden, inputs.weight, None, None, None, 1.0, 40, True, False, 0, 123_456, 0, True)
+    problem = Problem(inputs.hidden, inputs.weight, columns=40, entropy=True, tile_bytes=123_456, batch_invariant=True)
     assert invariant._rows_of_a_tile(problem, fold) == 4
     assert tried == [64, 16, 4]
 

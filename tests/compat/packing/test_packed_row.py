@@ -6,7 +6,7 @@ from harness import run_on_ranks
 from harness.rounding import assert_close
 
 from mcore_unpatch.compat import pack_padded
-from mcore_unpatch.compat.packing.packed_row import gather_packed_row, split_packed_row
+from mcore_unpatch.compat.packing.gather import gather_packed_row, split_packed_row
 
 LENGTHS = (11, 0, 3, 16)
 

@@ -18,7 +18,7 @@ from megatron.core import parallel_state
 from torch import Tensor
 
 from mcore_unpatch.compat import attach, call_with_processor, pack_padded
-from mcore_unpatch.compat.packing.packed_row import gather_packed_row, split_packed_row
+from mcore_unpatch.compat.packing.gather import gather_packed_row, split_packed_row
 from mcore_unpatch.compat.skyrl import (
     call_model_with_fused_lm_head,
     from_parallel_hidden_to_logprobs,

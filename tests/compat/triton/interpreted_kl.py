@@ -13,9 +13,9 @@ from harness import run_on_ranks
 from mcore_unpatch.compat import linear_kl
 from mcore_unpatch.compat.fused_head.divergence import Divergence
 from mcore_unpatch.compat.fused_head.pair import Head, TorchPair
-from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.triton import launch
-from mcore_unpatch.compat.fused_head.triton.pair import TritonPair
+from mcore_unpatch.compat.fused_head.triton.pair_kernels import TritonPair
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -71,8 +71,7 @@ def test_no_rows(kind: Any) -> None:
 def test_a_shard_without_columns(kind: Any) -> None:
     """As on a rank that has nothing but padding: nothing to sum up, and a weight without gradient."""
     hidden, weight = (x.to(DEVICE) for x in heads(torch.float16, 5, 300)[:2])
-    scale, tile_bytes = 1.0, 512 << 20
-    problem = Problem(hidden, weight, None, None, None, scale, 0, False, False, 0, tile_bytes, 0, batch_invariant=False)
+    problem = Problem(hidden, weight, columns=0, tile_bytes=512 << 20)
     pair = TritonPair(Head(problem), Head(problem))
     stats = pair.stats(Divergence(kind))
     assert (stats.row_max == NO_LOGIT).all()

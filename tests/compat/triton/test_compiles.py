@@ -14,7 +14,7 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from mcore_unpatch.compat.fused_head.triton import chosen_columns, grad_kernel, keep, launch, pair, stats_kernel  # noqa: E402
+from mcore_unpatch.compat.fused_head.triton import chosen_columns, grad_kernel, keep, launch, pair_kernels, stats_kernel  # noqa: E402
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -142,9 +142,9 @@ def test_two_heads(card: Any, kind: int) -> None:
     out = {"out": "tensordesc<bf16[128,128]>" if card == 90 else "*bf16"}
     constants = {"kind": kind, "beta": 0.5, "log_beta": -0.7, "log_rest": -0.7, "even_width": True}
     constants |= {"block_columns": 128, "num_warps": 8}
-    check(pair._pair_grad, pointers | out, constants, card, has_logarithm=kind == 2)
+    check(pair_kernels._pair_grad, pointers | out, constants, card, has_logarithm=kind == 2)
     sums = pointers | {"parts": "*fp32"}
-    check(pair._pair_sums, sums, constants | {"stats": kind != 2}, card, has_logarithm=kind == 2)
+    check(pair_kernels._pair_sums, sums, constants | {"stats": kind != 2}, card, has_logarithm=kind == 2)
 
 
 def test_the_small_kernels() -> None:

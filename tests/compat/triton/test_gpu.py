@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
 from mcore_unpatch.compat.fused_head.backends import _why_not_triton, choose_backend
-from mcore_unpatch.compat.fused_head.seam import Problem
+from mcore_unpatch.compat.fused_head.problem import Problem
 from mcore_unpatch.compat.fused_head.triton import launch
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend
 
@@ -180,9 +180,7 @@ def test_chosen_logits_have_the_bits_of_those_in_the_statistics(
 ) -> None:
     """They are multiplied out apart: with one bit less in common, `1 - p` of a sure model would lose its digits."""
     inputs = inputs_on_gpu(*shape)
-    plain = Problem(
-        inputs.hidden, inputs.weight, None, None, None, scale, shape[2], False, False, 8, 512 << 20, 0, False
-    )
+    plain = Problem(inputs.hidden, inputs.weight, scale=scale, columns=shape[2], topk=8, tile_bytes=512 << 20)
     with mock.patch.object(launch, "has_tma", return_value=tma):
         top = TritonBackend().forward(plain)
         assert top.topk_columns is not None

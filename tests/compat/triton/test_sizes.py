@@ -9,10 +9,10 @@ import torch
 
 pytest.importorskip("triton")
 
-from mcore_unpatch.compat.fused_head.seam import Problem, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.memory import BLOCK_ROWS, least_tile_bytes
+from mcore_unpatch.compat.fused_head.problem import Problem, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.triton import launch
 from mcore_unpatch.compat.fused_head.triton.backend import TritonTiles
-from mcore_unpatch.compat.fused_head.triton.block_sizes import BLOCK_ROWS, least_tile_bytes
 from mcore_unpatch.compat.fused_head.triton.keep import padded
 
 HALF = torch.bfloat16
@@ -53,9 +53,7 @@ def problem(rows: int, width: int, tile_bytes: int, masked: bool, hidden_dtype: 
     hidden = torch.empty(rows, width + shift, dtype=hidden_dtype, device="meta")[:, shift:]
     weight = torch.empty(300_000, width, dtype=HALF, device="meta")
     kept = torch.empty(rows, dtype=torch.int64, device="meta") if masked else None
-    return Problem(
-        hidden, weight, kept, None, None, 1.0, len(weight), False, False, 0, tile_bytes, 0, batch_invariant=False
-    )
+    return Problem(hidden, weight, rows=kept, columns=len(weight), tile_bytes=tile_bytes)
 
 
 def test_tiles_and_copies_keep_within_tile_bytes() -> None:

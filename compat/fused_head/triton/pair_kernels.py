@@ -12,14 +12,13 @@ import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.divergence import Divergence
+from mcore_unpatch.compat.fused_head.memory import spans
 from mcore_unpatch.compat.fused_head.pair import GradOfTile, Pair, PairStats, merge_pair_stats
-from mcore_unpatch.compat.fused_head.seam import NO_LOGIT, Problem, WeightGradBuffer
-from mcore_unpatch.compat.fused_head.tile_plan import spans
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.tiles import Tiles
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend, TritonTiles, fits
-from mcore_unpatch.compat.fused_head.triton.exponential import exp, log2
 from mcore_unpatch.compat.fused_head.triton.launch import cut_columns, kernel_options, multiprocessors, operand
-from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, store_block
+from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, log2, store_block
 
 _BLOCK = 128  # rows and columns: the logits of two heads take the registers of one block twice as wide
 _NO_LOGIT = tl.constexpr(NO_LOGIT)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 # Stands for "no logit": its exponential is 0, and, unlike -inf, 0 times it is 0 and not NaN.
 NO_LOGIT = -1e30
+BACKENDS = ("auto", "torch", "triton")
 
 
 def math_dtype(weight: Tensor) -> torch.dtype:
@@ -20,25 +21,31 @@ def math_dtype(weight: Tensor) -> torch.dtype:
     return torch.float64 if weight.dtype == torch.float64 else torch.float32
 
 
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """What is asked of the rows of one shard of the vocabulary."""
+
+    rows: Tensor | None = None  # [rows] the tokens to compute, all when None
+    targets: Tensor | None = None  # [rows] column of the label; outside `0 <= column < columns` it is not this shard's
+    gather_columns: Tensor | None = None  # [rows, k] columns of further tokens, likewise
+    scale: float | Tensor = 1.0  # a tensor is [rows, 1]
+    columns: int | Tensor  # the first so many columns are vocabulary; a 0-dim tensor where only the device knows
+    entropy: bool = False
+    squares: bool = False
+    topk: int = 0
+    tile_bytes: int
+    keep_bytes: int = 0  # what the forward may hold for the backward; 0 where no backward follows
+    batch_invariant: bool = False
+    keep_mask: Tensor | None = None  # [tokens, shard] bool: the columns that take part, and the target's; all when None
+    moments: bool = False
+
+
 @dataclass(frozen=True)
-class Problem:
+class Problem(Query):
     """Rows of hidden states against one shard of the vocabulary: `logits = hidden[rows] @ weight.T * scale`."""
 
     hidden: Tensor  # [tokens, h], cast to the weight's dtype before the product
     weight: Tensor  # [shard, h]
-    rows: Tensor | None  # [rows] the tokens to compute, all when None
-    targets: Tensor | None  # [rows] column of the label; outside `0 <= column < columns` it is not this shard's
-    gather_columns: Tensor | None  # [rows, k] columns of further tokens, likewise
-    scale: float | Tensor  # a tensor is [rows, 1]
-    columns: int | Tensor  # the first so many columns are vocabulary; a 0-dim tensor where only the device knows
-    entropy: bool
-    squares: bool
-    topk: int
-    tile_bytes: int
-    keep_bytes: int  # what the forward may hold for the backward; 0 where no backward follows
-    batch_invariant: bool
-    keep_mask: Tensor | None = None  # [tokens, shard] bool: the columns that take part, and the target's; all when None
-    moments: bool = False
 
     @property
     def row_count(self) -> int:

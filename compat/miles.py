@@ -1,4 +1,11 @@
-"""miles' functions by their names and arguments, for `LazyLogits`; real logits go to miles' own."""
+"""miles' log-prob and entropy functions for models that return `LazyLogits` (attach `DeferredHead`).
+
+They have miles' names and arguments; real logits go to miles' own functions.
+"""
+
+from mcore_unpatch.compat.requirements import require_megatron
+
+require_megatron(__name__)
 
 from argparse import Namespace
 

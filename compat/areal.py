@@ -1,4 +1,11 @@
-"""AReaL's functions by their names and arguments, for `LazyLogits`; real logits go to AReaL's own."""
+"""AReaL's log-prob and entropy functions for models that return `LazyLogits` (attach `DeferredHead`).
+
+They have AReaL's names and arguments; real logits go to AReaL's own functions.
+"""
+
+from mcore_unpatch.compat.requirements import require_megatron
+
+require_megatron(__name__)
 
 from typing import TypeVar
 

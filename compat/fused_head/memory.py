@@ -1,17 +1,33 @@
-"""The size of a tile: all rows and part of the vocabulary, or part of both if there are many rows."""
+"""How much memory a pass may take: the size of a tile of logits, and how much of the forward is kept for the backward.
 
+A tile is all rows and part of the vocabulary, or part of both if there are many rows. Imports no triton.
+"""
+
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from mcore_unpatch.compat.fused_head.seam import Problem, math_dtype
+import torch
+from torch import Tensor
+
+from mcore_unpatch.compat.fused_head.checks import check_count
+from mcore_unpatch.compat.fused_head.problem import Problem, math_dtype
 
 DEFAULT_TILE_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
+# The block of logits that one program of the fused kernels makes at a time.
+BLOCK_ROWS = 128
+BLOCK_COLUMNS = 256
+BLOCK_WIDTH = 64  # of the hidden size, per step of the product
+KEEP_VARIABLE = "MCORE_UNPATCH_KEEP_BYTES"
 # Below this width a matrix product is too thin to be fast: split the rows instead.
 _THINNEST = 256
 # A GPU multiplies matrices of such a width several times faster than odd ones.
 _ALIGNED = 128
 # Vectors of one number per row that live beside a tile.
 _VECTORS = 8
+# Of the whole card, for what is still to come before the backward: other layers, other processes, fragments.
+_MARGIN = 1 / 16
 
 
 @dataclass(frozen=True)
@@ -71,3 +87,52 @@ def spans(total: int, size: int) -> Iterator[slice]:
     """Slices of `size` that cover `range(total)`."""
     for start in range(0, total, size):
         yield slice(start, min(start + size, total))
+
+
+def least_tile_bytes(weight: Tensor) -> int:
+    """The least that the fused kernels can do with: a block of gradients, and the sums of its columns in float32."""
+    return BLOCK_COLUMNS * (BLOCK_ROWS * weight.itemsize + 4 * weight.shape[1])
+
+
+def chunk_tile_bytes(chunk_size: int | None, batch: int, weight: Tensor) -> int | None:
+    """The bytes of the logits of `chunk_size` positions of the whole batch; None: the default.
+
+    So a chunk size remains an upper bound on memory, although nothing here is cut along the sequence. A bound below the
+    minimum of a backend is raised to that minimum.
+    """
+    if chunk_size is None:
+        return None
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size: expected at least 1, got {chunk_size}")
+    rows, width = weight.shape
+    number = math_dtype(weight).itemsize
+    least = max(16 * number * width + 1024, least_tile_bytes(weight) if weight.itemsize == 2 else 0)
+    return min(default_tile_bytes(weight.device.type), max(least, chunk_size * batch * rows * number))
+
+
+def bytes_to_keep(asked: int | Literal["auto"] | None, hidden: Tensor, weight: Tensor) -> int:
+    """The bytes asked for; "auto" is what is free now, minus a margin and what the backward itself needs."""
+    if asked is None:
+        asked = _from_environment()
+    if asked != "auto":
+        check_count("keep_bytes", asked, 0)
+        return asked
+    if hidden.device.type != "cuda":
+        return 0
+    if torch.cuda.is_current_stream_capturing():
+        raise ValueError(
+            "keep_bytes='auto' reads how much memory is free, which a CUDA graph cannot replay; pass a number of bytes."
+        )
+    free, whole = torch.cuda.mem_get_info(hidden.device)
+    unused = torch.cuda.memory_reserved(hidden.device) - torch.cuda.memory_allocated(hidden.device)
+    gradients = weight.nbytes + hidden.numel() * (4 + hidden.itemsize)  # of the weight, and twice of hidden
+    return max(0, int(free + unused - whole * _MARGIN - gradients))
+
+
+def _from_environment() -> int | Literal["auto"]:
+    value = os.environ.get(KEEP_VARIABLE, "0")
+    if value == "auto":
+        return "auto"
+    if not value.isdecimal():
+        raise ValueError(f"environment variable {KEEP_VARIABLE}: expected 'auto' or a number of bytes, got {value!r}")
+    return int(value)

@@ -1,18 +1,34 @@
-"""Keeps the MTP loss out of the encoder: no gradient to the decoder or the embedding.
+"""What the shims change in MTP layers: their loss is kept out of the encoder, and on 0.18 they learn to recompute.
 
 An MTP layer normalises its two inputs, the token embeddings and the hidden states of the previous depth, and uses them
 nowhere else. A forward pre-hook on each of the two norms detaches its input, in a plain forward, under recompute and in
 a schedule plan alike.
+
+The layers of megatron-core 0.18 drop the padding mask and cannot recompute. One is replaced by a layer of a subclass
+that shares everything with it: parameters, hooks, names. No method changes.
 """
 
+import inspect
 import warnings
 from typing import Any
 
+from megatron.core import tensor_parallel
+from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionLayer
+from torch import Tensor
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.provide import Handle
-from mcore_unpatch.compat.verl.mtp_call import mtp_layers
+
+
+def mtp_layers(model: Any) -> list[Any]:
+    """The MTP layers of this stage."""
+    return list(getattr(getattr(model, "mtp", None), "layers", ()))
+
+
+def can_recompute(layer: Any) -> bool:
+    """Whether this MTP layer can recompute: that of 0.18 passes a padding mask to a method that takes none."""
+    return "padding_mask" in inspect.signature(type(layer)._checkpointed_forward).parameters
 
 
 def detach_encoder(model: Any, *, updates_lm_head: bool, every_depth: bool, use_config: bool | None) -> Handle:
@@ -79,3 +95,40 @@ def _difference(config: Any, updates_lm_head: bool) -> str:
     if updates_lm_head:
         parts.append("it keeps the MTP loss from the LM head, although mtp_updates_lm_head=True")
     return f"config.mtp_detach_heads differs from veRL's encoder detach: {'; '.join(parts)}."
+
+
+class RecomputedMtpLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
+    """An MTP layer whose `_checkpointed_forward` takes the padding mask that `forward` passes."""
+
+    def _checkpointed_forward(
+        self, hidden_states: Tensor, decoder_input: Tensor, padding_mask: Tensor | None = None, **rest: Any
+    ) -> Tensor:
+        if padding_mask is None:
+            result: Tensor = super()._checkpointed_forward(hidden_states, decoder_input, **rest)
+            return result
+        if self.config.fp8 or self.config.fp4:
+            raise HookError(
+                "this megatron-core cannot recompute an MTP layer with a padding mask in fp8 or fp4; upgrade to 0.19."
+            )
+
+        def run(hidden_states: Tensor, decoder_input: Tensor) -> Tensor:
+            result: Tensor = self._proj_and_transformer_layer(
+                hidden_states=hidden_states, decoder_input=decoder_input, padding_mask=padding_mask, **rest
+            )
+            return result
+
+        if self.config.recompute_method == "block":  # Megatron does not recompute MTP layers in blocks
+            return run(hidden_states, decoder_input)
+        kept = self.config.distribute_saved_activations
+        recomputed: Tensor = tensor_parallel.checkpoint(run, kept, hidden_states, decoder_input)
+        return recomputed
+
+
+def recomputed_twin(layer: MultiTokenPredictionLayer) -> MultiTokenPredictionLayer:
+    """The same layer as an instance of the subclass: the two share all state."""
+    kind: type[Any] = RecomputedMtpLayer
+    if type(layer) is not MultiTokenPredictionLayer:
+        kind = type(f"Recomputed{type(layer).__name__}", (RecomputedMtpLayer, type(layer)), {})
+    twin = object.__new__(kind)
+    object.__setattr__(twin, "__dict__", vars(layer))
+    return twin
