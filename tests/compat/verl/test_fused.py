@@ -13,7 +13,7 @@ from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
 from mcore_unpatch.compat import HookSwallowedError, UnsupportedHeadError
-from mcore_unpatch.compat.verl import result
+from mcore_unpatch.compat.verl import fused_processor
 from mcore_unpatch.compat.verl.model_forward_fused import (
     fused_forward_gptmodel,
     fused_forward_model_engine,
@@ -300,19 +300,19 @@ def _own_class() -> None:
     start_world(case)
     model, inputs = build_model(case), inputs_for(case)
     patch_fused_forward(model)
-    assert type(model(**inputs)) is result.FusedOutput
+    assert type(model(**inputs)) is fused_processor.FusedOutput
     import sys
 
     names = ["verl", "verl.utils", "verl.utils.model"]
     for name in names:  # veRL itself cannot be imported here: it needs ray, transformers and more
         stand_in(name, CausalLMOutputForPPO=CausalLMOutputForPPO)
-    result._output_class.cache_clear()
+    fused_processor._output_class.cache_clear()
     try:
         assert type(model(**inputs)) is CausalLMOutputForPPO
     finally:
         for name in names:
             del sys.modules[name]
-        result._output_class.cache_clear()
+        fused_processor._output_class.cache_clear()
 
 
 def test_the_result_is_verls_own_class_where_verl_can_be_imported(release: str) -> None:
@@ -320,11 +320,11 @@ def test_the_result_is_verls_own_class_where_verl_can_be_imported(release: str) 
 
 
 def test_a_result_of_our_own_reads_like_verls() -> None:
-    out = result.FusedOutput(log_probs=1, entropy=None)
+    out = fused_processor.FusedOutput(log_probs=1, entropy=None)
     assert (out.log_probs, out["log_probs"], out.entropy, dict(out)) == (1, 1, None, {"log_probs": 1})
     out.entropy = 2
     assert out["entropy"] == 2
     with pytest.raises(AttributeError, match="the fields are"):
         _ = out.nothing
     with pytest.raises(TypeError, match="unknown fields: nothing"):
-        result.FusedOutput(nothing=1)
+        fused_processor.FusedOutput(nothing=1)
