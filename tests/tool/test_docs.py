@@ -1,0 +1,76 @@
+"""What the documentation names exists: files, pages, modules, tests, commands and their options."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from mcore_unpatch.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
+FOLDERS = "benchmarks|codemods|compat|docs|examples|mcore_unpatch|tests|tools"
+# Of other repositories: SkyRL's own tests, the files of the plugin that a reader writes.
+ELSEWHERE = {"tests/backends/skyrl_train/mtp", "test_megatron_setup", "tests/test_examples.py"}
+
+pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="the wheel has no pages")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_and_links(page: str) -> None:
+    text = (ROOT / page).read_text()
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    missing = [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]
+    files = re.findall(rf"(?<![\w./-])(?:{FOLDERS})/[\w./*{{}},-]*[\w*/}}]", text)
+    missing += [name for name in files if not _exists(name)]
+    assert set(missing) <= ELSEWHERE
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_modules_and_tests(page: str) -> None:
+    text = (ROOT / page).read_text()
+    modules = re.findall(r"mcore_unpatch(?:\.[a-z_0-9]+)*(?=\.?[^\w.]|\.?$)", text, re.MULTILINE)
+    missing = [name for name in set(modules) if not _is_module(name) and not _is_module(name.rpartition(".")[0])]
+    tests = re.findall(r"`(?:[\w/]*::)?(test_\w+?)(?:_?\.\.\.|\.py|\[[^`]*\])?`", text)
+    missing += [name for name in set(tests) if not any(known.startswith(name) for known in _all_tests())]
+    assert set(missing) <= ELSEWHERE
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_and_options(page: str) -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    text = (ROOT / page).read_text()
+    wrong = []
+    for name, rest in re.findall(r"(?:^|`|\$ |\| |; |: )unpatch ([a-z]+)([^`\n|;#]*)", text, re.MULTILINE):
+        if name not in commands:
+            wrong.append(name)
+            continue
+        known = {
+            option for parameter in commands[name].params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        wrong += [
+            f"{name} {option}" for option in re.findall(r"(?<=\s)--[a-z-]+", rest) if option not in {*known, "--help"}
+        ]
+    assert not wrong
+
+
+def _exists(name: str) -> bool:
+    if alternatives := re.search(r"{([^}]*)}", name):
+        return all(_exists(name.replace(alternatives[0], one)) for one in alternatives[1].split(","))
+    return any(ROOT.glob(name.rstrip("/")))
+
+
+def _is_module(name: str) -> bool:
+    _, *parts = name.split(".")
+    path = (ROOT if parts[:1] in (["compat"], ["codemods"]) else ROOT / "mcore_unpatch").joinpath(*parts)
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+@cache
+def _all_tests() -> set[str]:
+    """Test functions and files; pages shorten long names."""
+    paths = list((ROOT / "tests").rglob("*.py"))
+    found = {path.stem for path in paths}
+    return found.union(*(re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE) for path in paths))
