@@ -32,11 +32,11 @@ from .hook.find import (
 )
 from .hook.groups import ProcessGroups as ProcessGroups, resolve_groups as resolve_groups
 from .hook.head import gather_hidden as gather_hidden
-from .hook.head_inputs import HeadInputs as HeadInputs
 from .hook.processors import (
     AsTuple as AsTuple,
     Compose as Compose,
     Entropy as Entropy,
+    HeadInputs as HeadInputs,
     Logits as Logits,
     LogitStats as LogitStats,
     LogProbs as LogProbs,

@@ -22,9 +22,11 @@ def waiting_is_free(tensor: Tensor) -> bool:
 
 def check_tensors(hidden: Any, weight: Any, labels: Any, mask: Any, temperature: Any, token_ids: Any = None) -> None:
     """Shapes, dtypes and devices of the tensors."""
-    for name, tensor in (("hidden", hidden), ("weight", weight)):
-        if not isinstance(tensor, Tensor):
+    given = {"hidden": hidden, "weight": weight, "labels": labels, "mask": mask, "token_ids": token_ids}
+    for name, tensor in given.items():
+        if not isinstance(tensor, Tensor) and (tensor is not None or name in ("hidden", "weight")):
             raise _wrong(TypeError, name, "a tensor", type(tensor).__name__)
+    for name, tensor in (("hidden", hidden), ("weight", weight)):
         if not tensor.dtype.is_floating_point:
             raise _wrong(TypeError, name, "a floating-point dtype", tensor.dtype)
     if weight.dim() != 2:
@@ -33,28 +35,15 @@ def check_tensors(hidden: Any, weight: Any, labels: Any, mask: Any, temperature:
         raise _wrong(ValueError, "hidden", f"shape [..., {weight.shape[1]}] to match weight", list(hidden.shape))
     shape = hidden.shape[:-1]
     for name, tensor in (("labels", labels), ("mask", mask)):
-        if tensor is None:
-            continue
-        if not isinstance(tensor, Tensor):
-            raise _wrong(TypeError, name, "a tensor", type(tensor).__name__)
-        if tensor.shape != shape:
+        if tensor is not None and tensor.shape != shape:
             raise _wrong(ValueError, name, f"shape {list(shape)} to match hidden without h", list(tensor.shape))
-    if token_ids is not None and not isinstance(token_ids, Tensor):
-        raise _wrong(TypeError, "token_ids", "a tensor", type(token_ids).__name__)
     if token_ids is not None and (token_ids.dim() != hidden.dim() or token_ids.shape[:-1] != shape):
         raise _wrong(ValueError, "token_ids", f"shape {list(shape)} + [k]", list(token_ids.shape))
     for name, ids in (("labels", labels), ("token_ids", token_ids)):
         if ids is not None and (ids.dtype.is_floating_point or ids.dtype in (torch.bool, torch.complex64)):
             raise _wrong(TypeError, name, "an integer dtype (token ids)", ids.dtype)
     _check_temperature(temperature, shape)
-    others = (
-        ("weight", weight),
-        ("labels", labels),
-        ("token_ids", token_ids),
-        ("mask", mask),
-        ("temperature", temperature),
-    )
-    for name, tensor in others:
+    for name, tensor in (given | {"temperature": temperature}).items():
         if isinstance(tensor, Tensor) and tensor.device != hidden.device:
             raise _wrong(ValueError, name, f"device {hidden.device} to match hidden", tensor.device)
 
@@ -68,12 +57,8 @@ def check_keep_mask(keep_mask: Any, hidden: Tensor, weight: Tensor) -> None:
         raise _wrong(TypeError, "keep_mask", "a tensor of booleans", got)
     shape = [*hidden.shape[:-1], len(weight)]
     if list(keep_mask.shape) != shape:
-        raise _wrong(
-            ValueError,
-            "keep_mask",
-            f"shape {shape} to match hidden without h and this rank's weight rows",
-            list(keep_mask.shape),
-        )
+        expected = f"shape {shape} to match hidden without h and this rank's weight rows"
+        raise _wrong(ValueError, "keep_mask", expected, list(keep_mask.shape))
     if keep_mask.device != hidden.device:
         raise _wrong(ValueError, "keep_mask", f"device {hidden.device} to match hidden", keep_mask.device)
 
@@ -85,12 +70,8 @@ def _check_temperature(temperature: Any, shape: torch.Size) -> None:
     if not temperature.dtype.is_floating_point:
         raise _wrong(TypeError, "temperature", "a floating-point dtype", temperature.dtype)
     if temperature.requires_grad:
-        raise _wrong(
-            ValueError,
-            "temperature",
-            "a tensor without requires_grad (it gets no gradient; detach it)",
-            "requires_grad=True",
-        )
+        expected = "a tensor without requires_grad (it gets no gradient; detach it)"
+        raise _wrong(ValueError, "temperature", expected, "requires_grad=True")
     if temperature.dim() > 0 and temperature.shape != shape:
         raise _wrong(ValueError, "temperature", f"a scalar or shape {list(shape)}", list(temperature.shape))
 
@@ -173,12 +154,8 @@ def check_divergence(
     if teacher_hidden.shape[:-1] != shape:
         raise _wrong(ValueError, "teacher_hidden", f"shape {list(shape)} + [h]", list(teacher_hidden.shape))
     if len(teacher_weight) != len(student_weight):
-        raise _wrong(
-            ValueError,
-            "teacher_weight",
-            f"{len(student_weight)} rows to match the student",
-            f"{len(teacher_weight)} rows",
-        )
+        expected = f"{len(student_weight)} rows to match the student"
+        raise _wrong(ValueError, "teacher_weight", expected, f"{len(teacher_weight)} rows")
     if teacher_hidden.device != student_hidden.device:
         raise _wrong(ValueError, "teacher_hidden", f"device {student_hidden.device}", teacher_hidden.device)
 

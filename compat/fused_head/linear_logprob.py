@@ -199,8 +199,9 @@ def vocab_pass(
     if token_ids is not None and token_ids.shape[-1]:
         ids = sort_labels(rows.take(token_ids), shard, vocab_size, ignore_index=None)
     will_have_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
+    only_torch = "keep_mask" if keep_mask is not None else "logit_stats" if logit_stats else ""
     options = VocabOptions(
-        backend=choose_backend(backend, hidden.device, _only_torch(keep_mask, logit_stats)),
+        backend=choose_backend(backend, hidden.device, only_torch),
         shard=shard,
         rows=rows.index,
         targets=sorted_labels.targets if sorted_labels is not None else None,
@@ -235,10 +236,6 @@ def vocab_pass(
         sum_pi_squared=rows.spread(squares),
         **({} if moments is None else _logit_stats(rows, *moments)),
     )
-
-
-def _only_torch(keep_mask: Tensor | None, logit_stats: bool) -> str:
-    return "keep_mask" if keep_mask is not None else "logit_stats" if logit_stats else ""
 
 
 def _logit_stats(

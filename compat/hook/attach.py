@@ -1,13 +1,13 @@
 """Attach a processor to a model whose callers cannot change their call."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.call import Processor, is_inference, require_processor
-from mcore_unpatch.compat.hook.context import HookContext, complete_context, refuse_slips
+from mcore_unpatch.compat.hook.context import HookContext, complete_context
 from mcore_unpatch.compat.hook.entrance import bypassed, enter_as_module
 from mcore_unpatch.compat.hook.errors import AttachmentError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, argument_names, find_language_model
@@ -58,7 +58,7 @@ def attach(
                 f"this call passes its own output_processor, but {processor!r} is attached to the model; remove() the "
                 "handle or drop the argument."
             )
-        return processor, _with_fields(context, values)
+        return processor, HookContext.of(context).updated(values) if values else context
 
     return attach_selector(model, select, same_as=(processor, context, names, when))
 
@@ -155,17 +155,3 @@ def _equal(left: Any, right: Any) -> bool:
         return all(_equal(getattr(left, f.name), getattr(right, f.name)) for f in fields(left))
     result = left == right
     return result if isinstance(result, bool) else False
-
-
-def _with_fields(context: Any, values: dict[str, Any]) -> Any:
-    if not values:
-        return context
-    known = HookContext.of(context)
-    names = {f.name for f in fields(HookContext)} - {"extra"}
-    extra = {name: value for name, value in values.items() if name not in names}
-    refuse_slips(extra)
-    return replace(
-        known,
-        extra={**known.extra, **extra},
-        **{name: value for name, value in values.items() if name in names},
-    )

@@ -43,16 +43,20 @@ class HookContext:
         if isinstance(context, cls):
             return context
         if isinstance(context, Mapping):
-            known = {key: value for key, value in context.items() if key in _NAMES}
-            extra = {key: value for key, value in context.items() if key not in _NAMES}
-            refuse_slips(extra)
-            return cls(**{**known, "extra": {**known.get("extra", {}), **extra}})
+            return cls().updated(context)
         raise TypeError(
             f"output_processor_context: expected a HookContext, a mapping or None, got {type(context).__name__}"
         )
 
+    def updated(self, values: Mapping[str, Any]) -> "HookContext":
+        """The same with other fields; unknown names go into `extra`."""
+        fields_given = {name: value for name, value in values.items() if name in _NAMES and name != "extra"}
+        extra = {name: value for name, value in values.items() if name not in _NAMES}
+        _refuse_slips(extra)
+        return replace(self, **fields_given, extra={**self.extra, **values.get("extra", {}), **extra})
 
-def refuse_slips(keys: Iterable[Any]) -> None:
+
+def _refuse_slips(keys: Iterable[Any]) -> None:
     """Raise for a name that looks like a misspelt field of `HookContext`."""
     for key in map(str, keys):
         close = get_close_matches(key, _NAMES, n=1, cutoff=0.8)

@@ -1,8 +1,8 @@
 """Logits that are not there: hidden states and the LM head, and what can be computed from the two."""
 
 import sys
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +12,6 @@ from torch.utils._pytree import register_pytree_node
 from mcore_unpatch.compat.fused_head.divergence import Kind
 from mcore_unpatch.compat.fused_head.linear_kl import linear_kl
 from mcore_unpatch.compat.fused_head.linear_logprob import PassSettings, VocabOutput, vocab_pass
-from mcore_unpatch.compat.fused_head.problem import math_dtype
 from mcore_unpatch.compat.fused_head.weight_grad import into_main_grad
 from mcore_unpatch.compat.hook.call import Outputs
 from mcore_unpatch.compat.hook.errors import HookError
@@ -202,21 +201,6 @@ class LazyLogits(LikeATensor):
         """The mean of this rank's logits, without building them."""
         return self.sum(*dims, **options) / self.shape.numel()
 
-    def detach(self) -> Self:
-        """The same without gradients, neither to the hidden states nor to the head."""
-        head = replace(self.head, weight=self.head.weight.detach())
-        return replace(self, hidden=self.hidden.detach(), head=head)
-
-    @property
-    def shape(self) -> torch.Size:
-        """What the logits' would be: `[..., vocab / tp]`."""
-        return torch.Size((*self.hidden.shape[:-1], len(self.head.weight)))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """That of all results."""
-        return math_dtype(self.head.weight)
-
     @property
     def _factor(self) -> float | Tensor:
         return self.head.logit_scale / self.temperature
@@ -230,18 +214,6 @@ class LazyLogits(LikeATensor):
         """The weight for code that multiplies by it directly."""
         weight = self._read()
         return into_main_grad(weight) if self.head.fuse_main_grad else weight
-
-    def _divided_by(self, temperature: Any) -> Self:
-        if isinstance(temperature, Tensor):
-            if temperature.dim() > 0 and (temperature.dim() != self.dim() or temperature.shape[-1] != 1):
-                raise TypeError(
-                    f"temperature: expected a number, or one per token with a last dimension of 1, to divide logits "
-                    f"{list(self.shape)}, got {list(temperature.shape)}"
-                )
-            temperature = temperature.expand(*self.shape[:-1], 1)
-        elif isinstance(temperature, bool) or not isinstance(temperature, float | int):
-            raise TypeError(f"temperature: expected a number or a tensor, got {type(temperature).__name__}")
-        return self._with(self.hidden, self.temperature * temperature)
 
 
 def _given(result: Tensor | None) -> Tensor:

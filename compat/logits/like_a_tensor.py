@@ -10,6 +10,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from mcore_unpatch.compat.fused_head.problem import math_dtype
+
 _GIB = 2**30
 _JOINS = (torch.cat, torch.concat, torch.concatenate)
 
@@ -23,24 +25,22 @@ class LikeATensor:
 
     @property
     def shape(self) -> torch.Size:
-        """What the logits' would be."""
-        raise NotImplementedError
+        """What the logits' would be: `[..., vocab / tp]`."""
+        return torch.Size((*self.hidden.shape[:-1], len(self.head.weight)))
 
     @property
     def dtype(self) -> torch.dtype:
         """That of all results."""
-        raise NotImplementedError
+        return math_dtype(self.head.weight)
 
     def _with(self, hidden: Tensor, temperature: float | Tensor) -> Self:
         """Other tokens, or the same with another temperature."""
         return replace(self, hidden=hidden, temperature=temperature)  # type: ignore[type-var]
 
-    def _divided_by(self, temperature: Any) -> Self:
-        raise NotImplementedError
-
     def detach(self) -> Self:
-        """The same without gradients."""
-        raise NotImplementedError
+        """The same without gradients, neither to the hidden states nor to the head."""
+        head = replace(self.head, weight=self.head.weight.detach())
+        return replace(self, hidden=self.hidden.detach(), head=head)  # type: ignore[type-var]
 
     @property
     def device(self) -> torch.device:
@@ -186,7 +186,16 @@ class LikeATensor:
 
     def div(self, temperature: Any) -> Self:
         """Divide the logits by a temperature: a number, or `[..., 1]`."""
-        return self._divided_by(temperature)
+        if isinstance(temperature, Tensor):
+            if temperature.dim() > 0 and (temperature.dim() != self.dim() or temperature.shape[-1] != 1):
+                raise TypeError(
+                    f"temperature: expected a number, or one per token with a last dimension of 1, to divide logits "
+                    f"{list(self.shape)}, got {list(temperature.shape)}"
+                )
+            temperature = temperature.expand(*self.shape[:-1], 1)
+        elif isinstance(temperature, bool) or not isinstance(temperature, float | int):
+            raise TypeError(f"temperature: expected a number or a tensor, got {type(temperature).__name__}")
+        return self._with(self.hidden, self.temperature * temperature)
 
     __truediv__ = div
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from megatron.core import parallel_state
@@ -19,21 +19,9 @@ DataFormat = Literal["thd", "bshd"]
 _VISION_INPUTS = ("pixel_values", "image_grid_thw", "pixel_values_videos", "video_grid_thw")
 
 
-class Batch(Protocol):
-    """Converts tensors of a batch for the model, and back."""
-
-    arguments: dict[str, Any]  # position_ids and packed_seq_params of the call
-
-    def pack(self, values: Tensor, fill: float = 0) -> Tensor:
-        """Convert to what the model on this rank takes."""
-
-    def unpack(self, values: Tensor) -> Tensor:
-        """Convert back to the shape of the caller's batch, from all context-parallel ranks."""
-
-
 @dataclass
 class PackedBatch:
-    """All sequences in one row."""
+    """All sequences in one row. `arguments` are the `position_ids` and `packed_seq_params` of the model's call."""
 
     packer: Packer
     ranks: Ranks
@@ -76,6 +64,9 @@ class PaddedBatch:
         """`[b, s]` or nested; padding is 0."""
         whole = values if self.ranks.group is None else gather_sequence(values, self.ranks.group)
         return self.packer.unpack(whole.flatten(0, 1)[self._places.to(values.device)][None])
+
+
+Batch = PackedBatch | PaddedBatch
 
 
 def packed_batch(

@@ -1,5 +1,6 @@
 """What the veRL shims installed on one language model: a single attachment that serves them all."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -82,8 +83,11 @@ _REMEDY = (
 
 
 def installed(model: Module) -> Installed | None:
-    """What is installed on the language model inside `model`, if anything."""
-    calls = installed_on(find_language_model(model).model, MtpCalls)
+    """What is installed on the language model inside `model`, if it has one, and if anything is."""
+    try:
+        calls = installed_on(find_language_model(model).model, MtpCalls)
+    except HookError:
+        return None
     return None if calls is None else calls.owner
 
 
@@ -129,10 +133,11 @@ def requested(model: Module, processor: Processor, context: Any) -> Iterator[Ins
             release(model)
 
 
-def has_language_model(model: Module) -> bool:
-    """Whether a Megatron language model is inside `model`; a stage of a vision model may have none."""
+def language_model_in(model: Module, *, stacklevel: int = 3) -> Any:
+    """The Megatron language model inside `model`; None with a warning: a stage of a vision model may have none."""
     try:
-        find_language_model(model)
+        return find_language_model(model).model
     except HookError:
-        return False
-    return True
+        text = f"{type(model).__name__} contains no Megatron language model; nothing was changed."
+        warnings.warn(text, stacklevel=stacklevel)
+        return None

@@ -29,7 +29,7 @@ from mcore_unpatch.compat.verl.batches import (
     vision_tokens,
 )
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context, refuse_value_head
-from mcore_unpatch.compat.verl.installed import has_language_model, install, installed, release, requested
+from mcore_unpatch.compat.verl.installed import install, installed, language_model_in, release, requested
 from mcore_unpatch.compat.verl.mtp_call import NORMALIZATION_FACTOR
 from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, warn_where_kept
 from mcore_unpatch.compat.verl.packing import CpLayout, next_in_sequence
@@ -86,10 +86,9 @@ def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
     `numbers="megatron"`: the results are those of Megatron's own logits.
     """
     check_numbers(numbers)
-    if not has_language_model(model):
-        warnings.warn(f"{type(model).__name__} contains no Megatron language model; nothing was changed.", stacklevel=2)
+    inner = language_model_in(model)
+    if inner is None:
         return
-    inner: Any = find_language_model(model).model
     refuse_value_head(getattr(inner, "output_layer", None))
     install(model).fused = numbers
     warn_where_kept("patch_fused_forward", numbers, inner.config)
@@ -97,7 +96,7 @@ def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
 
 def unpatch_fused_forward(model: Module) -> None:
     """Undo `patch_fused_forward`; does nothing if it was not called."""
-    state = installed(model) if has_language_model(model) else None
+    state = installed(model)
     if state is not None:
         state.fused = None
         release(model)

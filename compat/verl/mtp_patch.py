@@ -12,9 +12,9 @@ from weakref import WeakKeyDictionary
 
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
+from mcore_unpatch.compat.hook.find import refuse_patched
 from mcore_unpatch.compat.hook.provide import Handle
-from mcore_unpatch.compat.verl.installed import has_language_model, install, installed, release
+from mcore_unpatch.compat.verl.installed import install, installed, language_model_in, release
 from mcore_unpatch.compat.verl.mtp_layers import can_recompute, detach_encoder, mtp_layers, recomputed_twin
 from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, warn_where_kept
 
@@ -31,7 +31,7 @@ def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, number
     Megatron itself does and veRL does not.
     """
     check_numbers(numbers)
-    inner = _language_model(model)
+    inner = language_model_in(model)
     if inner is None:
         return
     state = install(model)
@@ -48,7 +48,7 @@ def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, number
 
 def unpatch_postprocess(model: Module) -> None:
     """Undo `patch_postprocess`; does nothing if it was not called."""
-    if _language_model(model) is None:
+    if language_model_in(model) is None:
         return
     state = installed(model)
     if state is not None:
@@ -67,7 +67,7 @@ def patch_mtp_layer_get_embeddings(
     `use_mtp_detach_heads`: None uses Megatron's own field if it has the same effect (0.19, one MTP layer, and an MTP
     loss that may not update the LM head); True always uses it, with a warning if it differs; False never does.
     """
-    inner = _language_model(model)
+    inner = language_model_in(model)
     layers = mtp_layers(inner)
     if inner is None or not layers or inner in _detached:
         logger.info("no MTP layers, or their encoder is already detached; nothing was changed")
@@ -91,7 +91,7 @@ def patch_mtp_layer_checkpointed_forward(model: Module) -> bool:
 
     On megatron-core 0.18 each MTP layer is replaced by one that shares its parameters and can recompute.
     """
-    inner = _language_model(model)
+    inner = language_model_in(model)
     layers = mtp_layers(inner)
     if inner is None or inner in _recomputed or all(map(can_recompute, layers)):
         logger.info("no MTP layers that cannot recompute")
@@ -110,20 +110,13 @@ def unpatch_mtp_layer_checkpointed_forward(model: Module) -> bool:
     return _undo(model, _recomputed)
 
 
-def _language_model(model: Module) -> Any:
-    if not has_language_model(model):
-        warnings.warn(f"{type(model).__name__} contains no Megatron language model; nothing was changed.", stacklevel=3)
-        return None
-    return find_language_model(model).model
-
-
 def _refuse_patched_layers(layers: list[Any]) -> None:
     for layer in layers:
         refuse_patched(__name__, layer, ("_get_embeddings", "_checkpointed_forward"))
 
 
 def _undo(model: Module, handles: WeakKeyDictionary[Module, Handle]) -> bool:
-    inner = _language_model(model)
+    inner = language_model_in(model, stacklevel=4)
     handle = None if inner is None else handles.pop(inner, None)
     if handle is None:
         return False
