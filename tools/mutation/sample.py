@@ -28,7 +28,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], 
     "migrate": (("mcore_unpatch/migrate",), ("tests/migrate/engine", "tests/migrate"), ()),
     "codemods": (
         ("codemods",),
-        ("tests/migrate/codemods", "tests/migrate"),
+        ("tests/migrate/codemods", "tests/migrate", "tests/tool/plugins"),
         (("tests/migrate/codemods/test_golden.py", "test_golden"),),
     ),
     "operator": (("compat/fused_head",), ("tests/compat/fused_head", "tests/compat/triton"), ()),

@@ -71,7 +71,6 @@ class Bench:
         compileall.compile_dir(self.copy, quiet=1)
         os.environ |= {
             "PYTHONPATH": str(self.copy),
-            "PYTHONSAFEPATH": "1",
             "PYTHONDONTWRITEBYTECODE": "1",  # the compiled copy of a fault would outlive it
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self.copy / ".hypothesis"),
             "OMP_NUM_THREADS": "1",

@@ -60,7 +60,7 @@ def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> 
     ref = resolver.expr(value, install.site.scope, install.site.block, install.site.node.lineno)
     if ref is not None and ref.kind == "local-function":
         return "no"
-    if ref is not None and ref.is_core and ref.name == install.target and not ref.via and ref.node is None:
+    if ref is not None and ref.name == install.target and not ref.via and ref.node is None:
         return "yes"
     if isinstance(value, ast.Attribute) and backups.get(value.attr) == install.attribute:
         return "yes"

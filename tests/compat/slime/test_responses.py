@@ -134,3 +134,22 @@ def test_true_on_policy_scoring_is_refused() -> None:
     logits = LazyLogits(torch.ones(3, 4), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
     with pytest.raises(NotImplementedError, match="do not attach DeferredHead"):
         miles.calculate_log_probs_and_entropy(logits, torch.zeros(3), None, true_on_policy=True)
+
+
+def test_padded_samples_need_their_lengths() -> None:
+    weight = torch.ones(5, 4)
+    logits = LazyLogits(torch.ones(1, 3, 4), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+    args = Namespace(**{**vars(ARGS), "qkv_format": "bshd"})
+    with pytest.raises(ValueError, match="max_seq_lens: expected the padded length of each sample for bshd, got None"):
+        miles.get_log_probs_and_entropy(logits, args=args, unconcat_tokens=[], total_lengths=[], response_lengths=[])
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_entropy_has_a_gradient_where_one_is_wanted(wanted: bool) -> None:
+    weight = torch.randn(6, 4).requires_grad_()
+    logits = LazyLogits(torch.randn(1, 5, 4), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+    tokens = {"unconcat_tokens": [torch.ones(5, dtype=torch.long)], "total_lengths": [5], "response_lengths": [2]}
+    found = miles.get_log_probs_and_entropy(
+        logits, args=ARGS, with_entropy=True, entropy_requires_grad=wanted, **tokens
+    )
+    assert (found["log_probs"][0].requires_grad, found["entropy"][0].requires_grad) == (True, wanted)

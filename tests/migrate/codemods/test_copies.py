@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,7 @@ def test_a_refusal_has_a_reason(case: str, reason: str) -> None:
     (remark,) = result.plan.remarks
     assert remark.kind == "by-hand"
     assert reason in remark.text
+    assert "restores the original" not in remark.text
 
 
 def test_a_class_whose_models_are_called_elsewhere_stays() -> None:
@@ -109,3 +111,13 @@ def test_code_for_inference_stays() -> None:
     changed = own.replace(line, b"    if inference_context is not None:\n        return hidden_states[-1:]\n" + line)
     (remark,) = migrate({"a.py": changed}, Options(unsafe_fixes=True)).plan.remarks
     assert "asks for `inference_context`: calls for inference do not come to a processor" in remark.text
+    assert re.search(r", and what keeps and restores the original \(line \d+(, \d+)+\)", remark.text)
+
+
+@pytest.mark.parametrize("name", ["process_mtp_loss", "MTPLossAutoScaler", "MTPLossLoggingHelper", "roll_tensor"])
+def test_mtp_in_its_own_way_stays(name: str) -> None:
+    own = composed((GOLDEN / "undone.in.py").read_bytes())
+    line = b"    logits, _ = self.output_layer(hidden_states)\n"
+    changed = own.replace(line, f"    {name}(hidden_states)\n".encode() + line)
+    (remark,) = migrate({"a.py": changed}, Options(unsafe_fixes=True)).plan.remarks
+    assert f"does MTP in its own way (`{name}`)" in remark.text
