@@ -14,6 +14,8 @@ from pathlib import Path
 from tools.mutation.faults import Fault
 
 REPOSITORY = Path(__file__).parents[2]
+# Over whole releases and environments, or with a compiler: tried after the others.
+_SLOW = re.compile("releases|accuracy|plugins|torture|site_packages|test_own_tests|test_compiles")
 PACKAGES = ("mcore_unpatch", "codemods", "compat")
 
 
@@ -33,7 +35,7 @@ def nearest(fault: Fault, folders: tuple[str, ...], count: int) -> list[Test]:
     wanted = {word: weight * math.log(len(known) / seen[word]) for word, weight in _wanted(fault).items() if seen[word]}
 
     def shared(test: Test) -> float:
-        near = 2.0 if test.path.startswith(f"{folders[0]}/") else 1.0
+        near = 0.1 if _SLOW.search(test.path) else 2.0 if test.path.startswith(f"{folders[0]}/") else 1.0
         return near * sum(wanted.get(word, 0.0) for word in test.words) / math.log2(8 + len(test.words))
 
     return sorted(known, key=shared, reverse=True)[:count]
