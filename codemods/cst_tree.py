@@ -87,14 +87,39 @@ class Tree:
 
     def edits(self, asked: Sequence[Asked]) -> list[Edit]:
         """Each change in bytes; raises `Unfaithful` where that is not what all of them come to together."""
-        found = [edit for one in asked if (edit := self._edit([one])).replacement or edit.start < edit.end]
+        found = self._apart(asked)
+        if not self._fits(found, asked):
+            groups: defaultdict[int, list[Asked]] = defaultdict(list)
+            for one in asked:
+                groups[self._index(one)].append(one)
+            found = [edit for group in groups.values() for edit in self._together(group)]
+        # At the end of a file without a newline, lines that go are not apart.
+        return found if self._fits(found, asked) else [self._as_one(asked)]
+
+    def _apart(self, asked: Sequence[Asked]) -> list[Edit]:
+        return [edit for one in asked if (edit := self._edit([one])).replacement or edit.start < edit.end]
+
+    def _together(self, asked: Sequence[Asked]) -> list[Edit]:
+        """The changes of one statement of the module: two that leave a body empty bring `pass`, which neither does."""
+        apart = self._apart(asked)
+        return apart if self._fits(apart, asked) else [self._as_one(asked)]
+
+    def _as_one(self, asked: Sequence[Asked]) -> Edit:
+        if len({one.reason.applicability for one in asked}) > 1:
+            raise Unfaithful("its edits do not fit together")
+        return self._edit(asked)
+
+    def _fits(self, found: Sequence[Edit], asked: Sequence[Asked]) -> bool:
+        """Whether edits come to what the changes do, with those that are safe alone and with all."""
         for last in range(1, len(LEVELS) + 1):
             some = [one for one in asked if one.reason.applicability in LEVELS[:last]]
             if some and self._spliced(edit for edit in found if edit.applicability in LEVELS[:last]) != self.made(some):
-                if len({one.reason.applicability for one in asked}) > 1:
-                    raise Unfaithful("its edits do not fit together")
-                return [self._edit(asked)]  # at the end of a file without a newline, lines that go are not apart
-        return found
+                return False
+        return True
+
+    def _index(self, one: Asked) -> int:
+        """The statement of the module that a change is in."""
+        return max(0, bisect_right(self._starts, one.change.node.lineno) - 1)
 
     def _spliced(self, edits: Iterable[Edit]) -> bytes | None:
         try:
@@ -115,8 +140,9 @@ class Tree:
             left, right = _equal_ends(before, after)
             start, before, after = start + left, before[left : len(before) - right], after[left : len(after) - right]
         why, path = least_safe(one.reason for one in asked), self.source.path
+        notes = tuple(dict.fromkeys(note for one in asked for note in one.reason.notes))
         end = start + len(before)
-        return Edit(path, why.rule, why.applicability, start, end, after, why.title, why.notes, why.finding_line)
+        return Edit(path, why.rule, why.applicability, start, end, after, why.title, notes, why.finding_line)
 
     def _known_lines(self, change: Change, old: list[bytes], new: list[bytes]) -> tuple[int, int] | None:
         """How many lines stay before and behind lines that come or go: between equal ones that cannot be seen."""
@@ -135,7 +161,7 @@ class Tree:
         indices: set[int] = set()
         for one in asked:
             maker.take(one)
-            index = max(0, bisect_right(self._starts, one.change.node.lineno) - 1)
+            index = self._index(one)
             maker.touched.add(index)
             # What stands above one may go to the next; without the last one, the one before ends the file.
             indices |= set(range(max(0, index - 1), min(index + 2, len(self._starts))))

@@ -145,6 +145,19 @@ def test_a_comment_behind_a_rewritten_statement_stays_unless_it_speaks_to_a_chec
     assert made(source, Rewrite(first, "x()", tell_checkers=False)) == "x()\nd.e = f  # for people\n"
 
 
+def test_what_fits_only_together_is_one_edit_with_all_its_notes() -> None:
+    """Both statements of a body go, and `pass` comes: that is neither change alone; the rest stays apart."""
+    source = read("def f():\n    a()\n    b()\n\n\nx = y\n")
+    function, assign = source.tree.body
+    assert isinstance(function, ast.FunctionDef) and isinstance(assign, ast.Assign)
+    whys = [Reason("MCU101", "unsafe", "a test", (note,)) for note in ("one", "two")]
+    bodies = zip(function.body, whys, strict=True)
+    asked = [Asked(source, change, why) for one, why in bodies for change in remove(source, [one])]
+    edits = Tree(source).edits([*asked, Asked(source, Replace(assign.value, "z"), WHY)])
+    assert splice(source.data, edits) == b"def f():\n    pass\n\n\nx = z\n"
+    assert [(edit.applicability, edit.notes) for edit in edits] == [("unsafe", ("one", "two")), ("safe", ())]
+
+
 def test_changes_that_overlap_are_refused() -> None:
     source = read("x = f(a)\n")
     [statement] = source.tree.body
