@@ -89,7 +89,7 @@ def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
 
 def _of_the_head(install: Install, _: Replacement, __: Resolver) -> bool:
     """The output layer of a model is changed: no ModuleSpec names it."""
-    return install.base is not None and (path_text(install.base) or "").endswith(".output_layer")
+    return install.base is not None and (path_text(install.base) or "").rpartition(".")[2] == "output_layer"
 
 
 def _called(install: Install, resolver: Resolver) -> str:
