@@ -25,6 +25,7 @@ from mcore_unpatch.paths import is_test
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.files import Reader
+from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 # `safe` is applied, `unsafe` only when asked for, `display` never: it is shown to be judged or done by hand.
@@ -44,11 +45,12 @@ class Repository(Project):
         exists: Callable[[str], bool],
         read: Reader,
         editable: Iterable[str] | None = None,
+        parsed: Parsed | None = None,
     ) -> None:
-        super().__init__(exists, read)
+        super().__init__(exists, read, parsed)
         self.paths = tuple(paths)
         self.editable = frozenset(paths if editable is None else editable)
-        self.sources = Sources(self.data)
+        self.sources = Sources(self.data, self.parsed)
 
     def source(self, path: str) -> Source:
         """A parsed file, to be held as long as its nodes matter; raises `Unreadable` and `OSError`."""

@@ -16,7 +16,8 @@ from mcore_unpatch.codemods import catalogue
 from mcore_unpatch.codemods.codemod import Codemod
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import FileError
-from mcore_unpatch.scanner.parallel import Part, Task, no_collection
+from mcore_unpatch.scanner.parallel import Part, Task
+from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 if TYPE_CHECKING:
@@ -57,19 +58,18 @@ def answered() -> frozenset[str]:
     return frozenset(code for codemod in codemods() for code in codemod.answers)
 
 
-def complete(part: Part, task: Task) -> None:
+def complete(part: Part, task: Task, parsed: Parsed) -> None:
     """Add what the codemods find to what the scanner found: in the files that say one of their words."""
     known = {error.path for error in part.errors}
     asked = [path for path in part.saying if path not in known and _says(task.read(path))]
     if asked:
-        with no_collection():
-            _complete(part, task, asked)
+        _complete(part, task, asked, parsed)
 
 
-def _complete(part: Part, task: Task, asked: list[str]) -> None:
+def _complete(part: Part, task: Task, asked: list[str], parsed: Parsed) -> None:
     from mcore_unpatch.codemods.edits import Repository
 
-    repository = Repository(asked, task.exists, task.read)
+    repository = Repository(asked, task.exists, task.read, parsed=parsed)
     repository.paths = _with_those_between(repository, asked)
     wanted, errors = set(asked), set()
     own_findings = tuple(part.findings)

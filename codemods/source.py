@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from mcore_unpatch.scanner.sources.parsing import parse
+from mcore_unpatch.scanner.sources.parsed import Parsed
 
 Node = TypeVar("Node", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -44,9 +44,9 @@ class Span(NamedTuple):
 class Source:
     """A parsed file. Lines are counted from 1, as in `ast`."""
 
-    def __init__(self, path: str, data: bytes) -> None:
+    def __init__(self, path: str, data: bytes, parsed: Parsed | None = None) -> None:
         self.path, self.data = path, data
-        self.tree = parse(data)
+        self.tree = (parsed or Parsed()).tree(path, data)
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         bom = encoding == "utf-8-sig"
         self.encoding = "utf-8" if bom else encoding
@@ -164,8 +164,8 @@ class Source:
 class Sources:
     """Parsed files: one and the same for as long as somebody holds it, and the last ones beyond that."""
 
-    def __init__(self, read: Callable[[str], bytes]) -> None:
-        self._read = read
+    def __init__(self, read: Callable[[str], bytes], parsed: Parsed) -> None:
+        self._read, self._parsed = read, parsed
         self._held: WeakValueDictionary[str, Source] = WeakValueDictionary()
         self._last: OrderedDict[str, Source] = OrderedDict()
         self._bytes = 0
@@ -174,7 +174,7 @@ class Sources:
         """A parsed file; raises `Unreadable` and `OSError`."""
         source = self._held.get(path)
         if source is None:
-            source = self._held[path] = Source(path, self._read(path))
+            source = self._held[path] = Source(path, self._read(path), self._parsed)
         if path not in self._last:
             self._last[path] = source
             self._bytes += len(source.data)

@@ -6,14 +6,13 @@ import ast
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from mcore_unpatch import suppress
 from mcore_unpatch.codemods import registry
 from mcore_unpatch.codemods.codemod import Codemod, Example
 from mcore_unpatch.codemods.edits import Options, Repository, splice
 from mcore_unpatch.codemods.planner import plan
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.rules import Selection
-from mcore_unpatch.scanner.parallel import Task, analyse
+from mcore_unpatch.search import Search
 
 Files = Mapping[str, bytes]
 
@@ -41,11 +40,8 @@ def check_example(codemod: Codemod, example: Example) -> None:
 
 def findings(files: Files, options: Options) -> list[Finding]:
     """What a scan of some files finds, ignore comments and the selection considered."""
-    exists, words = _present(files).__contains__, registry.words()
-    task = Task(files.__getitem__, exists, lambda _: (options.target,), False, words=words)
-    part = analyse(sorted(files), task)
-    registry.complete(part, task)
-    settled = suppress.settle(part.findings, part.marked, task.read)
+    search = Search(files.__getitem__, _present(files).__contains__, lambda _: (options.target,))
+    settled, _ = search(sorted(files))
     return sorted((one for one in settled if options.wants(one.rule)), key=lambda one: one.sort_key)
 
 

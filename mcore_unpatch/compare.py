@@ -6,14 +6,12 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from mcore_unpatch import git, suppress
-from mcore_unpatch.codemods import registry
+from mcore_unpatch import git
 from mcore_unpatch.discover import PATCHES, PYTHON, SKIPPED_FOLDERS, is_excluded
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.requirements import Requirements
-from mcore_unpatch.scanner.parallel import Task, analyse
-from mcore_unpatch.scanner.shapes import patch_files
+from mcore_unpatch.search import Search
 
 Key = tuple[str, str, str, str]
 
@@ -26,17 +24,11 @@ def findings_at(
         path: name for path, name in _blobs(top, revision).items() if not is_excluded(top / path, base or top, exclude)
     }
     reader = _Reader(top, blobs)
-    python = [path for path in blobs if path.endswith(".py")]
+    python = [path for path in blobs if path.endswith(PYTHON)]
     folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
     names = folders.union(blobs)
-    task = Task(reader.read, names.__contains__, pins.versions, mocks, words=registry.words())
-    part = analyse(python, task)
-    registry.complete(part, task)
-    findings = suppress.settle(part.findings, part.marked, reader.read)
-    for path in blobs:
-        if path.endswith((".patch", ".diff")) and (found := patch_files.finding_in(path, reader.read(path))):
-            findings.append(found)
-    return findings
+    search = Search(reader.read, names.__contains__, pins.versions, mocks, size=lambda path: len(reader.read(path)))
+    return search(python, [path for path in blobs if path.endswith(PATCHES)])[0]
 
 
 def merge_base(top: Path, reference: str) -> str:

@@ -97,7 +97,7 @@ def discover(paths: list[Path], exclude: tuple[str, ...] = (), base: Path | None
 
 def whole_of(found: Discovery, paths: list[Path], exclude: tuple[str, ...]) -> Discovery:
     """All files of the projects that the given paths are part of, those of `exclude` too."""
-    real = [existing(path) for path in paths or [Path()]]
+    real = [existing(path) for path in paths]
     if real == [found.top] and not exclude:
         return found
     projects = dict.fromkeys(project_root(path.parent if path.is_file() else path) for path in real)
@@ -109,6 +109,11 @@ def others(whole: Discovery, found: Discovery) -> Discovery:
     known = {*found.python, *found.patches}
     python, patches = ([path for path in paths if path not in known] for paths in (whole.python, whole.patches))
     return replace(whole, python=python, patches=patches)
+
+
+def top_of(paths: list[Path]) -> Path:
+    """The top of the project that the given paths are part of."""
+    return project_root(_common_folder([existing(path) for path in paths or [Path()]]))
 
 
 def project_root(folder: Path) -> Path:

@@ -35,7 +35,8 @@ from mcore_unpatch import cli, git
 from mcore_unpatch.codemods import planner  # noqa: F401 - loaded once, before the forks
 from mcore_unpatch.migrate import engine
 from mcore_unpatch.rules import Selection
-from mcore_unpatch.scan import Options, scan
+from mcore_unpatch.scan import scan
+from mcore_unpatch.survey import Options
 
 ROOT = Path(__file__).parents[1]
 MIGRATE = ("migrate", "--unsafe-fixes", "--annotate", "--add-dependency")

@@ -14,7 +14,7 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, 
 from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from mcore_unpatch.scan import Options, PinnedOn
+    from mcore_unpatch.survey import Options, PinnedOn
 
 DEFAULT_BASELINE = ".mcore-unpatch-baseline.json"
 
@@ -86,7 +86,7 @@ def _lock(
     from mcore_unpatch import pinned, pins
     from mcore_unpatch.commands.pin import release_in_use
     from mcore_unpatch.discover import project_root
-    from mcore_unpatch.scan import PinnedOn
+    from mcore_unpatch.survey import PinnedOn
 
     start = (paths or [Path()])[0].resolve()
     top = project_root(start if start.is_dir() else start.parent)

@@ -14,7 +14,7 @@ from mcore_unpatch.printable import shown
 
 if TYPE_CHECKING:  # loaded when a command runs, so that `unpatch --help` answers at once
     from mcore_unpatch.config import Config
-    from mcore_unpatch.scan import Options
+    from mcore_unpatch.survey import Options
 
 
 class OutputFormat(StrEnum):
@@ -70,7 +70,7 @@ def combine(
     from mcore_unpatch.config import load
     from mcore_unpatch.megatron.versions import parse_version
     from mcore_unpatch.rules import Selection
-    from mcore_unpatch.scan import Options
+    from mcore_unpatch.survey import Options
 
     config = load(_start(paths))
     target = target_mcore or config.text("target-mcore")

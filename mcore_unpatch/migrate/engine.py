@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, Unsound
-from mcore_unpatch.discover import Discovery, discover
+from mcore_unpatch.discover import top_of
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.facts import HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
@@ -18,10 +18,10 @@ from mcore_unpatch.migrate.outcome import Dependency, Outcome
 from mcore_unpatch.migrate.placing import rewrites_of
 from mcore_unpatch.migrate.recovery import describe_interrupted, recover
 from mcore_unpatch.migrate.state import locate
-from mcore_unpatch.migrate.survey import Progress, Survey, survey
 from mcore_unpatch.migrate.verify import Planner, verify
 from mcore_unpatch.printable import shown
-from mcore_unpatch.scan import Options as ScanOptions
+from mcore_unpatch.search import Progress
+from mcore_unpatch.survey import Options as ScanOptions, Survey
 
 DEPENDENCY = "mcore-unpatch[compat]"
 _SHIMS = b"mcore_unpatch.compat"
@@ -42,30 +42,25 @@ class Request:
 
 def preview(request: Request, planner: Planner | None = None, progress: Progress | None = None) -> Outcome:
     """What a migration would do; nothing is written."""
-    found = _discover(request)
-    if message := describe_interrupted(found.top):
+    if message := describe_interrupted(top_of(request.paths)):
         raise UsageError(message)
     return _prepare(request, planner or _codemods(), progress)
 
 
 def migrate(request: Request, planner: Planner | None = None, progress: Progress | None = None) -> Outcome:
     """Migrate; raises `UsageError` with every file as it was. A run that was killed before is taken back first."""
-    found = _discover(request)
-    state = locate(found.top)
+    top = top_of(request.paths)
+    state = locate(top)
     state.refuse_inside_work_tree()
     with exclusive(state.lock_file):
-        recover(found.top)
+        recover(top)
         outcome = _prepare(request, planner or _codemods(), progress)
         if outcome.rewrites:
             paths = [item.path for item in outcome.rewrites]
-            vcs.refuse_unsafe(found.root, found.top, paths, request.allow_dirty, request.allow_no_vcs)
+            vcs.refuse_unsafe(outcome.survey.found.root, top, paths, request.allow_dirty, request.allow_no_vcs)
             transaction.write(state, outcome.rewrites)
             outcome.written = True
     return outcome
-
-
-def _discover(request: Request) -> Discovery:
-    return discover(request.paths or [Path()], request.scan.exclude, request.scan.exclude_base)
 
 
 def _codemods() -> Planner:
@@ -75,24 +70,26 @@ def _codemods() -> Planner:
 
 
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
-    known = survey(request.paths, request.scan, progress)
+    known = Survey(request.paths, replace(request.scan, base=None, baseline=None), progress)
     options = Options(request.unsafe_fixes, request.annotate, request.scan.selection, known.version, known.pins.pinned)
+    editable = frozenset(known.found.own)
     left: dict[str, str] = {}
     while True:
+        repository = known.repository(editable)
         try:
             rewrites = []
-            plan = planner(known.repository, (*known.findings, *known.elsewhere), options)
-            rewrites = rewrites_of(plan, known.repository, options)
-            remaining = verify(known, plan, rewrites, options, planner) if rewrites else known.findings
+            plan = planner(repository, (*known.findings, *known.elsewhere), options)
+            rewrites = rewrites_of(plan, repository, options)
+            remaining = verify(known, editable, plan, rewrites, options, planner) if rewrites else known.findings
             break
         except Unsound as problem:
             # One file never stops the others: it stays as it is, and the plan is made anew around it.
-            reasons = {path: why for path, why in problem.reasons.items() if path in known.repository.editable}
+            reasons = {path: why for path, why in problem.reasons.items() if path in editable}
             if not reasons:  # the effect of a rewrite on another file: which one it was is not known
                 why = "; ".join(f"{shown(path)}: {why}" for path, why in problem.reasons.items())
                 reasons = dict.fromkeys((item.path for item in rewrites), f"another file does not allow it ({why})")
             left |= reasons
-            known = known.without(reasons)
+            editable -= reasons.keys()
     plan = replace(plan, remarks=(*plan.remarks, *_left(known, left)))
     outcome = Outcome(known, plan, options, rewrites, remaining)
     _refuse_older_megatron(outcome)
@@ -140,4 +137,4 @@ def _add_dependency(outcome: Outcome, plan: Plan, known: Survey, request: Reques
 
 
 def _uses_shims(known: Survey) -> bool:
-    return any(_SHIMS in known.repository.data(path) for path in known.repository.paths)
+    return any(_SHIMS in known.files.read(path) for path in known.whole.own)

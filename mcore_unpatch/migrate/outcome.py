@@ -12,8 +12,8 @@ from mcore_unpatch.findings import OFFER, USE, FileError, Finding
 from mcore_unpatch.migrate import diff
 from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.migrate.placing import PlacedEdit, changes_of, moved_line, span
-from mcore_unpatch.migrate.survey import Survey
 from mcore_unpatch.paths import from_here, relative
+from mcore_unpatch.survey import Survey
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Outcome:
     plan: Plan
     options: Options
     rewrites: list[NewContent]
-    remaining: tuple[Finding, ...]
+    remaining: list[Finding]
     dependency: Dependency | None = None
     written: bool = False
 
@@ -64,7 +64,7 @@ class Outcome:
         """The bytes of a file before the migration, also once that is written."""
         written = (item.before for item in self.rewrites if item.path == path)
         before = next(written, None)
-        return self.survey.repository.data(path) if before is None else before
+        return self.survey.files.read(path) if before is None else before
 
     @property
     def remarks(self) -> list[Remark]:

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from mcore_unpatch.codemods.edits import Options, Plan, Repository, Unsound
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate.journal import NewContent
-from mcore_unpatch.migrate.survey import Survey
+from mcore_unpatch.scanner.sources.parsing import why_not
+from mcore_unpatch.survey import Survey
 
 Planner = Callable[[Repository, Sequence[Finding], Options], Plan]
 
 
 def verify(
-    survey: Survey, plan: Plan, rewrites: Sequence[NewContent], options: Options, planner: Planner
-) -> tuple[Finding, ...]:
+    survey: Survey,
+    editable: frozenset[str],
+    plan: Plan,
+    rewrites: Sequence[NewContent],
+    options: Options,
+    planner: Planner,
+) -> list[Finding]:
     """The findings that will be left; raises `Unsound` with the files that must not be rewritten like this, and why."""
     contents = {item.path: item.after for item in rewrites}
     _refuse({item.path: why for item in rewrites if (why := _not_compiling(item))})
     findings, errors = survey.rescan(contents)
     known = {error.path for error in survey.errors}
     _refuse({error.path: f"rewritten, {error.message}" for error in errors if error.path not in known})
-    promised = [finding for finding in plan.removes if finding.path in survey.repository.editable]
+    promised = [finding for finding in plan.removes if finding.path in editable]
     _refuse(_unexpected(survey.findings, findings, promised))
-    again = planner(survey.with_contents(contents), (*findings, *survey.elsewhere), options)
+    again = planner(survey.repository(editable, contents), (*findings, *survey.elsewhere), options)
     unfinished = [edit for edit in again.edits if options.applies(edit)]
     _refuse({edit.path: f"a second run would change it again ({edit.title})" for edit in unfinished})
-    return tuple(findings)
+    return findings
 
 
 def _refuse(reasons: dict[str, str]) -> None:
@@ -41,19 +46,6 @@ def _not_compiling(item: NewContent) -> str | None:
         return f"it does not compile as it is ({why})"
     why = why_not(item.after, item.path)
     return why and f"rewritten it would not compile ({why})"
-
-
-def why_not(data: bytes, path: str) -> str | None:
-    """Why a file does not compile; None if it does."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compile(data, path, "exec", dont_inherit=True)
-    except SyntaxError as error:
-        return f"{error.msg}, line {error.lineno}"
-    except (ValueError, RecursionError, MemoryError) as error:
-        return str(error) or "it is nested too deeply"
-    return None
 
 
 def _unexpected(before: Iterable[Finding], after: Iterable[Finding], removes: Iterable[Finding]) -> dict[str, str]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from mcore_unpatch import tree
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
@@ -20,7 +17,8 @@ from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.files import Reader
-from mcore_unpatch.scanner.sources.parsing import MAX_READ, TooLarge, Unreadable, check, decode
+from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.scanner.sources.parsing import TooLarge, Unreadable, check, decode
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -45,31 +43,9 @@ class Task:
     thorough: bool = False  # also tell of broken files that have nothing to do with Megatron
     words: tuple[bytes, ...] = ()  # files that say one of these are named
 
-
-@dataclass(frozen=True, slots=True)
-class WorkTree:
-    """Files on disk."""
-
-    top: Path
-
-    def read(self, path: str) -> bytes:
-        """The bytes of a file; raises `Unreadable` for one of too many."""
-        with open(tree.descriptor(self.top, path), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
-            data = file.read(MAX_READ + 1)
-            if len(data) > MAX_READ:
-                raise TooLarge(os.fstat(file.fileno()).st_size)
-            return data
-
-    def exists(self, path: str) -> bool:
-        """Whether there is such a file or folder."""
-        return tree.exists(self.top, path)
-
-    def size(self, path: str) -> int:
-        """Bytes of a file, 0 if it is gone."""
-        try:
-            return os.stat(f"{self.top}/{path}").st_size  # noqa: PTH116
-        except OSError:
-            return 0
+    def project(self, parsed: Parsed | None = None) -> Project:
+        """The files, to be parsed on demand; those in `parsed` were before."""
+        return Project(self.exists, self.read, parsed)
 
 
 @dataclass(slots=True)
@@ -91,11 +67,6 @@ class Part:
         self.marked += other.marked
         self.saying += other.saying
         self.testing += other.testing
-
-
-def analyse(paths: list[str], task: Task) -> Part:
-    """Analyse some files of a project in this process."""
-    return _analyse(paths, task, Project(task.exists, task.read))
 
 
 def _analyse(paths: list[str], task: Task, project: Project) -> Part:
@@ -138,9 +109,8 @@ def may_patch(project: Project, path: str, mocks: bool) -> bool:
     return prefilter.may_install_unsaid(data) and project.related(path)
 
 
-def analyse_parallel(paths: list[str], files: WorkTree, task: Task, jobs: int) -> Iterator[Part]:
-    """The same over several processes, part by part as they come in; one job stays in this process."""
-    sizes = [files.size(path) for path in paths]
+def analyse(paths: list[str], sizes: list[int], task: Task, jobs: int, parsed: Parsed) -> Iterator[Part]:
+    """Analyse files over several processes, part by part as they come in; one job stays in this process."""
     total = sum(sizes)
     task = replace(task, thorough=total <= _CHECKED_THROUGHOUT)
     workers = min(jobs, 1 + total // _WORTH_A_PROCESS)
@@ -148,14 +118,14 @@ def analyse_parallel(paths: list[str], files: WorkTree, task: Task, jobs: int) -
     shares = _shares(paths, sizes, max(_SMALLEST_SHARE, total // (workers * 32)))
     with no_collection():
         if workers == 1:
-            project = Project(task.exists, task.read)
+            project = task.project(parsed)
             for share in shares:
                 yield _analyse(share, task, project)
         else:
-            yield from _share_out(shares, task, workers - 1)
+            yield from _share_out(shares, task, workers - 1, parsed)
 
 
-def _share_out(shares: list[list[str]], task: Task, helpers: int) -> Iterator[Part]:
+def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed) -> Iterator[Part]:
     """Hand shares to other processes, and take one here whenever all of them are busy."""
     import multiprocessing
     from multiprocessing.connection import wait
@@ -173,7 +143,7 @@ def _share_out(shares: list[list[str]], task: Task, helpers: int) -> Iterator[Pa
     try:
         for connection in [*busy, *busy]:  # one to work on and one to go on with
             _hand_out(waiting, connection, busy)
-        project = Project(task.exists, task.read)
+        project = task.project(parsed)
         while any(busy.values()):
             if waiting:
                 yield _analyse(shares[waiting.popleft()], task, project)
@@ -195,7 +165,7 @@ def _hand_out(waiting: deque[int], connection: Connection, busy: dict[Connection
 
 def _work(shares: list[list[str]], task: Task, connection: Connection) -> None:
     with no_collection():
-        project = Project(task.exists, task.read)
+        project = task.project()
         while True:
             try:
                 number = connection.recv()

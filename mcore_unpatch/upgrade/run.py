@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.findings import NO_PATCHES, Report
-from mcore_unpatch.scan import Options, Progress, scan
+from mcore_unpatch.scan import report_of
 from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.scanner.parallel import WorkTree
+from mcore_unpatch.search import Progress
+from mcore_unpatch.survey import Options, Survey
 from mcore_unpatch.upgrade.judge import URGENCIES, Fate, judge
 from mcore_unpatch.upgrade.leaning import Leaning, leanings
 from mcore_unpatch.upgrade.releases import Release
@@ -46,9 +47,9 @@ def upgrade(
     paths: list[Path], options: Options, old: Release, new: Release, progress: Progress | None = None
 ) -> UpgradeReport:
     """Judge every patch below some paths for the step from one release to another."""
-    scanned = scan(paths, replace(options, target=new.version, fixes=True, base=None, baseline=None), progress)
-    tree = WorkTree(Path(scanned.top))
-    project = Project(tree.exists, tree.read)
+    survey = Survey(paths, replace(options, target=new.version, fixes=True, base=None, baseline=None), progress)
+    scanned = report_of(survey)
+    project = Project(survey.files.exists, survey.files.read, survey.parsed)
     known: dict[str, dict[tuple[int, str], Leaning]] = {}
     fates = []
     for finding in scanned.findings:

@@ -9,7 +9,8 @@ from typing import Any
 
 from mcore_unpatch.findings import Finding, Report
 from mcore_unpatch.rules import Selection
-from mcore_unpatch.scan import Options, scan
+from mcore_unpatch.scan import scan
+from mcore_unpatch.survey import Options
 
 CORE = "megatron.core"
 GPT = f"{CORE}.models.gpt.gpt_model.GPTModel"

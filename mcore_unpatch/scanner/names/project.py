@@ -7,42 +7,41 @@ from collections.abc import Callable
 
 from mcore_unpatch.scanner.names.expressions import Expressions
 from mcore_unpatch.scanner.names.resolver import Modules, Resolver
-from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.effort import Effort
 from mcore_unpatch.scanner.sources.files import Reader
-from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
-from mcore_unpatch.scanner.sources.scopes import build
+from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
-# Parsed files are kept up to so many bytes of source (their trees take some forty times of that).
-_PARSED_BYTES = 500_000
+# What was resolved is kept for files of so many bytes.
+_MOST_BYTES = 500_000
 
 
 class Project(Modules):
     """Python files by their posix path relative to the project's root, and what resolves the names of each."""
 
-    def __init__(self, exists: Callable[[str], bool], read: Reader) -> None:
+    def __init__(self, exists: Callable[[str], bool], read: Reader, parsed: Parsed | None = None) -> None:
         super().__init__(exists, read)
-        self._parsed: OrderedDict[str, Resolver | None] = OrderedDict()
-        self._parsed_bytes = 0
+        self.parsed = parsed or Parsed()
+        self._resolvers: OrderedDict[str, Resolver | None] = OrderedDict()
+        self._bytes = 0
 
     def begin(self) -> None:
         """Turn to the next file: its effort is counted from nought, and what was parsed long ago is let go."""
         self.effort = Effort()
-        while self._parsed_bytes > _PARSED_BYTES:
-            _, resolver = self._parsed.popitem(last=False)
+        while self._bytes > _MOST_BYTES:
+            _, resolver = self._resolvers.popitem(last=False)
             if resolver is not None:
-                self._parsed_bytes -= len(resolver.model.data)
+                self._bytes -= len(resolver.model.data)
                 resolver.forget()
 
     def resolver(self, path: str) -> Resolver:
         """The parsed file; raises `Unreadable`."""
-        known = self._parsed.get(path)
+        known = self._resolvers.get(path)
         if known is None:
             data = self.data(path)
-            model = build(path, data, parse(data), prefilter.call_lines(data))
-            known = self._parsed[path] = Expressions(model, self, self.related(path))
-            self._parsed_bytes += len(data)
-        self._parsed.move_to_end(path)
+            known = self._resolvers[path] = Expressions(self.parsed.model(path, data), self, self.related(path))
+            self._bytes += len(data)
+        self._resolvers.move_to_end(path)
         return known
 
     def find(self, importer: str, module: str, level: int) -> Resolver | None:
@@ -50,10 +49,10 @@ class Project(Modules):
         path = self.locate(importer, module, level)
         if path is None or path == importer:
             return None
-        if path in self._parsed:
-            self._parsed.move_to_end(path)
-            return self._parsed[path]
-        self._parsed[path] = None  # one that cannot be parsed is not tried again
+        if path in self._resolvers:
+            self._resolvers.move_to_end(path)
+            return self._resolvers[path]
+        self._resolvers[path] = None  # one that cannot be parsed is not tried again
         try:
             found = self.resolver(path)
         except (Unreadable, OSError, RecursionError):

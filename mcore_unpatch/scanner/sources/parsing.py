@@ -73,6 +73,19 @@ def check(data: bytes) -> None:
     _read(data, lambda text: symtable.symtable(text, "", "exec"))
 
 
+def why_not(data: bytes, path: str) -> str | None:
+    """Why a file does not compile; None if it does."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(data, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return f"{error.msg}, line {error.lineno}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return str(error) or "it is nested too deeply"
+    return None
+
+
 def _read(data: bytes, reader: Callable[[str], T]) -> T:
     if len(data) > MAX_BYTES:
         raise TooLarge(len(data))

@@ -9,7 +9,7 @@ from harness import run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
 
-from mcore_unpatch.scan import Options
+from mcore_unpatch.survey import Options
 from mcore_unpatch.upgrade.releases import known_release
 from mcore_unpatch.upgrade.run import upgrade
 

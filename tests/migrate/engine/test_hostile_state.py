@@ -13,7 +13,8 @@ from mcore_unpatch.migrate import files
 from mcore_unpatch.migrate.engine import migrate, preview
 from mcore_unpatch.migrate.state import Record, State, locate
 from mcore_unpatch.migrate.undo import undo
-from mcore_unpatch.scan import Options, scan
+from mcore_unpatch.scan import scan
+from mcore_unpatch.survey import Options
 
 TOKEN = "0123456789ab"
 

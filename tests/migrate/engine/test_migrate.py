@@ -14,6 +14,7 @@ from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate.engine import migrate, preview
 from mcore_unpatch.migrate.undo import undo
 from mcore_unpatch.migrate.verify import Planner
+from mcore_unpatch.scanner.sources.work_tree import WorkTree
 
 HIDDEN = b"GPTModel._postprocess = forward\n"
 
@@ -39,7 +40,7 @@ def test_a_preview_writes_nothing(sample: Sample) -> None:
 def test_writes_and_the_second_run_changes_nothing(sample: Sample) -> None:
     outcome = migrate(sample.request(), planner)
     assert outcome.written
-    assert outcome.remaining == ()
+    assert outcome.remaining == []
     assert sample.contents() == MIGRATED
     assert sample.status() == [f" M {name}" for name in sorted(CHANGED)]
     again = migrate(sample.request(), planner)
@@ -60,7 +61,7 @@ def test_edits_are_placed_in_the_files_as_they_were_once_they_are_written(sample
     """A large repository does not keep all bytes: some are read again, and are others by then."""
     outcome = migrate(sample.request(), emptied)
     assert outcome.written
-    outcome.survey.repository.data.cache_clear()
+    outcome.survey.files = WorkTree(outcome.survey.found.top)
     for change in outcome.changes:
         assert change.before.end == len(FILES[change.edit.path])
 

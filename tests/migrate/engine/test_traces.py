@@ -8,7 +8,8 @@ import pytest
 
 from mcore_unpatch import git
 from mcore_unpatch.migrate.state import Record, locate
-from mcore_unpatch.scan import Options, scan
+from mcore_unpatch.scan import scan
+from mcore_unpatch.survey import Options
 
 
 @pytest.mark.parametrize("under_git", [True, False])

@@ -11,7 +11,8 @@ from downloads import unpacked
 
 from mcore_unpatch.findings import Report
 from mcore_unpatch.rules import Selection
-from mcore_unpatch.scan import Options, scan
+from mcore_unpatch.scan import scan
+from mcore_unpatch.survey import Options
 
 EVERYTHING = Options(selection=Selection.parse(["ALL"], []), possible=True)
 

@@ -10,7 +10,8 @@ from checking import GPT, MTP_LAYER
 from downloads import unpacked
 
 from mcore_unpatch.findings import DOWNSTREAM
-from mcore_unpatch.scan import Options, scan
+from mcore_unpatch.scan import scan
+from mcore_unpatch.survey import Options
 
 LABELS = Path(__file__).parents[1] / "labels"
 VERL = ("0.7.1", "0.8.0", "0.9.1")

@@ -6,9 +6,10 @@ import pytest
 from checking import write_files
 
 from mcore_unpatch.megatron.versions import NEWEST, Version
-from mcore_unpatch.scan import Options, scan
-from mcore_unpatch.scanner.parallel import Task, analyse
+from mcore_unpatch.scan import scan
 from mcore_unpatch.scanner.sources import effort
+from mcore_unpatch.search import Search
+from mcore_unpatch.survey import Options
 
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 
@@ -21,9 +22,9 @@ def test_a_file_over_its_budget_is_an_error_of_that_file(monkeypatch: pytest.Mon
     monkeypatch.setattr(effort.Effort.__init__, "__defaults__", (500,))
     files = {"a.py": IMPORT + "GPTModel.forward = f\n" * 100, "b.py": IMPORT + "GPTModel.forward = f\n"}
     data = {path: text.encode() for path, text in files.items()}
-    part = analyse(list(data), Task(data.__getitem__, data.__contains__, releases, mocks=False))
-    assert [(error.path, "steps to analyse" in error.message) for error in part.errors] == [("a.py", True)]
-    assert [finding.path for finding in part.findings] == ["b.py"]
+    found, errors = Search(data.__getitem__, data.__contains__, releases)(list(data))
+    assert [(error.path, "steps to analyse" in error.message) for error in errors] == [("a.py", True)]
+    assert [finding.path for finding in found] == ["b.py"]
 
 
 def test_functions_that_return_each_other_are_followed() -> None:
@@ -33,9 +34,9 @@ def test_functions_that_return_each_other_are_followed() -> None:
     )
     source = f"{IMPORT}{functions}def g(m): return f0(m) or GPTModel()\ng(1).forward = print\nf3(1).forward = print\n"
     data = {"a.py": source.encode()}
-    part = analyse(list(data), Task(data.__getitem__, data.__contains__, releases, mocks=False))
-    assert part.errors == []
-    assert [finding.line for finding in part.findings] == [count + 3]
+    found, errors = Search(data.__getitem__, data.__contains__, releases)(list(data))
+    assert errors == []
+    assert [finding.line for finding in found] == [count + 3]
 
 
 def test_the_order_is_the_same_whatever_the_jobs(tmp_path: Path) -> None:

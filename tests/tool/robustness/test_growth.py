@@ -17,6 +17,7 @@ from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.report import text as text_report
 from mcore_unpatch.scanner.parallel import Part, Task, analyse
 from mcore_unpatch.scanner.shapes import patch_files
+from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
 
 pytestmark = pytest.mark.growth
@@ -57,7 +58,9 @@ def check_growth(work: Callable[[int], Callable[[], object]], size: int) -> None
 def scan_of(sources: dict[str, str]) -> Part:
     files = {path: source.encode() for path, source in sources.items()}
     folders = {path.rpartition("/")[0] for path in files}
-    return analyse(list(files), Task(files.__getitem__, (folders | set(files)).__contains__, _newest, mocks=True))
+    task = Task(files.__getitem__, (folders | set(files)).__contains__, _newest, mocks=True)
+    (part,) = analyse(list(files), [0] * len(files), task, 1, Parsed())
+    return part
 
 
 def _newest(_: str) -> tuple[Version, ...]:

@@ -1,6 +1,7 @@
 """Several processes: the same result as one, and a worker that dies is told, not waited for."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from command import unpatch_process
 from repository import GIT, Repository
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.scanner.parallel import Task, WorkTree, analyse_parallel
+from mcore_unpatch.scanner.parallel import Part, Task, analyse
+from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.scanner.sources.work_tree import WorkTree
 
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
 PADDING = b"x = 1\n" * 150_000
@@ -21,12 +24,16 @@ def large_tree(folder: Path) -> list[str]:
     return list(files)
 
 
+def run(paths: list[str], tree: WorkTree, task: Task, jobs: int) -> Iterator[Part]:
+    return analyse(paths, [tree.size(path) for path in paths], task, jobs, Parsed())
+
+
 def test_one_process_and_two_find_the_same(tmp_path: Path) -> None:
     paths, tree = large_tree(tmp_path), WorkTree(tmp_path)
     task = Task(tree.read, tree.exists, lambda _: ((0, 19),), mocks=False)
     found = []
     for jobs in (1, 2):
-        parts = list(analyse_parallel(paths, tree, task, jobs))
+        parts = list(run(paths, tree, task, jobs))
         assert sum(part.files for part in parts) == len(paths)
         found.append(sorted(finding.path for part in parts for finding in part.findings))
     assert found[0] == found[1] == [f"part{number}/a.py" for number in range(4)]
@@ -40,7 +47,7 @@ def test_one_job_stays_in_this_process(tmp_path: Path) -> None:
         readers.add(os.getpid())
         return tree.read(path)
 
-    list(analyse_parallel(paths, tree, Task(read, tree.exists, lambda _: ((0, 19),), mocks=False), 1))
+    list(run(paths, tree, Task(read, tree.exists, lambda _: ((0, 19),), mocks=False), 1))
     assert readers == {os.getpid()}
 
 
@@ -53,7 +60,7 @@ def test_a_worker_that_dies_is_an_error(tmp_path: Path) -> None:
         return tree.read(path)
 
     with pytest.raises(UsageError, match="a worker process died"):
-        list(analyse_parallel(paths, tree, Task(read, tree.exists, lambda _: ((0, 19),), mocks=False), 2))
+        list(run(paths, tree, Task(read, tree.exists, lambda _: ((0, 19),), mocks=False), 2))
 
 
 @pytest.mark.parametrize(

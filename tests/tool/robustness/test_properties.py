@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mcore_unpatch.findings import Report
 from mcore_unpatch.rules import Selection
-from mcore_unpatch.scan import Options, scan
+from mcore_unpatch.scan import scan
+from mcore_unpatch.survey import Options
 
 # Every kind of statement the scanner looks for; none spans lines, so that lines can be put between any two.
 LINES = [

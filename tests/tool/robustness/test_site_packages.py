@@ -4,7 +4,8 @@ import sysconfig
 from pathlib import Path
 
 from mcore_unpatch.rules import Selection
-from mcore_unpatch.scan import Options, scan
+from mcore_unpatch.scan import scan
+from mcore_unpatch.survey import Options
 
 # Packages that have to do with Megatron Core: its own source, and this tool with its examples.
 REAL = ("megatron", "mcore_unpatch", "mcore-0.18.2")

@@ -8,7 +8,7 @@ import pytest
 from checking import Source, write_files
 from downloads import unpacked
 
-from mcore_unpatch.scan import Options
+from mcore_unpatch.survey import Options
 from mcore_unpatch.upgrade.judge import Fate
 from mcore_unpatch.upgrade.releases import known_release
 from mcore_unpatch.upgrade.run import upgrade

@@ -1,0 +1,64 @@
+"""Files that were read and parsed, kept for whoever asks next: the scan, the codemods, the check of what they made."""
+
+from __future__ import annotations
+
+import ast
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+from mcore_unpatch.scanner.sources import prefilter
+from mcore_unpatch.scanner.sources.parsing import parse
+from mcore_unpatch.scanner.sources.scopes import ModuleModel, build
+
+T = TypeVar("T")
+
+# Bytes of source up to which trees are kept; these take some forty times of that.
+_TREES, _MODELS = 1_500_000, 500_000
+
+
+class Kept(Generic[T]):
+    """Values by path, the last ones that were asked for, up to so many bytes of source."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._bytes = most, 0
+        self._values: OrderedDict[str, tuple[T, int]] = OrderedDict()
+
+    def get(self, path: str) -> T | None:
+        """What is kept for a path."""
+        if path not in self._values:
+            return None
+        self._values.move_to_end(path)
+        return self._values[path][0]
+
+    def keep(self, path: str, value: T, size: int) -> T:
+        """Keep a value, and let go of the oldest ones."""
+        if path in self._values:
+            self._bytes -= self._values.pop(path)[1]
+        self._values[path] = value, size
+        self._bytes += size
+        while self._bytes > self._most and len(self._values) > 1:
+            self._bytes -= self._values.popitem(last=False)[1][1]
+        return value
+
+
+class Parsed:
+    """Trees and scopes. Who asks brings the bytes: with other bytes it is another file."""
+
+    def __init__(self) -> None:
+        self._trees: Kept[tuple[bytes, ast.Module]] = Kept(_TREES)
+        self._models: Kept[ModuleModel] = Kept(_MODELS)
+
+    def tree(self, path: str, data: bytes) -> ast.Module:
+        """The syntax tree of a file; raises `Unreadable`."""
+        known = self._trees.get(path)
+        if known is None or known[0] != data:
+            known = self._trees.keep(path, (data, parse(data)), len(data))
+        return known[1]
+
+    def model(self, path: str, data: bytes) -> ModuleModel:
+        """The scopes of a file; raises `Unreadable`."""
+        known = self._models.get(path)
+        if known is None or known.data != data:
+            made = build(path, data, self.tree(path, data), prefilter.call_lines(data))
+            known = self._models.keep(path, made, len(data))
+        return known

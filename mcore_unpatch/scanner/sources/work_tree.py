@@ -1,0 +1,56 @@
+"""Where a scan reads its files: from disk, and some of them from memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mcore_unpatch import tree
+from mcore_unpatch.scanner.sources.parsed import Kept
+from mcore_unpatch.scanner.sources.parsing import MAX_READ, TooLarge
+
+_KEPT = 16 * 1024 * 1024  # bytes that are not read again
+
+
+@dataclass(frozen=True, slots=True)
+class WorkTree:
+    """Files on disk, as they were when first read."""
+
+    top: Path
+    _known: Kept[bytes] = field(default_factory=lambda: Kept(_KEPT), compare=False)
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a file; raises `Unreadable` for one of too many."""
+        known = self._known.get(path)
+        if known is not None:
+            return known
+        with open(tree.descriptor(self.top, path), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
+            data = file.read(MAX_READ + 1)
+            if len(data) > MAX_READ:
+                raise TooLarge(os.fstat(file.fileno()).st_size)
+        return self._known.keep(path, data, len(data))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or folder."""
+        return tree.exists(self.top, path)
+
+    def size(self, path: str) -> int:
+        """Bytes of a file, 0 if it is gone."""
+        try:
+            return os.stat(f"{self.top}/{path}").st_size  # noqa: PTH116
+        except OSError:
+            return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """Reads some files from memory."""
+
+    below: Callable[[str], bytes]
+    contents: Mapping[str, bytes]
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a file."""
+        return self.contents[path] if path in self.contents else self.below(path)

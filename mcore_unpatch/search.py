@@ -1,0 +1,62 @@
+"""Everything that is found in some files: analysed one by one, seen together, without what comments suppress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from mcore_unpatch import suppress
+from mcore_unpatch.codemods import registry
+from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.scanner.conditions import call_sites
+from mcore_unpatch.scanner.parallel import Part, Task, analyse, no_collection
+from mcore_unpatch.scanner.shapes import patch_files
+from mcore_unpatch.scanner.sources.files import Reader
+from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.scanner.sources.parsing import Unreadable
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How files are looked at; `exists` and `read` take paths relative to the top of the project."""
+
+    read: Reader
+    exists: Callable[[str], bool]
+    versions: Callable[[str], tuple[Version, ...]]  # the releases a file is judged for
+    mocks: bool = False
+    jobs: int = 1
+    size: Callable[[str], int] = field(default=lambda _: 0)
+    parsed: Parsed = field(default_factory=Parsed)
+
+    def __call__(
+        self, python: list[str], patches: Iterable[str] = (), progress: Progress | None = None
+    ) -> tuple[list[Finding], list[FileError]]:
+        """The findings, and the files that could not be analysed."""
+        with no_collection():
+            task = Task(self.read, self.exists, self.versions, self.mocks, words=registry.words())
+            whole = Part()
+            for part in analyse(python, [self.size(path) for path in python], task, self.jobs, self.parsed):
+                whole.add(part)
+                if progress:
+                    progress(whole.files, len(python))
+            versions = {one.path: self.versions(one.path) for one in whole.findings}
+            project = task.project(self.parsed)
+            whole.findings = call_sites.narrowed(whole.findings, python, whole.testing, project, versions)
+            registry.complete(whole, task, self.parsed)
+            for path in patches:
+                self._patch_file(path, whole)
+            return suppress.settle(whole.findings, whole.marked, self.read), whole.errors
+
+    def _patch_file(self, path: str, whole: Part) -> None:
+        try:
+            if finding := patch_files.finding_in(path, self.read(path)):
+                whole.findings.append(finding)
+        except FileNotFoundError:
+            return  # listed by git, deleted on disk
+        except Unreadable as error:
+            whole.errors.append(FileError(path, str(error)))
+        except OSError as error:
+            whole.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))

@@ -1,0 +1,160 @@
+"""One look at a repository: which files, what is found in them, and what they are judged for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mcore_unpatch import tree, verdicts
+from mcore_unpatch.discover import Discovery, discover, others, whole_of
+from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.requirements import Judged, Requirements
+from mcore_unpatch.rules import Selection
+from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
+from mcore_unpatch.search import Progress, Search
+
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.edits import Repository
+    from mcore_unpatch.upgrade.releases import Release
+
+Found = tuple[list[Finding], list[FileError]]
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedOn:
+    """A lock file, and the release it is held to."""
+
+    file: Path
+    release: Release
+    required: bool = False  # a patch without a pin is a finding of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line and the configuration ask for."""
+
+    selection: Selection = field(default_factory=Selection)
+    exclude: tuple[str, ...] = ()
+    exclude_base: Path | None = None
+    target: Version | None = None
+    jobs: int = 0
+    base: str | None = None
+    baseline: Path | None = None
+    possible: bool = False  # also what is told by the name of a method alone
+    fixes: bool = False  # say of each finding whether `migrate` would take it away
+    lock: PinnedOn | None = None  # accept what is pinned, and hold the pins to a release
+
+
+class Survey:
+    """One look at a repository, which everything that a command says or does is made from.
+
+    Files are discovered, read and parsed once. Paths are relative to `found.top`. `found` are the files that were
+    named: `findings` and `errors` are theirs; `whole` are those of the repository around them.
+    """
+
+    def __init__(self, paths: list[Path], options: Options, progress: Progress | None = None) -> None:
+        self.paths, self.options = paths or [Path()], options
+        self.found = discover(self.paths, options.exclude, options.exclude_base)
+        self.pins = Requirements(self.found.top, options.target)
+        self.files, self.parsed = WorkTree(self.found.top), Parsed()
+        self.notes = list(self.found.notes)
+        look = self._findings if options.base is None else self._new_findings
+        self.findings, self.errors = look(progress)
+
+    @cached_property
+    def whole(self) -> Discovery:
+        """All files of the repository: what is excluded is not reported or edited, but it is part of it."""
+        return whole_of(self.found, self.paths, self.options.exclude)
+
+    @cached_property
+    def elsewhere(self) -> list[Finding]:
+        """The findings in files that were not named."""
+        return self._search(others(self.whole, self.found))[0]
+
+    @property
+    def version(self) -> Version:
+        """The release to migrate for."""
+        return self.pins.target_for(finding.path for finding in self.findings)
+
+    @property
+    def judged(self) -> list[Judged]:
+        """What the files with findings are judged for."""
+        return sorted({self.pins.of(finding.path) for finding in self.findings} or {self.pins.of("")})
+
+    def repository(self, editable: frozenset[str], contents: Mapping[str, bytes] | None = None) -> Repository:
+        """The whole repository as codemods see it, with other bytes in some files."""
+        from mcore_unpatch.codemods.edits import Repository
+
+        read = Overlay(self.files.read, contents or {}).read
+        return Repository(self.whole.own, self.files.exists, read, editable, self.parsed)
+
+    def rescan(self, contents: Mapping[str, bytes]) -> Found:
+        """What the scanner would say if these were the contents of some files; the others are not read again."""
+        return self._search(self.found, contents=contents)
+
+    def _search(
+        self, found: Discovery, progress: Progress | None = None, contents: Mapping[str, bytes] | None = None
+    ) -> Found:
+        """Everything of the selected rules, in Python and patch files."""
+        options = self.options
+        search = Search(
+            Overlay(self.files.read, contents or {}).read,
+            self.files.exists,
+            self.pins.versions,
+            options.selection.wants_mocks,
+            options.jobs or os.cpu_count() or 1,
+            self.files.size,
+            self.parsed,
+        )
+        findings, errors = search(found.own, found.patches, progress)
+        chosen = [
+            finding
+            for finding in findings
+            if finding.rule in options.selection and (options.possible or finding.confidence != "possible")
+        ]
+        return sorted(self.settled(chosen), key=lambda finding: finding.sort_key), errors + found.errors
+
+    def settled(self, findings: list[Finding]) -> list[Finding]:
+        """The findings with what becomes of each."""
+        return verdicts.settled(findings, {one.path: self.pins.versions(one.path) for one in findings})
+
+    def _findings(self, progress: Progress | None, found: Discovery | None = None) -> Found:
+        """The findings that no lock speaks for."""
+        findings, errors = self._search(found or self.found, progress)
+        if self.options.lock is not None:
+            everything = any(path.resolve() == self.found.top for path in self.paths)
+            findings = _without_pinned(findings, self.options.lock, everything)
+        return findings, errors
+
+    def _new_findings(self, progress: Progress | None) -> Found:
+        """What is new in the files asked for. Both sides are seen in full, so that a copy is not taken for a move."""
+        from mcore_unpatch import compare
+
+        asked, options = self.found, self.options
+        assert options.base is not None
+        revision = compare.merge_base(asked.top, options.base)
+        base = options.exclude_base or asked.root
+        everything = discover([asked.top], options.exclude, base)
+        everything.python = sorted({*everything.python, *asked.python})
+        everything.patches = sorted({*everything.patches, *asked.patches})
+        everything.errors = asked.errors
+        now, errors = self._findings(progress, everything)
+        mocks = options.selection.wants_mocks
+        before = compare.findings_at(asked.top, revision, self.pins, mocks, options.exclude, base)
+        new = compare.new_findings(now, before, compare.renames(asked.top, revision))
+        elsewhere = {*everything.python, *everything.patches}.difference(asked.python, asked.patches)
+        return [one for one in new if one.path not in elsewhere], [one for one in errors if one.path not in elsewhere]
+
+
+def _without_pinned(findings: list[Finding], lock: PinnedOn, whole: bool) -> list[Finding]:
+    from mcore_unpatch import pinned, pins
+
+    known = pins.load(lock.file)
+    text = tree.read(lock.file).decode()
+    return pinned.settle(findings, known, lock.file.name, text, lock.release, whole=whole, required=lock.required)
