@@ -17,7 +17,7 @@ def from_module(resolver: Resolver) -> list[Install]:
     found = []
     for site in resolver.model.calls:
         subject = _source_subject(site)
-        runner = _exec_in(resolver, site.scope) if subject is not None else None
+        runner = resolver.execs.get(site.scope.function) if subject is not None else None
         if subject is None or runner is None:
             continue
         ref = resolver.expr(subject, site.scope, site.block, site.node.lineno)
@@ -33,10 +33,10 @@ def from_helper(site: Site, resolver: Resolver, home: Resolver, function: Functi
     """A call of a function of the repository that rewrites the source of what it is given."""
     call = site.node
     assert isinstance(call, ast.Call)
-    scope = home.model.functions.get(function)
+    scope = home.model.functions[function]
     for inner in home.calls_in(function):
         subject = _source_subject(inner)
-        if subject is None or inner.scope is not scope or _exec_in(home, scope) is None:
+        if subject is None or inner.scope is not scope or scope.function not in home.execs:
             continue
         for name in _names_behind(subject, scope):
             passed = argument(call, function, name, False)
@@ -63,12 +63,7 @@ def _source_subject(site: Site) -> ast.expr | None:
     return None
 
 
-def _exec_in(resolver: Resolver, scope: Scope | None) -> Site | None:
-    """The first `exec` of a function."""
-    return resolver.execs.get(scope.function if scope is not None else None)
-
-
-def _names_behind(node: ast.AST, scope: Scope | None) -> list[str]:
+def _names_behind(node: ast.AST, scope: Scope) -> list[str]:
     """The names an expression uses, and those that the local names among them were made from."""
     found: dict[str, None] = {}
     nodes = [node]
@@ -76,7 +71,7 @@ def _names_behind(node: ast.AST, scope: Scope | None) -> list[str]:
         names = [item.id for part in nodes for item in ast.walk(part) if isinstance(item, ast.Name)]
         new = [name for name in dict.fromkeys(names) if name not in found]
         found.update(dict.fromkeys(new))
-        bindings = [b for name in new for b in (scope.bindings.get(name, ()) if scope is not None else ())]
+        bindings = [b for name in new for b in scope.bindings.get(name, ())]
         nodes = [binding.node for binding in bindings if binding.kind == "value" and binding.node is not None]
     return list(found)
 
