@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--area", action="append", choices=sorted(AREAS), help="one area alone; may be repeated")
     parser.add_argument("--again", action="store_true", help="try what was not noticed once more")
+    parser.add_argument("--tests", type=int, default=80, help="how many test functions are tried for a fault")
     parser.add_argument("--seconds", type=float, default=120, help="after how long no further test of a fault is begun")
     parser.add_argument(
         "--folder", type=Path, default=REPOSITORY / ".cache" / "mutation", help="where results are kept"
@@ -43,7 +44,7 @@ def main() -> int:
         waiting = [at for at, result in enumerate(results) if _is_to_do(result, arguments.again)]
         bench = Bench(AREAS[area][0][0].startswith("compat")) if waiting and not arguments.list else None
         for at in waiting if bench else []:
-            results[at] = bench.attempt(results[at].fault, arguments.seconds)
+            results[at] = bench.attempt(results[at].fault, arguments.tests, arguments.seconds)
             kept.write_text(json.dumps([report.as_json(result) for result in results], indent=1) + "\n")
             print(f"[{at + 1}/{len(results)}] {report.line(results[at])}", flush=True)
         if bench:

@@ -26,7 +26,6 @@ from tools.mutation.faults import Fault
 from tools.mutation.nearest import PACKAGES, REPOSITORY, nearest
 from tools.mutation.sample import AREAS, area_of
 
-_COUNT = 150  # tests tried for one fault
 _HANGS = 300.0  # seconds beyond the time of a trial after which a fault is taken to make the tests run for ever
 _RELEASE = "0.19.2"  # of megatron-core, whose ranks start warm; other releases are left out
 # Each trial starts from nothing: no failing example of a property is remembered, and its examples are the same.
@@ -88,10 +87,10 @@ class Bench:
             self.ranks.end()
         shutil.rmtree(self.copy)
 
-    def attempt(self, fault: Fault, seconds: float) -> Result:
+    def attempt(self, fault: Fault, count: int, seconds: float) -> Result:
         """Run the tests nearest to a fault until one fails, which passes without the fault."""
         folders, wide = AREAS[area_of(fault.path)][1:]
-        near = [(test.path, test.name) for test in nearest(fault, folders, _COUNT)]
+        near = [(test.path, test.name) for test in nearest(fault, folders, count)]
         tests = [test for test in dict.fromkeys((*near, *wide)) if self.passing.get(test, True)]
         top, _, rest = fault.path.partition("/")
         target = self.copy / "mcore_unpatch" / (rest if top == "mcore_unpatch" else fault.path)
@@ -101,13 +100,13 @@ class Bench:
             compiled.unlink(missing_ok=True)
             target.write_bytes(fault.applied_to(source))
             try:
-                failure, count = self._run(tests, seconds)
+                failure, tried = self._run(tests, seconds)
             finally:
                 target.write_bytes(source)
             if failure is None:
-                return Result(fault, None, count, "" if self._ran_all() else "then there was no more time")
+                return Result(fault, None, tried, "" if self._ran_all() else "then there was no more time")
             if self._passes(failure.test):
-                return Result(fault, "::".join(failure.test).rstrip(":"), count, failure.said[:300])
+                return Result(fault, "::".join(failure.test).rstrip(":"), tried, failure.said[:300])
             if failure.test in tests:  # those before it passed
                 tests = tests[tests.index(failure.test) + 1 :]
             else:
