@@ -245,7 +245,7 @@ class Values(Literals):
         if not isinstance(name, str):
             return UNKNOWN
         if not isinstance(base, Ref):
-            return False if _is_mark(name, at) else UNKNOWN
+            return False if _is_mark(subject, name, at) else UNKNOWN
         if base.is_core and base.kind in {"module", "class", "instance"}:
             own = at.home.member(base, name) if base.node is not None else None
             if own is not None and own.home is not None:
@@ -254,7 +254,7 @@ class Values(Literals):
             known = lookup.ever(dotted)
             if (known or base.kind in {"module", "class"}) and not (known and base.via):
                 return _or_unknown(self.has(dotted))
-        return False if _is_mark(name, at) else UNKNOWN
+        return False if _is_mark(subject, name, at) else UNKNOWN
 
     def _getattr(self, node: ast.Call, at: Place) -> object:
         base, name = self.value(node.args[0], at), self.value(node.args[1], at)
@@ -349,10 +349,13 @@ def _known(ref: Ref | None) -> object:
     return UNKNOWN if ref is None else ref
 
 
-def _is_mark(name: str, at: Place) -> bool:
+def _is_mark(subject: ast.expr, name: str, at: Place) -> bool:
     """Whether the function around a place leaves an attribute behind, to know the object again."""
     function = at.scope.function
-    return function is not None and name in at.home.once(at.home.marks_in, cast("FunctionNode", function.node))
+    if function is None:
+        return False
+    marks = at.home.once(at.home.marks_in, cast("FunctionNode", function.node))
+    return (None, name) in marks or (path_text(subject), name) in marks
 
 
 def _imported_name(binding: Binding) -> str | None:

@@ -129,12 +129,19 @@ class Resolver(ABC):
         self.project.effort.spend(last - first)
         return sites[first:last]
 
-    def marks_in(self, function: FunctionNode) -> frozenset[str]:
-        """The attributes that a function writes: the marks it leaves on an object are not there before."""
-        found = {site.target.attr for site in self.sites_in(function) if isinstance(site.target, ast.Attribute)}
+    def marks_in(self, function: FunctionNode) -> frozenset[tuple[str | None, str]]:
+        """What a function writes, as object and attribute: the marks it leaves on an object are not there before.
+
+        `new.mine = True` is a mark on what is put in place, which is asked for under another name: None stands for it.
+        """
+        found: set[tuple[str | None, str]] = set()
+        for site in self.sites_in(function):
+            if isinstance(site.target, ast.Attribute):
+                found |= _marks(site.target.value, [site.target.attr], site.value)
         for site in self.calls_in(function):
             if isinstance(site.node, ast.Call) and path_text(site.node.func) == "setattr" and len(site.node.args) == 3:
-                found.update(self.strings(site.node.args[1], site.scope, site.block, site.node.lineno))
+                subject, name, value = site.node.args
+                found |= _marks(subject, self.strings(name, site.scope, site.block, site.node.lineno), value)
         return frozenset(found)
 
     def core_reads(self, statement: ast.stmt) -> list[str]:
@@ -230,3 +237,8 @@ class Resolver(ABC):
 
 def _line(site: Site) -> int:
     return site.node.lineno
+
+
+def _marks(subject: ast.expr, names: list[str], value: ast.expr | None) -> set[tuple[str | None, str]]:
+    flag = isinstance(subject, ast.Name) and isinstance(value, ast.Constant) and value.value is True
+    return {(text, name) for name in names for text in (path_text(subject) or "", None)[: 1 + flag]}

@@ -236,6 +236,31 @@ def test_marks_that_the_file_leaves_are_not_there_at_first() -> None:
     assert (str(live), live.depends) == ("any", ())
 
 
+@pytest.mark.parametrize("value", ["0", "True", "args.layers"])
+def test_what_another_object_is_given_is_no_mark(value: str) -> None:
+    source = f"""
+    def install(args, model: GPTModel):
+        if not getattr(args, "layers", 0):
+            return
+        model.config.layers = {value}
+        model.forward = f.__get__(model)
+    """
+    assert str(guarded(source).live) == "any"
+
+
+def test_a_mark_on_the_function_that_is_put_in_place() -> None:
+    source = """
+    def install():
+        if getattr(GPTModel.forward, "_mine", False):
+            return
+        def new(self): ...
+        new._mine = True
+        GPTModel.forward = new
+    """
+    live = guarded(source).live
+    assert (str(live), live.depends) == ("any", ())
+
+
 def test_what_a_model_may_have_is_not_decided() -> None:
     source = """
     def install(model: GPTModel):
