@@ -39,6 +39,12 @@ def _builds_schedule_plan(function: ast.AST) -> bool:
     return any(isinstance(node, ast.Attribute) and node.attr == "build_schedule_plan" for node in ast.walk(function))
 
 
+def _runs_in_pieces(_: Install, new: Replacement, __: Resolver) -> bool:
+    """A forward that runs parts of the backward pass too: a piece of a pipeline schedule, not of the output."""
+    name = getattr(new.function, "name", "")
+    return any("backward" in word for word in (name, *new.words))
+
+
 def _sets_mtp_count(_: Install, new: Replacement, __: Resolver) -> bool:
     """It puts another number of MTP layers into the config around the original: nothing else is written."""
     return bool(new.written) and all(path.endswith(".mtp_num_layers") for path in new.written)
@@ -120,6 +126,7 @@ TRAITS: dict[str, Trait] = {
     "meta": lambda _, new, __: "meta" in new.strings,
     "batch-invariant": lambda _, new, __: any("batch_invariant" in word for word in new.words),
     "plan": _beside_schedule_plan,
+    "schedule": _runs_in_pieces,
     "mtp-count": _sets_mtp_count,
     "edits-config": _edits_config,
     "no-loss": _computes_no_loss,
