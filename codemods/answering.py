@@ -98,7 +98,10 @@ class Answers:
         asked = [Asked(source, one, reason) for one in wanted if not isinstance(one, said)]
         touched = [*(one.touches for one in asked), *(source.span(one.node) for one in moved)]
         if touched:
-            if not left and (below := self._below(finding, codemod.needs_hook or match.needs_hook)):
+            hooked = codemod.needs_hook or match.needs_hook
+            if not left and hooked and (older := self.options.older(finding.path)):
+                left.append(older)
+            elif not left and hooked and (below := self._below(finding)):
                 left.append(standing.because(below, "the hook goes through it"))
             elif self.taken.take(finding.path, touched):
                 self.found.asked += asked
@@ -114,6 +117,7 @@ class Answers:
             elif not codemod.mends:
                 left.append(_TAKEN)
         for because in left:
+            self.found.held[finding] = because
             self._remark(finding, "by-hand", codemod.steps(match, because))
         for one in wanted:
             if isinstance(one, Stays):
@@ -122,10 +126,10 @@ class Answers:
             elif isinstance(one, ByHand) and not left and (not asked or self.options.applies(reason)):
                 self._remark(finding, "by-hand", one.text)
 
-    def _below(self, finding: Finding, hooked: bool) -> Finding | None:
+    def _below(self, finding: Finding) -> Finding | None:
         """Another patch that stays, and that the hook goes through."""
         gone = [finding, *self.found.removes]
-        return Staying.of(self.staying.findings, gone).below(finding.path, standing.HOOK) if hooked else None
+        return Staying.of(self.staying.findings, gone).below(finding.path, standing.HOOK)
 
     def _remark(self, finding: Finding, kind: RemarkKind, text: str) -> None:
         self.found.remarks.append(Remark(finding.path, finding.line, finding.rule, kind, text))

@@ -79,6 +79,11 @@ def no_release(_: str) -> tuple[Version, ...]:
     return ()
 
 
+def none_older(_: str) -> str:
+    """Why a file may not have the hook: it may."""
+    return ""
+
+
 class HasApplicability(Protocol):
     """An edit, or the reason of a change."""
 
@@ -97,6 +102,8 @@ class Options:
     target: Version = NEWEST
     # The oldest and the newest release that the project of a file asks for; none where it names no release.
     pinned: Callable[[str], tuple[Version, ...]] = no_release
+    # Why a file may not have what needs the hook: the release that it is for, and who says so; nothing where it may.
+    older: Callable[[str], str] = none_older
 
     def applies(self, edit: HasApplicability) -> bool:
         """Whether an edit, or a change for some reason, is to be written."""

@@ -19,7 +19,7 @@ from mcore_unpatch.codemods import annotate, registry, standing
 from mcore_unpatch.codemods.answering import Answers
 from mcore_unpatch.codemods.changes import Asked, Reason, Taken, least_safe
 from mcore_unpatch.codemods.dead import delete_dead
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, Unsound
+from mcore_unpatch.codemods.edits import Edit, Options, Plan, Remark, Repository, Unsound
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.removal import together
 from mcore_unpatch.codemods.shims.move import Analysis, Move
@@ -40,7 +40,7 @@ Known = list[tuple[type[Move], Analysis]]
 
 def plan(repository: Repository, findings: Sequence[Finding], options: Options) -> Plan:
     """What is to be done about the findings of a repository."""
-    known = _known(repository)
+    known = _known(repository, options)
     bench, proposing, found = _found(repository, findings, options, known)
     trees = Trees(bench)
     found.asked = _with_imports(bench, proposing, trees, found.asked, options)
@@ -59,17 +59,19 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     )
 
 
-def fixed(repository: Repository, findings: Sequence[Finding], choices: Iterable[Options]) -> Iterator[set[Finding]]:
+def fixed(
+    repository: Repository, findings: Sequence[Finding], choices: Sequence[Options]
+) -> Iterator[tuple[set[Finding], dict[Finding, str]]]:
     """The findings that a plan does something about, for each of some options; the files are looked into once for all.
 
-    It removes them, or keeps the patch and mends it.
+    It removes them, or keeps the patch and mends it. With them those that are left though there is a way, and why.
     """
-    known = _known(repository)
+    known = _known(repository, choices[0])
     for options in choices:
         found = _found(repository, findings, options, known)[2]
         reasons = [(one.path, one.reason) for one in found.asked if options.applies(one.reason)]
         applied = {(path, reason.finding_line, reason.rule) for path, reason in reasons}
-        yield {*found.removes, *(one for one in findings if (one.path, one.line, one.rule) in applied)}
+        yield {*found.removes, *(one for one in findings if (one.path, one.line, one.rule) in applied)}, found.held
 
 
 def _answering(
@@ -91,9 +93,16 @@ def _answering(
         yield edit
 
 
-def _known(repository: Repository) -> Known:
+def _known(repository: Repository, options: Options) -> Known:
     kinds = [kind for codemod in registry.codemods() if (kind := codemod.migration())]
-    return [(kind, kind.analyse(repository)) for kind in kinds]
+    return [(kind, kind.analyse(_with_the_hook(repository, options))) for kind in kinds]
+
+
+def _with_the_hook(repository: Repository, options: Options) -> Workbench:
+    """A bench on which files that are for a release without the hook may not be edited."""
+    bench = Workbench(repository)
+    bench.editable = frozenset(path for path in repository.editable if not options.older(path))
+    return bench
 
 
 def _found(
@@ -101,12 +110,18 @@ def _found(
 ) -> tuple[Workbench, Workbench, Contribution]:
     """What all codemods but that of the imports and the comments found, and the benches of moves and proposals."""
     bench, found = _moved(repository, findings, options, known)
-    staying = Staying.of(findings, found.removes)
+    staying, held = Staying.of(findings, found.removes), ""
     if (below := staying.below("", standing.HOOK)) and (found.asked or bench.import_changes()):
         if standing.is_certain(below, bench):  # then no move that needs the hook is made
             bench, found = _moved(repository, findings, options, known, standing.RULES_ON_THE_HOOK)
             staying = Staying.of(findings, found.removes)
+            held = standing.because(below, "the hook goes through it")
         found.remarks.append(standing.refused_by_shims(below))
+    uses = {rule.code for codemod in registry.codemods() if codemod.migration() for rule in codemod.rules}
+    for one in (one for one in _open(findings, found, options) if one.rule in uses and one.path in bench.editable):
+        if why := options.older(one.path) or (one.rule in standing.RULES_ON_THE_HOOK and held):
+            found.held[one] = why
+            found.remarks.append(Remark(one.path, one.line, one.rule, "left", f"not rewritten: {why}"))
     # The imports of proposals that are only shown are no part of those that are written.
     proposing = bench if options.unsafe_fixes else Workbench(repository)
     taken = [*bench.import_changes(), *found.asked]
@@ -122,9 +137,10 @@ def _moved(
     repository: Repository, findings: Sequence[Finding], options: Options, known: Known, held: Sequence[str] = ()
 ) -> tuple[Workbench, Contribution]:
     """The downstreams' moves but those of the held rules, on a bench of their own."""
-    found, bench = Contribution(), Workbench(repository)
+    found, bench = Contribution(), _with_the_hook(repository, options)
     for move in [kind(one, bench, options, findings, held) for kind, one in known]:
         found.add(move.outcome())
+    bench.editable = repository.editable
     return bench, found
 
 

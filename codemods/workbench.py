@@ -36,9 +36,11 @@ class Contribution:
     asked: list[Asked] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
     removes: list[Finding] = field(default_factory=list)
+    held: dict[Finding, str] = field(default_factory=dict)  # why they are left, where a codemod knows a way
 
     def add(self, other: Contribution) -> None:
         """What another codemod found, behind what is here."""
         self.asked += other.asked
         self.remarks += other.remarks
         self.removes += other.removes
+        self.held |= other.held

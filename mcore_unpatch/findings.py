@@ -106,6 +106,7 @@ class Finding:
     steps: tuple[str, ...] = ()
     verdict: str = "keep"
     evidence: str = ""
+    held: str = ""  # why `migrate` leaves it, where a codemod has a way
     within: str = ""  # the function that has to be called for the patch to be made
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
     # The source lines of the finding: quoted in text output, compared when lines have moved.

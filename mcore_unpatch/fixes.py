@@ -24,19 +24,26 @@ def mark(survey: Survey) -> list[Finding]:
 
     findings, chosen = survey.findings, survey.options.selection
     choices = [
-        Options(unsafe_fixes=unsafe, selection=chosen, target=survey.version, pinned=survey.pins.pinned)
+        Options(
+            unsafe_fixes=unsafe,
+            selection=chosen,
+            target=survey.version,
+            pinned=survey.pins.pinned,
+            older=survey.pins.before_the_hook,
+        )
         for unsafe in (True, False)
     ]
     editable = frozenset(survey.found.own)
     while True:
         repository = survey.repository(editable)
-        fixes: dict[Finding, str] = {}
+        fixes, held = dict[Finding, str](), dict[Finding, str]()
         both = fixed(repository, [*findings, *survey.elsewhere], choices)
-        for name, ones in zip(("unsafe", "safe"), both, strict=True):
+        for name, (ones, left) in zip(("unsafe", "safe"), both, strict=True):
             fixes.update(dict.fromkeys(ones, name))
+            held.update(left)
         broken = _left(repository, {finding.path for finding in fixes if finding.path in editable})
         if not broken:
-            return [replace(finding, fix=fixes.get(finding)) for finding in findings]
+            return [replace(one, fix=fixes.get(one), held=held.get(one, "")) for one in findings]
         editable -= broken
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mcore_unpatch import tree
+from mcore_unpatch.megatron.facts import HOOK_SINCE
 from mcore_unpatch.megatron.versions import NEWEST, Version, allowed, show, tagged
 
 _MAX_BYTES = 1_000_000
@@ -72,6 +73,14 @@ class Requirements:
         """The oldest and the newest release that the project around a file asks for; none where it names none."""
         judged = self.asked(path)
         return judged.versions if judged else ()
+
+    def before_the_hook(self, path: str) -> str:
+        """Why a file may not have what needs the hook; nothing where the newest release it is for has the hook."""
+        judged = self.of(path)
+        newest = judged.versions[-1]
+        if newest >= HOOK_SINCE:
+            return ""
+        return f"it needs megatron-core>={show(HOOK_SINCE)}, and the file is for {show(newest)} ({judged.why})"
 
     def versions(self, path: str) -> tuple[Version, ...]:
         """The releases alone."""

@@ -29,6 +29,8 @@ def settled(findings: Iterable[Finding], versions: dict[str, tuple[Version, ...]
 
 def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
     verdict, evidence = _verdict(finding, versions)
+    if finding.held and verdict == STEPS:
+        evidence += f" Not rewritten: {finding.held.rstrip('.')}."
     return replace(finding, verdict=verdict, evidence=evidence)
 
 

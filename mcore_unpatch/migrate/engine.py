@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mcore_unpatch.codemods.edits import Options, Plan, Remark, Unsound
+from mcore_unpatch.codemods.edits import Options, Plan, Remark, Unsound, none_older
 from mcore_unpatch.discover import top_of
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.facts import HOOK_SINCE
@@ -19,6 +19,7 @@ from mcore_unpatch.migrate.placing import rewrites_of
 from mcore_unpatch.migrate.recovery import describe_interrupted, recover
 from mcore_unpatch.migrate.state import locate
 from mcore_unpatch.migrate.verify import Planner, verify
+from mcore_unpatch.paths import from_here
 from mcore_unpatch.printable import shown
 from mcore_unpatch.search import Progress
 from mcore_unpatch.survey import Options as ScanOptions, Survey
@@ -71,7 +72,10 @@ def _codemods() -> Planner:
 
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
     known = Survey(request.paths, replace(request.scan, base=None, baseline=None), progress)
-    options = Options(request.unsafe_fixes, request.annotate, request.scan.selection, known.version, known.pins.pinned)
+    pins = known.pins
+    options = Options(
+        request.unsafe_fixes, request.annotate, request.scan.selection, known.version, pins.pinned, pins.before_the_hook
+    )
     editable = frozenset(known.found.own)
     left: dict[str, str] = {}
     while True:
@@ -92,7 +96,9 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
             editable -= reasons.keys()
     plan = replace(plan, remarks=(*plan.remarks, *_left(known, left)))
     outcome = Outcome(known, plan, options, rewrites, remaining)
-    _refuse_older_megatron(outcome)
+    if not rewrites and any(map(options.older, editable)):
+        anywhere = replace(options, older=none_older)
+        _refuse_older_megatron(known, planner(repository, (*known.findings, *known.elsewhere), anywhere), options)
     _add_dependency(outcome, plan, known, request)
     return outcome
 
@@ -105,14 +111,14 @@ def _left(known: Survey, reasons: dict[str, str]) -> Iterator[Remark]:
                 yield Remark(path, finding.line, finding.rule, "left", text)
 
 
-def _refuse_older_megatron(outcome: Outcome) -> None:
-    """Raise where the new code would not run on the release that the project, or the user, names."""
-    for item in outcome.rewrites if outcome.plan.requirement else ():
-        judged = outcome.survey.pins.of(item.path)
-        if _SHIMS in item.after and _SHIMS not in item.before and judged.versions[-1] < HOOK_SINCE:
+def _refuse_older_megatron(known: Survey, plan: Plan, options: Options) -> None:
+    """Raise where all that could be done needs a newer release than the project, or the user, names."""
+    for edit in plan.edits if plan.requirement else ():
+        judged = known.pins.of(edit.path)
+        if options.applies(edit) and judged.versions[-1] < HOOK_SINCE:
             release = show(judged.versions[-1])
             raise UsageError(
-                f"{outcome.shown(item.path)} would need {outcome.plan.requirement}, the first with the hook, but "
+                f"{from_here(known.found.top / edit.path)} would need {plan.requirement}, the first with the hook, but "
                 f"is for megatron-core {release} ({judged.why}). Nothing was written: raise that first, or see what "
                 f"would change with --target-mcore {show(HOOK_SINCE)} --diff"
             )

@@ -158,3 +158,23 @@ def test_beside_megatron_wherever_it_is_listed(tmp_path: Path, files: dict[str, 
     path, new = added(tmp_path, files)
     assert path == where
     assert new.index(LINE) > new.find("optional-dependencies")
+
+
+def test_what_needs_a_newer_megatron_is_no_promise_and_holds_nothing_else_back(tmp_path: Path) -> None:
+    top = repository(tmp_path, requirements_txt="megatron-core==0.17.1\n")
+    (top / "newer").mkdir()
+    (top / "newer" / "caller.py").write_text("from verl.models.mcore.model_forward_fused import patch_fused_forward\n")
+    (top / "newer" / "requirements.txt").write_text("megatron-core==0.18.2\n")
+    scan = [sys.executable, "-m", "mcore_unpatch", "scan", "--output-format=json", "--jobs=1"]
+    found = json.loads(subprocess.run(scan, cwd=top, capture_output=True, text=True, check=True).stdout)["findings"]
+    assert [(one["path"], one["verdict"], one["fix"]) for one in found] == [
+        ("caller.py", "steps", None),
+        ("newer/caller.py", "rewrite", "safe"),
+    ]
+    why = "it needs megatron-core>=0.18, and the file is for 0.17 (requirements.txt asks for ==0.17.1)."
+    assert found[0]["evidence"].endswith(f"Not rewritten: {why}")
+    done = unpatch(top)
+    assert done.returncode == 0
+    assert f"Not rewritten: {why}" in " ".join(done.stdout.split())
+    assert (top / "caller.py").read_bytes() == CALLER
+    assert b"mcore_unpatch.compat" in (top / "newer" / "caller.py").read_bytes()

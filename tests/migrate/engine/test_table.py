@@ -50,7 +50,7 @@ def test_a_proposal_for_several_places_is_told_once_with_its_number_of_edits(tmp
     *places, told = section.splitlines()
     assert places == [f"  models.py:{line}  MCU101  GPTModel.forward" for line in LINES]
     edits = json.loads(run(tmp_path, "--check", "--output-format", "json").stdout)["edits"]
-    assert told == f"      Fits the signature of forward (with --unsafe-fixes, {len(edits) // 2} edits)."
+    assert told == f"      Fits the signature of the release (with --unsafe-fixes, {len(edits) // 2} edits)."
     assert output.splitlines()[-1] == "Found 2 patches: 2 with --unsafe-fixes."
 
 
