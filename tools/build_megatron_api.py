@@ -1,12 +1,12 @@
 """Write `mcore_unpatch/megatron/names.json` and `signatures.json`: the API of megatron-core, release by release.
 
 The scanner resolves downstream names against these facts without megatron-core installed. The files hold names only:
-modules, classes with their bases and members, functions, re-exports, and the parameter lists that changed.
-A leading `~` stands for `megatron.core`.
+modules, classes with their bases and members, functions, re-exports, what annotations say of a function's result and of
+an attribute, and the parameter lists that changed. A leading `~` stands for `megatron.core`.
 
     python tools/build_megatron_api.py RELEASE=FOLDER [RELEASE=FOLDER ...]
 
-Each FOLDER holds one unpacked release (`megatron/core/...`), given from the oldest to the newest.
+Each FOLDER holds one unpacked release (`megatron/...`), given from the oldest to the newest.
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mcore_unpatch.megatron.definitions import module_files
+
 OUTPUT = Path(__file__).parents[1] / "mcore_unpatch" / "megatron"
 
-SETS = {"methods", "attributes", "functions", "values", "state"}
+SETS = {"methods", "attributes", "functions", "values", "state", "callables"}
+# Around the one class that matters in an annotation: `Optional[X]`, `list[X]`.
+CONTAINERS = {"Optional", "Union", "List", "list", "Sequence", "Iterable", "Tuple", "tuple"}
 
 # What builds a submodule without naming its class: the attribute is known, its class is not.
 OPAQUE_BUILDERS = {"build_module", "ModuleList", "ModuleDict", "Sequential", "checkpoint_wrapper"}
@@ -35,6 +39,20 @@ def dotted(node: ast.expr) -> str | None:
     if not isinstance(node, ast.Name):
         return None
     return ".".join([node.id, *reversed(parts)])
+
+
+def annotated(node: ast.expr | None) -> list[str]:
+    """The classes an annotation names, as they are written."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        node = ast.parse(node.value, mode="eval").body
+    if isinstance(node, ast.BinOp):
+        return [*annotated(node.left), *annotated(node.right)]
+    if isinstance(node, ast.Tuple):
+        return [name for element in node.elts for name in annotated(element)]
+    if isinstance(node, ast.Subscript):
+        outer = (dotted(node.value) or "").rpartition(".")[2]
+        return annotated(node.slice) if outer in CONTAINERS else [outer]
+    return [name] if node is not None and (name := dotted(node)) else []
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -76,7 +94,9 @@ class Module:
         self.imports: dict[str, str] = {}
         self.aliases: dict[str, str] = {}
         self.stars: list[str] = []
+        self.callables = {"Callable"}  # and the names that this module gives to such types
         self.signatures: dict[str, str] = {}
+        self.returns: dict[str, list[str]] = {}
         # What Megatron itself rebinds with `global` is state, not API: setting it is no patch.
         self.state = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
         for node in statements(tree.body):
@@ -87,6 +107,7 @@ class Module:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self.functions.add(node.name)
                 self.signatures[f"{self.name}.{node.name}"] = parameters(node)
+                self.returns[node.name] = annotated(node.returns)
             case ast.ClassDef():
                 self._take_class(node)
             case ast.Import():
@@ -107,6 +128,8 @@ class Module:
                 self.values.update(names)
                 if original := dotted(node.value):
                     self.aliases |= dict.fromkeys(names, original)
+                elif isinstance(node.value, ast.Subscript) and annotated(node.value) == ["Callable"]:
+                    self.callables.update(names)
             case ast.AnnAssign(target=ast.Name(id=name)):
                 self.values.add(name)
 
@@ -121,11 +144,17 @@ class Module:
         methods: set[str] = set()
         attributes: set[str] = set()
         submodules: dict[str, str] = {}
+        types: dict[str, list[str]] = {}
+        returns: dict[str, list[str]] = {}
         for item in statements(node.body):
             if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
                 methods.add(item.name)
                 self.signatures[f"{self.name}.{node.name}.{item.name}"] = parameters(item)
                 submodules |= self_calls(item)
+                types |= self_parameters(item)
+                returns[item.name] = annotated(item.returns)
+            elif isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                types[item.target.id] = annotated(item.annotation)
             elif isinstance(item, ast.Assign):
                 attributes.update(t.id for t in item.targets if isinstance(t, ast.Name))
         self.classes[node.name] = {
@@ -133,7 +162,23 @@ class Module:
             "methods": methods,
             "attributes": attributes,
             "submodules": submodules,
+            "types": types,
+            "returns": returns,
         }
+
+
+def self_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, list[str]]:
+    """`self.name = parameter` in a method, or `self.name: X = ...`: the attribute and what its annotation names."""
+    spec = function.args
+    known = {arg.arg: annotated(arg.annotation) for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
+    found = {}
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Name(id=given)):
+                found[name] = known.get(given, [])
+            case ast.AnnAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=name)):
+                found[name] = annotated(node.annotation)
+    return found
 
 
 def self_calls(function: ast.AST) -> dict[str, str]:
@@ -151,11 +196,8 @@ def self_calls(function: ast.AST) -> dict[str, str]:
 def read_release(folder: Path) -> dict[str, Module]:
     """Every module of one unpacked release."""
     modules = {}
-    for path in sorted((folder / "megatron" / "core").rglob("*.py")):
-        parts = path.relative_to(folder).with_suffix("").parts
-        is_package = parts[-1] == "__init__"
-        name = ".".join(parts[:-1] if is_package else parts)
-        modules[name] = Module(name, is_package, ast.parse(path.read_text(encoding="utf-8")))
+    for name, path in module_files(folder):
+        modules[name] = Module(name, path.stem == "__init__", ast.parse(path.read_text(encoding="utf-8")))
     return modules
 
 
@@ -192,6 +234,15 @@ def describe(module: Module, modules: dict[str, Module]) -> dict[str, Any]:
             return None
         return resolve(f"{module.name}.{text}", modules)
 
+    def classes_of(annotations: dict[str, list[str]]) -> dict[str, str]:
+        """The one class of Megatron's that each annotation names."""
+        found = {name: list(filter(None, map(is_class, map(local, texts)))) for name, texts in annotations.items()}
+        return {name: known[0] for name, known in found.items() if len(known) == 1}
+
+    def is_class(name: str | None) -> str | None:
+        owner, _, leaf = (name or "").rpartition(".")
+        return name if owner in modules and leaf in modules[owner].classes else None
+
     values = set(module.values)
     imports = {name: found for name in module.aliases if (found := local(name)) and found != f"{module.name}.{name}"}
     for name, source in module.imports.items():
@@ -207,9 +258,7 @@ def describe(module: Module, modules: dict[str, Module]) -> dict[str, Any]:
     for name, facts in module.classes.items():
         submodules = {}
         for attribute, called in facts["submodules"].items():
-            found = local(called)
-            owner, _, leaf = (found or "").rpartition(".")
-            if owner in modules and leaf in modules[owner].classes:
+            if found := is_class(local(called)):
                 submodules[attribute] = found
             elif called.rpartition(".")[2] in OPAQUE_BUILDERS:
                 submodules[attribute] = ""
@@ -218,10 +267,14 @@ def describe(module: Module, modules: dict[str, Module]) -> dict[str, Any]:
             "methods": facts["methods"],
             "attributes": facts["attributes"],
             "submodules": submodules,
+            "types": {name: known for name, known in classes_of(facts["types"]).items() if name not in submodules},
+            "returns": classes_of(facts["returns"]),
+            "callables": {name for name, texts in facts["types"].items() if module.callables.intersection(texts)},
         }
     return {
         "classes": classes,
         "functions": set(module.functions),
+        "returns": classes_of(module.returns),
         "values": values - module.state,
         "state": module.state,
         "imports": imports,

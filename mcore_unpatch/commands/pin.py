@@ -60,11 +60,12 @@ def pin(
     from mcore_unpatch.discover import project_root
     from mcore_unpatch.errors import UsageError
     from mcore_unpatch.findings import NO_PATCHES
+    from mcore_unpatch.megatron.roots import within
     from mcore_unpatch.report.layout import count
     from mcore_unpatch.scan import scan
 
-    names = [one for one in what or [] if one.startswith("megatron.core.")]
-    paths = [Path(one) for one in what or [] if not one.startswith("megatron.core.")]
+    names = [one for one in what or [] if within(one)]
+    paths = [Path(one) for one in what or [] if not within(one)]
     _, options = opt.combine(paths, None, None, exclude, target_mcore, jobs)
     start = (paths or [Path()])[0].resolve()
     top = project_root(start if start.is_dir() else start.parent)

@@ -11,8 +11,8 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from mcore_unpatch.megatron.layout import ATTRIBUTE_CLASSES, EXTERNAL_METHODS, GPT_MODEL, ITEM_CLASSES
+from mcore_unpatch.megatron.roots import expand, shorten, within
 
-ROOT = "megatron.core"
 _MODEL_PACKAGES = ("~.transformer.", "~.models.", "~.tensor_parallel.", "~.extensions.", "~.ssm.", "~.optimizer.")
 _NO_METHODS = {"__doc__", "__name__", "__qualname__", "__module__", "__dict__", "__annotations__", "__bases__"}
 
@@ -22,11 +22,6 @@ class Symbol(NamedTuple):
 
     kind: str
     name: str
-
-
-def expand(name: str) -> str:
-    """`~.transformer` as the tables write it, spelled out."""
-    return ROOT + name[1:] if name.startswith("~") else name
 
 
 @cache
@@ -41,9 +36,9 @@ def releases() -> tuple[str, ...]:
 
 
 def _module(name: str) -> dict[str, Any] | None:
-    if name != ROOT and not name.startswith(ROOT + "."):
+    if not within(name):
         return None
-    key = "~" + name[len(ROOT) :]
+    key = shorten(name)
     return _table()["modules"].get(key, {} if key in _packages() else None)  # type: ignore[no-any-return]
 
 
@@ -73,7 +68,7 @@ def lookup(name: str) -> Symbol | None:
     owner, _, leaf = name.rpartition(".")
     facts = _module(owner)
     if facts is None:
-        above = lookup(owner) if owner.startswith(ROOT + ".") else None
+        above = lookup(owner) if within(owner) else None
         if above and above.kind == "module" and above.name != owner:
             return lookup(f"{above.name}.{leaf}")
         if above and above.kind == "class":
@@ -157,6 +152,31 @@ def submodule(name: str, attribute: str) -> str | None:
 
 
 @cache
+def attribute_class(name: str, attribute: str) -> str | None:
+    """The class that an annotation of Megatron's gives an attribute of class `name`; of a list, that of its items."""
+    return next((expand(found) for facts in _lineage(name) if (found := facts.get("types", {}).get(attribute))), None)
+
+
+@cache
+def holds_function(name: str, attribute: str) -> bool:
+    """Whether an attribute of class `name` is annotated as a function."""
+    return any(attribute in facts.get("callables", "").split() for facts in _lineage(name))
+
+
+@cache
+def result_class(name: str) -> str | None:
+    """The class of what a function or method returns, as its annotation says."""
+    owner, _, leaf = name.rpartition(".")
+    holders = [_module(owner) or {}, *_lineage(owner)]
+    return next((expand(found) for facts in holders if (found := facts.get("returns", {}).get(leaf))), None)
+
+
+def _lineage(name: str) -> list[dict[str, Any]]:
+    """The facts of a class and of its bases, nearest first."""
+    return [facts for ancestor in ancestry(name) if (facts := _class(ancestor)) is not None]
+
+
+@cache
 def item_class(name: str, attribute: str) -> str | None:
     """The class of the items of a list of modules, such as `layers` of a transformer block."""
     for ancestor in ancestry(name):
@@ -187,7 +207,7 @@ def _method_owners() -> dict[str, str]:
                 continue
             for method in members.get("methods", "").split():
                 owners.setdefault(method, []).append(f"{expand(module)}.{name}")
-    foreign = frozenset().union(*EXTERNAL_METHODS.values())
+    foreign = _foreign_methods()
     unique = {}
     for method, classes in owners.items():
         root = next((c for c in classes if all(c in ancestry(other) for other in classes)), None)
@@ -196,14 +216,40 @@ def _method_owners() -> dict[str, str]:
     return unique
 
 
+@cache
+def _classes_by_name() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for module, facts in _table()["modules"].items():
+        for name in facts.get("classes", ()):
+            found.setdefault(name, []).append(f"{expand(module)}.{name}")
+    return found
+
+
+def class_named(name: str) -> str | None:
+    """The one class of that name, where no other has it."""
+    classes = _classes_by_name().get(name, [])
+    return classes[0] if len(classes) == 1 else None
+
+
 def unique_method_owner(name: str) -> str | None:
     """The class whose method `name` is, where no other family of classes has one of that name."""
     return _method_owners().get(name)
 
 
 @cache
+def telling_methods() -> frozenset[str]:
+    """Methods of Megatron's classes that torch's do not have."""
+    classes = (members for facts in _table()["modules"].values() for members in facts.get("classes", {}).values())
+    return frozenset().union(*(members.get("methods", "").split() for members in classes)) - _foreign_methods()
+
+
+def _foreign_methods() -> frozenset[str]:
+    return frozenset().union(*EXTERNAL_METHODS.values())
+
+
+@cache
 def _any_method_owners() -> dict[str, str]:
-    foreign = frozenset().union(*EXTERNAL_METHODS.values())
+    foreign = _foreign_methods()
     found: dict[str, str] = {}
     for module, facts in _table()["modules"].items():
         for name, members in facts.get("classes", {}).items() if module.startswith(_MODEL_PACKAGES) else ():
@@ -228,6 +274,7 @@ def attribute_names() -> frozenset[str]:
             names.update(word.partition(":")[0] for word in source.split())
         for members in facts.get("classes", {}).values():
             names.update(members.get("methods", "").split(), members.get("submodules", ()))
+            names.update(members.get("callables", "").split())
     return frozenset(names | {attribute for _, attribute in (*ATTRIBUTE_CLASSES, *ITEM_CLASSES)} | {"__class__"})
 
 

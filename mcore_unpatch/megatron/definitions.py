@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mcore_unpatch.codemods.fingerprints.normalise import fingerprint, parts
+from mcore_unpatch.megatron.roots import PACKAGES
 
-ROOT = "megatron.core"
 DIGEST_BYTES = 4  # enough to tell that something changed, and a third less to ship
 STATEMENT_BYTES = 2
 _PACKAGE = "megatron"
@@ -38,7 +38,7 @@ Snapshot = Mapping[str, Definition]
 
 
 class SourceNames(Snapshot):
-    """The definitions below `folder/megatron/core`, read module by module as they are asked for."""
+    """The definitions of Megatron's packages below a folder, read module by module as they are asked for."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,9 +59,8 @@ class SourceNames(Snapshot):
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        for file in sorted((self.folder / "megatron" / "core").rglob("*.py")):
-            names = file.relative_to(self.folder).with_suffix("").parts
-            yield from self._read(".".join(names[:-1] if names[-1] == "__init__" else names), file)
+        for module, file in module_files(self.folder):
+            yield from self._read(module, file)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -82,8 +81,16 @@ class SourceNames(Snapshot):
         return self._nodes[module]
 
 
+def module_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The modules of Megatron's packages below a folder."""
+    for package in PACKAGES:
+        for file in sorted(folder.joinpath(*package.split(".")).rglob("*.py")):
+            names = file.relative_to(folder).with_suffix("").parts
+            yield ".".join(names[:-1] if names[-1] == "__init__" else names), file
+
+
 def read_release(folder: Path) -> dict[str, Definition]:
-    """Every definition below `folder/megatron/core`; raises `FileNotFoundError` where there is none."""
+    """Every definition of Megatron's packages below a folder; raises `FileNotFoundError` without `megatron/core`."""
     return dict(SourceNames(folder))
 
 

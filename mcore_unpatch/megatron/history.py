@@ -13,7 +13,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from mcore_unpatch.megatron.definitions import DIGEST_BYTES, ROOT, STATEMENT_BYTES, Definition, Snapshot
+from mcore_unpatch.megatron.definitions import DIGEST_BYTES, STATEMENT_BYTES, Definition, Snapshot
+from mcore_unpatch.megatron.roots import expand, shorten
 
 # Letters for the kinds, `-` where a release no longer has the name.
 _KINDS = {"f": "function", "c": "class", "v": "value", "i": "import", "a": "attribute", "m": "module"}
@@ -44,7 +45,7 @@ def pack(snapshots: Mapping[str, Snapshot]) -> bytes:
             length = len(definition.statements) // STATEMENT_BYTES
             words += [_LETTERS[definition.kind], 0 if same else signature, length]
             blobs.append(definition.digest + definition.statements)
-        index["~" + name.removeprefix(ROOT)] = words
+        index[shorten(name)] = words
     text = json.dumps({"releases": list(snapshots), "names": index}, separators=(",", ":")).encode()
     content = len(text).to_bytes(4) + text + b"".join(blobs)
     return lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
@@ -131,7 +132,7 @@ def unpack(packed: bytes) -> _History:
     names: dict[str, list[tuple[int, Definition | None]]] = {}
     for name, words in data["names"].items():
         entries: list[tuple[int, Definition | None]] = []
-        names[ROOT + name[1:]] = entries
+        names[expand(name)] = entries
         signature = ""
         each = iter(words)
         for number in each:

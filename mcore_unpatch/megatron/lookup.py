@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from mcore_unpatch.megatron import api, history
-from mcore_unpatch.megatron.definitions import ROOT, Definition, Snapshot
+from mcore_unpatch.megatron.definitions import Definition, Snapshot
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
+from mcore_unpatch.megatron.roots import within
 
 _MOST_HOPS = 12
 
@@ -29,10 +30,10 @@ def find(names: Snapshot, name: str, hops: int = 0) -> Found | None:
     if hops > _MOST_HOPS:
         return None
     if definition is not None:
-        inside = definition.signature.startswith(ROOT)
+        inside = within(definition.signature)
         return find(names, definition.signature, hops + 1) if inside else Found(name, definition)
     owner_name, _, leaf = name.rpartition(".")
-    owner = find(names, owner_name, hops + 1) if owner_name.startswith(ROOT) else None
+    owner = find(names, owner_name, hops + 1) if within(owner_name) else None
     if owner is None:
         return None
     if owner.name != owner_name:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from mcore_unpatch.megatron.api import ROOT, ancestry
+from mcore_unpatch.megatron.api import ancestry
+from mcore_unpatch.megatron.roots import shorten, within
 from mcore_unpatch.megatron.versions import Version, parse_version
 
 
@@ -28,8 +29,8 @@ def _table() -> dict[str, dict[str, str]]:
 
 def _history(owner: str, name: str) -> dict[str, str] | None:
     for holder in ancestry(owner):
-        if holder.startswith(ROOT):
-            found = _table().get(f"~{holder[len(ROOT) :]}.{name}")
+        if within(holder):
+            found = _table().get(f"{shorten(holder)}.{name}")
             if found is not None:
                 return found
     return None

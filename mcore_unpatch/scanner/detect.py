@@ -75,7 +75,7 @@ def collect(resolver: Resolver) -> list[Install]:
 
 
 def _literals(resolver: Resolver) -> list[Install]:
-    if b"megatron.core." not in resolver.model.data:
+    if not any(word in resolver.model.data for word in prefilter.STRING_TARGETS):
         return []
     return [install for site in resolver.model.literals for install in registries.from_literal(site, resolver)]
 

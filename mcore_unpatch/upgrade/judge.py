@@ -8,7 +8,8 @@ from typing import Any
 
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron import facts, history
-from mcore_unpatch.megatron.definitions import ROOT, Definition
+from mcore_unpatch.megatron.definitions import Definition
+from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.judging import breakage
 from mcore_unpatch.upgrade.changes import Change, change
 from mcore_unpatch.upgrade.leaning import Leaning, Use
@@ -88,7 +89,7 @@ def judge(finding: Finding, leaning: Leaning | None, old: Release, new: Release)
 def _owner_gone(finding: Finding, happened: Change, old: Release, new: Release) -> list[str]:
     """The class or module that is patched, where the code must import or read it."""
     owner = finding.target.rpartition(".")[0]
-    if not owner.startswith(ROOT) or old.find(owner) is None or new.find(owner) is not None:
+    if not within(owner) or old.find(owner) is None or new.find(owner) is not None:
         return []
     fate = change(owner, old, new)
     return [f"`{owner}` is {fate.kind if fate.kind == 'gone' else fate.sentence}: ImportError or AttributeError"]

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mcore_unpatch.megatron import api
-from mcore_unpatch.megatron.definitions import ROOT, parameters, statement_digests
+from mcore_unpatch.megatron.definitions import parameters, statement_digests
+from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner import detect
 from mcore_unpatch.scanner.judging import replacement
 from mcore_unpatch.scanner.judging.replacement import Replacement
@@ -93,12 +94,12 @@ def _imports(resolver: Resolver) -> Iterator[Use]:
 
 
 def _imported(node: ast.AST, path: str, on_import: bool = False) -> Iterator[Use]:
-    if isinstance(node, ast.ImportFrom) and not node.level and f"{node.module}.".startswith(f"{ROOT}."):
+    if isinstance(node, ast.ImportFrom) and not node.level and within(node.module or ""):
         for alias in node.names:
             yield Use(f"{node.module}.{alias.name}", path, node.lineno, on_import=on_import, module=node.module or "")
     elif isinstance(node, ast.Import):
         for alias in node.names:
-            if f"{alias.name}.".startswith(f"{ROOT}."):
+            if within(alias.name):
                 yield Use(alias.name, path, node.lineno, on_import=on_import, module=alias.name)
 
 

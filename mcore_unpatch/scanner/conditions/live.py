@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import sys
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from mcore_unpatch.findings import Guard, Live
-from mcore_unpatch.megatron.definitions import ROOT
+from mcore_unpatch.megatron import needs
+from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.conditions.exits import LEAVES, may_leave
 from mcore_unpatch.scanner.conditions.literals import Place
@@ -22,8 +22,6 @@ _NEAREST = 40  # statements above a place that are looked at, in each block arou
 _MISSING = {"ImportError", "ModuleNotFoundError"}
 _ANYTHING = {"Exception", "BaseException"}
 _NO_ATTRIBUTE = "AttributeError"
-_NEEDS_MORE = (".extensions", ".ssm.", "transformer_engine", ".fusions.")
-_ALWAYS_THERE = {*sys.stdlib_module_names, "torch", "numpy", "packaging"}
 # What is asked of the object at hand, on every release: whether it is there, is of a class, was patched before.
 _OF_THE_OBJECT = ("isinstance", "issubclass", "hasattr", "getattr", "callable")
 
@@ -122,11 +120,11 @@ class Run(Values):
         return None if any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(statement)) else False
 
     def _lacks(self, name: str) -> bool | None:
-        if name == ROOT or name.startswith(f"{ROOT}."):
+        if within(name):
             lacks = _not(self.has(name))
-            # Such a module may be there and fail to load: it imports a package that not everybody has.
-            return None if lacks is False and any(part in name for part in _NEEDS_MORE) else lacks
-        return False if name.partition(".")[0] in _ALWAYS_THERE else None
+            # What is there fails to load where a package is missing that it imports and not everybody has.
+            return None if lacks is False and needs.needed(name, self.release) else lacks
+        return False if name.partition(".")[0] in needs.ALWAYS_THERE else None
 
     def _reads_missing(self, statement: ast.stmt, at: Place) -> bool | None:
         """Whether a statement reads `module.name` or `Class.name` of Megatron's that this release does not have."""

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from mcore_unpatch.megatron import lookup
-from mcore_unpatch.megatron.definitions import ROOT
 from mcore_unpatch.megatron.layout import COMPILED
+from mcore_unpatch.megatron.roots import ROOT, TRAINING, TRAINING_SINCE, within
 from mcore_unpatch.megatron.versions import OLDEST_PYTHON, RELEASES, parse_version
 from mcore_unpatch.scanner.conditions.literals import LONGEST, UNKNOWN, AtLeast, Literals, Place, same, tried
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
@@ -73,10 +73,12 @@ class Values(Literals):
         raise NotImplementedError
 
     def has(self, name: str) -> bool | None:
-        """Whether this release has a name of Megatron Core; None where that is the machine's matter."""
+        """Whether this release has a name of Megatron's; None where that is the machine's matter."""
         self.touched = True
         if name.startswith(COMPILED):
             return None
+        if f"{name}.".startswith(f"{TRAINING}.") and parse_version(self.release) < TRAINING_SINCE:
+            return None  # where it was, it came with a checkout
         if self.release == LATER:  # what the newest has or has lost; of other names nothing is known
             return lookup.has(name, RELEASES[-1]) if lookup.ever(name) else None
         return lookup.has(name, self.release)
@@ -141,8 +143,8 @@ class Values(Literals):
     def _of_binding(self, binding: Binding, place: Place) -> object:
         home = place.home
         if binding.kind == "value":
-            empty = isinstance(binding.node, ast.List | ast.Set | ast.Dict) and not ast.unparse(binding.node)[1:-1]
-            return UNKNOWN if empty else self.value(binding.node, place)  # one that is empty is there to be filled
+            value = self.value(binding.node, place)
+            return UNKNOWN if isinstance(value, list | set | dict) and not value else value  # it is there to be filled
         if binding.kind == "from" and isinstance(binding.node, ast.ImportFrom):
             found = home.project.find(home.model.path, binding.node.module or "", binding.node.level)
             if found is not None and found is not home and binding.detail in found.model.scope.bindings:
@@ -281,7 +283,7 @@ class Values(Literals):
                 return UNKNOWN
         if name in _DISTRIBUTION_VERSION and re.sub(r"[-_.]+", "-", first).lower() == "megatron-core":
             return self._version_fact("__version__")
-        if name == _FOUND_SPEC and first.startswith(ROOT):
+        if name == _FOUND_SPEC and within(first):
             has = self.has(first)
             return UNKNOWN if has is None else True if has else None
         return UNKNOWN
@@ -366,4 +368,4 @@ def _imported_name(binding: Binding) -> str | None:
         name = binding.detail
     else:
         return None
-    return name if name.startswith(f"{ROOT}.") else None
+    return name if within(name) else None

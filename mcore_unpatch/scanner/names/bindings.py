@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from operator import attrgetter
 
 from mcore_unpatch.megatron import api, layout
+from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.effort import DEPTH
@@ -82,6 +83,8 @@ class Bindings(Resolver):
                 assert isinstance(star.node, ast.ImportFrom)
                 if ref := self._import_from(star.node, node.id):
                     return ref
+        if ref is None and found and (ref := self._collected(node.id, scope)):
+            return ref
         if ref is None and node.id == "output_layer" and self.related:
             return output_layer("the name `output_layer`")
         return ref
@@ -160,7 +163,7 @@ class Bindings(Resolver):
         return None
 
     def _module(self, dotted: str) -> Ref | None:
-        if dotted == "megatron" or dotted == api.ROOT or dotted.startswith(api.ROOT + "."):
+        if dotted == "megatron" or within(dotted):
             symbol = api.lookup(dotted)
             return Ref("module", symbol.name if symbol else dotted)
         home = self.project.find(self.model.path, dotted, 0)
@@ -170,7 +173,7 @@ class Bindings(Resolver):
         module = node.module or ""
         if not node.level:
             full = f"{module}.{name}"
-            if full == api.ROOT or full.startswith(api.ROOT + "."):
+            if within(full):
                 return core_name(full)
         home = self.project.find(self.model.path, module, node.level)
         if home is not None:
@@ -264,17 +267,52 @@ class Bindings(Resolver):
         ref = self.expr(node, scope, block, line)
         if ref and ref.kind == "class" and (ref.is_core or ref.home):
             return ref.but(kind="instance", why="its annotation")
+        alias = self.model.scope.bindings.get(node.id, []) if ref is None and isinstance(node, ast.Name) else []
+        if alias and isinstance(alias[0].node, ast.Subscript | ast.BinOp):  # Models = list[GPTModel]
+            return self._annotation(alias[0].node, self.model.scope, alias[0].block, alias[0].line)
         return None
 
     def _classes(self, node: ast.AST | None, scope: Scope, block: Block, line: int) -> Ref | None:
-        """A class, or the first known one of a tuple of classes."""
-        if isinstance(node, ast.Tuple | ast.List):
-            refs = [r for e in node.elts if (r := self.expr(e, scope, block, line)) and r.kind == "class" and r.is_core]
-            return refs[0] if refs else None
-        if isinstance(node, ast.BinOp):
-            return self._classes(node.left, scope, block, line) or self._classes(node.right, scope, block, line)
-        ref = self.expr(node, scope, block, line)
-        return ref if ref and ref.kind == "class" and ref.is_core else None
+        """A class, or the first known one of several, written out, under a name, or by their own names."""
+        several: list[ast.expr | None] = []
+        match node:
+            case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
+                several = list(elements)
+            case ast.Dict(keys=keys):
+                several = keys
+            case ast.BinOp(left=left, right=right):
+                several = [left, right]
+            case ast.Call(func=ast.Name(id="tuple" | "list" | "set" | "frozenset"), args=[inner]):
+                several = [inner]
+            case ast.Call(func=ast.Attribute(attr="keys", value=inner), args=[]):
+                several = [inner]
+            case ast.Constant(value=str(name)) if (known := api.class_named(name)) and self.related:
+                return Ref("class", known)
+            case _:
+                ref = self.expr(node, scope, block, line)
+                if ref is not None and ref.kind == "class" and ref.is_core:
+                    return ref
+                return self._answer(("classes", node), self._classes_under, node, scope)
+        return next((ref for one in several if (ref := self._classes(one, scope, block, line))), None)
+
+    def _classes_under(self, node: ast.AST | None, scope: Scope) -> Ref | None:
+        """The first class of a collection that goes by a name, in this file or in the one it comes from."""
+        home = next((home for home in scope.chain() if isinstance(node, ast.Name) and node.id in home.bindings), None)
+        for binding in home.bindings[node.id] if home is not None and isinstance(node, ast.Name) else ():
+            ref = None
+            if binding.kind == "value":
+                ref = self._classes(binding.node, home or scope, binding.block, binding.line)
+            elif binding.kind == "from" and isinstance(binding.node, ast.ImportFrom):
+                found = self.project.find(self.model.path, binding.node.module or "", binding.node.level)
+                ref = found.exported_class(binding.detail) if found is not None and found is not self else None
+            if ref is not None:
+                return ref
+        return None
+
+    def exported_class(self, name: str) -> Ref | None:
+        """The first class of a collection that another module gets when it imports `name` from this one."""
+        scope = self.model.scope
+        return self._answer(("classes", name), self._classes_under, ast.Name(name, ast.Load()), scope)
 
     # --- items of collections ------------------------------------------------------------------------------------
 

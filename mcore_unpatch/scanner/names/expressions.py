@@ -42,6 +42,8 @@ class Expressions(Bindings):
             case "class":
                 if method := self._own_method(base, name):
                     return method
+                if base.is_core and name == "__dataclass_fields__":
+                    return Ref("fields", base.name)
                 if base.is_core and api.has_callable(base.name, name):
                     return Ref("function", f"{base.name}.{name}", base.sure, base.why)
                 if base.is_core and (symbol := api.lookup(f"{base.name}.{name}")):
@@ -58,6 +60,9 @@ class Expressions(Bindings):
             if ref := base.home.own_attribute(base.node, name):
                 return ref
             if method := self._own_method(base, name):
+                if _is_property(method.node):
+                    assert method.home is not None
+                    return method.home.returned(method.node)
                 return method.but(bound=True)
         if not base.is_core:
             return None
@@ -83,6 +88,8 @@ class Expressions(Bindings):
             return Ref("function", f"{base.name}.{name}", base.sure, base.why, bound=True)
         if name == "mtp" and api.is_model(base.name):
             return Ref("instance", layout.MTP_BLOCK, base.sure, base.why)
+        if kept := api.attribute_class(base.name, name):
+            return Ref("instance", kept, base.sure, base.why)
         return None
 
     def _own_method(self, base: Ref, name: str) -> Ref | None:
@@ -114,10 +121,13 @@ class Expressions(Bindings):
     def _find_attribute(self, node: ast.ClassDef, name: str) -> Ref | None:
         scope = self.model.classes[node]
         for binding in reversed(scope.bindings.get(name, [])):
-            if ref := self.bound(binding, scope):
+            if binding.kind != "def" and (ref := self.bound(binding, scope)):
                 return ref
         for binding, method in self.once(self._assigned_to_self, node).get(name, ()):
             if ref := self.bound(binding, method):
+                return ref
+        for base in self.own_bases(node):
+            if base.home is not None and base.node is not None and (ref := base.home.own_attribute(base.node, name)):
                 return ref
         return None
 
@@ -173,6 +183,8 @@ class Expressions(Bindings):
             return called.but(kind="instance", why=f"its construction on line {node.lineno}")
         if called.kind == "local-function" and called.home is not None:
             return called.home.returned(called.node)
+        if called.kind == "function" and (made := api.result_class(called.name)):
+            return Ref("instance", made, called.sure, called.why or f"what `{leaf}` returns")
         return None
 
     def _inherited(self, node: ast.Call, scope: Scope) -> Ref | None:
@@ -193,8 +205,9 @@ class Expressions(Bindings):
         if isinstance(name, ast.Constant) and isinstance(name.value, str):
             attribute = ast.Attribute(node.args[0], name.value, ast.Load())
             ast.copy_location(attribute, node)
-            return self.expr(attribute, scope, block, line)
-        return None
+            if ref := self.expr(attribute, scope, block, line):
+                return ref
+        return self.expr(node.args[2], scope, block, line) if len(node.args) == 3 else None
 
     def _unwrapped(self, node: ast.Call, scope: Scope, block: Block, line: int) -> Ref | None:
         inner = self.expr(node.args[0], scope, block, line)
@@ -220,28 +233,39 @@ class Expressions(Bindings):
             ref = self._annotation(node.returns, scope.parent, scope.parent.block, node.lineno)
             if ref and ref.is_core:
                 return ref
-        for statement, block in self.model.returns.get(node, []):
-            ref = self.expr(statement.value, scope, block, statement.lineno)
-            if ref and ref.is_core:
-                return ref
-        return None
+        return self._either(
+            [(one.value, scope, block, one.lineno) for one, block in self.model.returns.get(node, []) if one.value]
+        )
 
     def _on_Subscript(self, node: ast.Subscript, scope: Scope, block: Block, line: int) -> Ref | None:
         if path_text(node.value) == "sys.modules":
             key = self.string(node.slice, scope, block, line)
             return self._module(key) if key else None
+        held = self.expr(node.value, scope, block, line)
+        if held is not None and held.kind == "fields":
+            name = self.string(node.slice, scope, block, line)
+            return Ref("field", f"{held.name}.{name}") if name else None
         return self._item(node.value, scope, block, line)
 
     def _on_BoolOp(self, node: ast.BoolOp, scope: Scope, block: Block, line: int) -> Ref | None:
-        return self._either(node.values, scope, block, line)
+        return self._either([(value, scope, block, line) for value in node.values])
 
     def _on_IfExp(self, node: ast.IfExp, scope: Scope, block: Block, line: int) -> Ref | None:
-        return self._either([node.body, node.orelse], scope, block, line)
+        return self._either([(value, scope, block, line) for value in (node.body, node.orelse)])
 
-    def _either(self, nodes: list[ast.expr], scope: Scope, block: Block, line: int) -> Ref | None:
+    def _either(self, places: list[tuple[ast.expr, Scope, Block, int]]) -> Ref | None:
         """The first that is Megatron's, or the first of which anything is known."""
-        refs = [ref for node in nodes if (ref := self.expr(node, scope, block, line))]
-        return next((ref for ref in refs if ref.is_core), refs[0] if refs else None)
+        first = None
+        for place in places:
+            ref = self.expr(*place)
+            if ref is not None and ref.is_core:
+                return ref
+            first = first or ref
+        return first
+
+    def _on_List(self, node: ast.List, scope: Scope, block: Block, line: int) -> Ref | None:
+        """A list of models is taken for the model itself."""
+        return self._item(node, scope, block, line)
 
     def _on_NamedExpr(self, node: ast.NamedExpr, scope: Scope, block: Block, line: int) -> Ref | None:
         return self.expr(node.value, scope, block, line)
@@ -255,6 +279,11 @@ class Expressions(Bindings):
         return self._item(node.generators[0].iter, scope, block, line) if isinstance(node.elt, ast.Name) else None
 
     _on_GeneratorExp = _on_ListComp
+
+
+def _is_property(node: ast.AST | None) -> bool:
+    decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+    return any((path_text(one) or "").rpartition(".")[2] in {"property", "cached_property"} for one in decorators)
 
 
 def methods(node: ast.ClassDef) -> dict[str, FunctionNode]:

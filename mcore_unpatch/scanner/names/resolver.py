@@ -10,11 +10,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar, cast
 
-from mcore_unpatch.scanner.sources.callers import Callers
+from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.scanner.sources.callers import Callers, argument
 from mcore_unpatch.scanner.sources.effort import DEPTH
 from mcore_unpatch.scanner.sources.files import Files
 from mcore_unpatch.scanner.sources.parsing import decode
 from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, ModuleModel, Scope, Site, path_text
+
+_PASSED_ON = 6  # names and calls that a string is followed through, once it is a parameter
 
 N = TypeVar("N", bound=ast.AST)
 T = TypeVar("T")
@@ -46,8 +49,8 @@ class Ref:
 
     @property
     def is_core(self) -> bool:
-        """Whether this is something of Megatron Core, or an instance or subclass of it."""
-        return self.name.startswith("megatron.core")
+        """Whether this is something of Megatron's, or an instance or subclass of it."""
+        return within(self.name)
 
 
 class Modules(Files, ABC):
@@ -162,31 +165,58 @@ class Resolver(ABC):
         values = self.strings(node, scope, block, line)
         return values[0] if len(values) == 1 else None
 
-    def strings(self, node: ast.AST | None, scope: Scope, block: Block, line: int) -> list[str]:
-        """Every string an expression is known to take: a constant, a constant name, a loop over constants."""
-        for _ in range(DEPTH):
-            if isinstance(node, ast.Constant):
-                return [node.value] if isinstance(node.value, str) else []
-            if isinstance(node, ast.Attribute) and node.attr == "__name__":
-                ref = self.expr(node.value, scope, block, line)
+    def strings(self, node: ast.AST | None, scope: Scope, block: Block, line: int, steps: int = DEPTH) -> list[str]:
+        """Every string an expression is known to take: a constant, by whatever names, a loop over constants."""
+        match node:
+            case ast.Constant(value=value):
+                return [value] if isinstance(value, str) else []
+            case ast.Attribute(attr="__name__", value=named):
+                ref = self.expr(named, scope, block, line)
                 leaf = ref.name.rpartition(".")[2] if ref and ref.is_core else getattr(ref and ref.node, "name", "")
                 return [leaf] if leaf else []
-            if not isinstance(node, ast.Name):
-                return []
-            name = node.id
-            home = next((home for home in scope.chain() if name in home.bindings), None)
-            if home is None:
-                return []
-            kinds = reversed(home.bindings[name])
-            binding = next((known for known in kinds if known.kind in {"value", "item"}), None)
-            if binding is None:
-                return []
-            if binding.kind == "item":
-                elements = getattr(binding.node, "elts", None) or self._constant_elements(binding.node, home)
-                self.project.effort.spend(len(elements))
-                return [e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)]
-            node, scope, block, line = binding.node, home, binding.block, binding.line
+            case ast.Call(func=ast.Attribute(attr="split", value=whole), args=[ast.Constant(value=".")]):
+                return self.strings(whole, scope, block, line, steps - 1)  # cut where the last part is taken
+            case ast.Subscript(value=parts, slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1))):
+                paths = self.strings(parts, scope, block, line, steps - 1)
+                return [path.rpartition(".")[2] for path in paths]
+            case ast.Name(id=name):
+                home = next((home for home in scope.chain() if name in home.bindings), None)
+                return self._strings_of(name, home, steps - 1) if home is not None else []
         return []
+
+    def _strings_of(self, name: str, scope: Scope, steps: int) -> list[str]:
+        """The strings that a name of a scope is known to take."""
+        if steps <= 0:
+            return []
+        for binding in reversed(scope.bindings[name]):
+            self.project.effort.spend()
+            match binding.kind:
+                case "value":
+                    return self.strings(binding.node, scope, binding.block, binding.line, steps)
+                case "item":
+                    elements = getattr(binding.node, "elts", None) or self._constant_elements(binding.node, scope)
+                    self.project.effort.spend(len(elements))
+                    return [e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)]
+                case "from":
+                    assert isinstance(binding.node, ast.ImportFrom)
+                    home = self.project.find(self.model.path, binding.node.module or "", binding.node.level)
+                    known = home is not None and home is not self and binding.detail in home.model.scope.bindings
+                    return home._strings_of(binding.detail, home.model.scope, steps) if home and known else []
+                case "param":
+                    return self._strings_passed(name, scope, steps)
+        return []
+
+    def _strings_passed(self, name: str, scope: Scope, steps: int) -> list[str]:
+        """What this module's own calls pass for a parameter."""
+        function, outer = scope.node, scope.parent
+        assert isinstance(function, FunctionNode)
+        is_method = outer is not None and outer.kind == "class"
+        found: dict[str, None] = {}
+        steps = min(steps, _PASSED_ON)
+        for call, caller, block in self.callers.of(function.name, self.project.effort) if steps > 0 else ():
+            if (value := argument(call, function, name, is_method)) is not None:
+                found |= dict.fromkeys(self.strings(value, caller, block, call.lineno, steps - 1))
+        return list(found)
 
     def _constant_elements(self, node: ast.AST | None, scope: Scope) -> list[ast.expr]:
         if isinstance(node, ast.Name):
@@ -213,6 +243,10 @@ class Resolver(ABC):
     @abstractmethod
     def export(self, name: str) -> Ref | None:
         """What another module gets when it imports `name` from this one."""
+
+    @abstractmethod
+    def exported_class(self, name: str) -> Ref | None:
+        """The first class of a collection that another module gets when it imports `name` from this one."""
 
     @abstractmethod
     def member(self, base: Ref, name: str) -> Ref | None:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import ast
 
 from mcore_unpatch.megatron import api, layout
+from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
-from mcore_unpatch.scanner.shapes import possible
+from mcore_unpatch.scanner.shapes import evidence
+from mcore_unpatch.scanner.shapes.assigned import (
+    DATA,
+    is_bound_method,
+    is_callable,
+    is_data,
+    is_function,
+    is_mock_object,
+    is_same_object,
+)
 from mcore_unpatch.scanner.shapes.install import Install, core_target
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
 
-_DATA = (ast.Constant, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp, ast.JoinedStr)
 _STEPS_OF_A_NAME = 10
 
 
@@ -54,7 +63,7 @@ def set_by_name(
     if found or names or base is None or not base.is_core or _is_config(base.name):
         return found
     if base.kind in {"class", "module"} or (base.kind == "instance" and is_bound_method(value)):
-        if isinstance(value, ast.Constant) or (base.kind == "module" and api.is_state_holder(base.name)):
+        if is_data(value, site.scope) or (base.kind == "module" and api.is_state_holder(base.name)):
             return []
         why = "an attribute name that is computed" + (f", and {base.why}" if base.why else "")
         return [Install(site, site.node, f"{base.name}.*", "setattr", False, why, value, base.name, "*", subject)]
@@ -65,12 +74,7 @@ def _attribute(
     site: Site, resolver: Resolver, subject: ast.expr, base: Ref | None, name: str, value: ast.expr, shape: str
 ) -> list[Install]:
     """`subject.name = value`, where `subject` was resolved to `base`."""
-    if base is None or (base.kind in {"instance", "class"} and not base.is_core and base.home is None):
-        base = _evidence_of_value(site, resolver, value)
-        if base is None and not shape:
-            base = _evidence_of_name(site, resolver, subject, name, value) or _possible(
-                site, resolver, subject, name, value
-            )
+    base = evidence.of_object(site, resolver, subject, base, name, value, named=not shape)
     if base is None or not base.is_core:
         return []
 
@@ -87,7 +91,7 @@ def _attribute(
             name,
             subject,
             adds,
-            _is_mock_object(value),
+            is_mock_object(value),
             base.possible,
         )
 
@@ -102,6 +106,9 @@ def _attribute(
         return _class_attribute(site, resolver, subject, base, name, value, install)
     if base.kind == "instance":
         return _instance_attribute(site, resolver, base, name, value, install)
+    if base.kind == "field" and name in {"default", "default_factory"} and is_callable(site, resolver, value):
+        owner, _, attribute = base.name.rpartition(".")
+        return [install("class-attr", owner, f"{owner}.{attribute}")]
     return []
 
 
@@ -122,11 +129,13 @@ def _instance_attribute(site, resolver, base, name, value, install) -> list[Inst
         return []
     owner = base.via or base.name
     if api.has_callable(base.name, name):
-        plain = isinstance(value, _DATA) or (name == "__class__" and _is_config(base.name))
+        plain = isinstance(value, DATA) or (name == "__class__" and _is_config(base.name))
         return [] if plain else [install("instance-attr", owner)]
+    if api.holds_function(base.name, name) and not _is_config(base.name):
+        return [install("instance-attr", owner)] if is_function(site, resolver, value) else []
     is_output_layer = name == "output_layer" and api.is_model(base.name)
     if is_output_layer or api.submodule(base.name, name) is not None or api.item_class(base.name, name):
-        if isinstance(value, ast.Constant) or _is_same_object(site.target, value):
+        if isinstance(value, ast.Constant) or is_same_object(site.target, value):
             return []
         if not is_output_layer and not api.is_module_class(base.name):
             return []
@@ -148,12 +157,13 @@ def _item(site: Site, resolver: Resolver, target: ast.Subscript, value: ast.expr
         return whole_modules(site, resolver.strings(target.slice, site.scope, site.block, line), value)
     holder = dict_owner(target.value)
     if holder is not None:
-        if isinstance(holder, ast.Name) and _is_own_self(holder, site.scope):
-            return []
         base = resolver.expr(holder, site.scope, site.block, line)
         if base is None or not base.is_core:
             return []
         names = resolver.strings(target.slice, site.scope, site.block, line)
+        if isinstance(holder, ast.Name) and _is_own_self(holder, site.scope):
+            # A function under the name of a child: `nn.Module` would have refused it.
+            names = [name for name in names if api.submodule(base.name, name) and is_function(site, resolver, value)]
         shape = "sys-modules" if base.kind == "module" else ""
         return [i for name in names for i in _attribute(site, resolver, holder, base, name, value, shape)]
     if isinstance(target.value, ast.Attribute):
@@ -167,7 +177,7 @@ def _item(site: Site, resolver: Resolver, target: ast.Subscript, value: ast.expr
 
 def whole_modules(site: Site, keys: list[str], value: ast.expr) -> list[Install]:
     """`sys.modules["megatron.core.x"] = value`; a loop over several names is one patch."""
-    names = [key for key in keys if key == api.ROOT or key.startswith(api.ROOT + ".")]
+    names = [key for key in keys if within(key)]
     if not names:
         return []
     target = core_target(names[0])
@@ -194,109 +204,7 @@ def _plausible(target: ast.Attribute, value: ast.expr) -> bool:
     ) or (isinstance(target.value, ast.Name | ast.Attribute) and _last_name(target.value)[:1].isupper())
 
 
-# --- evidence for what nothing else is known of -------------------------------------------------------------------
-
-
-def _evidence_of_value(site: Site, resolver: Resolver, value: ast.expr) -> Ref | None:
-    """The class a bound replacement names: `fn.__get__(obj, Cls)`, or `self: Cls` of the function that is bound."""
-    if not is_bound_method(value):
-        return None
-    assert isinstance(value, ast.Call)
-    function: ast.expr | None = value.args[0] if value.args else None
-    if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
-        function = value.func.value
-        if len(value.args) > 1:
-            cls = resolver.expr(value.args[1], site.scope, site.block, site.node.lineno)
-            if cls and cls.kind == "class" and cls.is_core:
-                return cls.but(kind="instance", why="the class given to `__get__`")
-    ref = resolver.expr(function, site.scope, site.block, site.node.lineno)
-    if ref and ref.kind == "local-function" and ref.home is not None:
-        assert isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef)
-        first = (ref.node.args.posonlyargs + ref.node.args.args)[:1]
-        scope = ref.home.model.functions.get(ref.node)
-        if first and first[0].annotation is not None and scope is not None and scope.parent is not None:
-            cls = ref.home.annotated(first[0].annotation, scope.parent, ref.node.lineno)
-            if cls and cls.is_core:
-                return cls.but(sure=False, why="the annotation of the replacement's `self`")
-    return None
-
-
-def _evidence_of_name(site: Site, resolver: Resolver, subject: ast.expr, name: str, value: ast.expr) -> Ref | None:
-    """Well-known seams on an object nothing is known of; only in files that have to do with Megatron."""
-    if not resolver.related or isinstance(value, ast.Constant):
-        return None
-    if name == "_checkpointed_forward" and "mtp" not in _surroundings(site, subject):
-        return Ref("instance", layout.BLOCK, False, f"the well-known seam `{name}`")
-    if name in layout.SEAM_METHODS:
-        return Ref("instance", layout.SEAM_METHODS[name], False, f"the well-known seam `{name}`")
-    on_self = isinstance(subject, ast.Name) and subject.id == "self"
-    if name == "output_layer" and not on_self and _is_built(value, site.scope):
-        return Ref("instance", layout.GPT_MODEL, False, "the well-known seam `output_layer`")
-    if name == "forward_impl" and isinstance(subject, ast.Attribute) and subject.attr == "post_process":
-        return Ref("instance", layout.POSTPROCESS_NODE, False, "`post_process` of a schedule plan")
-    if is_bound_method(value) and (owner := api.unique_method_owner(name)):
-        last = _last_name(subject).lower() if isinstance(subject, ast.Name | ast.Attribute) else ""
-        # A plain word needs the object's name to say the same: `router.gating`.
-        if "_" in name.strip("_") or (last and last.strip("_") in owner.rpartition(".")[2].lower()):
-            return Ref("instance", owner, False, f"the name `{name}`, a method of Megatron Core alone")
-    return None
-
-
-def _possible(site: Site, resolver: Resolver, subject: ast.expr, name: str, value: ast.expr) -> Ref | None:
-    bound = is_bound_method(value)
-    if not bound:
-        ref = resolver.expr(value, site.scope, site.block, site.node.lineno) if isinstance(value, ast.Name) else None
-        if ref is None or ref.kind != "local-function":
-            return None
-    return possible.of_method(site, resolver, subject, name, bound)
-
-
-def _surroundings(site: Site, subject: ast.expr) -> str:
-    """The names around a statement, in lower case: its object and the functions it stands in."""
-    words = [ast.unparse(subject)]
-    scope: Scope | None = site.scope
-    while scope is not None:
-        words.append(getattr(scope.node, "name", ""))
-        scope = scope.parent
-    return " ".join(words).lower()
-
-
 # --- small questions ------------------------------------------------------------------------------------------------
-
-
-def is_bound_method(value: ast.expr) -> bool:
-    """`types.MethodType(fn, obj)` or `fn.__get__(obj, cls)`."""
-    if not isinstance(value, ast.Call):
-        return False
-    if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
-        return True
-    return (path_text(value.func) or "").rpartition(".")[2] == "MethodType"
-
-
-def _is_mock_object(value: ast.expr) -> bool:
-    """`MagicMock()` and its kin."""
-    if not isinstance(value, ast.Call):
-        return False
-    return (path_text(value.func) or "").rpartition(".")[2] in {"Mock", "MagicMock", "AsyncMock", "create_autospec"}
-
-
-def is_callable(site: Site, resolver: Resolver, value: ast.expr) -> bool:
-    """Whether a value is plainly a function, a class, or made by wrapping one."""
-    if isinstance(value, ast.Lambda) or is_bound_method(value):
-        return True
-    if isinstance(value, ast.Call):
-        name = (path_text(value.func) or "").rpartition(".")[2]
-        return name in {
-            "partial",
-            "property",
-            "staticmethod",
-            "classmethod",
-            "wraps",
-            "partialmethod",
-            "cached_property",
-        }
-    ref = resolver.expr(value, site.scope, site.block, site.node.lineno)
-    return ref is not None and (ref.kind == "local-function" or (ref.kind == "class" and ref.home is not None))
 
 
 def _is_own_self(node: ast.Name, scope: Scope) -> bool:
@@ -327,28 +235,8 @@ def _last_name(node: ast.Name | ast.Attribute) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr
 
 
-def _is_built(value: ast.expr, scope: Scope) -> bool:
-    """A call's result, directly or by a name: what a new module is, and a flag of that name is not."""
-    if isinstance(value, ast.Name):
-        bindings = [b for home in scope.chain() for b in home.bindings.get(value.id, [])]
-        return any(isinstance(binding.node, ast.Call) or binding.kind == "param" for binding in bindings)
-    return isinstance(value, ast.Call)
-
-
 def _is_config(name: str) -> bool:
     return name.rpartition(".")[2].endswith("Config")
-
-
-def _is_same_object(target: ast.expr | None, value: ast.expr) -> bool:
-    """`x.y = x.y.to(...)`: the same module, moved."""
-    text = ast.unparse(target) if target is not None else ""
-    for _ in range(8):
-        if ast.unparse(value) == text:
-            return True
-        if not isinstance(value, ast.Call | ast.Attribute | ast.Subscript):
-            return False
-        value = value.func if isinstance(value, ast.Call) else value.value
-    return False
 
 
 def parameter_of(node: ast.expr, scope: Scope) -> tuple[FunctionNode, ast.arg] | None:

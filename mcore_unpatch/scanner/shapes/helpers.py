@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mcore_unpatch.megatron import api
+from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes import source_rewrites
+from mcore_unpatch.scanner.shapes.assigned import is_data
 from mcore_unpatch.scanner.shapes.assignments import parameter_of, set_by_name
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.callers import argument
@@ -29,7 +30,7 @@ def from_helper_call(site: Site, resolver: Resolver) -> list[Install]:
     assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
     found = source_rewrites.from_helper(site, resolver, called.home, function)
     for inner in _setattrs_in(called.home, function) if not found else ():
-        found += _through(site, resolver, function, inner)
+        found += _through(site, resolver, called.home, function, inner)
     if not found and called.home is not resolver:
         found = _assigned_by_helper(site, resolver, called.home, function)
     return found
@@ -73,21 +74,22 @@ def _assigned_by_helper(site: Site, resolver: Resolver, home: Resolver, function
 
 def _may_be_core(value: ast.expr) -> bool:
     text = path_text(value)
-    return text is not None or (isinstance(value, ast.Constant) and str(value.value).startswith(api.ROOT))
+    return text is not None or (isinstance(value, ast.Constant) and within(str(value.value)))
 
 
-def _setattrs_in(home: Resolver, function: FunctionNode) -> Iterator[ast.Call]:
+def _setattrs_in(home: Resolver, function: FunctionNode) -> Iterator[Site]:
     for other in home.calls_in(function):
         call = other.node
         if isinstance(call, ast.Call) and path_text(call.func) == "setattr" and len(call.args) == 3:
             if parameter_of(call.args[0], other.scope) is not None:
-                yield call
+                yield other
 
 
-def _through(site: Site, resolver: Resolver, function: FunctionNode, inner: ast.Call) -> list[Install]:
-    """The patch made by `inner`, the helper's setattr, with the arguments of this call put in."""
-    call = site.node
+def _through(site: Site, resolver: Resolver, home: Resolver, function: FunctionNode, place: Site) -> list[Install]:
+    """The patch made by a setattr within a helper, with the arguments of this call put in."""
+    call, inner = site.node, place.node
     assert isinstance(call, ast.Call)
+    assert isinstance(inner, ast.Call)
 
     def given(node: ast.expr) -> ast.expr | None:
         return argument(call, function, node.id, False) if isinstance(node, ast.Name) else None
@@ -98,7 +100,7 @@ def _through(site: Site, resolver: Resolver, function: FunctionNode, inner: ast.
     base = resolver.expr(subject, site.scope, site.block, call.lineno)
     if base is None or not base.is_core:
         return []
-    if isinstance(inner.args[2], ast.Constant):
+    if is_data(inner.args[2], place.scope):
         return []  # the helper only leaves a mark
     name_node = inner.args[1]
     names: list[str] = []
@@ -109,6 +111,8 @@ def _through(site: Site, resolver: Resolver, function: FunctionNode, inner: ast.
         names = resolver.strings(passed, site.scope, site.block, call.lineno)
     elif isinstance(name_node, ast.Attribute) and name_node.attr == "__name__" and site.decorated is not None:
         names = [site.decorated.name]  # @patch_method(GPTModel) above `def forward`
+    else:
+        names = home.strings(name_node, place.scope, place.block, inner.lineno)
     own = {arg.arg for arg in [*function.args.args, *function.args.kwonlyargs]}
     if value is None and isinstance(inner.args[2], ast.Name) and inner.args[2].id in own:
         return []  # a default of the helper's: a mark, not a function

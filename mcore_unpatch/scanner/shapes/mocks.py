@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from mcore_unpatch.megatron import api
+from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install, core_target
 from mcore_unpatch.scanner.sources.scopes import Site, path_text
@@ -41,12 +41,12 @@ def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
         return [Install(site, call, target, "mock", True, "", None, owner, attribute, mock=True)]
 
     dotted = resolver.string(first, site.scope, site.block, call.lineno)
-    if dotted is not None and (dotted == api.ROOT or dotted.startswith(api.ROOT + ".")):
+    if dotted is not None and within(dotted):
         return install(core_target(dotted))
     if leaf in {"dict", "setitem", "delitem"} and (path_text(first) or dotted or "").endswith("sys.modules"):
         keys = second.keys if isinstance(second, ast.Dict) else [second]
         names = [n for key in keys for n in resolver.strings(key, site.scope, site.block, call.lineno)]
-        return [i for n in names if n.startswith(api.ROOT) for i in install(n)]
+        return [i for n in names if within(n) for i in install(n)]
     if leaf in {"object", "setattr", "delattr", "multiple"}:
         base = resolver.expr(first, site.scope, site.block, call.lineno)
         if base is None or not base.is_core or base.kind not in {"class", "module", "instance"}:

@@ -11,26 +11,29 @@ import re
 from mcore_unpatch.megatron import api
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
-from mcore_unpatch.scanner.sources.scopes import Scope, Site
+from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
 
 _IMPORTS_MEGATRON = re.compile(rb"^[ \t]*+(?:from|import)[ \t]++megatron\b", re.MULTILINE)
 _DEFINED = ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-_MODULE = "megatron.core.transformer.module.MegatronModule"
+MODULE = "megatron.core.transformer.module.MegatronModule"
 
 
 def of_method(site: Site, resolver: Resolver, subject: ast.expr, name: str, bound: bool) -> Ref | None:
     """The class an object may be of, by the method that is replaced; `bound`: the value is a method bound to it."""
-    if is_test(resolver.model.path) or _IMPORTS_MEGATRON.search(resolver.model.data) is None:
-        return None
-    if name.startswith("__"):
+    if is_test(resolver.model.path) or name.startswith("__") or not imports_megatron(resolver):
         return None
     owner = api.method_owner(name)
-    if name == "forward" or (bound and owner is None and api.has_callable(_MODULE, name)):
-        owner = _MODULE
+    if name == "forward" or (bound and owner is None and api.has_callable(MODULE, name)):
+        owner = MODULE
     if owner is None or _is_foreign(subject, site, resolver):
         return None
     kind = "class" if _is_class_of_object(subject) else "instance"
     return Ref(kind, owner, False, f"the method `{name}`, in a file that imports Megatron", possible=True)
+
+
+def imports_megatron(resolver: Resolver) -> bool:
+    """Whether a file itself imports something of Megatron's."""
+    return _IMPORTS_MEGATRON.search(resolver.model.data) is not None
 
 
 def _is_class_of_object(node: ast.expr) -> bool:
@@ -52,6 +55,10 @@ def _is_foreign(subject: ast.expr, site: Site, resolver: Resolver) -> bool:
         if isinstance(binding.node, _DEFINED):
             return True
         asked = binding.node
+        if isinstance(asked, ast.Call) and path_text(asked.func) == "getattr" and asked.args:
+            holder = resolver.expr(asked.args[0], scope or site.scope, binding.block, binding.line)
+            if holder is not None and holder.kind == "external":
+                return True  # what another library's module has
         if binding.kind == "narrow" and not site.block.within(binding.block):
             continue
         if isinstance(asked, ast.Call):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from mcore_unpatch.megatron import api
+from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install, core_target
 from mcore_unpatch.scanner.sources.scopes import Site, path_text
@@ -25,7 +26,7 @@ def from_register_call(site: Site, resolver: Resolver, text: str) -> list[Instal
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     for index, value in enumerate(values):
         dotted = resolver.string(value, site.scope, site.block, call.lineno)
-        if dotted is None or not dotted.startswith(api.ROOT + "."):
+        if dotted is None or not within(dotted):
             continue
         others = [v for i, v in enumerate(values) if i != index and not isinstance(v, ast.Constant)]
         symbol = api.lookup(dotted)
@@ -71,7 +72,7 @@ def _table(site: Site, table: ast.expr | None) -> list[Install]:
     """One patch per dotted name that a table pairs with a function."""
     found = []
     for key, value in pairs(table):
-        if not (isinstance(key, ast.Constant) and isinstance(key.value, str) and key.value.startswith(api.ROOT + ".")):
+        if not (isinstance(key, ast.Constant) and isinstance(key.value, str) and within(key.value)):
             continue
         if isinstance(value, ast.Constant):
             continue

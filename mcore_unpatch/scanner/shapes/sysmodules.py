@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from mcore_unpatch.megatron import api
+from mcore_unpatch.megatron.roots import ROOT
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.assignments import dict_owner
 from mcore_unpatch.scanner.shapes.install import Install
@@ -98,7 +99,7 @@ def _targets(
     if found or not names:
         return found
     if resolver.once(_says_megatron, loop):
-        return [(f"{api.ROOT}.{name}", False, "the loop's filter on Megatron") for name in names]
+        return [(f"{ROOT}.{name}", False, "the loop's filter on Megatron") for name in names]
     return []
 
 

@@ -26,13 +26,13 @@ _GIVEN_A_CLASS = rb"\w{0,100}+\(\s*+(?:[\w.\[\]]{1,200}+,\s*+)?(?:\w+\.)*[A-Z]\w
 _PATCH_CALLS = tuple(
     re.compile(verb + _GIVEN_A_CLASS) for verb in (b"patch", b"override", b"swap", b"replace_", b"extend_")
 )
-_STRING_TARGETS = (b'"megatron.core', b"'megatron.core")
+STRING_TARGETS = (b'"megatron.core', b"'megatron.core", b'"megatron.training', b"'megatron.training")
 _CALLS = (
     *(
         re.compile(word)
         for word in (b"setattr", b"delattr", b"getsource", b"__dict__", rb"vars\(", b"mock", rb"patch\.")
     ),
-    *(re.compile(re.escape(word)) for word in _STRING_TARGETS),
+    *(re.compile(re.escape(word)) for word in STRING_TARGETS),
     re.compile(rb"exec\s*+\("),
     *_PATCH_CALLS,
 )
@@ -90,7 +90,7 @@ def _on_imported_name(data: bytes) -> bool:
 
 def calls_matter(data: bytes, mocks: bool) -> bool:
     """Whether calls of a file have to be looked into, not only assignments."""
-    if b"sys.modules" in data or b"getsource" in data or any(word in data for word in _STRING_TARGETS):
+    if b"sys.modules" in data or b"getsource" in data or any(word in data for word in STRING_TARGETS):
         return True
     if (b"__dict__" in data or b"vars(" in data) and _NAMESPACE_WRITE.search(data):
         return True

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+
+from mcore_unpatch.scanner.sources.narrowing import checks
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _LONGEST_PATH = 40  # names in `a.b.c`
@@ -311,17 +313,22 @@ class _Walker:
         self.expressions(node.test, scope, block, node)
         self.named(node.test, scope, block)
         body = Block(block, "if", node)
-        for subject, cls in isinstance_checks(node.test, True):
-            self.bind(scope, subject, Binding("narrow", node.lineno, body, cls))
+        self.narrow(checks(node.test, True), scope, node.lineno, body)
         self.body(node.body, scope, body)
         orelse = Block(block, "else", node)
-        rejected = list(isinstance_checks(node.test, False))
-        for subject, cls in rejected if node.orelse else ():
-            self.bind(scope, subject, Binding("narrow", node.orelse[0].lineno, orelse, cls))
+        rejected = list(checks(node.test, False))
+        if node.orelse:
+            self.narrow(rejected, scope, node.orelse[0].lineno, orelse)
         self.body(node.orelse, scope, orelse)
         if rejected and node.body and isinstance(node.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break):
-            for subject, cls in rejected:  # `if not isinstance(x, C): return`: from here on x is a C
-                self.bind(scope, subject, Binding("narrow", node.end_lineno or node.lineno, block, cls))
+            # `if not isinstance(x, C): return`: from here on x is a C
+            self.narrow(rejected, scope, node.end_lineno or node.lineno, block)
+
+    def narrow(self, known: Iterable[tuple[ast.expr, ast.expr]], scope: Scope, line: int, block: Block) -> None:
+        """Bind what is known of the class of an object in a block."""
+        for subject, cls in known:
+            if name := path_text(subject):
+                self.bind(scope, name, Binding("narrow", line, block, cls))
 
     def named(self, test: ast.expr, scope: Scope, block: Block) -> None:
         """Bind `name` of `if (name := value) ...`."""
@@ -334,8 +341,7 @@ class _Walker:
             self.named(test.left, scope, block)
 
     def on_Assert(self, node: ast.Assert, scope: Scope, block: Block) -> None:
-        for subject, cls in isinstance_checks(node.test, True):
-            self.bind(scope, subject, Binding("narrow", node.lineno, block, cls))
+        self.narrow(checks(node.test, True), scope, node.lineno, block)
 
     def on_For(self, node: ast.For | ast.AsyncFor, scope: Scope, block: Block) -> None:
         self.expressions(node.iter, scope, block, node)
@@ -383,17 +389,3 @@ class _Walker:
             owner = statement or node
             assert isinstance(owner, ast.stmt)
             self.model.calls.append(Site(call, owner, scope, block))
-
-
-def isinstance_checks(test: ast.expr, positive: bool) -> Iterator[tuple[str, ast.expr]]:
-    """(`x`, class) pairs that hold when `test` is true (or, not `positive`, when it is false)."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from isinstance_checks(test.operand, not positive)
-    elif isinstance(test, ast.BoolOp):
-        if isinstance(test.op, ast.And) is positive:
-            for value in test.values:
-                yield from isinstance_checks(value, positive)
-    elif positive and isinstance(test, ast.Call) and len(test.args) == 2 and path_text(test.func) == "isinstance":
-        subject = path_text(test.args[0])
-        if subject:
-            yield subject, test.args[1]

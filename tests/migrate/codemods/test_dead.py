@@ -211,7 +211,7 @@ STAYING = {
     "a module that needs another package": """
         def install():
             try:
-                from megatron.core.extensions.kitchen import KitchenSpecProvider
+                from megatron.core.ssm.mamba_mixer import rearrange
             except ImportError:
                 Attention.forward = forward
         """,

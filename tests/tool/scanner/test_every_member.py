@@ -63,13 +63,6 @@ CASES: dict[str, str | dict[str, str]] = {
     "live._MISSING": "try: import megatron.core.none_such\nexcept {}: pass\nelse: GPTModel.forward = f\n"
     "try: import megatron.core.utils\nexcept {}: GPTModel._postprocess = f",
     "live._ANYTHING": "try: import megatron.core.utils\nexcept {}: GPTModel._postprocess = f",
-    "live._NEEDS_MORE": {
-        ".extensions": "try: import megatron.core.extensions.kitchen\nexcept ImportError: GPTModel.forward = f",
-        ".ssm.": "try: import megatron.core.ssm.mamba_mixer\nexcept ImportError: GPTModel.forward = f",
-        "transformer_engine": "try: import megatron.core.transformer.custom_layers.transformer_engine\n"
-        "except ImportError: GPTModel.forward = f",
-        ".fusions.": "try: import megatron.core.fusions.fused_layer_norm\nexcept ImportError: GPTModel.forward = f",
-    },
     "live._OF_THE_OBJECT": "def install(x):\n    if {}(x, int): GPTModel.forward = f",
     "resolver.core_reads": {
         "module": "try: megatron.core.utils.get_tensor_model_parallel_group_if_none\n"
@@ -129,18 +122,19 @@ CASES: dict[str, str | dict[str, str]] = {
         "setattr": "setattr(GPTModel, 'forward', f)",
         "__setattr__": "type.__setattr__(GPTModel, 'forward', f)",
     },
-    "assignments._attribute": {
-        "class": "megatron.Wrapped._postprocess = f",
-        "instance": "megatron.Wrapped()._postprocess = f",
-    },
+    "assignments._attribute": "from megatron.core.transformer.moe.moe_layer import MoESubmodules\n"
+    "MoESubmodules.__dataclass_fields__['router'].{} = f",
+    "assigned._TYPES": "setattr(GPTModel, sys.argv[1], {}())",
+    "expressions._is_property": "class Own:\n    @functools.{}\n    def model(self) -> GPTModel: ...\n"
+    "def g(own: Own): own.model.forward = f",
     "calls._from_namespace_update": {
         "update": "sys.modules.update({'megatron.core.utils': f})",
         "setdefault": "sys.modules.setdefault('megatron.core.utils', f)",
         "__setitem__": "sys.modules.__setitem__('megatron.core.utils', f)",
     },
     "assignments.from_setattr": "{}(GPTModel, 'forward', f)",
-    "assignments._is_mock_object": "GPTModel.forward = mock.{}()",
-    "assignments.is_callable": "GPTModel.of_our_own = functools.{}(f)",
+    "assigned.is_mock_object": "GPTModel.forward = mock.{}()",
+    "assigned.is_callable": "GPTModel.of_our_own = functools.{}(f)",
     "install.core_target": {
         "class": "register('megatron.core.models.gpt.GPTModel.forward', f)",
         "module": "register('megatron.core.mpu.get_tensor_model_parallel_rank', f)",
@@ -251,9 +245,11 @@ CASES: dict[str, str | dict[str, str]] = {
         "callback(setattr": "#!def g(m: GPTModel, stack):\n    m.forward = f\n"
         "    stack.callback(setattr, m, 'forward', f)",
     },
-    "prefilter._STRING_TARGETS": {
+    "prefilter.STRING_TARGETS": {
         '"megatron.core': '#!register("megatron.core.models.gpt.GPTModel.forward", f)',
         "'megatron.core": "#!register('megatron.core.models.gpt.GPTModel.forward', f)",
+        '"megatron.training': '#!register("megatron.training.training.train", f)',
+        "'megatron.training": "#!register('megatron.training.training.train', f)",
     },
     "prefilter._SEAM_WORDS": {
         **{name: f"##def g(m): m.{name}=some_function" for name in layout.SEAM_METHODS},
@@ -283,6 +279,8 @@ CASES: dict[str, str | dict[str, str]] = {
         "patch.": "from unittest.mock import patch\npatch.object(GPTModel, 'forward')",
         '"megatron.core': 'register("megatron.core.models.gpt.GPTModel.forward", f)',
         "'megatron.core": "register('megatron.core.models.gpt.GPTModel.forward', f)",
+        '"megatron.training': 'register("megatron.training.training.train", f)',
+        "'megatron.training": "register('megatron.training.training.train', f)",
         "patch": "from other import patch_all\npatch_all(GPTModel, f)",
         "override": "from other import override_all\noverride_all(GPTModel, f)",
         "swap": "from other import swap_all\nswap_all(GPTModel, f)",

@@ -148,6 +148,7 @@ NAMES = {
     f"old = True\nif not {OLDER}:\n    old = False\nif old:": OLD,
     f"old = use_x\nif {OLDER}:\n    old = True\nif old:": "any",
     "seen = []\nif seen:": "any",
+    "seen = set()\nif seen:": "any",
     "count = 0\ncount += 1\nif count:": "any",
     f"old = {OLDER}\nold = use_x\nif old:": "any",
     "def recent():\n    return megatron.core.__version__ >= '0.16'\nif recent():": NEW,

@@ -1,0 +1,103 @@
+"""What is put in place: a function, a bound method, a module that was just built, the same object again."""
+
+from __future__ import annotations
+
+import ast
+
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
+
+DATA = (ast.Constant, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp, ast.JoinedStr)
+_TYPES = {"set", "dict", "list", "object"}
+
+
+def is_bound_method(value: ast.expr) -> bool:
+    """`types.MethodType(fn, obj)` or `fn.__get__(obj, cls)`."""
+    if not isinstance(value, ast.Call):
+        return False
+    if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
+        return True
+    return (path_text(value.func) or "").rpartition(".")[2] == "MethodType"
+
+
+def is_mock_object(value: ast.expr) -> bool:
+    """`MagicMock()` and its kin."""
+    if not isinstance(value, ast.Call):
+        return False
+    return (path_text(value.func) or "").rpartition(".")[2] in {"Mock", "MagicMock", "AsyncMock", "create_autospec"}
+
+
+def is_callable(site: Site, resolver: Resolver, value: ast.expr) -> bool:
+    """Whether a value is plainly a function, a class, or made by wrapping one."""
+    if isinstance(value, ast.Lambda) or is_bound_method(value):
+        return True
+    if isinstance(value, ast.Call):
+        name = (path_text(value.func) or "").rpartition(".")[2]
+        return name in {
+            "partial",
+            "property",
+            "staticmethod",
+            "classmethod",
+            "wraps",
+            "partialmethod",
+            "cached_property",
+        }
+    ref = resolver.expr(value, site.scope, site.block, site.node.lineno)
+    return ref is not None and (ref.kind == "local-function" or (ref.kind == "class" and ref.home is not None))
+
+
+def is_function(site: Site, resolver: Resolver, value: ast.expr) -> bool:
+    """Whether a value is plainly a function: one of the repository's, a lambda, or one that either of them makes."""
+    if isinstance(value, ast.Lambda):
+        return True
+    line = site.node.lineno
+    if isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Lambda):
+            return isinstance(value.func.body, ast.Lambda)
+        called = resolver.expr(value.func, site.scope, site.block, line)
+        return called is not None and called.kind == "local-function" and _makes_functions(called)
+    ref = resolver.expr(value, site.scope, site.block, line) if isinstance(value, ast.Name) else None
+    return ref is not None and ref.kind == "local-function"
+
+
+def _makes_functions(called: Ref) -> bool:
+    """Whether a function of the repository returns one that it defines."""
+    home, node = called.home, called.node
+    scope = home.model.functions.get(node) if home is not None and node is not None else None
+    if home is None or node is None or scope is None:
+        return False
+    for statement, block in home.model.returns.get(node, []):
+        made = home.expr(statement.value, scope, block, statement.lineno)
+        if isinstance(statement.value, ast.Lambda) or (made is not None and made.kind == "local-function"):
+            return True
+    return False
+
+
+def is_built(value: ast.expr, scope: Scope) -> bool:
+    """A call's result, directly or by a name: what a new module is, and a flag of that name is not."""
+    if isinstance(value, ast.Name):
+        bindings = [b for home in scope.chain() for b in home.bindings.get(value.id, [])]
+        return any(isinstance(binding.node, ast.Call) or binding.kind == "param" for binding in bindings)
+    return isinstance(value, ast.Call)
+
+
+def is_same_object(target: ast.expr | None, value: ast.expr) -> bool:
+    """`x.y = x.y.to(...)`: the same module, moved."""
+    text = ast.unparse(target) if target is not None else ""
+    for _ in range(8):
+        if ast.unparse(value) == text:
+            return True
+        if not isinstance(value, ast.Call | ast.Attribute | ast.Subscript):
+            return False
+        value = value.func if isinstance(value, ast.Call) else value.value
+    return False
+
+
+def is_data(node: ast.AST | None, scope: Scope) -> bool:
+    """Whether a value is plainly no function: written out, made by one of Python's types, or a name for such."""
+    if isinstance(node, ast.Name):
+        bindings = scope.bindings.get(node.id, [])
+        return any(binding.kind == "value" and is_data(binding.node, scope) for binding in bindings)
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in _TYPES
+    return isinstance(node, DATA)

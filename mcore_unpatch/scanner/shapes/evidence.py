@@ -1,0 +1,157 @@
+"""What an object is that its type says nothing of: told by the replacement, by what else is done to it, by a name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mcore_unpatch.megatron import api, layout
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.shapes import possible
+from mcore_unpatch.scanner.shapes.assigned import is_bound_method, is_built, is_function
+from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
+
+# What code is handed whole, the most frequent first.
+_HANDED_AROUND = (layout.GPT_MODEL, layout.DATA_PARALLEL, layout.OPTIMIZER)
+_OF_TORCH = "no_sync"  # a method of torch's own wrapper too
+
+
+def of_object(
+    site: Site, resolver: Resolver, subject: ast.expr, base: Ref | None, name: str, value: ast.expr, named: bool
+) -> Ref | None:
+    """What `subject` is, given what `base` leaves open; `named`: the statement itself says which attribute is set."""
+    if base is not None and not _leaves_open(base, name):
+        return base
+    found = _by_value(site, resolver, value) or _by_use(site, resolver, subject, base, name)
+    of_megatron = base is not None and base.is_core
+    if found is None and (named or of_megatron) and (base is None or of_megatron or base.home is None):
+        found = _by_seam(site, resolver, subject, name, value)
+    if found is None and named and not _is_own(base, name):
+        found = _by_method(resolver, subject, name, value)
+    if found is None and named and base is None:
+        found = _possible(site, resolver, subject, name, value)
+    return found or base
+
+
+def _leaves_open(base: Ref, name: str) -> bool:
+    """Whether a type says too little: an object that is no Megatron model, as far as is known, or any module at all."""
+    if base.is_core:
+        whatever = base.kind == "instance" and base.name == possible.MODULE and base.node is None
+        return whatever and not api.has_callable(base.name, name)
+    return base.kind == "instance" or (base.kind == "class" and base.home is None)
+
+
+def _by_value(site: Site, resolver: Resolver, value: ast.expr) -> Ref | None:
+    """The class a bound replacement names: `fn.__get__(obj, Cls)`, or `self: Cls` of the function that is bound."""
+    if not is_bound_method(value):
+        return None
+    assert isinstance(value, ast.Call)
+    function: ast.expr | None = value.args[0] if value.args else None
+    if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
+        function = value.func.value
+        if len(value.args) > 1:
+            cls = resolver.expr(value.args[1], site.scope, site.block, site.node.lineno)
+            if cls and cls.kind == "class" and cls.is_core:
+                return cls.but(kind="instance", why="the class given to `__get__`")
+    ref = resolver.expr(function, site.scope, site.block, site.node.lineno)
+    if ref and ref.kind == "local-function" and ref.home is not None:
+        assert isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef)
+        first = (ref.node.args.posonlyargs + ref.node.args.args)[:1]
+        scope = ref.home.model.functions.get(ref.node)
+        if first and first[0].annotation is not None and scope is not None and scope.parent is not None:
+            cls = ref.home.annotated(first[0].annotation, scope.parent, ref.node.lineno)
+            if cls and cls.is_core:
+                return cls.but(sure=False, why="the annotation of the replacement's `self`")
+    return None
+
+
+def _by_use(site: Site, resolver: Resolver, subject: ast.expr, own: Ref | None, name: str) -> Ref | None:
+    """The class whose methods are used on the same object nearby, where nobody but Megatron has methods so called."""
+    path = path_text(subject)
+    if path is None or not possible.imports_megatron(resolver):
+        return None
+    words = {
+        word: line
+        for word, line in resolver.once(_attributes_used, _home(path, site.scope)).get(path, {}).items()
+        if word != name and _is_telling(word) and not _is_own(own, word)
+    }
+    fitting = {cls: [word for word in words if api.has_callable(cls, word)] for cls in _HANDED_AROUND}
+    cls, fit = max(fitting.items(), key=lambda one: len(one[1]))
+    if 2 * len(fit) <= len(words) or (_is_own(own, name) and not api.has_callable(cls, name)):
+        return None
+    return Ref("instance", cls, False, f"`{fit[0]}` on line {words[fit[0]]}, which only Megatron's classes have")
+
+
+def _is_telling(word: str) -> bool:
+    """Whether a name is one of Megatron's methods and of nobody else's."""
+    return "_" in word.strip("_") and word != _OF_TORCH and word in api.telling_methods()
+
+
+def _is_own(own: Ref | None, word: str) -> bool:
+    if own is None or own.home is None or not isinstance(own.node, ast.ClassDef):
+        return False
+    return own.home.own_method(own.node, word) is not None
+
+
+def _home(path: str, scope: Scope) -> ast.AST:
+    """Where an object goes by a path: the function that binds the name; all of the class for an attribute of `self`."""
+    first, dot, _ = path.partition(".")
+    for home in scope.chain():
+        if first in home.bindings:
+            return home.parent.node if dot and home.parent is not None and home.parent.kind == "class" else home.node
+    return scope.node
+
+
+def _attributes_used(node: ast.AST) -> dict[str, dict[str, int]]:
+    """The attributes that are read from or set on each object below a node, with their first lines."""
+    found: dict[str, dict[str, int]] = {}
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and (path := path_text(inner.value)):
+            found.setdefault(path, {}).setdefault(inner.attr, inner.lineno)
+    return found
+
+
+def _by_seam(site: Site, resolver: Resolver, subject: ast.expr, name: str, value: ast.expr) -> Ref | None:
+    """Well-known seams on an object nothing is known of; only in files that have to do with Megatron."""
+    if not resolver.related or isinstance(value, ast.Constant):
+        return None
+    if name == "_checkpointed_forward" and "mtp" not in " ".join(_surroundings(site, subject)).lower():
+        return Ref("instance", layout.BLOCK, False, f"the well-known seam `{name}`")
+    if name in layout.SEAM_METHODS:
+        return Ref("instance", layout.SEAM_METHODS[name], False, f"the well-known seam `{name}`")
+    on_self = isinstance(subject, ast.Name) and subject.id == "self"
+    if name == "output_layer" and not on_self and is_built(value, site.scope):
+        return Ref("instance", layout.GPT_MODEL, False, "the well-known seam `output_layer`")
+    if name == "forward_impl" and isinstance(subject, ast.Attribute) and subject.attr == "post_process":
+        return Ref("instance", layout.POSTPROCESS_NODE, False, "`post_process` of a schedule plan")
+    return None
+
+
+def _by_method(resolver: Resolver, subject: ast.expr, name: str, value: ast.expr) -> Ref | None:
+    """The class that alone has a method of the name that is bound."""
+    if resolver.related and is_bound_method(value) and (owner := api.unique_method_owner(name)):
+        last = _last_name(subject).lower() if isinstance(subject, ast.Name | ast.Attribute) else ""
+        # A plain word needs the object's name to say the same: `router.gating`.
+        if "_" in name.strip("_") or (last and last.strip("_") in owner.rpartition(".")[2].lower()):
+            return Ref("instance", owner, False, f"the name `{name}`, a method of Megatron Core alone")
+    return None
+
+
+def _possible(site: Site, resolver: Resolver, subject: ast.expr, name: str, value: ast.expr) -> Ref | None:
+    bound = is_bound_method(value)
+    if not bound and not is_function(site, resolver, value):
+        return None
+    return possible.of_method(site, resolver, subject, name, bound)
+
+
+def _surroundings(site: Site, subject: ast.expr) -> Iterator[str]:
+    """The names around a statement: its object and the functions it stands in."""
+    yield ast.unparse(subject)
+    scope: Scope | None = site.scope
+    while scope is not None:
+        yield getattr(scope.node, "name", "")
+        scope = scope.parent
+
+
+def _last_name(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
