@@ -59,6 +59,8 @@ class Fate:
 def judge(finding: Finding, leaning: Leaning | None, old: Release, new: Release) -> Fate:
     """The fate of one patch between two releases."""
     happened = change(finding.target, old, new)
+    if not finding.live.on(new.version):
+        return _never_runs(finding, leaning, happened, old, new)
     breaks = [*_owner_gone(finding, happened, old, new)]
     copied = None
     different: list[str] = []
@@ -84,6 +86,18 @@ def judge(finding: Finding, leaning: Leaning | None, old: Release, new: Release)
     if copied is not None and copied.upstreamed:
         reasons.append(f"megatron-core {new.label} already does what this copy does; delete the patch")
     return Fate(finding, urgency, happened, tuple(reasons), copied, leaning)
+
+
+def _never_runs(finding: Finding, leaning: Leaning | None, happened: Change, old: Release, new: Release) -> Fate:
+    """A patch whose guard keeps it off the new release: what its file imports may fail there all the same."""
+    uses = [use for use in leaning.uses if use.on_import] if leaning is not None else []
+    if breaks := list(dict.fromkeys(said for use in uses for said in _use_breaks(use, old, new))):
+        return Fate(finding, "breaks", happened, tuple(breaks), None, leaning)
+    said = f"it never runs on megatron-core {new.label}, only on {finding.live}"
+    if not finding.live.releases:
+        return Fate(finding, "harmless", happened, (said,), None, leaning)
+    done = "; delete it when you no longer support those"
+    return Fate(finding, "unnecessary", happened, (said + done,), None, leaning)
 
 
 def _owner_gone(finding: Finding, happened: Change, old: Release, new: Release) -> list[str]:

@@ -51,6 +51,36 @@ def test_within_one_minor_release_nothing_happened() -> None:
     assert fate.reasons == ("what it replaces is unchanged",)
 
 
+GUARDED = """
+    import megatron.core
+    from megatron.core.models.gpt.gpt_model import GPTModel
+    from packaging.version import Version
+
+    def _postprocess(self, hidden_states):
+        return hidden_states
+
+    if Version(megatron.core.__version__) < Version("0.17"):
+        GPTModel._postprocess = _postprocess
+"""
+
+
+def test_what_never_runs_on_the_new_release_does_not_break_there() -> None:
+    fate = only(GUARDED, "0.16", "0.19")
+    assert (fate.urgency, fate.reasons) == (
+        "unnecessary",
+        ("it never runs on megatron-core 0.19.2, only on <=0.16.1; delete it when you no longer support those",),
+    )
+    assert only(GUARDED.replace("<", ">="), "0.16", "0.19").urgency == "breaks"
+    newer = only(GUARDED.replace("<", ">").replace("0.17", "0.19.9"), "0.16", "0.19")
+    assert (newer.urgency, newer.reasons) == ("harmless", ("it never runs on megatron-core 0.19.2, only on >0.19.2",))
+
+
+def test_what_is_imported_on_the_way_breaks_all_the_same() -> None:
+    fate = only(GUARDED.replace("import GPTModel", "import GPTModel, tie_word_embeddings_state_dict"), "0.13", "0.19")
+    assert fate.urgency == "breaks"
+    assert "ImportError on import" in fate.reasons[0]
+
+
 MOVED = """
     from megatron.core.models.gpt.fine_grained_callables import PostProcessNode
 
