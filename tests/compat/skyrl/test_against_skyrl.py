@@ -1,6 +1,7 @@
 """SkyRL's own functions, from a release or a checkout, and the shim's: the same hidden states, the same numbers."""
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -129,3 +130,17 @@ def _packed(checkout: str, tp: int, cp: int, layout: str) -> None:
 @pytest.mark.parametrize(("tp", "cp"), [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_packed_rows(checkout: str, tp: int, cp: int, layout: str) -> None:
     run_on_ranks("0.19.2", tp * cp, _packed, checkout, tp, cp, layout)
+
+
+def _counted() -> None:
+    group, _ = groups_of(1, 1)
+    given = tensors((BATCH, LENGTH), group, (F32, F32)) | {"tp_group": group}
+    with mock.patch.object(shim.logprobs, "linear_logprob", wraps=shim.logprobs.linear_logprob) as spy:
+        for actions in (4, LENGTH - 1, None):
+            shim.from_parallel_hidden_to_logprobs(**given, **vocab_range(given, group), num_actions=actions)
+    assert [call.kwargs["mask_count"] for call in spy.call_args_list] == [4 * BATCH, (LENGTH - 1) * BATCH, None]
+
+
+def test_how_many_rows_there_are_is_said_and_not_asked_of_the_device() -> None:
+    """The bound changes no number; without it, every call on a GPU would wait for the mask."""
+    run_on_ranks("0.19.2", 1, _counted)

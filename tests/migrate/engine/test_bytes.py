@@ -106,6 +106,6 @@ def test_lines_move_with_the_edits_above_them() -> None:
         return Edit("f.py", "R", "safe", start, end, text, "t")
 
     assert [moved_line(data, [], line) for line in (1, 4, 9)] == [1, 4, 9]
-    assert [moved_line(data, [edit(2, 2, b"x\ny\n")], line) for line in (1, 2, 3)] == [1, 4, 5]
+    assert [moved_line(data, [edit(2, 2, b"x\ny\n")], line) for line in (1, 2, 3, 9)] == [1, 4, 5, 11]
     assert [moved_line(data, [edit(2, 6, b"")], line) for line in (1, 2, 3, 4)] == [1, 2, 2, 2]
     assert [moved_line(data, [edit(0, 2, b"1\n2\n"), edit(4, 5, b"C")], line) for line in (1, 2, 3, 4)] == [1, 3, 4, 5]

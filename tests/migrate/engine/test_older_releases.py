@@ -86,6 +86,7 @@ PYTHONS = [
         (">=3.12,<3.15", False),
         ("^3.12", False),
         ("no version", False),
+        ("  ", False),
     ],
 )
 def test_an_older_python_is_seen(tmp_path: Path, name: str, text: str, said: str, old: bool) -> None:

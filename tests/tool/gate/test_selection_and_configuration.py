@@ -56,6 +56,13 @@ class TestSelection:
     def test_prefixes(self, arguments: list[str], expected: list[str], project: Path) -> None:
         assert rules(project, *arguments) == expected
 
+    def test_a_file_that_only_mocks_is_read_where_mocks_are_selected(self, tmp_path: Path) -> None:
+        source = (
+            "from unittest import mock\nfrom megatron.core import utils\nmock.patch.object(utils, 'get_model_config')\n"
+        )
+        write_files(tmp_path, {"test_a.py": source})
+        assert (rules(tmp_path), rules(tmp_path, "--select", "MCU9")) == ([], ["MCU901"])
+
     def test_check_counts_only_what_is_selected(self, project: Path) -> None:
         assert unpatch("check", "--select", "MCU2", cwd=project).code == CLEAN
         assert unpatch("check", "--select", "MCU1", cwd=project).code == FINDINGS

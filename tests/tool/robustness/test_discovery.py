@@ -99,7 +99,7 @@ class TestRepositories:
         outer.git("-c", allow, "submodule", "--quiet", "add", str(inner.path), "third_party/inner")
         result = unpatch("scan", "--output-format", "json", cwd=outer.path)
         assert [f["path"] for f in result.json["findings"]] == ["a.py"]
-        assert "third_party/inner" in result.err
+        assert "Nested repositories are not scanned: third_party/inner." in " ".join(result.err.split())
 
     def test_a_repository_inside_another(self, tmp_path: Path) -> None:
         Repository(tmp_path).commit({"a.py": PATCH})

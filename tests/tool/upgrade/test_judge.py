@@ -117,6 +117,13 @@ def test_a_name_that_the_body_calls_and_that_is_gone_breaks() -> None:
     assert "save_loss_to_tracker` (line 7) was removed: AttributeError when it runs" in fate.reasons[0]
 
 
+@pytest.mark.parametrize("call", ["roll_tensor({})", "roll_tensor(1, dims={})"])
+def test_a_name_that_is_gone_breaks_inside_another_call_of_megatrons(call: str) -> None:
+    use = "MTPLossLoggingHelper.save_loss_to_tracker(1, 2, 3)"
+    source = CALLS_WHAT_IS_GONE.replace(use, call.format(use)).replace("Helper\n", "Helper, roll_tensor\n")
+    assert "save_loss_to_tracker` (line 7) was removed" in only(source.format(guard="pass"), "0.18", "0.19").reasons[0]
+
+
 def test_a_use_behind_a_question_is_the_authors_decision() -> None:
     source = CALLS_WHAT_IS_GONE.replace(
         "MTPLossLoggingHelper.save_loss_to_tracker(1, 2, 3)",

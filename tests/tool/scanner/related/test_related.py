@@ -162,6 +162,23 @@ class TestTemporary:
             related={"backup": [4], "restore": [9]},
         )
 
+    def test_finally_on_a_condition(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def run(model: GPTModel, fast):
+                original = model.forward
+                model.forward = fast
+                try:
+                    model(1)
+                finally:
+                    if original is not fast:
+                        model.forward = original
+            """,
+            temporary=True,
+            related={"backup": [4], "restore": [10]},
+        )
+
     @pytest.mark.parametrize("decorator", ["contextlib.contextmanager", "pytest.fixture"])
     def test_generator(self, decorator: str) -> None:
         check_found(
