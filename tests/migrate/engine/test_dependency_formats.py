@@ -13,6 +13,7 @@ from sample_repository import Sample, planner
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import table
 from mcore_unpatch.migrate.dependencies.choice import listed
+from mcore_unpatch.migrate.dependencies.listing import Listing
 from mcore_unpatch.migrate.engine import migrate, preview
 from mcore_unpatch.migrate.undo import undo
 
@@ -179,3 +180,16 @@ def test_the_lacking_extra_is_told_and_put_in_when_asked_for(sample: Sample) -> 
     assert file.read_text() == "mcore-unpatch[compat]>=0.1\n"
     undo(sample.root)
     assert file.read_text() == "mcore-unpatch>=0.1\n"
+
+
+@pytest.mark.parametrize("error", [ValueError("not TOML"), KeyError("dependencies")], ids=["not read", "not there"])
+def test_what_cannot_be_read_back_is_not_written(error: Exception) -> None:
+    class Broken(Listing):
+        def meaning(self, text: str) -> tuple[list[str], object]:
+            raise error
+
+        def with_requirement(self, requirement: str) -> str:
+            return requirement
+
+    with pytest.raises(UsageError, match=r"cannot add 'new' to pyproject\.toml without changing more; add it by hand"):
+        Broken(Path("pyproject.toml"), "", [], True).adding("new")
