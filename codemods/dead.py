@@ -15,7 +15,7 @@ from typing import Any, Literal
 from mcore_unpatch.codemods.changes import Asked, Change, Make, Reason, Taken, Unwrap, least_safe
 from mcore_unpatch.codemods.edits import Options, Remark
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.source import Function, Source
+from mcore_unpatch.codemods.source import Function, Source, first_line, last_line
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding, Guard
@@ -50,7 +50,7 @@ def delete_dead(
         guard = _guard(finding, options)
         reason = _reason(finding, level)
         cut = _cut(bench, finding.path, guard, reason) if guard and finding.path in bench.editable else None
-        if cut is None:
+        if cut is None or not cut.undoes(finding):
             releases = _supported(finding, options)
             what = "delete this branch, what it installs, and the tests of it"
             text = f"this never runs on megatron-core {releases}{_because(guard)}: {what}"
@@ -138,6 +138,11 @@ class _Cut:
     def gone(self) -> list[ast.AST]:
         """All that is no longer there."""
         return [*self.dead, *self.whole, *([self.guard.test] if isinstance(self.guard, ast.If) else [])]
+
+    def undoes(self, finding: Finding) -> bool:
+        """Whether what puts the original back goes too: alone it would be a patch itself."""
+        lines = {line for node in self.dead for line in range(first_line(node), last_line(node) + 1)}
+        return all(one.line in lines for one in finding.related if one.role == "restore")
 
 
 def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _Cut | None:

@@ -47,8 +47,14 @@ class Options:
     base: str | None = None
     baseline: Path | None = None
     possible: bool = False  # also what is told by the name of a method alone
+    possible_hooks: bool = False  # of that, what a hook may replace: the codemod looks whether it is a module
     fixes: bool = False  # say of each finding whether `migrate` would take it away
     lock: PinnedOn | None = None  # accept what is pinned, and hold the pins to a release
+
+    def reports(self, finding: Finding) -> bool:
+        """Whether a finding is certain enough."""
+        allowed = self.possible or (self.possible_hooks and finding.seam == "hook")
+        return allowed or finding.confidence != "possible"
 
 
 class Survey:
@@ -113,11 +119,7 @@ class Survey:
             self.parsed,
         )
         findings, errors = search(found.own, found.patches, progress)
-        chosen = [
-            finding
-            for finding in findings
-            if finding.rule in options.selection and (options.possible or finding.confidence != "possible")
-        ]
+        chosen = [one for one in findings if one.rule in options.selection and options.reports(one)]
         return sorted(self.settled(chosen), key=lambda finding: finding.sort_key), errors + found.errors
 
     def settled(self, findings: list[Finding]) -> list[Finding]:

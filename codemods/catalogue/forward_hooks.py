@@ -107,16 +107,18 @@ def timed(model: GPTModel):
     changes = """
 - What begins with `out = original(*args, **kwargs)`, or returns something made of it, becomes a forward hook; what ends
   with `return original(...)` becomes a pre-hook, with the arguments that it passed.
-- One parameter with a name of its own is read by position or by name, as Python binds it. Values that are bound as
-  defaults (`_width=width`) stay so. `types.MethodType(f, module)` works as well; `functools.wraps` goes.
+- Parameters with names of their own are read by position or by name, as Python binds them. Keywords that the original
+  does not get (`*args, images=None, **kwargs`) are taken out in a pre-hook. Values that are bound as defaults
+  (`_width=width`) stay so. `types.MethodType(f, module)` works as well; `functools.wraps` goes.
 - What puts the original back becomes `handle.remove()`.
 """
     applied = """
 With `--unsafe-fixes`. Values and gradients are the same wherever the module is called. The other forms are left, with
 the reason and the steps: something both before and after the original, a condition, a `try` or a `with` around it,
-other decorators, a return of None, several parameters with names, an original that is used for more, objects of unknown
-type. So are two wrappers of one method, whose order would change, and a module whose `forward(...)` something in the
-repository calls directly: hooks do not run there.
+other decorators, a return of None, an original that is used for more, objects that nothing shows to be modules
+(`x.training`, `named_modules()`, an annotation). So are two wrappers of one method whose order would matter (two that
+change the output keep it; what one changes of the arguments, the hook of the other would see), and a module whose
+`forward(...)` something in the repository calls directly: hooks do not run there.
 """
     by_hand = """
 - **Order.** A hook runs behind those that the module has by then; the wrapper ran inside all of them

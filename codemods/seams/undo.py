@@ -113,7 +113,7 @@ class _Planner:
             if self.source.function_of(node) in functions:
                 if isinstance(node, ast.Attribute) and ast.unparse(node) == self.patched:
                     return f"line {node.lineno} looks at `{self.patched}`"
-                inner = isinstance(node, ast.Attribute) and node.attr == "__dict__"
+                inner = isinstance(node, ast.Attribute) and node.attr == "__dict__" and not self._is_of_another(node)
                 if inner or (isinstance(node, ast.Name) and node.id == "vars"):
                     return f"line {node.lineno} looks into the layer"  # type: ignore[attr-defined]
         for node in self._mentions():
@@ -127,6 +127,13 @@ class _Planner:
             if self.patch.situation.files.named_elsewhere(place.attr, self.source.path):
                 return f"`{place.attr}`, which keeps the original, is named in other files"
         return ""
+
+    def _is_of_another(self, node: ast.Attribute) -> bool:
+        """`x.__dict__["name"]` of something that is not the method."""
+        match self.source.parents[node]:
+            case ast.Subscript(slice=ast.Constant(value=str(name))):
+                return name != self.method
+        return False
 
     def _mentions(self) -> Iterator[ast.expr]:
         """Where what keeps the original is mentioned by code that stays."""

@@ -8,54 +8,144 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
-from mcore_unpatch.codemods.changes import Change, Header, Make, Replace, Rewrite, above
+from mcore_unpatch.codemods.changes import Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
+from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch
 from mcore_unpatch.codemods.seams.said import Said
 from mcore_unpatch.codemods.seams.undo import FORWARD, Undoing, plan_undoing
-from mcore_unpatch.codemods.source import Function, first_line, last_line
-from mcore_unpatch.codemods.syntax import identifiers, is_one_of, names_outside
+from mcore_unpatch.codemods.seams.wrapped import is_module, may_be_the_same, name_of
+from mcore_unpatch.codemods.seams.wrapper_form import Form, Wrapper
+from mcore_unpatch.codemods.source import Function, last_line
+from mcore_unpatch.codemods.syntax import is_one_of
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.paths import is_test
 
-NOTES = (
-    "a hook runs when the module is called, and not when something calls its `.forward(...)` directly",
-    "it runs behind the hooks that the module has by then; the wrapper ran inside all of them",
-    "register it before the model is compiled or captured in a CUDA graph; hooks that come later are not part of it",
-)
-KEEPS = "a forward hook that returns None leaves the output as it is; the wrapper's None was the output"
-_MODULE, _OUTPUT = "_module", "output"
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.answering import Situation
+
 _LOOPS = ast.For | ast.AsyncFor | ast.While
-_INNER = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
+_LEAVES = ast.Return | ast.Raise | ast.Continue | ast.Break
 
 
 class DirectCall(NamedTuple):
-    """`x.name.forward(...)`, where no hook runs."""
+    """`x.name.forward(...)`, where no hook runs; of a local there is only the name."""
 
     path: str
     line: int
     name: str
+    is_local: bool
 
 
 @dataclass(frozen=True)
-class Made:
-    """A wrapper as a hook: the call that registers it, and what becomes of the function."""
+class _Alone:
+    """One wrapper, whatever others there are."""
 
-    how: str
-    changes: list[Change]
-    notes: tuple[str, ...]
+    patch: Patch
+    function: ast.FunctionDef
+    around: Function
+    form: Form
+
+    @property
+    def line(self) -> int:
+        """Where the patch stands."""
+        return self.patch.statement.lineno
 
 
 def to_hook(patch: Patch) -> Rewritten | str:
     """The rewrite, or why it is not exactly a hook."""
+    wrappers: _Wrappers = patch.situation.once(_Wrappers)
+    return wrappers.to_hook(patch)
+
+
+class _Wrappers:
+    """The wrappers of a repository: two around one module can become hooks if their order does not matter."""
+
+    def __init__(self, files: Workbench) -> None:
+        self.files, self.calls = files, find_direct_calls(files)
+        self._known: dict[_Key, tuple[Patch | None, _Alone | str]] = {}
+
+    def to_hook(self, patch: Patch) -> Rewritten | str:
+        """The hook, for a wrapper and all others that may be around the same module."""
+        situation, (_, mine) = patch.situation, self._read(patch.situation)
+        if isinstance(mine, str):
+            return mine
+        seen, waiting = {_key(situation.finding)}, [situation]
+        while waiting:
+            one = waiting.pop()
+            for other in self._around_the_same(one):
+                where = f"{other.finding.path}:{other.finding.line} wraps the same method"
+                here, there = self._read(one)[1], self._read(other)[1]
+                if isinstance(here, str) or isinstance(there, str) or not here.form.commutes_with(there.form):
+                    return f"{where}, and which of them runs first would change"
+                if _key(other.finding) not in seen:
+                    seen.add(_key(other.finding))
+                    waiting.append(other)
+                    if other.finding.path not in self.files.editable:
+                        return f"{where} and is not migrated with it"
+                    if isinstance(because := self._undoing(other, there), str):
+                        return f"{where} and stays: {because}"
+        undoing = self._undoing(situation, mine)
+        return undoing if isinstance(undoing, str) else _installed(patch, mine.form, undoing)
+
+    def _undoing(self, situation: Situation, alone: _Alone) -> Undoing | str:
+        """What becomes of the original that was kept; other branches of the function may have kept it too."""
+        others = [one for one in _others(situation) if one.finding.path == situation.finding.path]
+        read = (self._read(one)[1] for one in others)
+        branches = [one for one in read if isinstance(one, _Alone) and _excludes(alone, one)]
+        gone = [alone.function, *(node for one in branches for node in (one.function, one.patch.statement))]
+        found = plan_undoing(alone.patch, gone, [])
+        if isinstance(found, Undoing) and any(one.line > alone.line for one in branches):
+            return replace(found, removed=())  # the last of them takes what all have kept
+        return found
+
+    def _read(self, situation: Situation) -> tuple[Patch | None, _Alone | str]:
+        """A patch, and the hook that it is or why it is none."""
+        key = _key(situation.finding)
+        if key not in self._known:
+            patch = find_patch(situation)
+            self._known[key] = patch, _alone(patch, self.calls) if patch is not None else "it is not a plain assignment"
+        return self._known[key]
+
+    def _around_the_same(self, situation: Situation) -> Iterator[Situation]:
+        """Patches that may be of the same module: inside out, one would see what the other has changed already."""
+        mine, (patch, here) = situation.finding, self._read(situation)
+        for one in _others(situation):
+            theirs = one.finding
+            if "possible" not in (mine.confidence, theirs.confidence) and theirs.target != mine.target:
+                continue
+            other, there = self._read(one)
+            if "possible" in (mine.confidence, theirs.confidence):
+                alike = may_be_the_same(patch, other) if patch and other else theirs.path == mine.path
+            else:
+                alike = True
+            if alike and not (isinstance(here, _Alone) and isinstance(there, _Alone) and _excludes(here, there)):
+                yield one
+
+
+_Key = tuple[str, int]
+
+
+def _key(finding: Finding) -> _Key:
+    return finding.path, finding.line
+
+
+def _others(situation: Situation) -> Iterator[Situation]:
+    """The other patches of a `forward` that may be wrappers."""
+    for one in situation.staying.findings:
+        wraps = one.shape in {"instance-attr", "setattr"} and one.target.endswith(f".{FORWARD}") and not one.in_test
+        if wraps and _key(one) != _key(situation.finding):
+            yield replace(situation, finding=one)
+
+
+def _alone(patch: Patch, calls: Iterable[DirectCall]) -> _Alone | str:
     function, around = patch.function, patch.around
     if patch.target.attr != FORWARD or patch.finding.shape != "instance-attr":
         return "a hook runs around `forward` of one module, and this patch is of another kind"
-    if patch.finding.confidence == "possible":
+    if not is_module(patch):
         return f"`{patch.text(patch.target.value)}` cannot be shown to be a module"
     if not isinstance(function, ast.FunctionDef) or around is None or not is_one_of(function, ast.walk(around)):
         return "the wrapper is not a function beside the assignment"
@@ -63,23 +153,16 @@ def to_hook(patch: Patch) -> Rewritten | str:
         return f"line {patch.statement.lineno} or `{function.name}` holds several statements on a line"
     if sum(isinstance(node, ast.Name) and node.id == function.name for node in ast.walk(around)) != 1:
         return f"`{function.name}` is also used elsewhere"
-    if other := next(_around_the_same(patch.finding, patch.situation.staying.findings), None):
-        return f"{other.path}:{other.line} wraps the same method, and which of them runs first would change"
-    if direct := next(_directly(patch, patch.situation.once(find_direct_calls)), None):
+    if direct := next(_directly(patch, calls), None):
         return f"{direct.path}:{direct.line} calls `forward` directly, where hooks do not run"
-    wrapper = _Wrapper(patch, function, _original(patch, around))
+    wrapper = Wrapper(patch, function, _original(patch, around))
     if not wrapper.original:
         return "the original is not kept in one name"
     if any(isinstance(one, _LOOPS) for one in _above(function, patch)):
         if not wrapper.is_bound or any(one.role == "restore" for one in patch.finding.related):
             return f"`{function.name}` is made in a loop, and calls the original of the last turn or is undone later"
-    made = wrapper.read()
-    if isinstance(made, str):
-        return made
-    undoing = plan_undoing(patch, [function], [])
-    if isinstance(undoing, str):
-        return undoing
-    return _installed(patch, made, undoing)
+    form = wrapper.read()
+    return form if isinstance(form, str) else _Alone(patch, function, around, form)
 
 
 def _above(node: ast.AST, patch: Patch) -> Iterator[ast.AST]:
@@ -88,18 +171,29 @@ def _above(node: ast.AST, patch: Patch) -> Iterator[ast.AST]:
         yield node
 
 
-def _around_the_same(finding: Finding, others: Iterable[Finding]) -> Iterator[Finding]:
-    """Patches that may be of the same module: inside out, one would see what the other has changed already."""
-    for one in others:
-        alike = one.target == finding.target and one.shape in {"instance-attr", "setattr"} and not one.in_test
-        if alike and (one.path, one.line) != (finding.path, finding.line):
-            yield one
+def _excludes(one: _Alone, other: _Alone) -> bool:
+    """Whether only one of two patches in a function can run: other branches of an `if`, or one that leaves."""
+    if one.around is not other.around or one.patch.statement is other.patch.statement:
+        return False
+    source = one.patch.source
+    first, second = sorted((one.patch.statement, other.patch.statement), key=lambda node: node.lineno)
+    beyond = [second, *_above(second, one.patch)]
+    node: ast.AST = first
+    while not is_one_of(source.parents[node], beyond):
+        suite = source.home.get(id(node), [])
+        if suite and isinstance(suite[-1], _LEAVES):
+            return True
+        node = source.parents[node]
+    branch = source.parents[node]
+    if isinstance(branch, ast.If):
+        return is_one_of(node, branch.body) and any(is_one_of(one, branch.orelse) for one in beyond)
+    return False
 
 
 def find_direct_calls(files: Workbench) -> list[DirectCall]:
     """Where the repository calls `forward` without the module."""
     return [
-        DirectCall(source.path, node.lineno, _leaf(node.func.value))
+        DirectCall(source.path, node.lineno, _leaf(node.func.value), isinstance(node.func.value, ast.Name))
         for source in files.sources_saying(".forward(")
         for node in source.every(ast.Call)
         if isinstance(node.func, ast.Attribute) and node.func.attr == FORWARD
@@ -108,10 +202,11 @@ def find_direct_calls(files: Workbench) -> list[DirectCall]:
 
 
 def _directly(patch: Patch, calls: Iterable[DirectCall]) -> Iterator[DirectCall]:
-    """Any in this file; elsewhere, tests left out, those of what has the same name."""
-    leaf = _leaf(patch.target.value)
+    """Those of what has the same name, tests left out, and in this file those of locals, which may be the module."""
+    names = {_leaf(patch.target.value), name_of(patch)}
     for one in calls:
-        if one.path == patch.source.path or (one.name == leaf and not is_test(one.path)):
+        here = one.path == patch.source.path
+        if (here and one.is_local) or (one.name in names and (here or not is_test(one.path))):
             yield one
 
 
@@ -139,199 +234,18 @@ def _original(patch: Patch, around: Function) -> str:
     return kept[0] if len(kept) == 1 and sum(node.id == kept[0] for node in stored) == 1 else ""
 
 
-class _Wrapper:
-    """The function: its parameters, its call of the original, and what comes before or after."""
-
-    def __init__(self, patch: Patch, function: ast.FunctionDef, kept: str) -> None:
-        self.patch, self.function = patch, function
-        spec = function.args
-        self.named = [one.arg for one in (*spec.posonlyargs, *spec.args)]
-        self.module = self.named.pop(0) if patch.bound and self.named else _MODULE
-        self.args = spec.vararg.arg if spec.vararg else ""
-        self.kwargs = spec.kwarg.arg if spec.kwarg else ""
-        self.original, self.mentions = kept, {kept}
-        self.own: list[str] = []  # parameters that only hold a value
-        for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
-            if value is not None and ast.unparse(value) in {kept, ast.unparse(patch.target)}:
-                self.original = one.arg
-                self.mentions.add(one.arg)
-            else:
-                self.own.append(f"{one.arg}={patch.text(value)}" if value is not None else "")
-        self.is_bound = self.original != kept
-        self.changes: list[Change] = []
-
-    def read(self) -> Made | str:
-        """How it is registered, with the changes of the function; or why it is no hook."""
-        function, spec = self.function, self.function.args
-        if self._has_comments_in_header():
-            return f"comments stand among the parameters of `{function.name}`"
-        if len(self.named) > 1 or spec.defaults or not all(self.own) or (self.named and not self.args):
-            return f"`{function.name}` has parameters of its own, which a caller may pass by name or leave out"
-        if len(self.named) == 1 and not self.kwargs:
-            return f"`{function.name}` takes no `**kwargs`"
-        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and self._is_original(node.func)]
-        wraps = [one for one in function.decorator_list if isinstance(one, ast.Call) and self._is_wraps(one)]
-        inside = [node for one in function.body for node in ast.walk(one) if isinstance(node, ast.Name)]
-        if len(calls) != 1 or sum(one.id in self.mentions for one in inside) != 1:
-            return f"`{function.name}` does more with the original than to call it once"
-        if len(wraps) != len(function.decorator_list):
-            return f"`{function.name}` is decorated"
-        if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in _walk_own(function)):
-            return f"`{function.name}` is a generator"
-        if taken := {_MODULE, f"_{self.args or 'args'}"} & identifiers(function):
-            return f"the name `{min(taken)}` is taken"
-        if wraps:
-            self.changes.append(Make(function, _undecorated))
-        body = function.body[bool(ast.get_docstring(function, clean=False)) :]
-        returns = [node for node in _walk_own(function) if isinstance(node, ast.Return)]
-        last = body[-1]
-        if isinstance(last, ast.Return) and last.value is calls[0] and len(returns) == 1:
-            return self._before(body[:-1], last, calls[0])
-        if is_one_of(calls[0], ast.walk(body[0])):
-            return self._after(body, calls[0], returns)
-        return f"`{function.name}` does something before and after the original, or calls it on a condition"
-
-    def _has_comments_in_header(self) -> bool:
-        """Among decorators and parameters, which are written anew."""
-        spec, source = self.function.args, self.patch.source
-        parts: list[ast.arg | ast.expr | None] = [
-            *spec.args,
-            *spec.kwonlyargs,
-            *spec.kw_defaults,
-            spec.vararg,
-            spec.kwarg,
-        ]
-        last = max((one.end_lineno or 0 for one in parts if one is not None), default=self.function.lineno)
-        last += source.line(last + 1).lstrip().startswith(")")
-        return any("#" in source.line(line) for line in range(first_line(self.function), last + 1))
-
-    def _has_comment(self, statement: ast.stmt) -> bool:
-        source, last = self.patch.source, last_line(statement)
-        return b"#" in source.data[source.span(statement).start : source.line_span(last, last).end]
-
-    def _is_original(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Name) and node.id == self.original
-
-    def _is_wraps(self, node: ast.Call) -> bool:
-        named = [ast.unparse(one) in {*self.mentions, ast.unparse(self.patch.target)} for one in node.args]
-        return _leaf(node.func) == "wraps" and named == [True]
-
-    def _passes_everything(self, call: ast.Call) -> bool:
-        given = [*self.named, *([f"*{self.args}"] if self.args else []), *([f"**{self.kwargs}"] if self.kwargs else [])]
-        return ast.unparse(call) == f"{self.original}({', '.join(given)})"
-
-    def _with_own(self, *parameters: str) -> Header:
-        return Header(self.function, ", ".join([self.module, *parameters, *(["*", *self.own] if self.own else [])]))
-
-    def _read_named(self, first: ast.stmt, *, take: bool) -> None:
-        """The parameter that the wrapper had a name for, by position or by that name, as Python binds it."""
-        name = self.named[0]
-        by_name = f'{self.kwargs}.pop("{name}")' if take else f'{self.kwargs}["{name}"]'
-        text = f"{name} = {self.args}[0] if {self.args} else {by_name}"
-        self.changes.append(above(self.patch.source, first, text))
-
-    def _after(self, body: list[ast.stmt], call: ast.Call, returns: list[ast.Return]) -> Made | str:
-        """The original first: a forward hook, which is given the output."""
-        name, first = self.function.name, body[0]
-        if not self._passes_everything(call):
-            return f"`{name}` does not pass all its arguments on"
-        used = names_outside(self.function, [call, *self.function.decorator_list])
-        reads = bool(self.named) and self.named[0] in used
-        if reads and {self.args, self.kwargs} & used:
-            return f"`{name}` uses its arguments both by name and together"
-        output = _OUTPUT
-        plain = isinstance(first, ast.Assign) and first.value is call and len(first.targets) == 1
-        target = first.targets[0] if isinstance(first, ast.Assign) else None
-        if plain and isinstance(target, ast.Name) and len(body) > 1 and not self._has_comment(first):
-            output = target.id
-            self.changes += remove(self.patch.source, [first])
-        elif plain or (isinstance(first, ast.Return) and _comes_first(call, first)):
-            if output in identifiers(self.function):
-                output = f"{output}s"
-            if output in identifiers(self.function):
-                return f"the name `{output}` is taken"
-            self.changes.append(Replace(call, output))
-        else:
-            return f"`{name}` calls the original on a condition, within a block, or after something else"
-        if not isinstance(body[-1], ast.Return) or any(_is_none(one.value) for one in returns):
-            return f"`{name}` may return None, which a hook does not take for an output"
-        if reads:
-            self._read_named(body[1] if output == getattr(target, "id", "") and len(body) > 1 else first, take=False)
-        given = [self.args if reads or self.args in used else f"_{self.args or 'args'}"]
-        keywords = reads or (bool(self.kwargs) and self.kwargs in used)
-        given += [self.kwargs] if keywords else []
-        self.changes.append(self._with_own(*given, output))
-        how = f"register_forward_hook({name}{', with_kwargs=True' if keywords else ''})"
-        return Made(how, self.changes, (*NOTES, KEEPS))
-
-    def _before(self, body: list[ast.stmt], last: ast.Return, call: ast.Call) -> Made | str:
-        """The original last: a pre-hook, which may give other arguments."""
-        name, everything = self.function.name, self._passes_everything(call)
-        if not (self.args and self.kwargs):
-            return f"`{name}` does not take its arguments as `*args, **kwargs`"
-        if [ast.unparse(one) for one in call.keywords] != [f"**{self.kwargs}"]:
-            return f"`{name}` passes other arguments by name; put them into `{self.kwargs}`"
-        used = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name)}
-        if everything and not {self.args, self.kwargs, *self.named} & used:
-            if not body or self._has_comment(last):
-                return f"`{name}` changes nothing"
-            self.changes += remove(self.patch.source, [last])
-            self.changes.append(self._with_own(f"_{self.args}"))
-            return Made(f"register_forward_pre_hook({name})", self.changes, NOTES)
-        parts = [self.patch.text(one) for one in call.args]
-        if self.named:
-            if parts[-1:] != [f"*{self.args}"] or self.args in used | set().union(*map(_names, call.args[:-1])):
-                return f"`{name}` uses its arguments both by name and together"
-            parts[-1] = f"*{self.args}[1:]"
-            self._read_named(body[0] if body else last, take=True)
-        args = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})" if parts != [f"*{self.args}"] else self.args
-        self.changes.append(Rewrite(last, f"return {args}, {self.kwargs}"))
-        self.changes.append(self._with_own(self.args, self.kwargs))
-        return Made(f"register_forward_pre_hook({name}, with_kwargs=True)", self.changes, NOTES)
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-
-
-def _walk_own(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """The nodes of a function without those of functions inside."""
-    waiting: list[ast.AST] = list(function.body)
-    while waiting:
-        node = waiting.pop(0)
-        yield node
-        if not isinstance(node, _INNER):
-            waiting += ast.iter_child_nodes(node)
-
-
-def _is_none(value: ast.expr | None) -> bool:
-    return value is None or (isinstance(value, ast.Constant) and value.value is None)
-
-
-def _comes_first(call: ast.Call, statement: ast.Return) -> bool:
-    """Whether every other call of a `return` is made on the result of this one."""
-    whole = list(ast.walk(statement))
-    others = [node for node in whole if isinstance(node, ast.Call) and node is not call]
-    special = any(isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr | ast.Await | _INNER) for node in whole)
-    return not special and all(is_one_of(call, ast.walk(other)) for other in others)
-
-
-def _undecorated(node: Any) -> Any:
-    return node.with_changes(decorators=[])
-
-
-def _installed(patch: Patch, made: Made, undoing: Undoing) -> Rewritten:
-    call = f"{patch.text(patch.target.value)}.{made.how}"
+def _installed(patch: Patch, form: Form, undoing: Undoing) -> Rewritten:
+    call = f"{patch.text(patch.target.value)}.{form.how}"
     said = Said(patch.source)
     said.inside(patch.statement)
     for one in undoing.removed:
         said.between(patch.source.first_with_comments(one), last_line(one))
     text = "\n".join([*said.lines(), f"{undoing.handle} = {call}" if undoing.handle else call])
     removed: list[ast.stmt] = list(undoing.removed)
-    changes = [*made.changes, *undoing.changes]
+    changes = [*form.changes, *undoing.changes]
     if undoing.lift is None:
         changes.append(Rewrite(patch.statement, text, tell_checkers=False))
     else:
         changes.append(above(patch.source, undoing.lift, text))
         removed.append(patch.statement)
-    return Rewritten([*changes, *remove(patch.source, removed, with_comments=True)], notes=made.notes)
+    return Rewritten([*changes, *remove(patch.source, removed, with_comments=True)], notes=form.notes)

@@ -187,8 +187,9 @@ def item_class(name: str, attribute: str) -> str | None:
 
 @cache
 def is_module_class(name: str) -> bool:
-    """Whether a class is a `torch.nn.Module`."""
-    return any(ancestor.rpartition(".")[2] in {"Module", "MegatronModule"} for ancestor in ancestry(name))
+    """Whether a class is a `torch.nn.Module`; Transformer Engine's layers are."""
+    parts = (ancestor.rpartition(".") for ancestor in ancestry(name))
+    return any(leaf in {"Module", "MegatronModule"} or package == "te.pytorch" for package, _, leaf in parts)
 
 
 @cache

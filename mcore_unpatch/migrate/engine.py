@@ -71,7 +71,7 @@ def _codemods() -> Planner:
 
 
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
-    known = Survey(request.paths, replace(request.scan, base=None, baseline=None), progress)
+    known = Survey(request.paths, replace(request.scan, base=None, baseline=None, possible_hooks=True), progress)
     pins = known.pins
     options = Options(
         request.unsafe_fixes, request.annotate, request.scan.selection, known.version, pins.pinned, pins.before_the_hook

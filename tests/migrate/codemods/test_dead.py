@@ -248,3 +248,18 @@ def test_a_helper_that_others_use_stays() -> None:
     assert "Attention" not in new
     assert "def _helper" in new
     assert "def public" in new
+
+
+def test_what_is_put_back_elsewhere_keeps_its_branch() -> None:
+    """Without the branch, the line that puts the original back would be a patch of its own."""
+    body = f"""
+    def install(layer: Attention):
+        original = layer.forward
+        if {OLD}:
+            layer.forward = forward
+        try:
+            run(layer)
+        finally:
+            layer.forward = original
+    """
+    assert rewritten(body, options((0, 18), unsafe=True)) == ""

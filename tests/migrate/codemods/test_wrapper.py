@@ -80,10 +80,69 @@ def test_what_is_not_exactly_a_hook_stays(old: str, new: str, because: str) -> N
 def test_two_wrappers_of_one_method_stay() -> None:
     """The arguments that a forward hook is given are those after the pre-hooks: not what the outer wrapper saw."""
     inner = WRAPPER.replace(b"original(*args, **kwargs) * 2", b"original(*[one / 2 for one in args], **kwargs)")
-    result = migrate({"pkg/inner.py": inner, "pkg/outer.py": WRAPPER}, Options(unsafe_fixes=True))
+    outer = WRAPPER.replace(b"* 2", b"+ args[0]")
+    result = migrate({"pkg/inner.py": inner, "pkg/outer.py": outer}, Options(unsafe_fixes=True))
     assert result.changed == set()
     said = [remark.text.partition(",")[0] for remark in result.plan.remarks]
     assert said == [f"Not rewritten: pkg/{one}.py:10 wraps the same method" for one in ("outer", "inner")]
+
+
+def test_two_wrappers_that_do_not_meet_move_together() -> None:
+    inner = WRAPPER.replace(b"original(*args, **kwargs) * 2", b"original(*[one / 2 for one in args], **kwargs)")
+    files = {"pkg/inner.py": inner, "pkg/outer.py": WRAPPER}
+    assert migrate(files, Options(unsafe_fixes=True)).changed == {*files}
+    left = migrate(files, Options(unsafe_fixes=True), editable=["pkg/outer.py"])
+    assert left.changed == set()
+    (remark,) = [remark for remark in left.plan.remarks if remark.path == "pkg/outer.py"]
+    assert "pkg/inner.py:10 wraps the same method and is not migrated with it" in remark.text
+
+
+UNKNOWN = """from megatron.core import parallel_state
+
+
+def double(part{annotation}, x):
+{first}
+    original = part.forward
+
+    def doubled(*args, **kwargs):
+        return original(*args, **kwargs) * 2
+
+    part.forward = doubled
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "annotation", "rewritten"),
+    [
+        ("    parallel_state.get_tensor_model_parallel_rank()", "", False),
+        ("    part.run(x)", "", False),
+        ("    part.register_buffer('seen', x)", "", True),
+        ("    print(part.training)", "", True),
+        ("    part.pre_process = x", "", False),  # what is set is not what it has
+        ("    print(getattr(part, 'pre_process', False))", "", True),
+        ("    print(x)", ": 'torch.nn.Module'", True),
+        ("    print(x)", ": Node", False),
+        ("    part = x.linear_fc1", "", False),  # and whether `x` is a module is not said
+        ("    part = x.linear_fc1\n    x.eval()", "", True),
+        ("    part = make(x)", "", False),
+    ],
+)
+def test_what_may_be_a_module_is_one_by_what_the_code_does_with_it(
+    first: str, annotation: str, rewritten: bool
+) -> None:
+    text = UNKNOWN.format(first=first, annotation=annotation)
+    text = text.replace("double(part, x)", "double(x)") if first.startswith("    part = ") else text
+    result = migrate({"pkg/wrapper.py": text.encode()}, Options(unsafe_fixes=True))
+    assert (b"part.register_forward_hook(doubled)" in result.files["pkg/wrapper.py"]) is rewritten
+
+
+@pytest.mark.parametrize(
+    ("call", "rewritten"),
+    [("model.rope.forward(x)", True), ("rope.forward(x)", False), ("self.decoder.forward(x)", False)],
+)
+def test_direct_calls_in_the_same_file(call: str, rewritten: bool) -> None:
+    text = WRAPPER + f"\n\ndef run(self, model, rope, x):\n    return {call}\n".encode()
+    assert bool(migrate({"pkg/wrapper.py": text}, Options(unsafe_fixes=True)).changed) is rewritten
 
 
 def test_a_wrapper_of_a_class_has_steps() -> None:

@@ -1,0 +1,130 @@
+"""The object whose `forward` is wrapped: whether it is a module, by what its function does with it, and which one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mcore_unpatch.codemods.seams.patch import Patch
+from mcore_unpatch.codemods.source import Function
+from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
+
+MODEL = "a whole model"
+# What modules have, and nothing else that has a `forward`.
+_OF_MODULES = (EXTERNAL_METHODS["Module"] - EXTERNAL_METHODS["Function"] - {"type", "to", "float"}) | {"training"}
+_OF_MODELS = {"decoder", "pre_process", "post_process", "share_embeddings_and_output_weights", "set_input_tensor"}
+_WALKS = {"modules", "named_modules", "children", "named_children"}
+_KINDS = ("Module", "Model")
+_BY_NAME = {"getattr", "hasattr"}
+
+
+def is_module(patch: Patch) -> bool:
+    """Whether the patched object is one: the scanner knows it, or the function around the patch treats it so."""
+    return patch.finding.confidence != "possible" or _is_module(patch.target.value, patch.around)
+
+
+def name_of(patch: Patch) -> str:
+    """What the module is called by the one that holds it; empty where it is only handed in."""
+    node, around = _behind(patch.target.value, patch.around), patch.around
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return MODEL if isinstance(node, ast.Name) and _is_model(node, around) else ""
+
+
+def may_be_the_same(one: Patch, other: Patch) -> bool:
+    """Whether two patches may be of one module: not if these have other names, or one holds the other."""
+    names = name_of(one), name_of(other)
+    if all(names):
+        return names[0] == names[1]
+    if one.source.path != other.source.path:
+        return False
+    mine, theirs = (ast.unparse(_behind(patch.target.value, patch.around)) for patch in (one, other))
+    holds = mine.startswith(f"{theirs}.") or theirs.startswith(f"{mine}.")
+    return not (one.around is other.around and holds)
+
+
+def _is_module(node: ast.expr, around: Function | None) -> bool:
+    if around is None:
+        return False
+    held = _behind(node, around)
+    said = _attributes({ast.unparse(node), ast.unparse(held)}, around)
+    if said & _OF_MODULES or _is_model(node, around) or _is_annotated(held, around) or _is_walked(held, around):
+        return True
+    return isinstance(held, ast.Attribute) and _is_module(held.value, around)  # what a module holds by a name
+
+
+def _is_model(node: ast.expr, around: Function | None) -> bool:
+    """It has what only Megatron's models have, or a provider returns it as one."""
+    if around is None or not isinstance(node, ast.Name):
+        return False
+    returned = [one.value for one in ast.walk(around) if isinstance(one, ast.Return)]
+    kind = ast.unparse(around.returns) if around.returns is not None else ""
+    provides = kind.endswith("Model") and any(isinstance(one, ast.Name) and one.id == node.id for one in returned)
+    return provides or bool(_attributes({node.id}, around) & _OF_MODELS)
+
+
+def _attributes(texts: set[str], around: Function) -> set[str]:
+    """The attributes of an object that a function reads, also with `getattr`."""
+    found = set()
+    for node in ast.walk(around):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and ast.unparse(node.value) in texts:
+            found.add(node.attr)
+        elif asked := _asked(node):
+            if ast.unparse(asked[0]) in texts:
+                found.add(asked[1])
+    return found
+
+
+def _asked(node: ast.AST) -> tuple[ast.expr, str] | None:
+    """`getattr(x, "name", ...)` and `hasattr(x, "name")`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _BY_NAME:
+        match node.args:
+            case [subject, ast.Constant(value=str(name)), *_]:
+                return subject, name
+    return None
+
+
+def _behind(node: ast.expr, around: Function | None) -> ast.expr:
+    """The attribute that a local name was read from, or whose items it stands for."""
+    for _ in range(4):  # a local of a local
+        while isinstance(node, ast.Subscript):
+            node = node.value
+        if asked := _asked(node):
+            return ast.Attribute(asked[0], asked[1], ast.Load())
+        values = list(_values(node.id, around)) if isinstance(node, ast.Name) and around is not None else []
+        if len(values) != 1 or (isinstance(values[0], ast.Call) and not _asked(values[0])):
+            break
+        node = values[0]
+    return node
+
+
+def _values(name: str, around: Function) -> Iterator[ast.expr]:
+    """What a local is set to, and what a loop takes it from."""
+    for node in ast.walk(around):
+        if isinstance(node, ast.Assign):
+            if any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
+                yield node.value
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+            target, items = node.target, node.iter
+            if isinstance(items, ast.Call) and getattr(items.func, "id", "") == "enumerate" and items.args:
+                target = target.elts[-1] if isinstance(target, ast.Tuple) else target
+                items = items.args[0]
+            if isinstance(target, ast.Name) and target.id == name:
+                yield items
+
+
+def _is_walked(node: ast.expr, around: Function) -> bool:
+    """`for name, x in model.named_modules()`."""
+    for loop in ast.walk(around):
+        if isinstance(loop, ast.For | ast.comprehension) and isinstance(loop.iter, ast.Call):
+            func = loop.iter.func
+            targets = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+            if isinstance(func, ast.Attribute) and func.attr in _WALKS and getattr(node, "id", "") in targets:
+                return True
+    return False
+
+
+def _is_annotated(node: ast.expr, around: Function) -> bool:
+    parameters = (*around.args.posonlyargs, *around.args.args, *around.args.kwonlyargs)
+    given = [one.annotation for one in parameters if one.arg == getattr(node, "id", "") and one.annotation]
+    return any(ast.unparse(one).strip("'\"").endswith(_KINDS) for one in given)

@@ -1,0 +1,260 @@
+"""What a wrapper does around the original: the forward hook or pre-hook that does exactly that, and its text."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mcore_unpatch.codemods.changes import Change, Header, Make, Replace, Rewrite, above
+from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.seams.patch import Patch
+from mcore_unpatch.codemods.source import first_line, last_line
+from mcore_unpatch.codemods.syntax import identifiers, is_one_of, leaf, names_in, names_outside, walk_own
+
+NOTES = (
+    "a hook runs when the module is called, and not when something calls its `.forward(...)` directly",
+    "it runs behind the hooks that the module has by then; the wrapper ran inside all of them",
+    "register it before the model is compiled or captured in a CUDA graph; hooks that come later are not part of it",
+)
+KEEPS = "a forward hook that returns None leaves the output as it is; the wrapper's None was the output"
+_MODULE, _OUTPUT = "_module", "output"
+_INNER = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
+
+
+@dataclass(frozen=True)
+class Form:
+    """A wrapper as a hook: when it runs, the call that registers it, and what becomes of the function."""
+
+    moment: Literal["before", "after"]
+    sees_arguments: bool
+    how: str
+    changes: list[Change]
+    notes: tuple[str, ...]
+
+    def commutes_with(self, other: Form) -> bool:
+        """Whether two hooks on one module do what the two wrappers did, whichever of these was the outer one.
+
+        Forward hooks run in the order in which wrappers nest, and are given the same arguments. Pre-hooks run the other
+        way round, and what they change is what a forward hook is given.
+        """
+        if self.moment == other.moment:
+            return self.moment == "after"
+        return not (self.sees_arguments and other.sees_arguments)
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    """A parameter with a name of its own; `default` is the text of a constant, empty where there is none."""
+
+    name: str
+    default: str = ""
+
+    def taken_from(self, kwargs: str, *, take: bool) -> str:
+        """What reads it where it was passed by name."""
+        if take:
+            return f'{kwargs}.pop("{self.name}"{", " if self.default else ""}{self.default})'
+        return f'{kwargs}.get("{self.name}", {self.default})' if self.default else f'{kwargs}["{self.name}"]'
+
+
+class Wrapper:
+    """The function: its parameters, its call of the original, and what comes before or after."""
+
+    def __init__(self, patch: Patch, function: ast.FunctionDef, kept: str) -> None:
+        self.patch, self.function = patch, function
+        spec = function.args
+        positional = [one.arg for one in (*spec.posonlyargs, *spec.args)]
+        defaults = [_constant(one) for one in spec.defaults]
+        self.is_odd = None in defaults  # a default that is more than a constant
+        texts = [*[""] * (len(positional) - len(defaults)), *(one or "" for one in defaults)]
+        self.named = [_Parameter(*one) for one in zip(positional, texts, strict=True)]
+        self.module = self.named.pop(0).name if patch.bound and self.named else _MODULE
+        self.args = spec.vararg.arg if spec.vararg else ""
+        self.kwargs = spec.kwarg.arg if spec.kwarg else ""
+        self.original, self.mentions = kept, {kept}
+        self.own: list[str] = []  # parameters that only hold a value
+        self.withheld: list[_Parameter] = []  # that a caller may pass by name, and the original does not get
+        for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
+            text = ast.unparse(value) if value is not None else ""
+            if text in {kept, ast.unparse(patch.target)}:
+                self.original = one.arg
+                self.mentions.add(one.arg)
+            elif value is not None and (one.arg.startswith("_") or text == one.arg):
+                self.own.append(f"{one.arg}={patch.text(value)}")
+            elif constant := _constant(value):
+                self.withheld.append(_Parameter(one.arg, constant))
+            else:
+                self.is_odd = True
+        self.is_bound = self.original != kept
+        self.changes: list[Change] = []
+
+    def read(self) -> Form | str:
+        """How it is registered, with the changes of the function; or why it is no hook."""
+        function = self.function
+        if self._has_comments_in_header():
+            return f"comments stand among the parameters of `{function.name}`"
+        if self.is_odd or (self.named and not self.args):
+            return f"`{function.name}` has parameters of its own, which a caller may pass by name or leave out"
+        if (self.named or self.withheld) and not self.kwargs:
+            return f"`{function.name}` takes no `**kwargs`"
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and self._is_original(node.func)]
+        wraps = [one for one in function.decorator_list if isinstance(one, ast.Call) and self._is_wraps(one)]
+        inside = [node for one in function.body for node in ast.walk(one) if isinstance(node, ast.Name)]
+        if len(calls) != 1 or sum(one.id in self.mentions for one in inside) != 1:
+            return f"`{function.name}` does more with the original than to call it once"
+        if len(wraps) != len(function.decorator_list):
+            return f"`{function.name}` is decorated"
+        if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in walk_own(function)):
+            return f"`{function.name}` is a generator"
+        if taken := {_MODULE, f"_{self.args or 'args'}"} & identifiers(function):
+            return f"the name `{min(taken)}` is taken"
+        if wraps:
+            self.changes.append(Make(function, _undecorated))
+        body = function.body[bool(ast.get_docstring(function, clean=False)) :]
+        returns = [node for node in walk_own(function) if isinstance(node, ast.Return)]
+        last = body[-1]
+        if isinstance(last, ast.Return) and last.value is calls[0] and len(returns) == 1:
+            return self._before(body[:-1], last, calls[0])
+        if is_one_of(calls[0], ast.walk(body[0])):
+            return self._after(body, calls[0], returns)
+        return f"`{function.name}` does something before and after the original, or calls it on a condition"
+
+    def _has_comments_in_header(self) -> bool:
+        """Among decorators and parameters, which are written anew."""
+        spec, source = self.function.args, self.patch.source
+        parts: list[ast.arg | ast.expr | None] = [
+            *spec.args,
+            *spec.kwonlyargs,
+            *spec.kw_defaults,
+            spec.vararg,
+            spec.kwarg,
+        ]
+        last = max((one.end_lineno or 0 for one in parts if one is not None), default=self.function.lineno)
+        last += source.line(last + 1).lstrip().startswith(")")
+        return any("#" in source.line(line) for line in range(first_line(self.function), last + 1))
+
+    def _has_comment(self, statement: ast.stmt) -> bool:
+        source, last = self.patch.source, last_line(statement)
+        return b"#" in source.data[source.span(statement).start : source.line_span(last, last).end]
+
+    def _is_original(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Name) and node.id == self.original
+
+    def _is_wraps(self, node: ast.Call) -> bool:
+        named = [ast.unparse(one) in {*self.mentions, ast.unparse(self.patch.target)} for one in node.args]
+        return leaf(node.func) == "wraps" and named == [True]
+
+    def _passes_everything(self, call: ast.Call) -> bool:
+        given = [one.name for one in self.named]
+        given += [f"*{self.args}"] if self.args else []
+        given += [f"**{self.kwargs}"] if self.kwargs else []
+        return ast.unparse(call) == f"{self.original}({', '.join(given)})"
+
+    def _with_own(self, *parameters: str) -> Header:
+        return Header(self.function, ", ".join([self.module, *parameters, *(["*", *self.own] if self.own else [])]))
+
+    def _read_named(self, names: set[str], *, take: bool) -> list[str]:
+        """The parameters that the wrapper had names for, by position or by name, as Python binds them."""
+        lines = []
+        for index, one in enumerate(self.named):
+            given = f"len({self.args}) > {index}" if index else self.args
+            if one.name in names:
+                by_name = one.taken_from(self.kwargs, take=take)
+                lines.append(f"{one.name} = {self.args}[{index}] if {given} else {by_name}")
+        return lines
+
+    def _insert(self, first: ast.stmt, lines: list[str]) -> None:
+        if lines:
+            self.changes.append(above(self.patch.source, first, "\n".join(lines)))
+
+    def _after(self, body: list[ast.stmt], call: ast.Call, returns: list[ast.Return]) -> Form | str:
+        """The original first: a forward hook, which is given the output."""
+        name, first = self.function.name, body[0]
+        if self.withheld:
+            return f"`{name}` withholds `{self.withheld[0].name}` from the original, which a forward hook cannot"
+        if not self._passes_everything(call):
+            return f"`{name}` does not pass all its arguments on"
+        used = names_outside(self.function, [call, *self.function.decorator_list])
+        read = {one.name for one in self.named} & used
+        if read and {self.args, self.kwargs} & used:
+            return f"`{name}` uses its arguments both by name and together"
+        output = _OUTPUT
+        plain = isinstance(first, ast.Assign) and first.value is call and len(first.targets) == 1
+        target = first.targets[0] if isinstance(first, ast.Assign) else None
+        if plain and isinstance(target, ast.Name) and len(body) > 1 and not self._has_comment(first):
+            output = target.id
+            self.changes += remove(self.patch.source, [first])
+        elif plain or (isinstance(first, ast.Return) and _comes_first(call, first)):
+            if output in identifiers(self.function):
+                output = f"{output}s"
+            if output in identifiers(self.function):
+                return f"the name `{output}` is taken"
+            self.changes.append(Replace(call, output))
+        else:
+            return f"`{name}` calls the original on a condition, within a block, or after something else"
+        if not isinstance(body[-1], ast.Return) or any(_is_none(one.value) for one in returns):
+            return f"`{name}` may return None, which a hook does not take for an output"
+        removed = output == getattr(target, "id", "") and len(body) > 1
+        self._insert(body[1] if removed else first, self._read_named(read, take=False))
+        given = [self.args if read or self.args in used else f"_{self.args or 'args'}"]
+        keywords = bool(read) or (bool(self.kwargs) and self.kwargs in used)
+        given += [self.kwargs] if keywords else []
+        self.changes.append(self._with_own(*given, output))
+        how = f"register_forward_hook({name}{', with_kwargs=True' if keywords else ''})"
+        sees = bool(read) or bool({self.args, self.kwargs} & used)
+        return Form("after", sees, how, self.changes, (*NOTES, KEEPS))
+
+    def _before(self, body: list[ast.stmt], last: ast.Return, call: ast.Call) -> Form | str:
+        """The original last: a pre-hook, which may give other arguments."""
+        name, everything = self.function.name, self._passes_everything(call)
+        if not (self.args and self.kwargs):
+            return f"`{name}` does not take its arguments as `*args, **kwargs`"
+        keywords = [one for one in call.keywords if one.arg is not None]
+        if [ast.unparse(one.value) for one in call.keywords if one.arg is None] != [self.kwargs]:
+            return f"`{name}` does not pass `**{self.kwargs}` on"
+        used = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name)}
+        named = {one.name for one in self.named}
+        if everything and not self.withheld and not {self.args, self.kwargs, *named} & used:
+            if not body or self._has_comment(last):
+                return f"`{name}` changes nothing"
+            self.changes += remove(self.patch.source, [last])
+            self.changes.append(self._with_own(f"_{self.args}"))
+            return Form("before", False, f"register_forward_pre_hook({name})", self.changes, NOTES)
+        parts = [self.patch.text(one) for one in call.args]
+        if self.named:
+            if parts[-1:] != [f"*{self.args}"] or self.args in used | set().union(*map(names_in, call.args[:-1])):
+                return f"`{name}` uses its arguments both by name and together"
+            parts[-1] = f"*{self.args}[{len(self.named)}:]"
+        inner = used | set().union(*map(names_in, (*call.args, *keywords)))
+        lines = self._read_named(named, take=True)
+        for one in self.withheld:
+            popped = one.taken_from(self.kwargs, take=True)
+            lines.append(f"{one.name} = {popped}" if one.name in inner else popped)
+        self._insert(body[0] if body else last, lines)
+        args = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})" if parts != [f"*{self.args}"] else self.args
+        entries = [f'"{one.arg}": {self.patch.text(one.value)}' for one in keywords]
+        kwargs = f"{{**{self.kwargs}, {', '.join(entries)}}}" if entries else self.kwargs
+        self.changes.append(Rewrite(last, f"return {args}, {kwargs}"))
+        self.changes.append(self._with_own(self.args, self.kwargs))
+        return Form("before", True, f"register_forward_pre_hook({name}, with_kwargs=True)", self.changes, NOTES)
+
+
+def _constant(node: ast.expr | None) -> str | None:
+    """The text of a constant: it is the same whenever it is evaluated."""
+    return ast.unparse(node) if isinstance(node, ast.Constant) else None
+
+
+def _is_none(value: ast.expr | None) -> bool:
+    return value is None or (isinstance(value, ast.Constant) and value.value is None)
+
+
+def _comes_first(call: ast.Call, statement: ast.Return) -> bool:
+    """Whether every other call of a `return` is made on the result of this one."""
+    whole = list(ast.walk(statement))
+    others = [node for node in whole if isinstance(node, ast.Call) and node is not call]
+    special = any(isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr | ast.Await | _INNER) for node in whole)
+    return not special and all(is_one_of(call, ast.walk(other)) for other in others)
+
+
+def _undecorated(node: Any) -> Any:
+    return node.with_changes(decorators=[])
