@@ -23,3 +23,15 @@ def may_leave(statement: ast.stmt) -> bool:
             caught = [one for handler in handlers for one in handler.body]
             return any(map(may_leave, (*body, *caught, *orelse)))
     return isinstance(statement, _EXITS)
+
+
+def leaves_by_choice(statement: ast.stmt) -> bool:
+    """The same, where that is no error: an exception and an assertion end more than what stands behind them."""
+    match statement:
+        case ast.Assert() | ast.Raise():
+            return False
+        case ast.If(body=body, orelse=orelse) | ast.Try(body=body, orelse=orelse):
+            return any(map(leaves_by_choice, (*body, *orelse)))
+        case ast.With(body=body):
+            return any(map(leaves_by_choice, body))
+    return may_leave(statement)

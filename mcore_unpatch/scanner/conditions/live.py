@@ -11,7 +11,7 @@ from mcore_unpatch.findings import Guard, Live
 from mcore_unpatch.megatron import needs
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
-from mcore_unpatch.scanner.conditions.exits import LEAVES, may_leave
+from mcore_unpatch.scanner.conditions.exits import LEAVES, leaves_by_choice, may_leave
 from mcore_unpatch.scanner.conditions.literals import Place
 from mcore_unpatch.scanner.conditions.values import LATER, Values, written
 from mcore_unpatch.scanner.names.resolver import Resolver
@@ -264,7 +264,9 @@ def _in_expression(install: Install, at: Place) -> Iterator[Condition]:
 def _words(condition: Condition, run: Run) -> str:
     """The part of a condition that could not be decided, as it is written; empty for what is asked of the object."""
     test = condition.test or getattr(condition.owner, "test", None)
-    if test is None or isinstance(condition.owner, ast.Assert):
+    if test is None or (
+        isinstance(condition.owner, ast.stmt) and condition.branch == "after" and not leaves_by_choice(condition.owner)
+    ):
         return ""
     parts = [test]
     while any(isinstance(part, ast.BoolOp | ast.UnaryOp) for part in parts):

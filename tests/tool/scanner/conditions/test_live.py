@@ -249,6 +249,20 @@ def test_what_another_object_is_given_is_no_mark(value: str) -> None:
     assert str(guarded(source).live) == "any"
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("try:\n        import other\n    except Exception:\n        raise", ()),
+        ("assert other", ()),
+        ("if other:\n        sys.exit()", ("`sys.flags.dev_mode`",)),
+        ("with other:\n        sys.exit()", ("`sys.flags.dev_mode`",)),
+        ("raise ValueError('not allowed')", ()),
+    ],
+)
+def test_what_leaves_on_an_error_alone_is_not_what_a_patch_depends_on(body: str, said: tuple[str, ...]) -> None:
+    assert guarded(f"if sys.flags.dev_mode:\n    {body}\nGPTModel.forward = f\n").live.depends == said
+
+
 def test_a_mark_on_the_function_that_is_put_in_place() -> None:
     source = """
     def install():
