@@ -1,5 +1,6 @@
 """The same bits for the same row, whatever stands beside it; and for the same call, gradients included."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,6 +88,27 @@ def test_a_product_that_depends_on_the_place_is_noticed() -> None:
     problem = Problem(inputs.hidden, inputs.weight, columns=40, entropy=True, tile_bytes=123_456, batch_invariant=True)
     assert invariant._rows_of_a_tile(problem, fold) == 4
     assert tried == [64, 16, 4]
+
+
+def test_every_kind_of_product_is_tried_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invariant, "_found", {})
+    inputs, tried = make_inputs(8, 16, 40), []
+
+    def fold(problem: Problem, size: int | None) -> Any:
+        tried.append(size)
+        return TorchBackend().fold(problem, size)
+
+    one = Problem(inputs.hidden, inputs.weight, columns=40, entropy=True, tile_bytes=123_456, batch_invariant=True)
+    kinds = [one, replace(one, hidden=inputs.hidden.bfloat16()), replace(one, weight=inputs.weight.bfloat16())]
+    kinds += [replace(one, weight=inputs.weight[:30], columns=30), replace(one, tile_bytes=99_999)]
+    kinds += [replace(one, entropy=False), replace(one, squares=True), replace(one, topk=2), replace(one, scale=0.5)]
+    for kind in kinds:
+        before = len(tried)
+        invariant._rows_of_a_tile(kind, fold)
+        asked = len(tried)
+        assert asked > before
+        invariant._rows_of_a_tile(kind, fold)
+        assert len(tried) == asked
 
 
 @pytest.mark.parametrize("batch_invariant", [False, True])

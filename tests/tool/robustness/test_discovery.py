@@ -131,6 +131,10 @@ class TestLeftOut:
         write_files(tmp_path, {"env/pyvenv.cfg": "home = /\n", "env/lib/site-packages/a.py": PATCH, "b.py": PATCH})
         assert paths(tmp_path) == ["b.py"]
 
+    def test_tracked_caches(self, tmp_path: Path) -> None:
+        Repository(tmp_path).commit({"node_modules/a.py": PATCH, "pkg/.venv/lib/b.py": PATCH, "c.py": PATCH})
+        assert paths(tmp_path) == ["c.py"]
+
     def test_a_tracked_environment(self, tmp_path: Path) -> None:
         Repository(tmp_path).commit({"env/pyvenv.cfg": "home = /\n", "env/lib/a.py": PATCH, "b.py": PATCH})
         assert paths(tmp_path) == ["b.py"]
