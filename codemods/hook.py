@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from mcore_unpatch.codemods.units import Unit, reached
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
+from mcore_unpatch.scanner.sources.nodes import walk
 
 PROCESSOR = HOOK_ARGUMENTS[0]
 
 
 def processors(tree: ast.AST) -> Iterator[ast.expr]:
     """What code gives as `output_processor`, by keyword or in a mapping; what is only passed on is not its own."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Call):
             values = [keyword.value for keyword in node.keywords if keyword.arg == PROCESSOR]
         elif isinstance(node, ast.Dict):
@@ -30,7 +31,7 @@ def processors(tree: ast.AST) -> Iterator[ast.expr]:
 def is_fallback(line: int, units: Sequence[Unit]) -> bool:
     """Whether the code at a line, or what it calls in its file, asks whether a model takes the hook."""
     here = [unit for unit in units if unit.node.lineno <= line <= (unit.node.end_lineno or 0)]
-    return any(_says(node) for unit in reached(here, units) for node in ast.walk(unit.node))
+    return any(_says(node) for unit in reached(here, units) for node in walk(unit.node))
 
 
 def _says(node: ast.AST) -> bool:

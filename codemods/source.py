@@ -8,9 +8,11 @@ import tokenize
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import NamedTuple, Protocol, TypeVar
+from operator import itemgetter
+from typing import NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from mcore_unpatch.scanner.sources.nodes import children, walk
 from mcore_unpatch.scanner.sources.parsed import Parsed
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -61,16 +63,24 @@ class Source:
     @cached_property
     def nodes(self) -> list[ast.AST]:
         """Every node, as `ast.walk` gives them."""
-        return list(ast.walk(self.tree))
+        return list(walk(self.tree))
+
+    @cached_property
+    def _by_kind(self) -> dict[type[ast.AST], list[tuple[int, ast.AST]]]:
+        found: dict[type[ast.AST], list[tuple[int, ast.AST]]] = {}
+        for number, node in enumerate(self.nodes):
+            found.setdefault(type(node), []).append((number, node))
+        return found
 
     def every(self, *kinds: type[Node]) -> list[Node]:
         """The nodes of some kinds, in the same order."""
-        return [node for node in self.nodes if isinstance(node, kinds)]
+        found = [one for kind, ones in self._by_kind.items() if issubclass(kind, kinds) for one in ones]
+        return [cast("Node", node) for _, node in sorted(found, key=itemgetter(0))]
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """The node above each node."""
-        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
+        return {child: node for node in self.nodes for child in children(node)}
 
     @cached_property
     def home(self) -> dict[int, Suite]:
@@ -205,7 +215,7 @@ Suite = list[ast.stmt]
 
 def suites(tree: ast.AST) -> Iterator[Suite]:
     """Every list of statements in a tree: bodies, branches, handlers."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         for name in ("body", "orelse", "finalbody"):
             value = getattr(node, name, None)
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):

@@ -1,20 +1,20 @@
 """Every release of Megatron Core since 0.12, packed: what each defined, with signatures and digests.
 
-`history.bin` is made from the released wheels by `tools/build_megatron_history.py`. A name is written once, with an
-entry for each release in which it changed.
+`history.bin` is made from the released wheels by `tools/build_megatron_history.py`. A name is written once, on its
+own line, with an entry for each release in which it changed; a scan reads the lines of the few names that it asks for.
 """
 
 from __future__ import annotations
 
 import json
-import lzma
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
-from typing import Any, NamedTuple
+from io import BytesIO
+from typing import Any
 
 from mcore_unpatch.megatron.definitions import DIGEST_BYTES, STATEMENT_BYTES, Definition, Snapshot
-from mcore_unpatch.megatron.roots import expand, shorten
 
 # Letters for the kinds, `-` where a release no longer has the name.
 _KINDS = {"f": "function", "c": "class", "v": "value", "i": "import", "a": "attribute", "m": "module"}
@@ -30,7 +30,7 @@ def pack(snapshots: Mapping[str, Snapshot]) -> bytes:
             entries = names.setdefault(name, [])
             if not entries or entries[-1][1] != snapshot.get(name):
                 entries.append((number, snapshot.get(name)))
-    index: dict[str, list[Any]] = {}
+    lines = [" ".join(snapshots)]
     blobs: list[bytes] = []
     for name, entries in sorted(names.items()):
         words: list[Any] = []
@@ -45,10 +45,9 @@ def pack(snapshots: Mapping[str, Snapshot]) -> bytes:
             length = len(definition.statements) // STATEMENT_BYTES
             words += [_LETTERS[definition.kind], 0 if same else signature, length]
             blobs.append(definition.digest + definition.statements)
-        index[shorten(name)] = words
-    text = json.dumps({"releases": list(snapshots), "names": index}, separators=(",", ":")).encode()
-    content = len(text).to_bytes(4) + text + b"".join(blobs)
-    return lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+        lines.append(f"{name}\t{json.dumps(words, separators=(',', ':'))}")
+    index = zlib.compress("\n".join(lines).encode(), 9)
+    return len(index).to_bytes(4) + index + zlib.compress(b"".join(blobs), 9)
 
 
 def releases() -> tuple[str, ...]:
@@ -72,13 +71,13 @@ def snapshot(release: str) -> Snapshot:
 
 
 class _Names(Snapshot):
-    """What a known release defines, looked up name by name."""
+    """What a known release defines, looked up name by name, without digests."""
 
     def __init__(self, number: int) -> None:
         self._number = number
 
     def __getitem__(self, name: str) -> Definition:
-        for since, definition in reversed(_known().names[name]):
+        for since, definition in reversed(_known().without_digests(name)):
             if since <= self._number and definition is not None:
                 return definition
             if since <= self._number:
@@ -86,7 +85,7 @@ class _Names(Snapshot):
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in _known().names if name in self)
+        return (name for name in _known().lines if name in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -94,13 +93,13 @@ class _Names(Snapshot):
 
 @cache
 def names_of(release: str) -> Snapshot:
-    """The same as `snapshot`, for a few questions: nothing is built but what is asked for."""
+    """The same as `snapshot`, without digests and for a few questions: nothing is built but what is asked for."""
     return _Names(_known().releases.index(release))
 
 
 def every_name() -> Iterable[str]:
     """Every name that some release has."""
-    return _known().names
+    return _known().lines
 
 
 def versions_of(name: str) -> list[tuple[str, Definition | None]]:
@@ -114,9 +113,28 @@ def clear() -> None:
     _known.cache_clear()
 
 
-class _History(NamedTuple):
-    releases: tuple[str, ...]
-    names: dict[str, list[tuple[int, Definition | None]]]
+class _History:
+    """The content of the file: `lines` by name, and the definitions once someone asks for them."""
+
+    def __init__(self, packed: bytes) -> None:
+        end = 4 + int.from_bytes(packed[:4])
+        first, *lines = zlib.decompress(packed[4:end]).decode().split("\n")
+        self.releases = tuple(first.split())
+        self.lines: dict[str, str] = dict(line.split("\t", 1) for line in lines)
+        self._digests = packed[end:]
+        self._asked: dict[str, list[tuple[int, Definition | None]]] = {}
+
+    def without_digests(self, name: str) -> list[tuple[int, Definition | None]]:
+        """The definitions of a name by the number of the release; raises `KeyError`."""
+        if name not in self._asked:
+            self._asked[name] = list(_entries(self.lines[name], BytesIO()))
+        return self._asked[name]
+
+    @cached_property
+    def names(self) -> dict[str, list[tuple[int, Definition | None]]]:
+        """The definitions of every name."""
+        digests = BytesIO(zlib.decompress(self._digests))
+        return {name: list(_entries(line, digests)) for name, line in self.lines.items()}
 
 
 @cache
@@ -126,24 +144,18 @@ def _known() -> _History:
 
 def unpack(packed: bytes) -> _History:
     """The content of a file that `pack` has made."""
-    content = lzma.decompress(packed)
-    start = 4 + int.from_bytes(content[:4])
-    data = json.loads(content[4:start])
-    names: dict[str, list[tuple[int, Definition | None]]] = {}
-    for name, words in data["names"].items():
-        entries: list[tuple[int, Definition | None]] = []
-        names[expand(name)] = entries
-        signature = ""
-        each = iter(words)
-        for number in each:
-            letter = next(each)
-            if letter == "-":
-                entries.append((number, None))
-                continue
-            written = next(each)
-            signature = signature if written == 0 else written
-            middle = start + (0 if letter in _BODILESS else DIGEST_BYTES)
-            end = middle + next(each) * STATEMENT_BYTES
-            entries.append((number, Definition(_KINDS[letter], signature, content[start:middle], content[middle:end])))
-            start = end
-    return _History(tuple(data["releases"]), names)
+    return _History(packed)
+
+
+def _entries(line: str, digests: BytesIO) -> Iterator[tuple[int, Definition | None]]:
+    signature = ""
+    each = iter(json.loads(line))
+    for number in each:
+        letter = next(each)
+        if letter == "-":
+            yield number, None
+            continue
+        written = next(each)
+        signature = signature if written == 0 else written
+        digest = b"" if letter in _BODILESS else digests.read(DIGEST_BYTES)
+        yield number, Definition(_KINDS[letter], signature, digest, digests.read(next(each) * STATEMENT_BYTES))

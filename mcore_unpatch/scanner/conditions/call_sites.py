@@ -17,6 +17,7 @@ from mcore_unpatch.scanner.conditions.literals import Place
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
 
@@ -59,22 +60,21 @@ def narrowed(
 
 def _everywhere(name: str, paths: list[str], project: Project) -> Live | None:
     """The releases on which some call of a function is reached; None if it may be called otherwise."""
+    word = name.encode()
+    said = {path: data for path in paths if word in (data := _data(path, project))}
+    if any(re.search(rb"[\"']%b[\"']" % word, data) for data in said.values()):
+        return None  # asked for by its name
+    if sum(len(re.findall(rb"\bdef %b\b" % word, data)) for data in said.values()) != 1:
+        return None  # which of several is called is not asked
     found: list[Live] = []
-    definitions = 0
-    for path in paths:
-        data = _data(path, project)
-        if name.encode() not in data:
-            continue
-        if re.search(rb"[\"']%b[\"']" % name.encode(), data):
-            return None  # asked for by its name
-        definitions += len(re.findall(rb"\bdef %b\b" % name.encode(), data))
+    for path in said:
         calls = list(_calls(path, {name}, project))
         resolver = _resolver(path, project)
         if resolver is None or _mentions(resolver.model.tree, name) != len(calls):
             return None
         found += [live for _, live in calls]
-    if not found or definitions != 1:
-        return None  # which of several is called is not asked
+    if not found:
+        return None
     releases = tuple(release for release in RELEASES if any(release in live.releases for live in found))
     guards = tuple(guard for live in found for guard in live.guards)
     return Live(releases, any(live.newer for live in found), guards=guards)
@@ -84,7 +84,7 @@ def _mentions(tree: ast.AST, name: str) -> int:
     """How often a function is read, by its name or as an attribute."""
     return sum(
         (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.Attribute) and node.attr == name)
-        for node in ast.walk(tree)
+        for node in walk(tree)
     )
 
 

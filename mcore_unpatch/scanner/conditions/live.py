@@ -16,6 +16,7 @@ from mcore_unpatch.scanner.conditions.literals import Place
 from mcore_unpatch.scanner.conditions.values import LATER, Values, written
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import Block, path_text
 
 _NEAREST = 40  # statements above a place that are looked at, in each block around it
@@ -117,7 +118,7 @@ class Run(Values):
                 return None
             case ast.Assign() | ast.AnnAssign() | ast.Expr() | ast.Return() | ast.FunctionDef() | ast.ClassDef():
                 return self._reads_missing(statement, at)
-        return None if any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(statement)) else False
+        return None if any(isinstance(node, ast.Import | ast.ImportFrom) for node in walk(statement)) else False
 
     def _lacks(self, name: str) -> bool | None:
         if within(name):
@@ -139,7 +140,7 @@ class Run(Values):
 
 
 def _imports_by_call(statement: ast.AST) -> list[ast.Call]:
-    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    calls = [node for node in walk(statement) if isinstance(node, ast.Call)]
     return [call for call in calls if (path_text(call.func) or "").endswith(("import_module", "__import__"))]
 
 
@@ -311,7 +312,7 @@ def _is_quiet(statement: ast.stmt) -> bool:
     """Imports and plain assignments: if these raise, a name is missing."""
     if isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass):
         return True
-    return isinstance(statement, ast.Assign) and not any(isinstance(node, ast.Call) for node in ast.walk(statement))
+    return isinstance(statement, ast.Assign) and not any(isinstance(node, ast.Call) for node in walk(statement))
 
 
 def _line(statement: ast.stmt) -> int:
@@ -319,7 +320,7 @@ def _line(statement: ast.stmt) -> int:
 
 
 def _contains(outer: ast.AST, inner: ast.AST) -> bool:
-    return any(node is inner for node in ast.walk(outer))
+    return any(node is inner for node in walk(outer))
 
 
 def _both(truths: Iterable[bool | None]) -> bool | None:

@@ -11,6 +11,7 @@ from mcore_unpatch.scanner.conditions.literals import Place
 from mcore_unpatch.scanner.conditions.live import Run
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.nodes import walk
 
 
 def describe(install: Install, replacement: Replacement, version: Version) -> list[str]:
@@ -39,7 +40,7 @@ def uses_gone(replacement: Replacement, version: Version) -> list[str]:
         return []
     newest = [release for release in RELEASES if parse_version(release) == version][-1:]
     found: dict[str, int] = {}
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
             if (node.attr if isinstance(node, ast.Attribute) else node.id) not in gone.words():
                 continue
@@ -119,7 +120,7 @@ def _dropped_hook(install: Install, replacement: Replacement, version: Version) 
 
 def drops(function: ast.AST, keywords: str, name: str) -> bool:
     """Whether `**keywords` is read for other names alone: it is never handed on, nor asked for `name`."""
-    nodes = list(ast.walk(function))
+    nodes = list(walk(function))
     keys = [key for node in nodes if (key := _key(node, keywords)) is not None]
     reads = sum(isinstance(node, ast.Name) and node.id == keywords for node in nodes)
     return name not in keys and len(keys) == reads

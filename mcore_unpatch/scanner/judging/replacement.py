@@ -9,6 +9,7 @@ from functools import cached_property
 
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
 
 # What code at the output boundary speaks of, and Megatron's own forward and _postprocess do not.
@@ -34,6 +35,10 @@ class Replacement:
     home: Resolver | None = None  # of the file the function stands in
 
     @cached_property
+    def _nodes(self) -> list[ast.AST]:
+        return list(walk(self.function)) if self.function is not None else []
+
+    @cached_property
     def deals_with_output(self) -> bool:
         """Log-probs, entropy, temperature and the like appear in it."""
         return any(_OUTPUT_WORDS.search(word) for word in self.words)
@@ -56,15 +61,14 @@ class Replacement:
     @cached_property
     def delegations(self) -> int:
         """How many calls of what it replaced stand in it."""
-        nodes = ast.walk(self.function) if self.function is not None else ()
-        called = [(path_text(node.func) or "").rpartition(".")[2] for node in nodes if isinstance(node, ast.Call)]
+        called = [(path_text(node.func) or "").rpartition(".")[2] for node in self._nodes if isinstance(node, ast.Call)]
         return sum(_KEPT.search(name) is not None for name in called)
 
     @cached_property
     def written(self) -> frozenset[str]:
         """The attributes and items it assigns to, as paths; `?` for those that are not told."""
         found = set()
-        for node in ast.walk(self.function) if self.function is not None else ():
+        for node in self._nodes:
             if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
                 found.add(path_text(node) or "?")
             elif isinstance(node, ast.Call) and path_text(node.func) == "setattr":
@@ -74,8 +78,7 @@ class Replacement:
     @cached_property
     def strings(self) -> frozenset[str]:
         """The strings that stand in it."""
-        nodes = ast.walk(self.function) if self.function is not None else ()
-        return frozenset(n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        return frozenset(n.value for n in self._nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
 
     @cached_property
     def returns_its_input(self) -> bool:
@@ -89,7 +92,7 @@ class Replacement:
         if isinstance(self.function, ast.Lambda):
             return first_value(self.function.body) in names
         names = handed_on(self.function, names)
-        returns = [node.value for node in ast.walk(self.function) if isinstance(node, ast.Return)]
+        returns = [node.value for node in self._nodes if isinstance(node, ast.Return)]
         return any(first_value(value) in names for value in returns if value is not None)
 
     @cached_property
@@ -103,14 +106,14 @@ class Replacement:
     @cached_property
     def returned_counts(self) -> frozenset[int]:
         """How many values its `return a, b` statements give."""
-        nodes = ast.walk(self.function) if self.function is not None else ()
-        values = [node.value for node in nodes if isinstance(node, ast.Return)]
+        values = [node.value for node in self._nodes if isinstance(node, ast.Return)]
         return frozenset(len(value.elts) for value in values if isinstance(value, ast.Tuple))
 
     @cached_property
     def _read(self) -> frozenset[str]:
-        nodes = ast.walk(self.function) if self.function is not None else ()
-        return frozenset(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+        return frozenset(
+            node.id for node in self._nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        )
 
     def uses(self, name: str) -> bool:
         """Whether its body reads the parameter `name`."""
@@ -131,7 +134,7 @@ def first_value(value: ast.expr) -> str | None:
 
 def handed_on(function: ast.AST, names: set[str]) -> set[str]:
     """The names, and the locals that hold what they do, gathered or cast at most."""
-    assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
+    assignments = [node for node in walk(function) if isinstance(node, ast.Assign)]
     for _ in range(3):  # a local of a local of a local
         holding = [node for node in assignments if first_value(node.value) in names]
         names = names | {target.id for node in holding for target in node.targets if isinstance(target, ast.Name)}
@@ -198,12 +201,12 @@ def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | as
 
 
 def _inner_functions(node: ast.AST) -> dict[str, ast.FunctionDef]:
-    return {item.name: item for item in ast.walk(node) if isinstance(item, ast.FunctionDef) and item is not node}
+    return {item.name: item for item in walk(node) if isinstance(item, ast.FunctionDef) and item is not node}
 
 
 def _words(node: ast.AST) -> frozenset[str]:
     found: set[str] = set()
-    for item in ast.walk(node):
+    for item in walk(node):
         if isinstance(item, ast.Name):
             found.add(item.id)
         elif isinstance(item, ast.Attribute):

@@ -9,6 +9,7 @@ from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import path_text
 
 Trait = Callable[[Install, Replacement, Resolver], bool]
@@ -36,7 +37,7 @@ def _beside_schedule_plan(install: Install, _: Replacement, resolver: Resolver) 
 
 
 def _builds_schedule_plan(function: ast.AST) -> bool:
-    return any(isinstance(node, ast.Attribute) and node.attr == "build_schedule_plan" for node in ast.walk(function))
+    return any(isinstance(node, ast.Attribute) and node.attr == "build_schedule_plan" for node in walk(function))
 
 
 def _runs_in_pieces(_: Install, new: Replacement, __: Resolver) -> bool:
@@ -66,7 +67,7 @@ def _computes_no_loss(_: Install, new: Replacement, __: Resolver) -> bool:
 
 def _removes_keys(_: Install, new: Replacement, __: Resolver) -> bool:
     """It leaves keys out of a dictionary."""
-    nodes = list(ast.walk(new.function)) if new.function is not None else []
+    nodes = list(walk(new.function)) if new.function is not None else []
     return "pop" in new.words or any(isinstance(node, ast.Delete) for node in nodes)
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.nodes import children
 from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
 
 _KEPT = re.compile(r"orig|backup|\bbak|_bak|saved|\bold|_old|prev|unpatched|_real\b|vanilla|default_", re.IGNORECASE)
@@ -177,5 +178,5 @@ def _is_generator(node: ast.AST) -> bool:
         if isinstance(current, ast.Yield | ast.YieldFrom):
             return True
         if not isinstance(current, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            stack.extend(ast.iter_child_nodes(current))
+            stack.extend(children(current))
     return False

@@ -15,6 +15,7 @@ from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.judging.breakage import drops
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.quoting import Text
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
 
@@ -58,7 +59,7 @@ def _held_model(
     node: ast.ClassDef, function: FunctionNode, scope: Scope, resolver: Resolver
 ) -> tuple[str, ast.Call] | None:
     """The model that a `forward` calls: `self.language_model(...)`."""
-    for call in ast.walk(function):
+    for call in walk(function):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             if isinstance(call.func.value, ast.Name) and call.func.value.id == "self":
                 ref = resolver.own_attribute(node, call.func.attr)
@@ -69,7 +70,7 @@ def _held_model(
 
 def _handed_on(function: FunctionNode, called: str) -> ast.Call | None:
     """The call of the base's own method."""
-    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    calls = [node for node in walk(function) if isinstance(node, ast.Call)]
     return next((call for call in calls if ast.unparse(call.func) == called), None)
 
 
@@ -117,9 +118,7 @@ def _what(function: FunctionNode, without_hook: bool) -> str | None:
     spec = function.args
     names = {argument.arg for argument in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
     if _HOOK in names:
-        read = any(
-            isinstance(n, ast.Name) and n.id == _HOOK and isinstance(n.ctx, ast.Load) for n in ast.walk(function)
-        )
+        read = any(isinstance(n, ast.Name) and n.id == _HOOK and isinstance(n.ctx, ast.Load) for n in walk(function))
         return None if read else f"takes `{_HOOK}` and never uses it, so hooks are silently dropped"
     if without_hook or spec.vararg is not None:
         return None

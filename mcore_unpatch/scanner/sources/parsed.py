@@ -13,7 +13,7 @@ from mcore_unpatch.scanner.sources.scopes import ModuleModel, build
 T = TypeVar("T")
 
 # Bytes of source up to which trees are kept; these take some forty times of that.
-_TREES, _MODELS = 1_500_000, 500_000
+_MOST = 1_000_000
 
 
 class Kept(Generic[T]):
@@ -45,8 +45,8 @@ class Parsed:
     """Trees and scopes. Who asks brings the bytes: with other bytes it is another file."""
 
     def __init__(self) -> None:
-        self._trees: Kept[tuple[bytes, ast.Module]] = Kept(_TREES)
-        self._models: Kept[ModuleModel] = Kept(_MODELS)
+        self._trees: Kept[tuple[bytes, ast.Module]] = Kept(_MOST)
+        self._models: Kept[ModuleModel] = Kept(_MOST)
 
     def tree(self, path: str, data: bytes) -> ast.Module:
         """The syntax tree of a file; raises `Unreadable`."""

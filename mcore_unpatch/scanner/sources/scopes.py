@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from mcore_unpatch.scanner.sources.narrowing import checks
+from mcore_unpatch.scanner.sources.nodes import children
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _LONGEST_PATH = 40  # names in `a.b.c`
@@ -179,7 +180,7 @@ def calls_on(node: ast.AST, lines: Sequence[int]) -> Iterator[ast.Call]:
                 continue
             if isinstance(current, ast.Call):
                 yield current
-        stack.extend(ast.iter_child_nodes(current))
+        stack.extend(children(current))
 
 
 class _Walker:
