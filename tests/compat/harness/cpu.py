@@ -14,6 +14,7 @@ from unittest import mock
 import torch
 from torch.overrides import TorchFunctionMode
 
+_CUDA, _TYPE = torch.Tensor.cuda, torch.Tensor.type
 _MTP = "megatron.core.transformer.multi_token_prediction"
 
 
@@ -25,14 +26,15 @@ class _CudaMeansCpu(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if function is torch.Tensor.cuda:
+        if function is _CUDA:
             return args[0]
-        if function is torch.Tensor.type and len(args) == 1:
+        if function is _TYPE and len(args) == 1:
             return function(*args).replace("torch.", "torch.cuda.")
-        kwargs = dict(kwargs or {})
+        if not kwargs:
+            return function(*args)
+        kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
         if str(kwargs.get("device")).startswith("cuda"):
             kwargs["device"] = "cpu"
-        kwargs.pop("pin_memory", None)
         return function(*args, **kwargs)
 
 

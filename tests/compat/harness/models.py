@@ -18,6 +18,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 
 from harness.attention import CpuAttention, Norm
+from harness.worlds import lay_out
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Case:
 
 
 def start_world(case: Case) -> None:
-    """Lay out Megatron's process groups for `case` over the ranks of this job."""
-    parallel_state.initialize_model_parallel(
+    """Lay out Megatron's process groups for `case` over the ranks of this job, in place of any other layout."""
+    lay_out(
         tensor_model_parallel_size=case.tp,
         context_parallel_size=case.cp,
         pipeline_model_parallel_size=case.pp,

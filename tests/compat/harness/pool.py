@@ -1,8 +1,9 @@
 """Worker processes, one set per megatron-core release, that stay alive between jobs.
 
 Importing torch and megatron-core takes seconds, so each release is imported once, in a nursery that forks the ranks.
-A job names a function by its file and its name; every rank runs it inside its own fresh gloo world. A job ends on all
-ranks with the first failure, the first death, or its limit. The ranks are then killed, and the next job gets new ones.
+A job names a function by its file and its name; every rank runs it. Jobs of as many ranks, one after another, share a
+gloo world. A job ends on all ranks with the first failure, the first death, or its limit. The ranks are then killed,
+and the next job gets new ones.
 """
 
 import inspect
@@ -91,9 +92,11 @@ class _Pool:
         self.folder = tempfile.TemporaryDirectory(prefix="ranks-")
         self.numbers = itertools.count()
         self.ranks: list[_Rank] = []
+        self.world = (0, "")  # of the last job: how many ranks, and where they met
         self.nursery, theirs = Pipe()
         self.process = subprocess.Popen(
-            [sys.executable, str(_HERE / "worker.py"), str(theirs.fileno())],
+            # Not as a script: what the ranks start by `spawn` would import the script, and Megatron, once more.
+            [sys.executable, "-c", f"from harness import worker; worker.nurse(worker.Connection({theirs.fileno()}))"],
             env=_environment(release),
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
@@ -105,10 +108,11 @@ class _Pool:
         assert found == expected, f"the workers for megatron-core {expected} imported {found}"
 
     def run(self, ranks: int, function: Callable[..., Any], args: tuple[Any, ...], limit: float) -> list[Any]:
-        store = str(Path(self.folder.name) / f"store-{next(self.numbers)}")
+        if ranks != self.world[0]:
+            self.world = (ranks, str(Path(self.folder.name) / f"store-{next(self.numbers)}"))
         path = inspect.getsourcefile(function)
         assert path is not None
-        job = Job(store, ranks, path, function.__qualname__, args, limit)
+        job = Job(self.world[1], ranks, path, function.__qualname__, args, limit)
         try:
             while len(self.ranks) < ranks:
                 self._bear_a_rank()
@@ -163,12 +167,12 @@ class _Pool:
 
     def _end_the_ranks(self) -> dict[int, str]:
         """Kill them all; how each ended, which for one that was dead already is its own way."""
-        deaths = {}
+        deaths, self.world = {}, (0, "")
         with suppress(OSError, RankError):  # the nursery may be gone as well; `run_on_ranks` then makes a new one
             while self.ranks:
                 rank = self.ranks.pop()
                 rank.connection.close()
-                os.kill(rank.pid, signal.SIGKILL)
+                os.killpg(rank.pid, signal.SIGKILL)
                 deaths[len(self.ranks)] = self._ask(rank.pid)
         return deaths
 

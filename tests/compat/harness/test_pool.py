@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from megatron.core import parallel_state
 
 from harness import run_on_ranks
+from harness.models import Case, start_world
 from harness.pool import RankError
 
 RELEASE = "0.19.2"
@@ -121,6 +124,49 @@ def test_ranks_stay_between_jobs_and_are_fresh_after_a_failure() -> None:
         assert not found
         assert pid not in marked
     assert not any(Path(f"/proc/{pid}").exists() for pid in marked)
+
+
+def _start_something() -> int:
+    return subprocess.Popen(["sleep", "1000"]).pid
+
+
+def _runs(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_what_a_rank_has_started_ends_with_it() -> None:
+    [pid] = run_on_ranks(RELEASE, 1, _start_something)
+    assert _runs(pid)
+    with pytest.raises(RankError):
+        run_on_ranks(RELEASE, 1, _one_fails, 0)
+    assert not _runs(pid)
+
+
+def _laid_out(case: Case, again: bool) -> tuple[int, float]:
+    assert not parallel_state.model_parallel_is_initialized()
+    for one in [case, Case(dp=case.ranks), case] if again else [case]:
+        start_world(one)
+    group = parallel_state.get_tensor_model_parallel_group()
+    total = torch.tensor(float(dist.get_rank()))
+    dist.all_reduce(total, group=group)
+    assert parallel_state.get_data_parallel_world_size() == case.dp
+    return id(group), total.item()
+
+
+def test_jobs_of_as_many_ranks_share_a_world_and_its_layouts() -> None:
+    """What a job laid out is not known to the next, but need not be made again."""
+    first, again, other = (
+        run_on_ranks(RELEASE, 2, _laid_out, case, again)
+        for case, again in [(Case(tp=2), False), (Case(tp=2), True), (Case(dp=2), False)]
+    )
+    assert first == again
+    assert [[total for _, total in ranks] for ranks in (first, other)] == [[1.0, 1.0], [0.0, 1.0]]
+
+
+def test_a_rank_that_sat_out_a_job_meets_the_others_again() -> None:
+    for ranks in (2, 1, 2, 3, 2):
+        assert run_on_ranks(RELEASE, ranks, _laid_out, Case(tp=ranks), False)[0][1] == sum(range(ranks))
 
 
 def _die_after_the_answer() -> None:

@@ -1,4 +1,4 @@
-"""The nursery of one megatron-core release and the ranks it forks: each runs jobs, every one in a fresh gloo world."""
+"""The nursery of one megatron-core release and the ranks it forks: each runs jobs, one after another."""
 
 import faulthandler
 import importlib.util
@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from datetime import timedelta
+from contextlib import suppress
 from functools import cache
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
@@ -23,11 +23,11 @@ import megatron.core.models.gpt.gpt_model
 import megatron.core.models.hybrid.hybrid_model
 import megatron.core.pipeline_parallel
 import torch
-from megatron.core import parallel_state
 from megatron.core.transformer.multi_token_prediction import MTPLossAutoScaler, MTPLossLoggingHelper
 
 from harness.cpu import on_the_cpu
 from harness.pool import Failure, Job, send
+from harness.worlds import enter_world, forget_layout
 
 
 @cache
@@ -44,22 +44,14 @@ def load(path: str) -> ModuleType:
 
 
 def work(rank: int, job: Job) -> Any:
-    """Run one job as `rank`, and leave nothing of its world behind."""
+    """Run one job as `rank`, and leave nothing of it behind but the world."""
     torch.manual_seed(1234)
-    torch.distributed.init_process_group(
-        "gloo",
-        init_method=f"file://{job.store}",
-        rank=rank,
-        world_size=job.world,
-        timeout=timedelta(seconds=job.limit + 60),  # the job's own limit comes first, and says more
-    )
+    enter_world(job.store, rank, job.world)
     with on_the_cpu():
         result = getattr(load(job.path), job.name)(*job.args)
     MTPLossLoggingHelper.tracker.clear()
     MTPLossAutoScaler.set_loss_scale(torch.tensor(1.0))
-    if parallel_state.model_parallel_is_initialized():
-        parallel_state.destroy_model_parallel()
-    torch.distributed.destroy_process_group()
+    forget_layout()
     return result
 
 
@@ -99,16 +91,15 @@ def nurse(pool: "Connection[Any, Any]") -> None:
         end = recv_handle(pool)
         pid = os.fork()
         if pid == 0:
+            os.setpgid(0, 0)  # what the rank starts, Megatron's writers of checkpoints above all, is ended with it
             pool.close()
             serve(Connection(end), *message)
             os._exit(0)
         os.close(end)
+        with suppress(OSError):  # the rank did it already; here too, so that it is done before the pool knows the rank
+            os.setpgid(pid, pid)
         ranks.add(pid)
         pool.send(pid)
     for pid in ranks:
-        os.kill(pid, signal.SIGKILL)
+        os.killpg(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-
-
-if __name__ == "__main__":
-    nurse(Connection(int(sys.argv[1])))

@@ -91,7 +91,6 @@ def _train(case: Case, steps: str, fused: bool) -> dict[str, Tensor]:
 def _loses_nothing(case: Case, steps: str) -> None:
     with _in_place_of_apex():
         expected = _train(case, steps, fused=False)
-        parallel_state.destroy_model_parallel()
         found = _train(case, steps, fused=True)
     assert_agree(found, expected)
     assert expected["output_layer.weight"].abs().max() > 1e-4
@@ -128,7 +127,6 @@ def _toggled(fused: bool) -> dict[str, Tensor]:
 def _toggling() -> None:
     with _in_place_of_apex():
         expected = _toggled(False)
-        parallel_state.destroy_model_parallel()
         found = _toggled(True)
     assert_agree(found, expected)
 

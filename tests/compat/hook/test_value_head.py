@@ -216,7 +216,6 @@ def _save_and_load(case: Case, other: Case, source: str, folder: str, writer: st
     model = _critic(case, source, writer)
     expected, _ = _values_and_gradients(case, model)
     save(model.sharded_state_dict(), folder)
-    parallel_state.destroy_model_parallel()
     start_world(other)
     model = _critic(other, source, reader)
     with torch.no_grad():

@@ -109,7 +109,7 @@ def test_search_and_filter_in_a_browser(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
 def test_the_page_of_a_real_repository_in_a_browser(tmp_path: Path) -> None:
-    folder = unpacked("verl", "0.8.0") / "verl"
+    folder = unpacked("verl", "0.8.0") / "verl" / "models" / "mcore"
     command = ["upgrade", str(folder), "--from", "0.17", "--to", "0.19", "--jobs", "1"]
     assert unpatch(*command, "--output-format", "html", "-o", "up.html", cwd=tmp_path).code == CLEAN
     counts = unpatch(*command, "--output-format", "json", cwd=tmp_path).json["counts"]
