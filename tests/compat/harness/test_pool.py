@@ -80,6 +80,7 @@ WAYS = [
 @pytest.mark.parametrize("culprit", [0, 1])
 @pytest.mark.parametrize(("way", "said"), WAYS, ids=lambda value: getattr(value, "__name__", ""))
 def test_the_job_ends_on_all_ranks_with_the_failure_of_the_first(way: Any, said: str, culprit: int) -> None:
+    assert run_on_ranks(RELEASE, 2, _sum_of_ranks) == [1.0, 1.0]  # to start them may take longer than "soon"
     before = time.monotonic()
     with pytest.raises(RankError, match=rf"(?s)rank {culprit} of 2: .*{said}") as caught:
         run_on_ranks(RELEASE, 2, way, culprit)
@@ -95,6 +96,7 @@ def _hangs(culprit: int) -> None:
 
 
 def test_no_job_outlives_its_limit_and_every_rank_says_where_it_stood() -> None:
+    run_on_ranks(RELEASE, 2, _sum_of_ranks)
     before = time.monotonic()
     with pytest.raises(RankError, match=r"_hangs did not end within 2 s") as caught:
         run_on_ranks(RELEASE, 2, _hangs, 1, limit=2)

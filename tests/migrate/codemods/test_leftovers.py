@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import releases
+from goldens import CASES, migrated_golden
 from planning import Result, migrate
-from test_golden import CASES, GOLDEN, directives
 
 from mcore_unpatch.codemods.edits import Options
 
@@ -50,10 +50,7 @@ def unused(files: dict[str, bytes], folder: Path) -> set[tuple[str, str]]:
 def test_goldens(tmp_path: Path) -> None:
     before, after = {}, {}
     for case in CASES:
-        source = (GOLDEN / f"{case}.in.py").read_bytes()
-        path, options = directives(source)
-        before[f"{case}.py"] = source
-        after[f"{case}.py"] = migrate({path: source}, options).files[path]
+        before[f"{case}.py"], after[f"{case}.py"] = migrated_golden(case)
     assert unused(after, tmp_path / "after") <= unused(before, tmp_path / "before")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 import releases
 from composed import composed
-from test_golden import CASES, GOLDEN, directives
+from goldens import CASES, GOLDEN, directives
 
 from mcore_unpatch.codemods.edits import Options, Repository
 from mcore_unpatch.codemods.planner import fixed, plan

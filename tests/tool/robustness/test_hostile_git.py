@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import CLEAN, ERROR, FINDINGS, Result, unpatch_process
+from command import CLEAN, ERROR, FINDINGS, Result, unpatch, unpatch_process
 from repository import GIT, Repository
 
 from mcore_unpatch import git
@@ -76,7 +76,7 @@ def hostile(tmp_path: Path) -> Repository:
 
 
 def run(*arguments: str | Path, cwd: Path) -> Result:
-    return unpatch_process(*arguments, cwd=cwd, env=GIT)
+    return unpatch(*arguments, cwd=cwd, env=GIT)
 
 
 def provoke(repository: Repository) -> None:

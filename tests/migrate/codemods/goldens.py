@@ -1,0 +1,37 @@
+"""The golden files, and what becomes of each: migrated once for all tests that look at it.
+
+The first line of a file may say `# golden: path=... unsafe annotate target=0.19`; see `composed` for `MEGATRON(...)`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from composed import composed
+from planning import migrate
+
+from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.megatron.versions import parse_version
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES = sorted(path.relative_to(GOLDEN).as_posix().removesuffix(".in.py") for path in GOLDEN.rglob("*.in.py"))
+
+
+def directives(data: bytes) -> tuple[str, Options]:
+    """The path and the options that a golden file asks for."""
+    head = data.partition(b"\n")[0].decode()
+    words = head.removeprefix("# golden:").split() if head.startswith("# golden:") else []
+    values = dict(word.partition("=")[::2] for word in words)
+    options = Options(unsafe_fixes="unsafe" in values, annotate="annotate" in values)
+    if "target" in values:
+        options = Options(options.unsafe_fixes, options.annotate, target=parse_version(values["target"]))
+    return values.get("path", "pkg/module.py"), options
+
+
+@cache
+def migrated_golden(case: str) -> tuple[bytes, bytes]:
+    """A golden file before and after; `migrate` has seen to it that a second run changes nothing."""
+    before = composed((GOLDEN / f"{case}.in.py").read_bytes())
+    path, options = directives(before)
+    return before, migrate({path: before}, options).files[path]
