@@ -69,6 +69,17 @@ class PaddedBatch:
 Batch = PackedBatch | PaddedBatch
 
 
+def batch_of(
+    tokens: Tensor, attention_mask: Tensor | None, config: Any, data_format: DataFormat = "thd", **row: Any
+) -> Batch:
+    """A batch in this format; `row` are options of `packed_batch`."""
+    if data_format == "thd":
+        return packed_batch(tokens, attention_mask, config, **row)
+    if row.get("cp_layout", "zigzag") != "zigzag" or row.get("local_cp_size") is not None:
+        raise ValueError('data_format="bshd" needs cp_layout="zigzag" and no local_cp_size.')
+    return padded_batch(tokens, attention_mask)
+
+
 def packed_batch(
     tokens: Tensor,
     attention_mask: Tensor | None,

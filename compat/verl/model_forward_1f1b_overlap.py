@@ -10,7 +10,7 @@ from torch.nn import Module
 from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.processors import Logits
 from mcore_unpatch.compat.hook.with_processor import schedule_plan_with_processor
-from mcore_unpatch.compat.verl.batches import Batch, packed_batch, padded_batch, vision_arguments
+from mcore_unpatch.compat.verl.batches import Batch, batch_of, vision_arguments
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context
 from mcore_unpatch.compat.verl.installed import installed
 from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, warn_where_kept
@@ -62,9 +62,7 @@ def gptmodel_forward_1f1b_overlap(
             "mtp_updates_lm_head=False has no effect in a schedule plan; set config.mtp_detach_heads (megatron-core "
             "0.19), which keeps the MTP loss from the LM head and the encoder."
         )
-    batch: Batch = (
-        padded_batch(input_ids, attention_mask) if mtp else packed_batch(input_ids, attention_mask, inner.config)
-    )
+    batch = batch_of(input_ids, attention_mask, inner.config, "bshd" if mtp else "thd")
     arguments = {**batch.arguments, "input_ids": batch.pack(input_ids), "attention_mask": None}
     if position_ids is not None and position_ids.shape == attention_mask.shape:
         arguments["position_ids"] = batch.pack(position_ids)

@@ -22,9 +22,8 @@ from mcore_unpatch.compat.hook.find import find_language_model
 from mcore_unpatch.compat.verl.batches import (
     Batch,
     DataFormat,
+    batch_of,
     labels_like_verl,
-    packed_batch,
-    padded_batch,
     vision_arguments,
     vision_tokens,
 )
@@ -128,10 +127,7 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
         `patch_postprocess` was called.
         """
         config = find_language_model(model).model.config
-        if data_format == "thd":
-            batch: Batch = packed_batch(input_ids, attention_mask, config)
-        else:
-            batch = padded_batch(input_ids, attention_mask)
+        batch = batch_of(input_ids, attention_mask, config, data_format)
         arguments = _arguments(batch, input_ids, vision_model, attention_mask, multi_modal_inputs)
         if position_ids is not None and position_ids.shape == attention_mask.shape and not vision_model:
             arguments["position_ids"] = batch.pack(position_ids)
@@ -178,19 +174,8 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         Without labels, nested logits. `loss_mask`, nested like the tokens, selects the tokens of the MTP loss.
         """
         config = find_language_model(model).model.config
-        if data_format == "thd":
-            batch: Batch = packed_batch(
-                input_ids,
-                None,
-                config,
-                cp_layout=cp_layout,
-                local_cp_size=local_cp_size,
-                pad_to_length_bucket=pad_to_length_bucket,
-            )
-        elif cp_layout != "zigzag" or local_cp_size is not None:
-            raise ValueError('data_format="bshd" needs cp_layout="zigzag" and no local_cp_size.')
-        else:
-            batch = padded_batch(input_ids, None)
+        row_options = {"local_cp_size": local_cp_size, "pad_to_length_bucket": pad_to_length_bucket}
+        batch = batch_of(input_ids, None, config, data_format, cp_layout=cp_layout, **row_options)
         tokens, mask = vision_tokens(input_ids, pad_token_id) if vision_model else (input_ids, None)
         arguments = _arguments(batch, tokens, vision_model, mask, multi_modal_inputs)
         if router_padding_mask is not None:
