@@ -8,7 +8,8 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-_FROM_EXTRA = {"megatron", "torch", "triton"}
+from mcore_unpatch.compat.requirements import missing_from_extra
+
 _HOME = {
     alias.name: node.module
     for node in ast.parse(files(__name__).joinpath("__init__.pyi").read_text("utf-8")).body
@@ -24,12 +25,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in _FROM_EXTRA:
-            raise
-        raise ImportError(
-            f"{__name__}.{name} needs {missing}, which is not installed; run `pip install 'mcore-unpatch[compat]'`."
-        ) from error
+        raise missing_from_extra(f"{__name__}.{name}", error) from error
 
 
 def __dir__() -> list[str]:

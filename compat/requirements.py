@@ -1,25 +1,26 @@
-"""The check that each shim makes at import: torch is installed, and megatron-core has the hook."""
+"""What the replacements need besides the tool: an error that names what is missing, or too old, and how to get it."""
 
 import re
 from importlib import import_module
 
 NEEDED = (0, 18)
+_FROM_EXTRA = {"torch": "torch", "triton": "triton", "megatron": "megatron-core"}
+
+
+def missing_from_extra(what: str, error: ModuleNotFoundError) -> ImportError:
+    """The error for a package of the extra that `what` needs; raises `error` itself for any other package."""
+    package = _FROM_EXTRA.get((error.name or "").partition(".")[0])
+    if package is None:
+        raise error
+    return ImportError(f"{what} needs {package}, which is not installed; run `pip install 'mcore-unpatch[compat]'`.")
 
 
 def require_megatron(shim: str) -> None:
-    """Raise an ImportError that names the missing package, or the installed version and the one needed."""
-    for package in ("torch", "triton", "megatron.core"):
-        try:
-            module = import_module(package)
-        except ModuleNotFoundError as error:
-            missing = (error.name or package).partition(".")[0]
-            if missing not in ("torch", "triton", "megatron"):
-                raise
-            name = "megatron-core" if missing == "megatron" else missing
-            raise ImportError(
-                f"{shim} needs {name}, which is not installed; run `pip install 'mcore-unpatch[compat]'`."
-            ) from error
-    found = str(module.__version__)
+    """Raise an ImportError unless torch, triton and a megatron-core with the hook are installed."""
+    try:
+        found = str([import_module(package) for package in ("torch", "triton", "megatron.core")][-1].__version__)
+    except ModuleNotFoundError as error:
+        raise missing_from_extra(shim, error) from error
     numbers = re.match(r"(\d+)\.(\d+)", found)
     if numbers is not None and tuple(map(int, numbers.groups())) < NEEDED:
         needed = ".".join(map(str, NEEDED))

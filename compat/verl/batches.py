@@ -13,7 +13,7 @@ from mcore_unpatch.compat.packing.gather import gather_sequence
 from mcore_unpatch.compat.packing.layout import PackedLayout
 from mcore_unpatch.compat.packing.pack import LayRow, Packer, nested_packer, padded_packer
 from mcore_unpatch.compat.packing.zigzag import zigzag_split
-from mcore_unpatch.compat.verl.packing import CpLayout, Ranks, next_in_sequence, packed_seq_params, plan_row
+from mcore_unpatch.compat.verl.packed_rows import CpLayout, Ranks, next_in_sequence, packed_seq_params, plan_row
 
 DataFormat = Literal["thd", "bshd"]
 _VISION_INPUTS = ("pixel_values", "image_grid_thw", "pixel_values_videos", "video_grid_thw")

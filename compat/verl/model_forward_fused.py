@@ -31,7 +31,7 @@ from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_cont
 from mcore_unpatch.compat.verl.installed import install, installed, language_model_in, release, requested
 from mcore_unpatch.compat.verl.mtp_call import NORMALIZATION_FACTOR
 from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, warn_where_kept
-from mcore_unpatch.compat.verl.packing import CpLayout, next_in_sequence
+from mcore_unpatch.compat.verl.packed_rows import CpLayout, next_in_sequence
 
 
 @dataclass
