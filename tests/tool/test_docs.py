@@ -23,6 +23,12 @@ def test_files_and_links(page: str) -> None:
     text = _text(page)
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     missing = [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]
+    for link, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", text):
+        headings = re.findall(
+            r"^#+ (.*)", ((ROOT / page).parent / link if link else ROOT / page).read_text(), re.MULTILINE
+        )
+        slugs = {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+        missing += [f"{link}#{anchor}"] if anchor not in slugs else []
     files = re.findall(rf"(?<![\w./-])(?:{FOLDERS})/[\w./*{{}},-]*[\w*/}}]", text)
     missing += [name for name in files if not _exists(name)]
     assert set(missing) <= ELSEWHERE
