@@ -1,10 +1,12 @@
 """What the documentation names exists: files, pages, modules, tests, commands and their options."""
 
 import re
+import shutil
 from functools import cache
 from pathlib import Path
 
 import pytest
+from command import unpatch
 from typer.main import get_command
 
 from mcore_unpatch.cli import app
@@ -60,6 +62,12 @@ def test_commands_and_options(page: str) -> None:
             f"{name} {option}" for option in re.findall(r"(?<=\s)--[a-z-]+", rest) if option not in {*known, "--help"}
         ]
     assert not wrong
+
+
+def test_the_finding_on_the_first_page_is_what_a_scan_prints(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "tiny_rl", tmp_path / "tiny_rl")
+    (finding,) = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert finding in unpatch("scan", cwd=tmp_path / "tiny_rl").out
 
 
 def _text(page: str) -> str:
