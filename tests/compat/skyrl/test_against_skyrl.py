@@ -11,7 +11,8 @@ from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
 import mcore_unpatch.compat.skyrl as shim
-from mcore_unpatch.compat import plan_packing
+from mcore_unpatch.compat import plan_packing, zigzag_split
+from mcore_unpatch.compat.packing.gather import split_packed_row
 
 UTILS = "skyrl.backends.skyrl_train.distributed.megatron.model_utils"
 VOCAB, WIDTH, BATCH, LENGTH = 46, 12, 3, 16
@@ -63,7 +64,7 @@ def vocab_range(given: dict[str, Tensor], tp_group: Any) -> dict[str, int]:
 def _padded(checkout: str, tp: int, cp: int, temperature: float, dtypes: Any) -> None:
     tp_group, cp_group = groups_of(tp, cp)
     given: dict[str, Any] = tensors((BATCH, LENGTH), tp_group, dtypes)
-    given["hidden"] = shim.logprobs.zigzag_split(given["hidden"], cp, cp_group.rank())
+    given["hidden"] = zigzag_split(given["hidden"], cp, cp_group.rank())
     given |= vocab_range(given, tp_group) | {"tp_group": tp_group, "cp_group": cp_group, "temperature": temperature}
     dtype = torch.bfloat16 if torch.bfloat16 in dtypes else torch.float32
     with loaded(checkout, "skyrl", UTILS) as utils:
@@ -98,7 +99,7 @@ def _packed(checkout: str, tp: int, cp: int, layout: str) -> None:
     plan = plan_packing(lengths, tp_size=tp, cp_size=cp, cp_rank=cp_group.rank())
     bounds = plan.bounds(torch.device("cpu"))
     given: dict[str, Any] = tensors((1, sum(plan.padded)), tp_group, (F32, F32))
-    given["hidden"] = shim.logprobs.split_packed_row(given["hidden"], bounds, cp_group)
+    given["hidden"] = split_packed_row(given["hidden"], bounds, cp_group)
     by = {"attention mask": {"attention_mask": MASK}, "sub-sequences": {"sub_seq_lengths": SUB_SEQUENCES}}
     common = {"cu_seqlens_padded": bounds, "cp_group": cp_group, "temperature": 1.3}
     unpacked = sum(plan.padded[3:]) + 1 if layout == "sub-sequences" else LENGTH  # the third row is the longest
