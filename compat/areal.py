@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.logits.lazy import LazyLogits
 from mcore_unpatch.compat.logits.real import real_logits_to
 
@@ -45,9 +46,7 @@ def gather_logprobs_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and entropy, each `[...]`, from one pass."""
     out = (logits / temperature).compute(labels, entropy=True)
-    assert out.logprobs is not None
-    assert out.entropy is not None
-    return out.logprobs, out.entropy
+    return needed(out.logprobs), needed(out.entropy)
 
 
 def get_vocab_min_max_logits(logits: LazyLogits | Tensor) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.logits.lazy import LazyLogits
 from mcore_unpatch.compat.logits.real import real_logits_to
 from mcore_unpatch.compat.packing.gather import gather_sequence
@@ -25,10 +26,8 @@ _entropy_of: WeakKeyDictionary[LazyLogits, Tensor] = WeakKeyDictionary()
 def vocab_parallel_logprobs(vocab_parallel_logits: LazyLogits, target: Tensor, use_fused_kernel: bool = True) -> Tensor:
     """Log-probs `[b, s]` of `target` `[b, s]`. `use_fused_kernel` changes nothing."""
     out = vocab_parallel_logits.compute(target, entropy=True)
-    assert out.logprobs is not None
-    assert out.entropy is not None
-    _entropy_of[vocab_parallel_logits] = out.entropy
-    return out.logprobs
+    _entropy_of[vocab_parallel_logits] = needed(out.entropy)
+    return needed(out.logprobs)
 
 
 @real_logits_to("roll.third_party.megatron.tensor_parallel")
@@ -85,8 +84,7 @@ def op_compute_gather_by_teacher_indices(student_logits: LazyLogits, teacher_ind
     flat = teacher_indices.dim() == student_logits.dim() - 1
     ids = (teacher_indices[..., None] if flat else teacher_indices).long()
     out = student_logits.compute(token_ids=ids)
-    assert out.token_logprobs is not None
     group = student_logits.head.tp_group
     known = (ids >= 0) & (ids < student_logits.shape[-1] * (1 if group is None else group.size()))
-    found = (out.token_logprobs + out.logsumexp[..., None]).where(known, 0)
+    found = (needed(out.token_logprobs) + out.logsumexp[..., None]).where(known, 0)
     return found.squeeze(-1) if flat else found

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.memory import spans
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Backend, Problem, Query, RowGrads, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Backend, GradBuffer, Problem, Query, RowGrads, TakeGrad
 from mcore_unpatch.compat.fused_head.shards import ShardSum, VocabShard, merge_stats
 from mcore_unpatch.compat.fused_head.weight_grad import announce_main_grad, fresh_grad, main_grad
 
@@ -34,7 +34,7 @@ class PassOptions(Query):
         problem: Problem,
         main_grad_of: Tensor | None,
         needed: Sequence[bool],
-        backward: Callable[[Callable[[Tensor], None] | None, WeightGradBuffer | None], None],
+        backward: Callable[[TakeGrad, GradBuffer], None],
     ) -> tuple[Tensor | None, Tensor | None]:
         """Those of hidden states and weight, as `needed`, which `backward` adds up as `Backend.backward` does."""
         need_hidden, need_weight = needed

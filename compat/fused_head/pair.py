@@ -1,21 +1,18 @@
 """Two heads over the same vocabulary, tile by tile: the statistics, sums and products of `linear_kl`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.divergence import Divergence
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem, WeightGradBuffer
-from mcore_unpatch.compat.fused_head.tiles import Tiles
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem, TakeGrad, needed
+from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles
 from mcore_unpatch.compat.fused_head.torch_backend import _Tiles as TorchTiles
 
 # Tiles that live at once: two buffers of each head, and what the formulas make of them.
 _TILES_AT_ONCE = 4
-
-GradOfTile = Callable[[Tensor, Tensor, slice, slice], Tensor]
 
 
 @dataclass(frozen=True)
@@ -71,17 +68,12 @@ class Pair(ABC):
 
     @abstractmethod
     def grad_of_tile(
-        self, divergence: Divergence, mean_f: Tensor, grad: Tensor, weight_grad: WeightGradBuffer | None
+        self, divergence: Divergence, mean_f: Tensor, grad: Tensor, weight_grad: GradBuffer
     ) -> tuple[Tiles, GradOfTile]:
         """How the gradient of a tile of the first head's logits is made; `mean_f` and `grad` are `[rows]`."""
 
     def backward(
-        self,
-        divergence: Divergence,
-        mean_f: Tensor,
-        grad: Tensor,
-        hidden_grad: Callable[[Tensor], None] | None,
-        weight_grad: WeightGradBuffer | None,
+        self, divergence: Divergence, mean_f: Tensor, grad: Tensor, hidden_grad: TakeGrad, weight_grad: GradBuffer
     ) -> None:
         """As `Backend.backward`, for the first head."""
         tiles, grad_of_tile = self.grad_of_tile(divergence, mean_f, grad, weight_grad)
@@ -130,7 +122,7 @@ class TorchPair(Pair):
         return sums
 
     def grad_of_tile(
-        self, divergence: Divergence, mean_f: Tensor, grad: Tensor, weight_grad: WeightGradBuffer | None
+        self, divergence: Divergence, mean_f: Tensor, grad: Tensor, weight_grad: GradBuffer
     ) -> tuple[Tiles, GradOfTile]:
         """By `Divergence.student_grad`."""
         factor = grad[:, None] * self.heads[0].problem.scale
@@ -147,6 +139,4 @@ class TorchPair(Pair):
 
     def _log_p(self, index: int, r: slice, c: slice) -> Tensor:
         head = self.heads[index]
-        assert head.row_max is not None
-        assert head.log_sum is not None
-        return self._logits(index, r, c).sub_(head.row_max[r, None]).sub_(head.log_sum[r, None])
+        return self._logits(index, r, c).sub_(needed(head.row_max)[r, None]).sub_(needed(head.log_sum)[r, None])

@@ -6,7 +6,7 @@ A backend knows one rank's shard and nothing of masks, ignored labels, process g
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,11 +14,18 @@ from torch import Tensor
 # Stands for "no logit": its exponential is 0, and, unlike -inf, 0 times it is 0 and not NaN.
 NO_LOGIT = -1e30
 BACKENDS = ("auto", "torch", "triton")
+_Value = TypeVar("_Value")
 
 
 def math_dtype(weight: Tensor) -> torch.dtype:
     """The dtype of softmax, sums and outputs: float32, or float64 for a float64 weight."""
     return torch.float64 if weight.dtype == torch.float64 else torch.float32
+
+
+def needed(value: _Value | None) -> _Value:
+    """What is there because it was asked for."""
+    assert value is not None
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,19 +103,17 @@ class WeightGradBuffer:
     accumulate: bool
 
 
+TakeGrad = Callable[[Tensor], None] | None  # None where a gradient is not needed
+GradBuffer = WeightGradBuffer | None
+
+
 class Backend(Protocol):
     """The two passes over a shard. Neither waits for the device, and only `hidden_grad` may communicate."""
 
     def forward(self, problem: Problem) -> RowStats:
         """One pass over the shard's columns."""
 
-    def backward(
-        self,
-        problem: Problem,
-        grads: RowGrads,
-        hidden_grad: Callable[[Tensor], None] | None,
-        weight_grad: WeightGradBuffer | None,
-    ) -> None:
+    def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """Fill `weight_grad`; pass this shard's part of the rows' gradient to `hidden_grad`, once and early.
 
         That part is `[rows, h]` in the math dtype and must not be shared: the shards are summed in it while the backend

@@ -7,7 +7,10 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.memory import spans
-from mcore_unpatch.compat.fused_head.problem import Problem, WeightGradBuffer, math_dtype
+from mcore_unpatch.compat.fused_head.problem import GradBuffer, Problem, TakeGrad, WeightGradBuffer, math_dtype
+
+# From the operands of a tile's rows and columns, and where these are, to the gradient of its logits.
+GradOfTile = Callable[[Tensor, Tensor, slice, slice], Tensor]
 
 
 class Tiles(ABC):
@@ -54,18 +57,13 @@ class Tiles(ABC):
         """The columns of every tile."""
         return list(spans(self.column_count, self.tile_columns))
 
-    def sums_apart(self, target: WeightGradBuffer | None, row_tiles: int) -> bool:
+    def sums_apart(self, target: GradBuffer, row_tiles: int) -> bool:
         """Whether the weight's gradient is added up beside a buffer that would round more than the final sum."""
         if target is None or target.buffer.dtype == self.dtype:
             return False
         return target.accumulate or row_tiles > 1 or target.buffer.dtype != self.operand_dtype
 
-    def multiply_out(
-        self,
-        grad_of_tile: Callable[[Tensor, Tensor, slice, slice], Tensor],
-        hidden_grad: Callable[[Tensor], None] | None,
-        weight_grad: WeightGradBuffer | None,
-    ) -> None:
+    def multiply_out(self, grad_of_tile: GradOfTile, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """`Backend.backward`, given the gradient of the logits of a tile's rows and columns as an operand."""
         columns, rows = self.column_spans(), self.row_spans()
         dx = self.new(self.problem.row_count, self.problem.hidden.shape[1]) if hidden_grad is not None else None

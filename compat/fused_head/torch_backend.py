@@ -4,14 +4,20 @@ Forward and backward compute each tile by the same product of the same shape, so
 forward's log-sum-exp to the last bit.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.invariant import fold_invariantly
 from mcore_unpatch.compat.fused_head.memory import plan_tiles, tile_cost
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer, math_dtype
+from mcore_unpatch.compat.fused_head.problem import (
+    NO_LOGIT,
+    GradBuffer,
+    Problem,
+    RowGrads,
+    RowStats,
+    TakeGrad,
+    math_dtype,
+)
 from mcore_unpatch.compat.fused_head.tiles import Tiles
 
 
@@ -76,13 +82,7 @@ class TorchBackend:
             moments=moments,
         )
 
-    def backward(
-        self,
-        problem: Problem,
-        grads: RowGrads,
-        hidden_grad: Callable[[Tensor], None] | None,
-        weight_grad: WeightGradBuffer | None,
-    ) -> None:
+    def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """Make each tile again, turn it into its own gradient in place, and multiply it out."""
         tiles = _Tiles(problem)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from mcore_unpatch.compat.fused_head.checks import waiting_is_free
 from mcore_unpatch.compat.fused_head.divergence import Kind
 from mcore_unpatch.compat.fused_head.linear_kl import linear_kl
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, needed
 from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.errors import MissingContextError
@@ -120,9 +120,7 @@ class DistillationLoss(HeadOptions):
             fuse_main_grad=fuses_weight_grad(call),
             tile_bytes=self.tile_bytes,
         )
-        found = batch_first(loss)
-        assert found is not None
-        return found
+        return needed(batch_first(loss))
 
     def _from_top_k(self, call: HookCall, teacher: TeacherTopK) -> Tensor:
         if self.kind == "reverse" and self.rest == "zero":
@@ -136,8 +134,7 @@ class DistillationLoss(HeadOptions):
                 f"{list(teacher.log_probs.shape)}"
             )
         asked = replace(HookContext.of(call.context), token_ids=teacher.token_ids)
-        student = head_pass(replace(call, context=asked), self, Wants(token_logprobs=True)).token_logprobs
-        assert student is not None
+        student = needed(head_pass(replace(call, context=asked), self, Wants(token_logprobs=True)).token_logprobs)
         taken = teacher.log_probs != -inf
         a = student.masked_fill(~taken, NO_LOGIT)
         b = teacher.log_probs.detach().to(a.dtype).masked_fill(~taken, NO_LOGIT)

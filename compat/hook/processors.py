@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput
+from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, require_processor
 from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass, selection_mask
 from mcore_unpatch.compat.hook.output_layer import check_head, lent_weight, wake
@@ -68,8 +69,7 @@ class TokenLoss(HeadProcessor):
 
     def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
         """`loss`."""
-        assert out.logprobs is not None
-        return {"loss": -out.logprobs}
+        return {"loss": -needed(out.logprobs)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +84,7 @@ class SelectedTokenCrossEntropy(HeadProcessor):
 
     def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
         """`selected_loss`."""
-        assert out.logprobs is not None
-        return {"selected_loss": -out.logprobs[selection_mask(call) != 0]}
+        return {"selected_loss": -needed(out.logprobs)[selection_mask(call) != 0]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +109,9 @@ class TopKLogits(HeadProcessor):
 
     def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
         """`topk_logits`, `topk_ids` and `logsumexp`."""
-        assert out.topk_logits is not None
-        assert out.topk_ids is not None
         k = slice(0, self.k)  # a pass shared with a larger k has more
-        return {"topk_logits": out.topk_logits[..., k], "topk_ids": out.topk_ids[..., k], "logsumexp": out.logsumexp}
+        logits, ids = needed(out.topk_logits)[..., k], needed(out.topk_ids)[..., k]
+        return {"topk_logits": logits, "topk_ids": ids, "logsumexp": out.logsumexp}
 
 
 @dataclass(frozen=True, kw_only=True)

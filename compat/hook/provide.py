@@ -1,7 +1,6 @@
 """Makes `model(..., output_processor=..., output_processor_context=...)` work even if `forward` lacks the hook."""
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TypeVar
 
 from torch.nn import Module
@@ -51,9 +50,7 @@ class Handle:
         self._blocks += 1
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._blocks -= 1
         self._claims -= 1
         if self._blocks == 0 and self._claims <= 0 and not self._held_before:

@@ -12,6 +12,7 @@ from torch.utils._pytree import register_pytree_node
 from mcore_unpatch.compat.fused_head.divergence import Kind
 from mcore_unpatch.compat.fused_head.linear_kl import linear_kl
 from mcore_unpatch.compat.fused_head.linear_logprob import PassSettings, VocabOutput, vocab_pass
+from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.fused_head.weight_grad import into_main_grad
 from mcore_unpatch.compat.hook.call import Outputs
 from mcore_unpatch.compat.hook.errors import HookError
@@ -109,15 +110,15 @@ class LazyLogits(LikeATensor):
 
     def log_probs(self, labels: Tensor, *, mask: Tensor | None = None, keep_mask: Tensor | None = None) -> Tensor:
         """Log-probs of `labels` `[...]`, global token ids aligned with the logits; 0 where there is no label."""
-        return _given(self.compute(labels, mask=mask, keep_mask=keep_mask).logprobs)
+        return needed(self.compute(labels, mask=mask, keep_mask=keep_mask).logprobs)
 
     def log_probs_at(self, token_ids: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """Log-probs `[..., k]` of `token_ids` `[..., k]`, such as those of a teacher's top k."""
-        return _given(self.compute(token_ids=token_ids, mask=mask).token_logprobs)
+        return needed(self.compute(token_ids=token_ids, mask=mask).token_logprobs)
 
     def entropy(self, *, mask: Tensor | None = None) -> Tensor:
         """The entropy of every token's distribution."""
-        return _given(self.compute(entropy=True, mask=mask).entropy)
+        return needed(self.compute(entropy=True, mask=mask).entropy)
 
     def top_k(self, k: int, *, mask: Tensor | None = None) -> Outputs:
         """`Outputs(topk_logits, topk_ids, logsumexp)` of the whole vocabulary: `[..., k]`, `[..., k]` and `[...]`.
@@ -129,7 +130,7 @@ class LazyLogits(LikeATensor):
 
     def sum_pi_squared(self, *, mask: Tensor | None = None) -> Tensor:
         """The sum of the squared probabilities of every token."""
-        return _given(self.compute(sum_pi_squared=True, mask=mask).sum_pi_squared)
+        return needed(self.compute(sum_pi_squared=True, mask=mask).sum_pi_squared)
 
     def logit_stats(self, *, mask: Tensor | None = None) -> Outputs:
         """`Outputs(logit_min, logit_max, logit_mean, logit_norm)` over the whole vocabulary, without gradient."""
@@ -214,11 +215,6 @@ class LazyLogits(LikeATensor):
         """The weight for code that multiplies by it directly."""
         weight = self._read()
         return into_main_grad(weight) if self.head.fuse_main_grad else weight
-
-
-def _given(result: Tensor | None) -> Tensor:
-    assert result is not None
-    return result
 
 
 def _refuse_reentrant_checkpoints() -> None:

@@ -14,6 +14,7 @@ from torch.distributed import ProcessGroup
 from mcore_unpatch.compat.fused_head.checks import check_vocab_range
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob, vocab_pass
 from mcore_unpatch.compat.fused_head.memory import chunk_tile_bytes
+from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.hook.call import Outputs
 from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence, split_packed_row
 from mcore_unpatch.compat.packing.zigzag import zigzag_split
@@ -156,8 +157,7 @@ def fused_vocab_parallel_entropy_from_hidden(
         backend=fused_backend,
         tile_bytes=chunk_tile_bytes(chunk_size, len(hidden), lm_head_weight),
     )
-    assert out.entropy is not None
-    return out.entropy
+    return needed(out.entropy)
 
 
 def from_parallel_hidden_to_entropy_packed_sequences(

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.logits.lazy import LazyLogits
 from mcore_unpatch.compat.logits.real import real_logits_to
 from mcore_unpatch.compat.slime.responses import Samples, response_results
@@ -36,10 +37,9 @@ def calculate_log_probs_and_entropy(
     else:
         log_probs = logits.log_probs(tokens, keep_mask=log_prob_keep_mask)
         entropy = logits.entropy() if with_entropy else None
-    assert log_probs is not None
     if entropy is not None and not with_entropy_grad:
         entropy = entropy.detach()
-    return log_probs[:, None], entropy
+    return needed(log_probs)[:, None], entropy
 
 
 @real_logits_to("slime.backends.megatron_utils.loss")

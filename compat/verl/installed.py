@@ -17,7 +17,7 @@ from mcore_unpatch.compat.hook.provide import Handle, installed_on
 from mcore_unpatch.compat.hook.under_way import INSTALLING, UnderWay
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor
 from mcore_unpatch.compat.verl.mtp_call import MtpCalls
-from mcore_unpatch.compat.verl.numbers import Numbers
+from mcore_unpatch.compat.verl.numbers import Numbers, several_rows
 
 Request = tuple[Processor, Any]
 
@@ -57,7 +57,7 @@ class Installed:
         if self.fused is not None and labels is not None:
             flat = self.fused == "verl"
             if flat and len(labels) > 1:
-                raise ValueError(_SEVERAL_ROWS.format(list(labels.shape)))
+                raise several_rows(labels, 'call patch_fused_forward(model, numbers="megatron") for those of every row')
             return FusedProcessor.giving(self.fused, flat=flat), {"temperature": temperature}
         unscaled = self.logits == "verl" and getattr(self.config, "use_mup", False)
         if self.logits is None or (labels is None and not unscaled):
@@ -68,12 +68,6 @@ class Installed:
 def _unscaled_logits(**keywords: Any) -> Any:
     """What veRL's `_postprocess` returns: logits without MuP's factor."""
     return Logits()(**keywords | {"scale_logits": lambda logits: logits})
-
-
-_SEVERAL_ROWS = (
-    "labels {}: with several rows, veRL's kernel pairs labels with the hidden states of other tokens; pass one packed "
-    'row, or call patch_fused_forward(model, numbers="megatron") to get the log-probs of every row.'
-)
 
 
 _REMEDY = (

@@ -30,7 +30,7 @@ from mcore_unpatch.compat.verl.batches import (
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context, refuse_value_head
 from mcore_unpatch.compat.verl.installed import install, installed, language_model_in, release, requested
 from mcore_unpatch.compat.verl.mtp_call import NORMALIZATION_FACTOR
-from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, warn_where_kept
+from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, several_rows, warn_where_kept
 from mcore_unpatch.compat.verl.packed_rows import CpLayout, next_in_sequence
 
 
@@ -60,10 +60,7 @@ def fused_output_processor(
     """
     check_numbers(numbers)
     if numbers == "verl" and labels is not None and len(labels) > 1:
-        raise ValueError(
-            f"labels {list(labels.shape)}: with several rows, veRL's kernel pairs labels with the hidden states of "
-            'other tokens; pass one packed row, or use partial(fused_output_processor, numbers="megatron").'
-        )
+        raise several_rows(labels, 'use partial(fused_output_processor, numbers="megatron")')
     warn_where_kept("fused_output_processor", numbers, config)
     if not isinstance(context, HookContext | Mapping):
         context = fused_context(None, _temperature_of(context))

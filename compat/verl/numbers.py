@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from torch import Tensor
+
 Numbers = Literal["verl", "megatron"]
 
 # How the head is read: veRL's kernel neither scales (MuP) nor adds up the ranks' parts of the hidden gradient.
@@ -35,3 +37,11 @@ def warn_where_kept(shim: str, numbers: Numbers, config: Any, *, logits_alone: b
     if kept:
         text = f"{shim} keeps veRL's numbers: {'; '.join(kept)}. Pass numbers=\"megatron\" for Megatron's."
         warnings.warn(text, UserWarning, stacklevel=3)
+
+
+def several_rows(labels: Tensor, instead: str) -> ValueError:
+    """The error for a call with veRL's numbers in a shape for which its kernel is wrong."""
+    return ValueError(
+        f"labels {list(labels.shape)}: with several rows, veRL's kernel pairs labels with the hidden states of other "
+        f"tokens; pass one packed row, or {instead}."
+    )

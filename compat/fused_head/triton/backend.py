@@ -5,13 +5,11 @@ logits, as wide as the memory allows, and multiplies it out; or it takes what th
 make logits by the same instructions, so the backward's softmax belongs to the forward's log-sum-exp to the last bit.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.memory import spans
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem, RowGrads, RowStats, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem, RowGrads, RowStats, TakeGrad
 from mcore_unpatch.compat.fused_head.tiles import Tiles
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads, chosen_logits
@@ -73,13 +71,7 @@ class TritonBackend:
             kept=() if kept is None else (kept.exp_z, kept.running_max),
         )
 
-    def backward(
-        self,
-        problem: Problem,
-        grads: RowGrads,
-        hidden_grad: Callable[[Tensor], None] | None,
-        weight_grad: WeightGradBuffer | None,
-    ) -> None:
+    def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """The gradient of each tile of logits, multiplied out into those of hidden states and weight."""
         if not fits(problem):
             TorchBackend().backward(problem, grads, hidden_grad, weight_grad)
@@ -115,7 +107,7 @@ def fits(problem: Problem) -> bool:
 class TritonTiles(Tiles):
     """The gradient of a tile lies in one buffer, in the weight's dtype; that of kept columns where these were kept."""
 
-    def __init__(self, problem: Problem, weight_grad: WeightGradBuffer | None = None, kept: Kept | None = None) -> None:
+    def __init__(self, problem: Problem, weight_grad: GradBuffer = None, kept: Kept | None = None) -> None:
         super().__init__(problem, problem.weight.dtype)
         apart = self.sums_apart(weight_grad, row_tiles=1)
         self.sizes = tile_sizes(problem, self.column_count, apart)

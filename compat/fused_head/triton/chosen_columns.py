@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.problem import RowGrads
+from mcore_unpatch.compat.fused_head.problem import RowGrads, needed
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options
 
 # Pairs of a row and a column that a program takes at a time: few, as the rows may be few.
@@ -45,12 +45,9 @@ class TargetGrads:
     """
 
     def __init__(self, grads: RowGrads, factors: Tensor, limit: Tensor | None) -> None:
-        assert grads.target_coefficients is not None
-        assert grads.target_columns is not None
-        assert grads.target_logprobs is not None
-        self.coefficients = (grads.target_coefficients * factors[0][:, None]).contiguous()
-        self.columns = grads.target_columns.contiguous()
-        self.logprobs = grads.target_logprobs.contiguous()
+        self.coefficients = (needed(grads.target_coefficients) * factors[0][:, None]).contiguous()
+        self.columns = needed(grads.target_columns).contiguous()
+        self.logprobs = needed(grads.target_logprobs).contiguous()
         self.factors, self.limit = factors, limit
 
     def write(self, out: Tensor, first_row: int, first_column: int) -> None:

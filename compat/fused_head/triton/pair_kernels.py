@@ -13,9 +13,9 @@ from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.divergence import Divergence
 from mcore_unpatch.compat.fused_head.memory import spans
-from mcore_unpatch.compat.fused_head.pair import GradOfTile, Pair, PairStats, merge_pair_stats
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem, WeightGradBuffer
-from mcore_unpatch.compat.fused_head.tiles import Tiles
+from mcore_unpatch.compat.fused_head.pair import Pair, PairStats, merge_pair_stats
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem
+from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend, TritonTiles, fits
 from mcore_unpatch.compat.fused_head.triton.launch import cut_columns, kernel_options, multiprocessors, operand
 from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, log2, store_block
@@ -71,7 +71,7 @@ class TritonPair(Pair):
         return parts
 
     def grad_of_tile(
-        self, divergence: Divergence, mean_f: Tensor, grad: Tensor, weight_grad: WeightGradBuffer | None
+        self, divergence: Divergence, mean_f: Tensor, grad: Tensor, weight_grad: GradBuffer
     ) -> tuple[Tiles, GradOfTile]:
         """One launch per tile."""
         first, second = TritonTiles(self.heads[0].problem, weight_grad), TritonTiles(self.heads[1].problem)
