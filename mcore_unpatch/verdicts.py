@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.megatron import gone
+from mcore_unpatch.megatron import api, gone
 from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import RELEASES, Version, show
 
@@ -58,11 +58,17 @@ def _verdict(finding: Finding, versions: tuple[Version, ...]) -> tuple[str, str]
         return STEPS, f"{_capital(finding.replacement)}."
     if row is None:
         return KEEP, f"No official way is known for what it does; {_GUARDED}."
-    if finding.confidence == "possible" and row.seam != "hook":
+    if finding.confidence == "possible" and not _is_class_told(finding, row):
         return KEEP, f"Which class it changes is not known: if a Megatron module's, {row.way}{row.reference}."
     if row.verdict == KEEP or any(version < row.needs for version in versions):
         return KEEP, f"No official way on {on}{_because(row)}; {_GUARDED}."
     return row.verdict, f"An official way exists{_because(row)}." if row.verdict == STEPS else f"{_capital(row.way)}."
+
+
+def _is_class_told(finding: Finding, row: Answer) -> bool:
+    """Whether the row is for any module or for a part of a layer, or only one class of Megatron's has the method."""
+    owner, _, name = finding.target.rpartition(".")
+    return row.seam == "hook" or "part" in row.traits or api.unique_method_owner(name) == owner
 
 
 def _is_read(finding: Finding) -> bool:

@@ -25,7 +25,7 @@ NOTES = (
 )
 _WIDTHS = ("output_size", "out_features")
 _NAMED = re.compile(rf"(^|\.){LAYER}(\.|$)")
-_CRITIC = re.compile(r"critic|value_?(head|model)|LinearForLastLayer", re.IGNORECASE)
+_CRITIC = re.compile(r"critic|(?<!key_)value_?(head|model)|LinearForLastLayer", re.IGNORECASE)
 _SHOWN = 8
 
 

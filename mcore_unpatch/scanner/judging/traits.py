@@ -16,6 +16,11 @@ Trait = Callable[[Install, Replacement, Resolver], bool]
 
 # Parts of a layer that a ModuleSpec names. `Attention` alone is the abstract base of those.
 _NAMED_IN_SPECS = ("Attention", "Linear", "MLP", "MoELayer", "Norm", "TransformerLayer", "Indexer")
+# And the names that layers and blocks give them.
+_PARTS = {
+    *("input_layernorm", "pre_mlp_layernorm", "final_layernorm", "self_attention", "core_attention", "mlp", "router"),
+    *("experts", "shared_experts", "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"),
+}
 _LOSSES = ("loss_func", "compute_language_model_loss", "cross_entropy", "MTPLossAutoScaler")
 _ADAPTERS = ("lora", "quant", "fp8", "wrap", "adapter")
 _PASSING = ("identity", "passthrough", "hidden")
@@ -99,6 +104,20 @@ def _of_the_head(install: Install, _: Replacement, __: Resolver) -> bool:
     return install.base is not None and (path_text(install.base) or "").rpartition(".")[2] == "output_layer"
 
 
+def _is_part(install: Install, _: Replacement, resolver: Resolver) -> bool:
+    """A module that the function around the patch finds by such a name, or that holds one."""
+    function = install.site.scope.function
+    if function is None or not api.is_module_class(install.owner):
+        return False
+    return bool(_PARTS & resolver.once(_last_words, function.node))
+
+
+def _last_words(function: ast.AST) -> set[str]:
+    """The ends of the texts of a function: `mlp` of `".mlp"`."""
+    nodes = (node.value for node in ast.walk(function) if isinstance(node, ast.Constant))
+    return {text.rpartition(".")[2] for text in nodes if isinstance(text, str)}
+
+
 def _called(install: Install, resolver: Resolver) -> str:
     value = install.value
     if isinstance(value, ast.Call):
@@ -155,6 +174,7 @@ TRAITS: dict[str, Trait] = {
     "in-specs": _named_in_specs,
     "of-the-head": _of_the_head,
     "module": _is_module,
+    "part": _is_part,
     "adds": lambda install, _, __: install.adds,
     "adapter": lambda install, _, resolver: any(word in _called(install, resolver) for word in _ADAPTERS),
     "passing": lambda install, _, resolver: any(word in _called(install, resolver) for word in _PASSING),

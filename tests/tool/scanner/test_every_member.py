@@ -152,6 +152,10 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     "hook_takers._METHODS": "class A(GPTModel):\n    def {}(self, x): ...",
     "traits._ADAPTERS": "def g(m: GPTModel): m.output_layer = {}(m.output_layer)",
+    "traits._PARTS": (
+        "def new(self, x): ...\n"
+        "def g(m):\n for n, x in m.named_modules():\n  if n.endswith('.{}'): x.forward = types.MethodType(new, x)"
+    ),
     "traits._PASSING": "def g(m: GPTModel): m.output_layer = {}(m.output_layer)",
     "traits._LOSSES": "def new(h, labels): return {}(h, labels)\n"
     "from megatron.core.transformer import multi_token_prediction as m\nm.process_mtp_loss = new",

@@ -18,18 +18,18 @@ each = pytest.mark.parametrize("row", answers(), ids=lambda row: row.name)
 
 @each
 def test_the_example_fits(row: Answer) -> None:
-    assert row.name in [finding.answer for finding in found_in(HEAD + row.example)]
+    assert row.name in [finding.answer for finding in found_in(HEAD + row.example, possible=True)]
 
 
 @each
 def test_the_words_are_those_of_the_place(row: Answer) -> None:
-    said = [finding.evidence for finding in found_in(HEAD + row.example) if finding.answer == row.name]
+    said = [finding.evidence for finding in found_in(HEAD + row.example, possible=True) if finding.answer == row.name]
     assert not any("{" in text for text in said)
 
 
 @each
 def test_the_counterexample_does_not(row: Answer) -> None:
-    findings = found_in(HEAD + row.counterexample)
+    findings = found_in(HEAD + row.counterexample, possible=True)
     assert findings, "a counterexample is a patch too"
     assert row.name not in [finding.answer for finding in findings]
 
