@@ -99,7 +99,7 @@ class Outcome:
         new = self._new_lines()
         fates = Counter("rewritten" if _is_rewritten(one, new[one.path]) else "deleted" for one in gone.elements())
         for finding in left:
-            hand = "kept" if finding.seam == "none" else "by hand"
+            hand = "kept" if finding.verdict == "keep" else "by hand"
             fates["with --unsafe-fixes" if (finding.path, finding.line) in proposed else hand] += 1
         return fates
 
