@@ -93,12 +93,12 @@ class Finding:
     end_line: int
     target: str
     shape: str
-    seam: str
-    confidence: str
-    temporary: bool
-    fix: str | None
     message: str
-    replacement: str | None
+    seam: str = "none"
+    confidence: str = "certain"
+    temporary: bool = False
+    fix: str | None = None
+    replacement: str | None = None
     related: tuple[Related, ...] = ()
     in_test: bool = False
     live: Live = Live()
@@ -132,22 +132,8 @@ class Finding:
         return (self.path, self.line, self.column, self.target)
 
 
-JSON_FIELDS = (
-    "rule",
-    "path",
-    "line",
-    "column",
-    "end_line",
-    "target",
-    "shape",
-    "seam",
-    "confidence",
-    "temporary",
-    "in_test",
-    "fix",
-    "message",
-    "replacement",
-)
+_TOLD = ("rule", "path", "line", "column", "end_line", "target", "shape", "seam", "confidence", "temporary", "in_test")
+JSON_FIELDS = (*_TOLD, "fix", "message", "replacement")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -66,12 +66,7 @@ def _finding(pin: Pin, file: str, line: int, rule: str, said: str) -> Finding:
         end_line=line,
         target=pin.name,
         shape="pin",
-        seam="none",
-        confidence="certain",
-        temporary=False,
-        fix=None,
         message=f"`{'.'.join(pin.name.split('.')[-2:])}` {said}{f' ({pin.why})' if pin.why else ''}",
-        replacement=None,
         source=f'name = "{pin.name}"',
     )
 

@@ -117,12 +117,7 @@ def _unused(path: str, comment: Ignore, message: str) -> Finding:
         end_line=comment.line,
         target="",
         shape="string-target",  # a comment has no shape; the JSON interface wants one of its names
-        seam="none",
-        confidence="certain",
-        temporary=False,
-        fix=None,
         message=message,
-        replacement=None,
         in_test=is_test(path),
         source=comment.text,
     )

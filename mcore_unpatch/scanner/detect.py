@@ -129,7 +129,6 @@ def _finding(
         seam=verdict.seam,
         confidence="certain" if install.sure else "possible" if install.possible else "likely",
         temporary=undone.is_temporary(install),
-        fix=None,
         message=_message(install, [*breaks, *_when(alive, versions)]),
         replacement=verdict.replacement,
         answer=verdict.answer,
