@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from mcore_unpatch import tree
+from mcore_unpatch import reading
 from mcore_unpatch.atomic import replace_file
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
@@ -18,7 +18,7 @@ Counts = dict[str, dict[str, int]]
 def load(file: Path) -> Counts:
     """Read a baseline; raises `UsageError` with what is wrong with it."""
     try:
-        data = json.loads(tree.read(file).decode())
+        data = json.loads(reading.read(file).decode())
     except FileNotFoundError:
         raise UsageError(f"no baseline at {shown(file)}; create it with `unpatch check --write-baseline`") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch import tree
+from mcore_unpatch import reading
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.printable import shown
 
@@ -46,7 +46,7 @@ def _table(file: Path) -> dict[str, Any] | None:
     import tomllib
 
     try:
-        data = tomllib.loads(tree.read_below(tree.boundary(file.parent), file).decode())
+        data = tomllib.loads(reading.read_below(reading.boundary(file.parent), file).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{shown(file)} is not valid TOML: {error}") from None
     except RecursionError:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
-from mcore_unpatch import git, tree
+from mcore_unpatch import git, reading
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import FileError
 from mcore_unpatch.paths import relative
@@ -130,7 +130,7 @@ def project_root(folder: Path) -> Path:
 def existing(path: Path) -> Path:
     """A path the user named, resolved; raises `UsageError` for one that no command can start from."""
     try:
-        if (kind := tree.kind(path)) is not None:
+        if (kind := reading.kind(path)) is not None:
             raise UsageError(f"{shown(path)} is {kind}: name a file or a folder")
         return path.resolve(strict=True)
     except FileNotFoundError:
@@ -195,7 +195,7 @@ def _is_plain_file(path: Path, found: Discovery) -> bool:
         found.errors.append(_unreadable(path, error, found))
         return False
     if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
-        found.errors.append(FileError(relative(path, found.top), f"{tree.kind(path)}, not a regular file"))
+        found.errors.append(FileError(relative(path, found.top), f"{reading.kind(path)}, not a regular file"))
     return stat.S_ISREG(mode)
 
 

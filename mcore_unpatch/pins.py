@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from mcore_unpatch import tree
+from mcore_unpatch import reading
 from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def load(file: Path) -> Lock:
     import tomllib
 
     try:
-        data = tomllib.loads(tree.read(file).decode())
+        data = tomllib.loads(reading.read(file).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file} is not valid TOML: {error}") from None
     except OSError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch import tree
+from mcore_unpatch import reading
 from mcore_unpatch.megatron.facts import HOOK_SINCE
 from mcore_unpatch.megatron.versions import NEWEST, Version, allowed, show, tagged
 
@@ -112,7 +112,7 @@ def _asks(top: Path, folder: Path) -> Iterator[_Ask]:
     files += [*sorted(folder.glob("requirements*.txt")), *sorted(folder.glob("requirements/*.txt"))]
     for file in files:
         try:
-            if file.stat().st_size > _MAX_BYTES or not _NAMED.search(data := tree.read_below(top, file)):
+            if file.stat().st_size > _MAX_BYTES or not _NAMED.search(data := reading.read_below(top, file)):
                 continue
         except OSError:
             continue

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mcore_unpatch import tree, verdicts
+from mcore_unpatch import reading, verdicts
 from mcore_unpatch.discover import Discovery, discover, others, whole_of
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
@@ -158,5 +158,5 @@ def _without_pinned(findings: list[Finding], lock: PinnedOn, whole: bool) -> lis
     from mcore_unpatch import pinned, pins
 
     known = pins.load(lock.file)
-    text = tree.read(lock.file).decode()
+    text = reading.read(lock.file).decode()
     return pinned.settle(findings, known, lock.file.name, text, lock.release, whole=whole, required=lock.required)

@@ -33,7 +33,7 @@ from pathlib import Path
 
 from mcore_unpatch import cli, git
 from mcore_unpatch.codemods import planner  # noqa: F401 - loaded once, before the forks
-from mcore_unpatch.migrate import engine
+from mcore_unpatch.migrate import run as migration
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scan import scan
 from mcore_unpatch.survey import Options
@@ -265,7 +265,7 @@ def files(subject: Subject, dice: random.Random, count: int) -> Counter[str]:
             results["findings"] += len(report.findings)
             results["files told as errors"] += len(report.errors)
             results["files"] += report.files_scanned
-            outcome = engine.preview(engine.Request([folder], options, unsafe_fixes=True, annotate=True))
+            outcome = migration.preview(migration.Request([folder], options, unsafe_fixes=True, annotate=True))
             results["files planned to change"] += len(outcome.rewrites)
         except Exception as error:
             kept = Path(tempfile.mkdtemp(prefix="torture-")) / "files"

@@ -74,11 +74,11 @@ def migrate(
     Exit code: 0 done or nothing to do, 1 with --check if anything would change, 2 a usage error, a refusal to write, or
     a file that could not be analysed.
     """
-    from mcore_unpatch.migrate import engine
+    from mcore_unpatch.migrate import run as migration
 
     _, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs)
-    request = engine.Request(paths or [], options, unsafe_fixes, annotate, add_dependency, allow_dirty, allow_no_vcs)
-    run = engine.preview if diff or check else engine.migrate
+    request = migration.Request(paths or [], options, unsafe_fixes, annotate, add_dependency, allow_dirty, allow_no_vcs)
+    run = migration.preview if diff or check else migration.migrate
     with Progress() as progress:
         outcome = run(request, progress=progress)
     count = len(outcome.rewrites)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mcore_unpatch import tree
+from mcore_unpatch import reading
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.printable import shown
 
@@ -81,7 +81,7 @@ def combine(
     known = config.text("baseline")
     if baseline is None and known and config.folder:
         baseline = config.folder / known
-        if not baseline.resolve().is_relative_to(tree.boundary(config.folder).resolve()):
+        if not baseline.resolve().is_relative_to(reading.boundary(config.folder).resolve()):
             raise UsageError(
                 f"baseline = {known!r} in {shown(config.folder / 'pyproject.toml')} leads out of the repository: "
                 "change it, or name the file with --baseline"

@@ -61,7 +61,7 @@ def pin(
     from mcore_unpatch.errors import UsageError
     from mcore_unpatch.findings import NO_PATCHES
     from mcore_unpatch.megatron.roots import within
-    from mcore_unpatch.report.layout import count
+    from mcore_unpatch.report.lines import count
     from mcore_unpatch.scan import scan
 
     names = [one for one in what or [] if within(one)]

@@ -11,14 +11,14 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, reporting
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mcore_unpatch.report.layout import Line
+    from mcore_unpatch.report.lines import Line
     from mcore_unpatch.rules import Rule
 
 
 @guarded
 def rules() -> int:
     """List the rules by family."""
-    from mcore_unpatch.report.layout import show
+    from mcore_unpatch.report.lines import show
     from mcore_unpatch.rules import families, family, rules as all_rules
 
     def output() -> Iterator[Line]:
@@ -43,7 +43,7 @@ def explain(
     With the name of a codemod: what a migration changes, and what to check by hand.
     """
     from mcore_unpatch.codemods.registry import codemods
-    from mcore_unpatch.report.layout import show
+    from mcore_unpatch.report.lines import show
     from mcore_unpatch.rules import find
 
     codemod = next((one for one in codemods() if one.name == rule.lower()), None)

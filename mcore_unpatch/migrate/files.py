@@ -10,7 +10,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from mcore_unpatch import tree
+from mcore_unpatch import reading
 
 
 def digest(data: bytes) -> str:
@@ -21,7 +21,7 @@ def digest(data: bytes) -> str:
 def content_of(path: Path) -> bytes | None:
     """The bytes of a file that is no link, None if there is none."""
     try:
-        return tree.read_own(path)
+        return reading.read_own(path)
     except FileNotFoundError:
         return None
 

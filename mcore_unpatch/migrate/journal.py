@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mcore_unpatch import tree
+from mcore_unpatch import reading
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files
 from mcore_unpatch.migrate.state import Record, State
@@ -77,7 +77,7 @@ class Journal:
 
     def original_content(self, index: int) -> bytes:
         """The original bytes; raises `OSError` if they are not what was saved."""
-        data = tree.read_own(self.original(index))
+        data = reading.read_own(self.original(index))
         if files.digest(data) != self.entries[index].before:
             raise OSError(errno.EIO, f"its saved original {shown(self.original(index))} is damaged")
         return data
@@ -116,7 +116,7 @@ def load(state: State, token: str) -> Journal:
     folder = state.journal_folder(token)
     try:
         files.check_own(folder)
-        data = json.loads(tree.read_own(folder / "journal.json"))
+        data = json.loads(reading.read_own(folder / "journal.json"))
         if data["version"] != _VERSION:
             raise ValueError(f"it is of version {data['version']!r}, not {_VERSION}")
         return Journal(state, token, tuple(_checked(Entry(**entry)) for entry in data["entries"]))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mcore_unpatch.codemods.edits import Edit
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate.outcome import Outcome
-from mcore_unpatch.report.layout import Line, count, show, subjects, tally, wrapped
+from mcore_unpatch.report.lines import Line, count, show, subjects, tally, wrapped
 from mcore_unpatch.rules import rules
 
 _SECTIONS = {

@@ -13,7 +13,7 @@ def proposed_edits(report: Report) -> dict[str, str]:
     if not any(finding.fix for finding in report.findings):
         return {}
     from mcore_unpatch.migrate import diff
-    from mcore_unpatch.migrate.engine import Request, preview
+    from mcore_unpatch.migrate.run import Request, preview
 
     try:
         outcome = preview(Request([Path(report.root)], unsafe_fixes=True))

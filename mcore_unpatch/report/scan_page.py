@@ -5,7 +5,7 @@ from __future__ import annotations
 from mcore_unpatch.findings import Report
 from mcore_unpatch.report.edits import proposed_edits
 from mcore_unpatch.report.html import Card, Kind, Pane, page
-from mcore_unpatch.report.layout import count
+from mcore_unpatch.report.lines import count
 from mcore_unpatch.report.text import fate_of
 
 KINDS = {

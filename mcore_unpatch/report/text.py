@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from mcore_unpatch.findings import Finding, Report
-from mcore_unpatch.report.layout import Line, count, show, subjects, tally, width, wrapped
+from mcore_unpatch.report.lines import Line, count, show, subjects, tally, width, wrapped
 from mcore_unpatch.rules import rules
 
 _SEAM_STYLE = {"value-head": "yellow", "none": "red"}

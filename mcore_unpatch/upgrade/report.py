@@ -10,7 +10,7 @@ from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.findings import Report
 from mcore_unpatch.report.edits import proposed_edits
 from mcore_unpatch.report.html import Card, Kind, Pane, page
-from mcore_unpatch.report.layout import Line, count, show, wrapped
+from mcore_unpatch.report.lines import Line, count, show, wrapped
 from mcore_unpatch.upgrade.judge import Fate
 from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport

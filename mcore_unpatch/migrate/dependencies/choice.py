@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch import tree
+from mcore_unpatch import reading
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.dependencies.listing import ByHand, Listing, has_extra
 from mcore_unpatch.migrate.dependencies.pyproject import pyproject_lists
@@ -104,6 +104,6 @@ def _parsed(file: Path) -> tuple[str, dict[str, Any]]:
 def _text(file: Path) -> str | None:
     """The text of a file; None for one that is not there, a link, or not in UTF-8."""
     try:
-        return tree.read_own(file).decode()
+        return reading.read_own(file).decode()
     except (OSError, UnicodeDecodeError):
         return None

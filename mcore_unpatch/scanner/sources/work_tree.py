@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mcore_unpatch import tree
+from mcore_unpatch import reading
 from mcore_unpatch.scanner.sources.parsed import Kept
 from mcore_unpatch.scanner.sources.parsing import MAX_READ, TooLarge
 
@@ -26,7 +26,7 @@ class WorkTree:
         known = self._known.get(path)
         if known is not None:
             return known
-        with open(tree.descriptor(self.top, path), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
+        with open(reading.descriptor(self.top, path), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
             data = file.read(MAX_READ + 1)
             if len(data) > MAX_READ:
                 raise TooLarge(os.fstat(file.fileno()).st_size)
@@ -34,7 +34,7 @@ class WorkTree:
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder."""
-        return tree.exists(self.top, path)
+        return reading.exists(self.top, path)
 
     def size(self, path: str) -> int:
         """Bytes of a file, 0 if it is gone."""

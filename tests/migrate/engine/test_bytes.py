@@ -9,8 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, in_order, splice
 from mcore_unpatch.migrate.diff import unified
-from mcore_unpatch.migrate.engine import Request, migrate
 from mcore_unpatch.migrate.placing import changes_of, moved_line, rewrites_of
+from mcore_unpatch.migrate.run import Request, migrate
 from mcore_unpatch.survey import Options as ScanOptions
 
 PIECES = st.sampled_from(

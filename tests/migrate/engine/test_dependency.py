@@ -12,7 +12,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.dependencies.choice import addition, listed
 from mcore_unpatch.migrate.dependencies.pyproject import pyproject_lists
 from mcore_unpatch.migrate.dependencies.requirement_lines import RequirementLines
-from mcore_unpatch.migrate.engine import migrate
+from mcore_unpatch.migrate.run import migrate
 from mcore_unpatch.migrate.undo import undo
 
 

@@ -14,7 +14,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import table
 from mcore_unpatch.migrate.dependencies.choice import listed
 from mcore_unpatch.migrate.dependencies.listing import Listing
-from mcore_unpatch.migrate.engine import migrate, preview
+from mcore_unpatch.migrate.run import migrate, preview
 from mcore_unpatch.migrate.undo import undo
 
 POETRY = 'mcore-unpatch = {version = "*", extras = ["compat"]}\n'

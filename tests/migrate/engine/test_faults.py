@@ -19,10 +19,10 @@ from mcore_unpatch.codemods.edits import Options, Plan, Repository
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate import files, journal, transaction
-from mcore_unpatch.migrate.engine import migrate, preview
 from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.recovery import describe_interrupted, recover
+from mcore_unpatch.migrate.run import migrate, preview
 from mcore_unpatch.migrate.state import Record, State, locate
 from mcore_unpatch.migrate.undo import undo
 

@@ -16,7 +16,7 @@ from sample_repository import Sample, planner as rewriting
 from mcore_unpatch.codemods.edits import Options, Plan, Repository
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate import table
-from mcore_unpatch.migrate.engine import preview
+from mcore_unpatch.migrate.run import preview
 
 # Two forwards of 0.15: each lacks parameters and does not run the hook.
 FORWARD = """

@@ -6,7 +6,7 @@ import pytest
 from sample_repository import FILES, MIGRATED, Sample, planner
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate.engine import migrate, preview
+from mcore_unpatch.migrate.run import migrate, preview
 from mcore_unpatch.migrate.undo import undo
 
 
