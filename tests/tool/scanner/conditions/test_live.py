@@ -296,15 +296,20 @@ def test_a_method_of_the_object_that_is_patched() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "live"),
-    [("routers[0]", "<=0.13.1"), ("routers[1]", "any"), ("settings[0]", "any"), ("next(settings)", "any")],
+    ("patched", "asked", "live"),
+    [
+        ("routers[0]", "routers[0]", "<=0.13.1"),
+        ("routers[0]", "routers[1]", "any"),
+        ("routers[0]", "settings[0]", "any"),
+        ("next(routers)", "next(settings)", "any"),
+    ],
 )
-def test_what_another_object_has_says_nothing_of_the_one_that_is_patched(asked: str, live: str) -> None:
+def test_what_another_object_has_says_nothing_of_the_one_that_is_patched(patched: str, asked: str, live: str) -> None:
     source = f"""
     import types
     def install(routers, settings):
         if not hasattr({asked}, "is_aux_loss_enabled"):
-            routers[0].is_aux_loss_enabled = types.MethodType(f, routers[0])
+            {patched}.is_aux_loss_enabled = types.MethodType(f, None)
     """
     assert str(guarded(source).live) == live
 
