@@ -34,7 +34,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], 
     "operator": (("compat/fused_head",), ("tests/compat/fused_head", "tests/compat/triton"), ()),
     "hook and packing": (("compat/hook", "compat/packing"), ("tests/compat/hook", "tests/compat/packing"), ()),
     "shims": (
-        tuple(f"compat/{name}" for name in (*_SHIMS, "logits")),
+        ("compat/logits", "compat/*.py", *(f"compat/{name}" for name in _SHIMS)),
         tuple(f"tests/compat/{name}" for name in (*_SHIMS, "logits", "downstream")),
         (),
     ),
