@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,14 @@ def install(site: Path, text: str) -> None:
     write_files(site, {"bad_plugin.py": text, f"{folder}/entry_points.txt": entry, f"{folder}/METADATA": metadata})
 
 
+def beside(site: Path) -> dict[str, str]:
+    """A path with one folder more."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))}
+
+
 def run(site: Path, *arguments: str) -> Result:
     write_files(site / "repo", {"a.py": "needle()\n"})
-    return unpatch_process(*arguments, cwd=site / "repo", env={"PYTHONPATH": str(site)})
+    return unpatch_process(*arguments, cwd=site / "repo", env=beside(site))
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=BROKEN.values())
@@ -73,7 +79,7 @@ def test_what_fails_on_a_file(text: str, tmp_path: Path) -> None:
     assert result.code == ERROR
     assert f"the codemod 'bad' of bad-plugin 2.0 failed: {FAILING[text]}; report it there" in result.err
     (tmp_path / "repo" / "a.py").write_text("hay()\n")
-    assert unpatch_process("scan", cwd=tmp_path / "repo", env={"PYTHONPATH": str(tmp_path)}).code == CLEAN
+    assert unpatch_process("scan", cwd=tmp_path / "repo", env=beside(tmp_path)).code == CLEAN
 
 
 def test_nothing_in_the_repository_is_loaded(tmp_path: Path) -> None:
@@ -123,7 +129,7 @@ def test_findings_of_the_scanner_are_answered(tmp_path: Path) -> None:
     install(tmp_path, ANSWERING)
     text = "from megatron.core import utils\n\nutils.get_model_config = ours  # kept\nutils.log_single_rank = ours\n"
     write_files(tmp_path / "repo", {"a.py": text})
-    environment = {"PYTHONPATH": str(tmp_path)}
+    environment = beside(tmp_path)
     report = unpatch_process("scan", "--output-format", "json", cwd=tmp_path / "repo", env=environment).json
     assert [(one["line"], one["fix"]) for one in report["findings"]] == [(3, "safe"), (4, None)]
     done = unpatch_process("migrate", "--allow-no-vcs", cwd=tmp_path / "repo", env=environment)
