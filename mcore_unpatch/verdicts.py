@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron import api, gone
@@ -11,7 +12,6 @@ from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import RELEASES, Version, show
 
 REWRITE, DELETE, STEPS, KEEP = "rewrite", "delete", "steps", "keep"
-_GUARDED = "`unpatch pin` tells when Megatron changes it"
 _BRANCHES = {
     "if": "the condition on line {line} is false there",
     "else": "the condition on line {line} is true there",
@@ -28,69 +28,95 @@ def settled(findings: Iterable[Finding], versions: dict[str, tuple[Version, ...]
 
 
 def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
-    verdict, evidence = _verdict(finding, versions)
+    case = _Case(finding, versions)
+    verdict, words = next((verdict, words) for holds, verdict, words in _TABLE if holds(case))
+    evidence = words.format(case)
     if finding.held and verdict == STEPS:
         evidence += f" Not rewritten: {finding.held.rstrip('.')}."
     return replace(finding, verdict=verdict, evidence=evidence)
 
 
-def _verdict(finding: Finding, versions: tuple[Version, ...]) -> tuple[str, str]:
-    on = f"megatron-core {' and '.join(map(show, versions))}"
-    row = next((answer for answer in answers() if answer.name == finding.answer), None)
-    if row is not None and finding.replacement:
-        row = replace(row, way=finding.replacement)  # in the words of this place
-    how = "`unpatch migrate`" if finding.fix == "safe" else "`unpatch migrate --unsafe-fixes`"
-    dead = bool(versions) and not any(map(finding.live.on, versions))
-    if finding.fix is not None and not (dead and finding.live.releases):
-        return REWRITE, f"{how} rewrites it{_because(row)}"
-    if finding.shape == "pin":
-        return STEPS, f"The pin does not hold; `unpatch explain {finding.rule}` tells what to do."
-    if not finding.target:
-        return DELETE, "The comment suppresses nothing."
-    if dead:
-        if not finding.live.releases:
-            return KEEP, f"It is for a Megatron newer than {RELEASES[-1]}: on the known releases it never runs."
-        done = f"; {how} deletes it" if finding.fix else ""
-        return DELETE, f"It never runs on {on}: {_guard(finding, versions)}{done}."
-    if versions and all(gone.is_gone(finding.target, version) for version in versions) and not _is_read(finding):
-        return DELETE, f"Megatron has no such name after {gone.last_releases()[finding.target]}: nothing calls it."
-    if row is None and finding.replacement:
-        return STEPS, f"{_capital(finding.replacement)}."
-    if row is None:
-        return KEEP, f"No official way is known for what it does; {_GUARDED}."
-    if finding.confidence == "possible" and not _is_class_told(finding, row):
-        return KEEP, f"Which class it changes is not known: if a Megatron module's, {row.way}{row.reference}."
-    if row.verdict == KEEP or any(version < row.needs for version in versions):
-        return KEEP, f"No official way on {on}{_because(row)}; {_GUARDED}."
-    return row.verdict, f"An official way exists{_because(row)}." if row.verdict == STEPS else f"{_capital(row.way)}."
+class _Case:
+    """One finding, the releases it is judged for, and the row of what is known that speaks for it."""
+
+    def __init__(self, finding: Finding, versions: tuple[Version, ...]) -> None:
+        self.finding, self.versions, self.live = finding, versions, finding.live
+        self.row: Answer | None = next((answer for answer in answers() if answer.name == finding.answer), None)
+
+    # --- questions of the table ----------------------------------------------------------------------------------
+
+    def never_runs(self) -> bool:
+        """Not on the releases that it is judged for."""
+        return bool(self.versions) and not any(map(self.live.on, self.versions))
+
+    def is_for_later(self) -> bool:
+        """It runs on no release that is known."""
+        return self.never_runs() and not self.live.releases
+
+    def is_rewritten(self) -> bool:
+        """By a codemod, where it runs, or where it may once a newer release is out."""
+        return self.finding.fix is not None and (not self.never_runs() or self.is_for_later())
+
+    def is_pin(self) -> bool:
+        """No patch, but a pin of one."""
+        return self.finding.shape == "pin"
+
+    def is_comment(self) -> bool:
+        """No patch, but a comment for one."""
+        return not self.finding.target
+
+    def is_of_what_is_gone(self) -> bool:
+        """Unless the original is read too, which raises: that is no dead code."""
+        read = any(item.role == "backup" for item in self.finding.related)
+        return bool(self.versions) and not read and all(gone.is_gone(self.finding.target, one) for one in self.versions)
+
+    def is_of_unknown_class(self) -> bool:
+        """The row is for one class, and other classes have such a method."""
+        assert self.row is not None
+        owner, _, name = self.finding.target.rpartition(".")
+        told = self.row.seam == "hook" or "part" in self.row.traits or api.unique_method_owner(name) == owner
+        return self.finding.confidence == "possible" and not told
+
+    def has_no_way_yet(self) -> bool:
+        """Megatron has none, or a release that it is judged for has not."""
+        assert self.row is not None
+        return self.row.verdict == KEEP or any(version < self.row.needs for version in self.versions)
+
+    # --- words of the evidence -----------------------------------------------------------------------------------
+
+    newest, pin = RELEASES[-1], "`unpatch pin` tells when Megatron changes it"
+    on = property(lambda self: f"megatron-core {' and '.join(map(show, self.versions))}")
+    last = property(lambda self: gone.last_releases()[self.finding.target])
+    way = property(lambda self: self.finding.replacement or (self.row.way if self.row else ""))
+    capital_way = property(lambda self: self.way[:1].upper() + self.way[1:])
+    known_way = property(lambda self: f"{self.way}{self.row.reference}" if self.row else "")
+    because = property(lambda self: f": {self.known_way}" if self.row else "")
+    how = property(lambda self: f"`unpatch migrate{'' if self.finding.fix == 'safe' else ' --unsafe-fixes'}`")
+    deletes = property(lambda self: f"; {self.how} deletes it" if self.finding.fix else "")
+
+    @property
+    def guard(self) -> str:
+        """What keeps a patch from running on the judged releases."""
+        judged = {one for one in RELEASES for version in self.versions if one.startswith(f"{show(version)}.")}
+        for guard in self.live.guards:
+            if judged <= set(guard.rules_out):
+                words = _BRANCHES.get(guard.branch, _BRANCHES["after"])
+                return words.format(line=guard.line, where=f"{guard.path}:{guard.line}")
+        return f"the conditions around it leave {self.live}"
 
 
-def _is_class_told(finding: Finding, row: Answer) -> bool:
-    """Whether the row is for any module or for a part of a layer, or only one class of Megatron's has the method."""
-    owner, _, name = finding.target.rpartition(".")
-    return row.seam == "hook" or "part" in row.traits or api.unique_method_owner(name) == owner
-
-
-def _is_read(finding: Finding) -> bool:
-    """Whether the original is read too, which raises where it is gone: that is no dead code."""
-    return any(item.role == "backup" for item in finding.related)
-
-
-def _because(row: Answer | None) -> str:
-    if row is None:
-        return ""
-    return f": {row.way}{row.reference}"
-
-
-def _guard(finding: Finding, versions: tuple[Version, ...]) -> str:
-    """The guard that keeps a patch from running on the judged releases."""
-    judged = {release for release in RELEASES for version in versions if release.startswith(f"{show(version)}.")}
-    for guard in finding.live.guards:
-        if judged <= set(guard.rules_out):
-            words = _BRANCHES.get(guard.branch, _BRANCHES["after"])
-            return words.format(line=guard.line, where=f"{guard.path}:{guard.line}")
-    return f"the conditions around it leave {finding.live}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+# The first row that holds decides; the words are of the case.
+_TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
+    (_Case.is_rewritten, REWRITE, "{0.how} rewrites it{0.because}"),
+    (_Case.is_pin, STEPS, "The pin does not hold; `unpatch explain {0.finding.rule}` tells what to do."),
+    (_Case.is_comment, DELETE, "The comment suppresses nothing."),
+    (_Case.is_for_later, KEEP, "It is for a Megatron newer than {0.newest}: on the known releases it never runs."),
+    (_Case.never_runs, DELETE, "It never runs on {0.on}: {0.guard}{0.deletes}."),
+    (_Case.is_of_what_is_gone, DELETE, "Megatron has no such name after {0.last}: nothing calls it."),
+    (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),
+    (lambda case: case.row is None, KEEP, "No official way is known for what it does; {0.pin}."),
+    (_Case.is_of_unknown_class, KEEP, "Which class it changes is not known: if a Megatron module's, {0.known_way}."),
+    (_Case.has_no_way_yet, KEEP, "No official way on {0.on}{0.because}; {0.pin}."),
+    (lambda case: case.row.verdict == STEPS, STEPS, "An official way exists{0.because}."),
+    (lambda case: case.row.verdict == DELETE, DELETE, "{0.capital_way}."),
+)
