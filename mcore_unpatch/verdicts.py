@@ -70,6 +70,10 @@ class _Case:
         read = any(item.role == "backup" for item in self.finding.related)
         return bool(self.versions) and not read and all(gone.is_gone(self.finding.target, one) for one in self.versions)
 
+    def is_of_what_moved(self) -> bool:
+        """Megatron has it in another module now, and calls that one."""
+        return self.is_of_what_is_gone() and self.moved is not None
+
     def is_of_unknown_class(self) -> bool:
         """The row is for one class, and other classes have such a method."""
         assert self.row is not None
@@ -87,6 +91,7 @@ class _Case:
     newest, pin = RELEASES[-1], "`unpatch pin` tells when Megatron changes it"
     on = property(lambda self: f"megatron-core {' and '.join(map(show, self.versions))}")
     last = property(lambda self: gone.last_releases()[self.finding.target])
+    moved = property(lambda self: gone.moved_to(self.finding.target))
     way = property(lambda self: self.finding.replacement or (self.row.way if self.row else ""))
     capital_way = property(lambda self: self.way[:1].upper() + self.way[1:])
     known_way = property(lambda self: f"{self.way}{self.row.reference}" if self.row else "")
@@ -112,6 +117,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (_Case.is_comment, DELETE, "The comment suppresses nothing."),
     (_Case.is_for_later, KEEP, "It is for a Megatron newer than {0.newest}: on the known releases it never runs."),
     (_Case.never_runs, DELETE, "It never runs on {0.on}: {0.guard}{0.deletes}."),
+    (_Case.is_of_what_moved, KEEP, "It has no effect on {0.on}: Megatron calls `{0.moved}` in its place."),
     (_Case.is_of_what_is_gone, DELETE, "Megatron has no such name after {0.last}: nothing calls it."),
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),
     (lambda case: case.row is None, KEEP, "No official way is known for what it does; {0.pin}."),

@@ -289,7 +289,12 @@ def _definers() -> dict[str, list[str]]:
     return found
 
 
+def definers(name: str) -> list[str]:
+    """The modules that define `name`."""
+    return _definers().get(name, [])
+
+
 def defining_module(name: str) -> str | None:
     """The one module that defines `name`, where no other does."""
-    modules = _definers().get(name, [])
+    modules = definers(name)
     return modules[0] if len(modules) == 1 else None

@@ -6,7 +6,7 @@ import json
 from functools import cache
 from importlib.resources import files
 
-from mcore_unpatch.megatron.versions import Version, parse_version
+from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version
 
 
 @cache
@@ -29,6 +29,20 @@ def from_history() -> dict[str, str]:
             if lookup.find(newest, name) is None:
                 found[name] = releases[releases.index(first_without) - 1]
     return found
+
+
+def moved_to(name: str) -> str | None:
+    """Where the newest release has what stood under a name that is gone: the same name in another module."""
+    from mcore_unpatch.megatron import api, lookup
+
+    owner, _, leaf = name.rpartition(".")
+    symbol = api.lookup(owner)
+    places: list[str] = []
+    if owner in last_releases() and (moved := moved_to(owner)):
+        places = [f"{moved}.{leaf}"]
+    elif symbol is not None and symbol.kind == "module":
+        places = [f"{module}.{leaf}" for module in api.definers(leaf)]
+    return next((place for place in places if place != name and lookup.has(place, RELEASES[-1])), None)
 
 
 @cache

@@ -54,6 +54,22 @@ def test_what_has_another_name_now_is_not_gone(method: str, gone: bool) -> None:
     assert ("does not exist" in finding.message) is gone
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("megatron.training.utils.get_batch_on_this_tp_rank", "megatron.core.utils.get_batch_on_this_tp_rank"),
+        (
+            "megatron.core.models.gpt.fine_grained_callables.PostProcessNode.forward_impl",
+            "megatron.core.models.common.utils.PostProcessNode.forward_impl",
+        ),
+    ],
+)
+def test_what_moved_is_still_called_where_it_is_now(old: str, new: str) -> None:
+    source = f"from mine import manager, new\nmanager.register_patch('{old}', new)\n"
+    finding = check_found(source, options={"target": (0, 19)}, verdict="keep")
+    assert f"Megatron calls `{new}` in its place" in finding.evidence
+
+
 def test_not_if_the_original_is_read_which_raises() -> None:
     source = (
         "from megatron.core.transformer.transformer_block import TransformerBlock\n"
