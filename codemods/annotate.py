@@ -12,7 +12,6 @@ from mcore_unpatch.codemods.source import Source, first_line
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.rules import find
-from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 MARK = "TODO(mcore-unpatch)"
 
@@ -22,11 +21,8 @@ def annotate(bench: Workbench, findings: Sequence[Finding], options: Options, ta
     found = Contribution()
     done: set[tuple[str, int, str]] = set()
     for finding in findings if options.annotate else ():
-        if finding.seam == "none" or finding.path not in bench.editable or not finding.path.endswith(".py"):
-            continue
-        try:
-            source = bench.source(finding.path)
-        except (Unreadable, OSError):
+        source = bench.readable(finding.path) if finding.path in bench.editable else None
+        if finding.seam == "none" or source is None:
             continue
         statement = _statement(source, finding)
         line = first_line(statement)

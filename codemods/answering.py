@@ -17,7 +17,6 @@ from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.standing import Staying
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 # Each is looked at with all of its file; no file that people write has so many.
 _MOST = 100
@@ -72,19 +71,16 @@ class Answers:
 
     def _places(self, codemod: Codemod, findings: Sequence[Finding]) -> Iterator[tuple[Finding, Source, Match]]:
         """The findings that a codemod may answer, each with its file and its place in it."""
-        own, known = {rule.code for rule in codemod.rules}, dict[str, dict[tuple[Any, ...], Match]]()
-        for finding in findings:
-            if finding.rule not in _rules(codemod) or finding in self.closed or not finding.path.endswith(".py"):
-                continue
-            try:
-                source = self.bench.source(finding.path)
-            except (Unreadable, OSError):
-                continue
-            if finding.rule in own and finding.path not in known:
-                known[finding.path] = {_place(one): match for one, match in matches(codemod, source)}
-            match = known[finding.path].get(_place(finding)) if finding.rule in own else _at(source, finding)
-            if match is not None:
-                yield finding, source, match
+        own, all_rules = {rule.code for rule in codemod.rules}, _rules(codemod)
+        asked = [one for one in findings if one.rule in all_rules and one not in self.closed]
+        for path in dict.fromkeys(one.path for one in asked):
+            source = self.bench.readable(path)
+            if source is not None:
+                known = {_place(finding): match for finding, match in matches(codemod, source)} if own else {}
+                for finding in (one for one in asked if one.path == path):
+                    match = known.get(_place(finding)) if finding.rule in own else _at(source, finding)
+                    if match is not None:
+                        yield finding, source, match
 
     def _ask(self, codemod: Codemod, source: Source, match: Match, finding: Finding) -> None:
         """Take what a codemod says of one finding."""

@@ -15,7 +15,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Insert, Remove, Rewrite, Unwrap, least_safe
 from mcore_unpatch.codemods.cst_nodes import changed
-from mcore_unpatch.codemods.edits import Edit, splice
+from mcore_unpatch.codemods.edits import Edit, Unsound, splice
 from mcore_unpatch.codemods.source import Source
 
 _Body = cst.Module | cst.IndentedBlock
@@ -32,8 +32,11 @@ _PASS = cst.SimpleStatementLine([cst.Pass()])
 _PRAGMAS = ("# type:", "# noqa", "# pyright:")
 
 
-class Unfaithful(Exception):
+class Unfaithful(Unsound):
     """A file that libcst does not give back byte for byte, or changes of it that do not fit together."""
+
+    def __init__(self, source: Source, why: str) -> None:
+        super().__init__({source.path: why})
 
 
 class Tree:
@@ -44,9 +47,11 @@ class Tree:
         try:
             self.module = cst.parse_module(source.data)
         except (cst.ParserSyntaxError, UnicodeError, RecursionError) as error:
-            raise Unfaithful(f"libcst cannot parse it ({type(error).__name__})") from None
+            raise Unfaithful(source, f"libcst cannot parse it ({type(error).__name__})") from None
         if self.module.bytes != source.data:
-            raise Unfaithful("libcst does not give its bytes back: mostly line endings of `\\r` alone, or form feeds")
+            raise Unfaithful(
+                source, "libcst does not give its bytes back: mostly line endings of `\\r` alone, or form feeds"
+            )
         ranges = MetadataWrapper(self.module, unsafe_skip_copy=True).resolve(PositionProvider)
         self._at: defaultdict[tuple[int, int], list[tuple[tuple[int, int], cst.CSTNode]]] = defaultdict(list)
         self._first: dict[cst.CSTNode, int] = {}  # the line of a statement's first decorator, or its own
@@ -74,7 +79,7 @@ class Tree:
         exact = isinstance(node, ast.expr)
         found = [one for stop, one in self._at[start] if isinstance(one, kinds) and (not exact or stop == end)]
         if not found:
-            raise Unfaithful(f"libcst reads line {start[0]} in another way")
+            raise Unfaithful(self.source, f"libcst reads line {start[0]} in another way")
         return found[-1]
 
     def _text(self, node: ast.expr) -> str:
@@ -106,7 +111,7 @@ class Tree:
 
     def _as_one(self, asked: Sequence[Asked]) -> Edit:
         if len({one.reason.applicability for one in asked}) > 1:
-            raise Unfaithful("its edits do not fit together")
+            raise Unfaithful(self.source, "its edits do not fit together")
         return self._edit(asked)
 
     def _fits(self, found: Sequence[Edit], asked: Sequence[Asked]) -> bool:
@@ -213,7 +218,7 @@ class _Maker(cst.CSTTransformer):
                 return
         statement = line if line is not None else twin
         if statement not in self.tree._home:
-            raise Unfaithful(f"line {change.node.lineno} is part of another statement")
+            raise Unfaithful(self.tree.source, f"line {change.node.lineno} is part of another statement")
         body, index = self.tree._home[statement]
         self.bodies[body][index].append(asked)
 

@@ -1,6 +1,8 @@
 """Patches that never run: a test of the release, or a missing name, keeps them from the releases a project supports.
 
-The branch goes with its guard, and with the functions and values that nothing else asks for any more.
+The branch goes with its guard, and with the functions and values that nothing else asks for any more. This is no class
+of the catalogue: it answers no rule but what may be true of any finding; it takes all findings of a file at once, since
+branches lie within each other and share their helpers; and for what is dead no codemod is asked.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from mcore_unpatch.codemods.changes import Asked, Change, Make, Reason, Taken, Unwrap, least_safe
 from mcore_unpatch.codemods.edits import Options, Remark
@@ -20,7 +22,6 @@ from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding, Guard
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show
-from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _TITLE = "deletes what never runs"
 _WITHOUT_A_PIN = "no project file names a release of megatron-core: support for older ones goes with it"
@@ -43,21 +44,23 @@ def delete_dead(
     cuts: defaultdict[str, dict[tuple[int, str], _Cut]] = defaultdict(dict)
     answered: defaultdict[str, list[tuple[Finding, Reason]]] = defaultdict(list)
     for finding in findings:
-        level = _level(finding, options)
-        if level is None or not finding.path.endswith(".py"):
+        versions = options.pinned(finding.path)
+        if not _is_dead(finding, versions or (options.target,)):
             continue
         dead.add(finding)
-        guard = _guard(finding, options)
-        reason = _reason(finding, level)
+        notes = () if versions else (_WITHOUT_A_PIN,)
+        reason = Reason(finding.rule, "safe" if versions else "unsafe", _TITLE, notes, finding.line)
+        guard = _guard(finding, versions or (options.target,))
         cut = _cut(bench, finding.path, guard, reason) if guard and finding.path in bench.editable else None
-        if cut is None or not cut.undoes(finding):
-            releases = _supported(finding, options)
-            what = "delete this branch, what it installs, and the tests of it"
-            text = f"this never runs on megatron-core {releases}{_because(guard)}: {what}"
-            found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", text))
+        if cut is not None and cut.undoes(finding):
+            cuts[finding.path].setdefault((cut.guard.lineno, cut.branch), cut)
+            answered[finding.path].append((finding, reason))
             continue
-        cuts[finding.path].setdefault((cut.guard.lineno, cut.branch), cut)
-        answered[finding.path].append((finding, reason))
+        oldest, *later = map(show, versions or (options.target,))
+        where = f" (see line {guard.line})" if guard is not None and not guard.path else ""
+        what = "delete this branch, what it installs, and the tests of it"
+        text = f"this never runs on megatron-core {oldest}{' or later' if later else ''}{where}: {what}"
+        found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", text))
     spans = Taken(taken)
     for path, some in cuts.items():
         asked = list(_changes(bench, list(some.values())))
@@ -82,42 +85,19 @@ def _changes(bench: Workbench, cuts: Sequence[_Cut]) -> Iterator[Asked]:
         yield Asked(source, change, whole.get(change.node, last) if isinstance(change.node, ast.stmt) else last)
 
 
-def _reason(finding: Finding, level: Literal["safe", "unsafe"]) -> Reason:
-    notes = (_WITHOUT_A_PIN,) if level == "unsafe" else ()
-    return Reason(finding.rule, level, _TITLE, notes, finding.line)
+def _is_dead(finding: Finding, versions: Sequence[Version]) -> bool:
+    """Whether a patch is installed on no release from the oldest on.
 
-
-def _level(finding: Finding, options: Options) -> Literal["safe", "unsafe"] | None:
-    """Whether a patch is dead: on all that the project asks for, or at least on the release it is judged for.
-
-    What lives on later releases alone is not: it is there for the next upgrade.
+    What lives on later releases alone is not dead: it is there for the next upgrade.
     """
-    versions = options.pinned(finding.path)
-    oldest = versions[0] if versions else options.target
     alive = [parse_version(release) for release in finding.live.releases]
-    if finding.live.newer or not alive or max(alive) >= oldest:
-        return None
-    return "safe" if versions else "unsafe"
+    never = not finding.live.newer and bool(alive) and max(alive) < versions[0]
+    return never and finding.path.endswith(".py")
 
 
-def _between(versions: Sequence[Version]) -> Iterator[Version]:
-    known = dict.fromkeys(parse_version(release) for release in RELEASES)
-    yield from dict.fromkeys([*versions, *(one for one in known if versions[0] <= one <= versions[-1])])
-
-
-def _supported(finding: Finding, options: Options) -> str:
-    versions = options.pinned(finding.path) or (options.target,)
-    return show(versions[0]) if len(versions) == 1 else f"{show(versions[0])} or later"
-
-
-def _because(guard: Guard | None) -> str:
-    return f" (see line {guard.line})" if guard is not None and not guard.path else ""
-
-
-def _guard(finding: Finding, options: Options) -> Guard | None:
+def _guard(finding: Finding, versions: Sequence[Version]) -> Guard | None:
     """The outermost guard that rules out all of the releases by itself."""
-    supported = set(_between(options.pinned(finding.path) or (options.target,)))
-    needed = {release for release in RELEASES if parse_version(release) in supported}
+    needed = {one for one in RELEASES if versions[0] <= parse_version(one) <= versions[-1]}
     fitting = [guard for guard in finding.live.guards if needed <= set(guard.rules_out)]
     return min(fitting, key=lambda guard: (bool(guard.path), guard.line), default=None)
 
@@ -147,11 +127,8 @@ class _Cut:
 
 def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _Cut | None:
     """The branch, if it can go by itself."""
-    if guard.path:
-        return None
-    try:
-        source = bench.source(path)
-    except (Unreadable, OSError):
+    source = bench.readable(path) if not guard.path else None
+    if source is None:
         return None
     at = (one for one in source.every(ast.If, ast.Try) if one.lineno == guard.line and one.end_lineno == guard.end_line)
     node = next(at, None)
@@ -167,7 +144,9 @@ def _of_if(cut: Callable[..., _Cut], source: Source, node: ast.If, branch: str) 
     is_elif = source.line(node.lineno).lstrip().startswith("elif")
     if branch == "if":
         if is_elif:
-            return cut(dead=tuple(node.body), change=Make(_above(source, node), _without_elif))
+            above = source.parents[node]
+            assert isinstance(above, ast.If)
+            return cut(dead=tuple(node.body), change=Make(above, _without_elif))
         if node.orelse:
             return cut(dead=tuple(node.body), change=Unwrap(node, "orelse"))
         return cut(dead=tuple(node.body), whole=(node,))
@@ -203,12 +182,6 @@ def _of_try(cut: Callable[..., _Cut], source: Source, node: ast.Try, branch: str
             return cut(dead=dead, whole=(node,))  # it only asked whether the names are there
         return cut(dead=dead, change=Unwrap(node, "body"))
     return cut(dead=(*node.body, *node.orelse), change=Unwrap(node, "handler")) if branch == "try" else None
-
-
-def _above(source: Source, node: ast.If) -> ast.If:
-    above = source.parents[node]
-    assert isinstance(above, ast.If)
-    return above
 
 
 def _without_elif(node: Any) -> Any:

@@ -56,6 +56,12 @@ class Repository(Project):
         """A parsed file, to be held as long as its nodes matter; raises `Unreadable` and `OSError`."""
         return self.sources.get(path)
 
+    def readable(self, path: str) -> Source | None:
+        """A parsed file, if it is Python that can be parsed."""
+        with suppress(Unreadable, OSError):
+            return self.source(path) if path.endswith(".py") else None
+        return None
+
     def sources_saying(self, word: str, *, tests: bool = True) -> Iterator[Source]:
         """The Python files that say a word and can be read, parsed."""
         for path in self.paths:

@@ -187,15 +187,12 @@ def _is_megatrons(source: Source) -> bool:
 
 def _used_by_megatron(project: Repository) -> set[str]:
     """The files that are for Megatron alone, and what they import, and so on."""
-    from mcore_unpatch.scanner.sources.parsing import Unreadable
-
     paths = set(project.paths)
     links: dict[str, set[str]] = {}
     found: set[str] = set()
     for path in project.paths:
-        try:
-            source = project.source(path)
-        except (Unreadable, OSError):
+        source = project.readable(path)
+        if source is None:
             continue
         nodes = source.every(ast.ImportFrom)
         links[path] = {project.locate(path, node.module or "", node.level) or "" for node in nodes} & paths

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods import annotate, registry, standing
 from mcore_unpatch.codemods.answering import Answers
 from mcore_unpatch.codemods.changes import Asked, Reason, Taken, least_safe
 from mcore_unpatch.codemods.dead import delete_dead
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Remark, Repository, Unsound
+from mcore_unpatch.codemods.edits import Edit, Options, Plan, Remark, Repository
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.removal import together
 from mcore_unpatch.codemods.shims.move import Analysis, Move
@@ -30,11 +30,9 @@ from mcore_unpatch.findings import Finding
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.cst_tree import Tree
 
-T = TypeVar("T")
+    TreeOf = Callable[[str], Tree]
 REQUIREMENT = "megatron-core>=0.18"
 DEPENDENCY = "mcore-unpatch[compat]"
-
-
 Known = list[tuple[type[Move], Analysis]]
 
 
@@ -42,11 +40,11 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     """What is to be done about the findings of a repository."""
     known = _known(repository, options)
     bench, proposing, found = _found(repository, findings, options, known)
-    trees = Trees(bench)
-    found.asked = _with_imports(bench, proposing, trees, found.asked, options)
+    tree_of = _trees(bench)
+    found.asked = _with_imports(bench, proposing, tree_of, found.asked, options)
     found.add(annotate.annotate(bench, _open(findings, found, options), options, found.asked))
-    found.asked = together(found.asked)
-    edits = list(_answering(bench, trees.edits(found.asked), found.removes, findings))
+    made = [edit for path, some in _by_path(together(found.asked)) for edit in tree_of(path).edits(some)]
+    edits = list(_answering(bench, made, found.removes, findings))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits if options.applies(edit))
     errors = {error for _, one in known for error in one.exports.errors}
     return Plan(
@@ -150,16 +148,22 @@ def _open(findings: Iterable[Finding], found: Contribution, options: Options) ->
 
 
 def _with_imports(
-    bench: Workbench, proposing: Workbench, trees: Trees, asked: list[Asked], options: Options
+    bench: Workbench, proposing: Workbench, tree_of: TreeOf, asked: list[Asked], options: Options
 ) -> list[Asked]:
     """The changes with those of the imports; an import that only removed code asked for goes too."""
     benches = list(dict.fromkeys((bench, proposing)))
     whole = [*(change for one in benches for change in one.import_changes()), *asked]
     dropped = False
     for path, group in _by_path(one for one in whole if options.applies(one.reason)):
-        new = trees.made(path, group)
-        dropped |= drop_leftovers(bench, path, new, _reason(group))
+        dropped |= drop_leftovers(bench, path, tree_of(path).made(group), _reason(group))
     return [*(change for one in benches for change in one.import_changes()), *asked] if dropped else whole
+
+
+def _trees(bench: Workbench) -> TreeOf:
+    """The files that change, as libcst has them, which is loaded here; raises `Unsound` for one that cannot."""
+    from mcore_unpatch.codemods.cst_tree import Tree
+
+    return cache(lambda path: Tree(bench.source(path)))
 
 
 def _by_path(asked: Iterable[Asked]) -> Iterator[tuple[str, list[Asked]]]:
@@ -170,33 +174,3 @@ def _by_path(asked: Iterable[Asked]) -> Iterator[tuple[str, list[Asked]]]:
 def _reason(asked: Sequence[Asked]) -> Reason:
     """Why imports go with what these changes took away."""
     return replace(least_safe(one.reason for one in asked), title="an import that nothing uses any more", notes=())
-
-
-class Trees:
-    """The files that change, as libcst has them: loaded here, and parsed once each."""
-
-    def __init__(self, bench: Workbench) -> None:
-        self.bench = bench
-        self._known: dict[str, Tree] = {}
-
-    def made(self, path: str, asked: Sequence[Asked]) -> bytes:
-        """A file with changes made; raises `Unsound`."""
-        return self._ask(path, lambda tree: tree.made(asked))
-
-    def edits(self, asked: Sequence[Asked]) -> list[Edit]:
-        """Changes in bytes; raises `Unsound`."""
-        return [edit for path, group in _by_path(asked) for edit in self._ask(path, partial(_edits, group))]
-
-    def _ask(self, path: str, ask: Callable[[Tree], T]) -> T:
-        from mcore_unpatch.codemods.cst_tree import Tree, Unfaithful
-
-        try:
-            if path not in self._known:
-                self._known[path] = Tree(self.bench.source(path))
-            return ask(self._known[path])
-        except Unfaithful as error:
-            raise Unsound({path: str(error)}) from None
-
-
-def _edits(asked: Sequence[Asked], tree: Tree) -> list[Edit]:
-    return tree.edits(asked)

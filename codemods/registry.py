@@ -61,21 +61,23 @@ def answered() -> frozenset[str]:
 def complete(part: Part, task: Task, parsed: Parsed) -> None:
     """Add what the codemods find to what the scanner found: in the files that say one of their words."""
     known = {error.path for error in part.errors}
-    asked = [path for path in part.saying if path not in known and _says(task.read(path))]
+    saying = {path: _saying(task.read(path)) for path in part.saying if path not in known}
+    asked = {path: some for path, some in saying.items() if some}
     if asked:
         _complete(part, task, asked, parsed)
 
 
-def _complete(part: Part, task: Task, asked: list[str], parsed: Parsed) -> None:
+def _complete(part: Part, task: Task, asked: dict[str, list[Codemod]], parsed: Parsed) -> None:
     from mcore_unpatch.codemods.edits import Repository
 
-    repository = Repository(asked, task.exists, task.read, parsed=parsed)
-    repository.paths = _with_those_between(repository, asked)
+    repository = Repository([*asked], task.exists, task.read, parsed=parsed)
+    repository.paths = _with_those_between(repository, [*asked])
     wanted, errors = set(asked), set()
     own_findings = tuple(part.findings)
     for codemod in codemods():
         with blaming(codemod):
-            for one in codemod.findings(repository, own_findings) if codemod.words else ():
+            said = any(codemod in some for some in asked.values())
+            for one in codemod.findings(repository, own_findings) if said else ():
                 if isinstance(one, FileError):
                     errors.add(one)
                 elif one.path in wanted:
@@ -112,7 +114,7 @@ def _with_those_between(repository: Repository, asked: list[str]) -> tuple[str, 
     while waiting:
         for target in repository.imported(waiting.pop()):
             try:
-                if target not in found and _says(repository.data(target)):
+                if target not in found and _saying(repository.data(target)):
                     found[target] = None
                     waiting.append(target)
             except (Unreadable, OSError):
@@ -120,8 +122,9 @@ def _with_those_between(repository: Repository, asked: list[str]) -> tuple[str, 
     return tuple(found)
 
 
-def _says(data: bytes) -> bool:
-    return any(codemod.says(data) for codemod in codemods())
+def _saying(data: bytes) -> list[Codemod]:
+    """The codemods that may find something in a file."""
+    return [codemod for codemod in codemods() if codemod.says(data)]
 
 
 def _of_others() -> Iterator[Codemod]:

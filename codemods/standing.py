@@ -1,19 +1,22 @@
-"""What a rewrite stands on: methods of Megatron that have to be its own. Where a patch of one stays, neither moves."""
+"""What stands on the hook: rewrites, which need methods of Megatron as they are, and code that uses it already."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.edits import Remark
 from mcore_unpatch.codemods.source import last_line
+from mcore_unpatch.codemods.syntax import is_name, is_value
+from mcore_unpatch.codemods.units import Unit, reached
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.megatron.facts import HOOK_CARRIERS
+from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_CARRIERS
 from mcore_unpatch.megatron.layout import MTP_BLOCK, MTP_LAYER
-from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.scanner.sources.nodes import walk
 
+PROCESSOR = HOOK_ARGUMENTS[0]
 Methods = frozenset[tuple[str, str]]
 HOOK: Methods = frozenset(HOOK_CARRIERS)
 MTP: Methods = frozenset({(MTP_BLOCK, "forward"), (MTP_LAYER, "forward")})  # they read the configuration
@@ -47,11 +50,9 @@ class Staying:
 
 def is_certain(finding: Finding, bench: Workbench) -> bool:
     """Whether a patch is there whenever its file is imported; one in a function may be for other machines or models."""
-    try:
-        functions = bench.source(finding.path).every(ast.FunctionDef, ast.AsyncFunctionDef)
-    except (Unreadable, OSError):
-        return False
-    return not any(node.lineno <= finding.line <= last_line(node) for node in functions)
+    source = bench.readable(finding.path)
+    functions = source.every(ast.FunctionDef, ast.AsyncFunctionDef) if source else []
+    return source is not None and not any(node.lineno <= finding.line <= last_line(node) for node in functions)
 
 
 def refused_by_shims(finding: Finding) -> Remark:
@@ -67,3 +68,29 @@ def because(finding: Finding, what: str) -> str:
     """The reason, with the patch that has to go first."""
     name = ".".join(finding.target.split(".")[-2:])
     return f"`{name}` stays patched in {finding.path}, line {finding.line}, and {what}: move that patch first"
+
+
+def processors(tree: ast.AST) -> Iterator[ast.expr]:
+    """What code gives as `output_processor`, by keyword or in a mapping; what is only passed on is not its own."""
+    for node in walk(tree):
+        if isinstance(node, ast.Call):
+            values = [keyword.value for keyword in node.keywords if keyword.arg == PROCESSOR]
+        elif isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            values = [value for key, value in pairs if key is not None and _says(key)]
+        elif isinstance(node, ast.Assign):
+            named = any(isinstance(target, ast.Subscript) and _says(target.slice) for target in node.targets)
+            values = [node.value] if named else []
+        else:
+            continue
+        yield from (value for value in values if not is_value(value, None) and not is_name(value, PROCESSOR))
+
+
+def is_fallback(line: int, units: Sequence[Unit]) -> bool:
+    """Whether the code at a line, or what it calls in its file, asks whether a model takes the hook."""
+    here = [unit for unit in units if unit.node.lineno <= line <= (unit.node.end_lineno or 0)]
+    return any(_says(node) for unit in reached(here, units) for node in walk(unit.node))
+
+
+def _says(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value == PROCESSOR

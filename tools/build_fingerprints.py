@@ -21,8 +21,7 @@ from typing import Any
 
 from mcore_unpatch.codemods.catalogue.nemo_rl import NEMO_RL
 from mcore_unpatch.codemods.catalogue.verl import VERL
-from mcore_unpatch.codemods.fingerprints.normalise import fingerprint, parts
-from mcore_unpatch.codemods.fingerprints.origins import origins
+from mcore_unpatch.codemods.fingerprints.normalise import fingerprint, origins, parts
 from mcore_unpatch.codemods.units import reached, units
 
 OUTPUT = Path(__file__).parents[1] / "codemods" / "fingerprints"

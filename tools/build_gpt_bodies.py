@@ -12,8 +12,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.codemods.seams.copies.steps import CALLED, calls_of, hook_at, keywords_of, of_model
-from mcore_unpatch.codemods.seams.copies.upstream import METHODS, digest
+from mcore_unpatch.codemods.seams.copies.upstream import (
+    CALLED,
+    METHODS,
+    calls_of,
+    digest,
+    hook_at,
+    keywords_of,
+    of_model,
+)
 from mcore_unpatch.megatron import history
 from mcore_unpatch.upgrade.sources import download
 

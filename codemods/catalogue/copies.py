@@ -86,8 +86,8 @@ or named elsewhere, or where a patch of the class has no parameter by which call
 
     def fix(self, source: Source, match: Match) -> Iterator[Fix]:
         """Copies; what only models without the hook come to is left."""
-        from mcore_unpatch.codemods.hook import is_fallback
         from mcore_unpatch.codemods.seams.copies.installed import TARGETS
+        from mcore_unpatch.codemods.standing import is_fallback
         from mcore_unpatch.codemods.units import units
         from mcore_unpatch.megatron.facts import HOOK_SINCE
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods.codemod import Codemod, Example
-from mcore_unpatch.codemods.shims.contract import Contract, Shim
+from mcore_unpatch.codemods.codemod import Example
+from mcore_unpatch.codemods.shims.contract import Contract, Shim, ShimCodemod
 from mcore_unpatch.rules import Rule
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.edits import Repository
     from mcore_unpatch.codemods.shims.move import Move
+    from mcore_unpatch.codemods.source import Source
     from mcore_unpatch.findings import FileError, Finding
 
 COMPAT = "mcore_unpatch.compat.nemo_rl"
@@ -36,7 +38,15 @@ NEMO_RL = Contract(
 )
 
 
-class NemoRl(Codemod):
+def flag_places(source: Source) -> list[ast.expr]:
+    """Every place that gives, asks for or takes out the flag: a value by keyword, or the text of a key."""
+    if FLAG.encode() not in source.data:
+        return []
+    keywords = [node.value for node in source.every(ast.keyword) if node.arg == FLAG]
+    return [*keywords, *(node for node in source.every(ast.Constant) if node.value == FLAG)]
+
+
+class NemoRl(ShimCodemod):
     """The patch and its flag become the shim and the hook's arguments."""
 
     name, title = "nemo-rl", "NeMo RL"
@@ -52,8 +62,7 @@ class NemoRl(Codemod):
             seam="output",
         ),
     )
-    words = NEMO_RL.words
-    safety = "safe"
+    contract, words = NEMO_RL, NEMO_RL.words
     examples = (
         Example(
             "MCU706",
@@ -111,17 +120,19 @@ line is left and reported with the steps to take there.
 - v0.6.0 reads `output_layer.weight`, which tied models do not have; with the shim they work.
 """
 
-    def says(self, data: bytes) -> bool:
-        """Whether a file says one of the names."""
-        return NEMO_RL.says(data)
-
     def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
         """Every use of the patch function, and every line with the flag."""
-        from mcore_unpatch.codemods.nemo_rl.move import flags
+        from mcore_unpatch.codemods.quote import Quote
         from mcore_unpatch.codemods.shims.sightings import found
 
         exports, findings = found(NEMO_RL, project, known)
-        yield from (*findings, *flags(exports))
+        yield from findings
+        message = f"uses `{FLAG}`, which only a patch reads: {self.rules[0].summary}"
+        for path, source in exports.sources.items():
+            places = flag_places(source) if path not in exports.definitions else []
+            for node in {node.lineno: node for node in reversed(places)}.values():
+                said = (FLAG, message, f"pass `**{fusion_kwargs('model')}` from `{COMPAT}`")
+                yield Quote(source).finding(node, RULE, self.shape, self.rules[0].seam, *said)
 
     def migration(self) -> type[Move]:
         """All files together: while the patch stays, so does the flag."""

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods.codemod import Codemod, Example
-from mcore_unpatch.codemods.shims.contract import Contract, Shim
+from mcore_unpatch.codemods.codemod import Example
+from mcore_unpatch.codemods.shims.contract import Contract, Shim, ShimCodemod
 from mcore_unpatch.rules import Rule
 
 if TYPE_CHECKING:
-    from mcore_unpatch.codemods.edits import Repository
     from mcore_unpatch.codemods.shims.move import Move
-    from mcore_unpatch.findings import FileError, Finding
 
+_FUSED = (
+    *("FusedOutputProcessorContext", "fused_forward_gptmodel", "fused_forward_model_engine", "fused_forward_model_gen"),
+    *("fused_forward_no_padding_gen", "fused_forward_qwen2_5_vl", "fused_output_processor", "patch_fused_forward"),
+    "unpatch_fused_forward",
+)
 FUSED = Shim(
     "models/mcore/model_forward_fused.py",
     "mcore_unpatch.compat.verl.model_forward_fused",
-    {
-        "FusedOutputProcessorContext": "MCU701",
-        "fused_forward_gptmodel": "MCU701",
-        "fused_forward_model_engine": "MCU701",
-        "fused_forward_model_gen": "MCU701",
-        "fused_forward_no_padding_gen": "MCU701",
-        "fused_forward_qwen2_5_vl": "MCU701",
-        "fused_output_processor": "MCU701",
-        "patch_fused_forward": "MCU701",
-        "unpatch_fused_forward": "MCU701",
-    },
+    dict.fromkeys(_FUSED, "MCU701"),
     "fused kernels with MTP on and for padded batches too, and a faster training step (docs/gpu.md)",
 )
 MTP = Shim(
@@ -76,7 +68,15 @@ VERL = Contract(
 )
 
 
-class Verl(Codemod):
+def _moved(rule: str, module: str, name: str) -> Example:
+    """A function that is imported from the shim."""
+    text = (
+        f"from {{}}.{module} import {name}\n\n\ndef prepare(models):\n    for model in models:\n        {name}(model)"
+    )
+    return Example(rule, before=text.format("verl.models.mcore"), after=text.format("mcore_unpatch.compat.verl"))
+
+
+class Verl(ShimCodemod):
     """Its patch functions become those of the shims."""
 
     name, title = "verl", "veRL"
@@ -130,79 +130,12 @@ class Verl(Codemod):
             seam="schedule",
         ),
     )
-    words = VERL.words
-    safety = "safe"
+    contract, words = VERL, VERL.words
     examples = (
-        Example(
-            "MCU701",
-            before="""
-from verl.models.mcore.model_forward_fused import patch_fused_forward
-
-
-def prepare(models):
-    for model in models:
-        patch_fused_forward(model)
-""",
-            after="""
-from mcore_unpatch.compat.verl.model_forward_fused import patch_fused_forward
-
-
-def prepare(models):
-    for model in models:
-        patch_fused_forward(model)
-""",
-        ),
-        Example(
-            "MCU702",
-            before="""
-from verl.models.mcore.mtp_patch import patch_postprocess
-
-
-def prepare(model):
-    patch_postprocess(model)
-""",
-            after="""
-from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
-
-
-def prepare(model):
-    patch_postprocess(model)
-""",
-        ),
-        Example(
-            "MCU703",
-            before="""
-from verl.models.mcore.mtp_patch import patch_mtp_layer_get_embeddings as detach
-
-
-def prepare(model):
-    detach(model)
-""",
-            after="""
-from mcore_unpatch.compat.verl.mtp_patch import patch_mtp_layer_get_embeddings as detach
-
-
-def prepare(model):
-    detach(model)
-""",
-        ),
-        Example(
-            "MCU704",
-            before="""
-from verl.models.mcore.mtp_patch import patch_mtp_layer_checkpointed_forward
-
-
-def prepare(model):
-    patch_mtp_layer_checkpointed_forward(model)
-""",
-            after="""
-from mcore_unpatch.compat.verl.mtp_patch import patch_mtp_layer_checkpointed_forward
-
-
-def prepare(model):
-    patch_mtp_layer_checkpointed_forward(model)
-""",
-        ),
+        _moved("MCU701", "model_forward_fused", "patch_fused_forward"),
+        _moved("MCU702", "mtp_patch", "patch_postprocess"),
+        _moved("MCU703", "mtp_patch", "patch_mtp_layer_get_embeddings"),
+        _moved("MCU704", "mtp_patch", "patch_mtp_layer_checkpointed_forward"),
         Example(
             "MCU705",
             before="""
@@ -263,16 +196,6 @@ and `--unsafe-fixes` replaces them all the same.
   callers.
 - `verl/models/mcore/patch.py` patches other parts of Megatron: `unpatch scan` lists them.
 """
-
-    def says(self, data: bytes) -> bool:
-        """Whether a file says one of the names."""
-        return VERL.says(data)
-
-    def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
-        """Every use, and definitions without a patch."""
-        from mcore_unpatch.codemods.shims.sightings import found
-
-        yield from found(VERL, project, known)[1]
 
     def migration(self) -> type[Move]:
         """All files together: a patch, its undoing and what relies on it move as one."""

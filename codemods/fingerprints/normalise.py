@@ -1,4 +1,4 @@
-"""A function as hashes: one of the whole, one per statement. What a reader may change freely is left out.
+"""Functions and imports as hashes, which leave out what a reader may change freely.
 
 Comments, formatting, docstrings and annotations do not count, nor what a fork calls its package; every other name,
 every constant and default does.
@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import NamedTuple
+
+from mcore_unpatch.codemods.syntax import bound_by_import
 
 # Fields that say nothing about what the code does, or that only some versions of Python have.
 _IGNORED = {"annotation", "returns", "type_comment", "type_params", "ctx", "kind", "type_ignores", "simple"}
@@ -38,6 +40,34 @@ def without_package(module: str, package: str) -> str:
     """`package.a.b` as `.a.b`; other modules as they are."""
     top, _, rest = module.partition(".")
     return f".{rest}" if top == package else module
+
+
+def origins(tree: ast.Module, package: str, file: str) -> dict[str, str]:
+    """Imported name -> hash of its origin, for the imports at the top of a module.
+
+    `package` is the name of the top package, `file` the module's path below it. `package.a.b` and its relative form
+    are the same origin, whatever the package is called.
+    """
+    found: dict[str, str] = {}
+    waiting: list[ast.AST] = [*tree.body]
+    for node in waiting:
+        if isinstance(node, ast.If | ast.Try | ast.ExceptHandler):
+            waiting += ast.iter_child_nodes(node)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                origin = without_package(alias.name, package)
+                if isinstance(node, ast.ImportFrom):
+                    origin = f"{_absolute(node, package, file)}:{alias.name}"
+                found[bound_by_import(alias, node)] = _hash(origin, 6)
+    return found
+
+
+def _absolute(node: ast.ImportFrom, package: str, file: str) -> str:
+    module = node.module or ""
+    if not node.level:
+        return without_package(module, package)
+    folders = file.split("/")[: -node.level]
+    return "." + ".".join([*folders, module] if module else folders)
 
 
 def _parts(node: ast.AST, package: str) -> Iterator[Part]:

@@ -16,8 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason, least_safe
-from mcore_unpatch.codemods.imports.limits import line_limit
-from mcore_unpatch.codemods.imports.places import Import, Place, Places
+from mcore_unpatch.codemods.imports.places import Import, Place, Places, line_limit
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.source import Files, Source, Suite
 

@@ -1,9 +1,11 @@
-"""Where imports stand: the sections and the order that a file evidently keeps, and where another one belongs."""
+"""Where imports stand: the sections, the order and the length of lines that a file evidently keeps."""
 
 from __future__ import annotations
 
 import ast
+import posixpath
 import sys
+import tomllib
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from mcore_unpatch.codemods.source import Files, Source, Suite, last_line
 Import = ast.Import | ast.ImportFrom
 Key = tuple[Any, ...]
 FUTURE, STDLIB, THIRD_PARTY, OWN, RELATIVE = range(5)
+_LIMITS = (("ruff", "line-length"), ("black", "line-length"), ("isort", "line_length"))
 _SORTS: tuple[Callable[[bool, str], Key], ...] = (
     lambda plain, module: (not plain, module.lower()),  # `import x` before `from x import y`
     lambda plain, module: (module.lower(), not plain),
@@ -161,3 +164,21 @@ def _is_part_of_a_package(found: str, module: str, path: str, files: Files) -> b
     base = "/".join(folders[: -module.count(".") - 1])
     beside = path.rpartition("/")[0]  # where a script finds its neighbours, in a package too
     return base not in ("", beside) and files.locate(f"{base}/", "", 1) is not None
+
+
+def line_limit(source: Source, files: Files) -> int:
+    """What the project's own settings say; else the usual limit that the statements of the file keep to."""
+    folder = source.path
+    while folder:
+        folder = posixpath.dirname(folder)
+        try:
+            settings = tomllib.loads(files.data(posixpath.join(folder, "pyproject.toml")).decode())["tool"]
+            found = [settings.get(tool, {}).get(name) for tool, name in _LIMITS]
+        except (OSError, KeyError, ValueError, RecursionError, AttributeError):
+            continue
+        if limit := next((one for one in found if isinstance(one, int)), 0):
+            return limit
+    # Strings and comments are longer than the limit in many places, so lines with them do not count.
+    lines = [source.line(number) for number in {node.lineno for node in source.every(ast.stmt)}]
+    code = [len(line) for line in lines if len(line) <= 120 and not any(sign in line for sign in "#'\"")]
+    return next(limit for limit in (88, 100, 120) if max(code, default=0) <= limit)

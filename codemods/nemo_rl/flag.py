@@ -80,7 +80,7 @@ class _Finder:
         if name == "update" and isinstance(call.func, ast.Attribute):
             return self._updated(call, value, place, place, alone)
         if name in self.with_parameter:
-            return steps.parameter(name)
+            return steps.PARAMETER.format(function=name)
         return self._entry(place, value, self.models.of_call(call), overrides=False)
 
     def text(self, node: ast.Constant) -> _Found:
@@ -93,16 +93,17 @@ class _Finder:
             if isinstance(outer, ast.Assign) and outer.targets == [parent]:
                 return self._assigned(parent.value, outer)
             mapping = self.source.text(parent.value)
-            return steps.deleted(mapping) if isinstance(outer, ast.Delete) else steps.read(mapping)
+            step = steps.DELETED if isinstance(outer, ast.Delete) else steps.READ
+            return step.format(mapping=mapping)
         if isinstance(parent, ast.Compare) and parent.left is node and isinstance(parent.ops[0], ast.In | ast.NotIn):
-            return steps.test(self.source.text(parent.comparators[0]))
+            return steps.TEST.format(mapping=self.source.text(parent.comparators[0]))
         if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute) and parent.args[:1] == [node]:
             return self._method(parent.func, parent)
         return steps.OTHER
 
     def _assigned(self, mapping: ast.expr, statement: ast.Assign) -> _Found:
         if not is_value(statement.value, True) and not self._may_go(mapping, statement):
-            return steps.off(self.source.text(mapping))
+            return steps.OFF.format(mapping=self.source.text(mapping))
         if is_value(statement.value, False):
             return statement
         new = self._new(statement.value, self.models.of_mapping(mapping, statement))
@@ -120,7 +121,7 @@ class _Finder:
         assert isinstance(call.func, ast.Attribute)
         mapping = call.func.value
         if not is_value(value, True) and not self._may_go(mapping, call):
-            return steps.off(self.source.text(mapping))
+            return steps.OFF.format(mapping=self.source.text(mapping))
         statement = self.source.parents[call]
         if not is_value(value, False):
             return self._on(place, value, self.models.of_mapping(mapping, call), unpacked=not alone)
@@ -147,19 +148,19 @@ class _Finder:
         mapping, statement = self.source.text(method.value), self.source.parents[call]
         default = call.args[1] if len(call.args) == 2 and not call.keywords else None
         if method.attr == "get":
-            return steps.read(mapping)
+            return steps.READ.format(mapping=mapping)
         if method.attr == "pop":
             if not isinstance(statement, ast.Expr) or default is None:
-                return steps.taken(mapping)
+                return steps.TAKEN.format(mapping=mapping)
             separator = "\n" if self.source.owns_lines(statement) else "; "
-            return Rewrite(statement, steps.drop(mapping, separator))
+            return Rewrite(statement, separator.join(steps.DROP).format(mapping=mapping))
         if method.attr != "setdefault" or default is None or not isinstance(statement, ast.Expr):
             return steps.OTHER
         if is_value(default, False) and not is_asked(method.value, call, self.source):  # what is not there is off
             return statement
         model = self.models.of_mapping(method.value, call)
         if not is_value(default, True) or not model or not is_off(method.value, call, self.source, absent=True):
-            return steps.default(mapping)
+            return steps.DEFAULT.format(mapping=mapping)
         return Replace(call, f"{mapping}.update({fusion_kwargs(model)})")
 
     def _entry(self, entry: Entry, value: ast.expr, model: str, overrides: bool) -> _Found:

@@ -5,46 +5,24 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Sequence
 
-from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, FLAG, KWARGS, NEMO_RL, RULE, fusion_kwargs
+from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, FLAG, KWARGS, NEMO_RL, RULE, flag_places
 from mcore_unpatch.codemods.changes import Asked, Reason
 from mcore_unpatch.codemods.edits import Options, Remark, Repository
 from mcore_unpatch.codemods.nemo_rl.flag import find_flags
-from mcore_unpatch.codemods.quote import Quote
-from mcore_unpatch.codemods.shims.exports import Exports
 from mcore_unpatch.codemods.shims.holds import Hold
 from mcore_unpatch.codemods.shims.move import Analysis, Move
 from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.findings import USE, Finding
-from mcore_unpatch.rules import rules
+from mcore_unpatch.findings import Finding
 
-_INSTEAD = f"pass `**{fusion_kwargs('model')}` from `{COMPAT}`"
 _GUARD = "The shim supports context parallelism; delete this refusal once you have checked the labels with it"
-
-
-def flag_places(source: Source) -> list[ast.expr]:
-    """Every place that gives, asks for or takes out the flag: a value by keyword, or the text of a key."""
-    if FLAG.encode() not in source.data:
-        return []
-    keywords = [node.value for node in source.every(ast.keyword) if node.arg == FLAG]
-    return [*keywords, *(node for node in source.every(ast.Constant) if node.value == FLAG)]
-
-
-def flags(exports: Exports) -> Iterator[Finding]:
-    """A finding for each line that has to do with the flag."""
-    rule = rules()[RULE]
-    for path, source in exports.sources.items():
-        if path in exports.definitions:
-            continue
-        quote = Quote(source)
-        for node in {node.lineno: node for node in reversed(flag_places(source))}.values():
-            message = f"uses `{FLAG}`, which only a patch reads: {rule.summary}"
-            yield quote.finding(node, RULE, USE, rule.seam, FLAG, message, _INSTEAD)
 
 
 class NemoRlMove(Move):
     """The move of NeMo RL's linear cross-entropy fusion."""
+
+    contract = NEMO_RL
 
     def __init__(
         self, known: Analysis, bench: Workbench, options: Options, findings: Sequence[Finding], held: Collection[str]
@@ -68,10 +46,10 @@ class NemoRlMove(Move):
             self._flags(use, Reason(RULE, level, "the hook arguments instead of the flag"))
         return use
 
-    @staticmethod
-    def analyse(repository: Repository) -> Analysis:
+    @classmethod
+    def analyse(cls, repository: Repository) -> Analysis:
         """What a repository has of NeMo RL: a file with the flag that may not be edited holds all the others."""
-        known = Analysis(NEMO_RL, repository)
+        known = super().analyse(repository)
         for path, source in known.exports.sources.items():
             if path not in repository.editable and path not in known.exports.definitions:
                 flags = find_flags(source)

@@ -12,7 +12,6 @@ from mcore_unpatch.codemods.codemod import AddImport, ByHand, Fix, Left, Note
 from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.syntax import identifiers, is_stored, leaf, walk_without
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.answering import Situation
@@ -86,9 +85,8 @@ def is_taken(name: str, tree: ast.Module) -> bool:
 def find_patch(situation: Situation) -> Patch | None:
     """The patch of a finding; None if it is no plain assignment to one attribute."""
     finding = situation.finding
-    try:
-        source = situation.files.source(finding.path)
-    except (Unreadable, OSError):
+    source = situation.files.readable(finding.path)
+    if source is None:
         return None
     statement = source.starting.get((finding.line, finding.column - 1))
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:

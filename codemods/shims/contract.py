@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from mcore_unpatch.codemods.codemod import Codemod
+
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.edits import Repository
+    from mcore_unpatch.findings import FileError, Finding
 
 _WORD = re.compile(rb"\w++")
 
@@ -76,3 +83,20 @@ class Contract:
         """What the package is called that a file of the downstream belongs to."""
         above = path.removesuffix(shim.file).rstrip("/") if path.endswith(f"/{shim.file}") else ""
         return above.rpartition("/")[2] or self.package
+
+
+class ShimCodemod(Codemod):
+    """The codemod of a downstream with a contract."""
+
+    contract: ClassVar[Contract]
+    safety = "safe"
+
+    def says(self, data: bytes) -> bool:
+        """Whether a file says one of the names."""
+        return self.contract.says(data)
+
+    def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
+        """Every use of a name, and definitions without a patch."""
+        from mcore_unpatch.codemods.shims.sightings import found
+
+        yield from found(self.contract, project, known)[1]

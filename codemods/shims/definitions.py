@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, below
 from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, load
-from mcore_unpatch.codemods.fingerprints.origins import origins
+from mcore_unpatch.codemods.fingerprints.normalise import origins
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.source import Files, Source, last_line
@@ -138,14 +138,16 @@ class Definition:
         needed: frozenset[str],
         reason: Reason,
         editor: ImportEditor,
-    ) -> Without:
-        """The file without the code of `names`; `exported` names the shim gives, `needed` ones are used elsewhere."""
+    ) -> tuple[list[Asked], list[tuple[int, int]]]:
+        """The file without the code of `names`, and the lines where that was; imports go by themselves.
+
+        `exported` names the shim gives, `needed` ones are used elsewhere.
+        """
         gone = self._gone(frozenset(names), needed)
         kept = [unit for unit in self.units if unit not in gone]
         given = sorted(exported)
         if given:
             editor.add(self.shim.compat, given, reason, unused=not self.contract.keeps_names)
-        self._drop_imports(editor, gone, kept, needed, reason)
         rules: dict[ast.AST, str] = {unit.node: self.shim.names.get(unit.key, reason.rule) for unit in gone}
         asked = [
             Asked(self.source, change, replace(reason, rule=rules.get(change.node, reason.rule)))
@@ -153,7 +155,7 @@ class Definition:
         ]
         if given and self.contract.keeps_names and not any("__all__" in unit.binds for unit in kept):
             asked.append(self._all(given, kept, reason))
-        return Without(asked, [(unit.node.lineno, last_line(unit.node)) for unit in gone])
+        return asked, [(unit.node.lineno, last_line(unit.node)) for unit in gone]
 
     def _gone(self, names: frozenset[str], needed: frozenset[str]) -> set[Unit]:
         """The definitions of the names, and the private code that nothing else needs any more."""
@@ -166,23 +168,6 @@ class Definition:
                 return gone | set(waiting)
             waiting = [unit for unit in waiting if unit not in back]
 
-    def _drop_imports(
-        self, editor: ImportEditor, gone: set[Unit], kept: list[Unit], needed: frozenset[str], reason: Reason
-    ) -> None:
-        """Imports that only the removed code used go with it."""
-        before: frozenset[str] = frozenset().union(*(unit.uses for unit in gone))
-        after = needed.union(*(unit.uses for unit in kept))
-        for unit in kept:
-            node = unit.node
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                unused = {
-                    alias.name
-                    for alias in node.names
-                    if (name := bound_by_import(alias, node)) in before and name not in after
-                }
-                if unused:
-                    editor.drop(node, unused, reason)
-
     def _all(self, exported: list[str], kept: list[Unit], reason: Reason) -> Asked:
         own = [name for unit in kept if not unit.is_import for name in unit.binds if not name.startswith("_")]
         names = sorted({*exported, *own})
@@ -193,14 +178,6 @@ class Definition:
         imports = [unit.node for unit in self.units if unit.is_import]
         place = below(imports[-1], f"\n{text}") if imports else Insert(self.units[0].node, 1, text)
         return Asked(self.source, place, reason)
-
-
-@dataclass(frozen=True, slots=True)
-class Without:
-    """Changes of a definition's file beside those of its imports, and the lines whose code is gone."""
-
-    asked: list[Asked]
-    gone: list[tuple[int, int]]
 
 
 def _is_private(unit: Unit) -> bool:

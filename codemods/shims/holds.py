@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.edits import Applicability
-from mcore_unpatch.codemods.hook import PROCESSOR, processors
 from mcore_unpatch.codemods.shims.definitions import Changed, Definition
 from mcore_unpatch.codemods.shims.exports import Exports, Origin
 from mcore_unpatch.codemods.shims.uses import Need, Place, Use
+from mcore_unpatch.codemods.standing import PROCESSOR, processors
 from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.codemods.units import Unit, reached
 from mcore_unpatch.paths import is_test
@@ -47,7 +47,8 @@ class Holds:
             names = ", ".join(f"`{one.difference.name}`" for one in found)
             self._add((path, exports.definitions[path].shim.names[name]), Hold(f"{names} was changed here"))
         for path, definition in exports.definitions.items():
-            for rule in dict.fromkeys(definition.shim.names.values()):
+            said = PROCESSOR.encode() in definition.source.data
+            for rule in dict.fromkeys(definition.shim.names.values()) if said else ():
                 if any(True for unit in closure(definition, rule) for _ in processors(unit.node)):
                     self._add((path, rule), _STANDS)
         for look in looks:

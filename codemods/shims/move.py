@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import ast
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from typing import ClassVar
 
 from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.edits import Applicability, Options, Remark, Repository
 from mcore_unpatch.codemods.imports.editor import ImportEditor
-from mcore_unpatch.codemods.shims import internals
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports
-from mcore_unpatch.codemods.shims.holds import Flow, Holds, closure, flow_of
+from mcore_unpatch.codemods.shims.holds import Flow, Holds, closure, flow_of, words
 from mcore_unpatch.codemods.shims.sightings import by_rule, look
 from mcore_unpatch.codemods.shims.uses import Place, Use, turn
 from mcore_unpatch.codemods.source import Source, first_line, last_line
+from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import USE, Finding
+from mcore_unpatch.paths import is_test
 from mcore_unpatch.suppress import comments
 
 _LISTED = 3  # reasons in one sentence; with more nobody reads them
@@ -28,7 +31,6 @@ class Analysis:
     """What a repository has of one downstream, whatever is to become of it: a look at all files as if all stayed."""
 
     def __init__(self, contract: Contract, repository: Repository) -> None:
-        self.contract = contract
         self.exports = Exports(contract, repository)
         self.changed = {
             (path, name): found
@@ -43,11 +45,13 @@ class Analysis:
 class Move:
     """The move of one downstream: what becomes of the files that may be edited."""
 
+    contract: ClassVar[Contract]
+
     def __init__(
         self, known: Analysis, bench: Workbench, options: Options, findings: Sequence[Finding], held: Collection[str]
     ) -> None:
         """The findings are those to be answered: what is ignored or not selected stays, as do the rules in `held`."""
-        self.contract, self.bench, self.options = known.contract, bench, options
+        self.bench, self.options = bench, options
         self.exports, self.changed, self.looks, self.holds = known.exports, known.changed, known.looks, known.holds
         self.findings, self.held = findings, held
         self.open = {(finding.path, finding.line, finding.rule) for finding in findings}
@@ -60,10 +64,10 @@ class Move:
                         self.holds.keeps(place, path, "uses it too and is told to stay by a comment")
         self.uses: list[Use] = [self._turn(source) for source in self.exports.sources.values()]
 
-    @staticmethod
-    def analyse(repository: Repository) -> Analysis:
+    @classmethod
+    def analyse(cls, repository: Repository) -> Analysis:
         """What a repository has of the downstream."""
-        raise NotImplementedError
+        return Analysis(cls.contract, repository)
 
     def _turn(self, source: Source) -> Use:
         if source.path not in self.bench.editable:
@@ -136,15 +140,15 @@ class Move:
             "unsafe" if "unsafe" in names.values() else "safe",
             "has its names from the shim" if exported else "loses the patch",
         )
-        rewrite = definition.without(names, exported, needed, reason, self.bench.imports(path))
-        found.asked += rewrite.asked
+        asked, gone = definition.without(names, exported, needed, reason, self.bench.imports(path))
+        found.asked += asked
         found.removes += [
             finding
             for finding in self.findings
-            if finding.path == path and any(first <= finding.line <= last for first, last in rewrite.gone)
+            if finding.path == path and any(first <= finding.line <= last for first, last in gone)
         ]
         moved = list(dict.fromkeys(rules[name] for name in names))
-        found.remarks += internals.told(definition, moved, self.looks.values(), self.findings)
+        found.remarks += _tests_of_internals(definition, moved, self.looks.values(), self.findings)
 
     def _differing(self) -> Iterator[Remark]:
         told: set[tuple[str, str]] = set()
@@ -218,3 +222,46 @@ def _stands(gain: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) + (" is" if len(names) == 1 else " are")
+
+
+def _tests_of_internals(
+    definition: Definition, rules: Sequence[str], looks: Iterable[Use], findings: Iterable[Finding]
+) -> Iterator[Remark]:
+    """One remark per test file on what it knows of the functions of these rules."""
+    path = definition.source.path
+    moved = {unit for rule in rules for unit in closure(definition, rule)}
+    shared = frozenset().union(*(unit.uses for unit in definition.units if unit not in moved))
+    patched = {finding.target.rpartition(".")[2] for finding in findings if finding.path == path}
+    kept_on_models = {name for unit in moved for name in _kept(unit.node, patched)}
+    for use in looks:
+        if not is_test(use.source.path) or not any(need.where == path for need in use.needs):
+            continue
+        found: dict[str, int] = {}
+        for need in use.needs:
+            inside = need.replaces or need.name not in shared.union(definition.shim.names)
+            if need.where == path and inside and need.name in words(moved):
+                found.setdefault(need.name, need.line)
+        for name, line in _mentions(use.source.tree):
+            if name in kept_on_models:
+                found.setdefault(name, line)
+        if found:
+            places = ", ".join(f"`{name}` (line {line})" for name, line in sorted(found.items(), key=lambda i: i[1]))
+            text = f"tests {places} of {path}, which nothing else runs any more: adapt these tests to the shim"
+            yield Remark(use.source.path, min(found.values()), rules[0], "by-hand", text)
+
+
+def _kept(unit: ast.stmt, patched: set[str]) -> Iterator[str]:
+    """What a function leaves on an object beside the patch itself: a backup, a mark."""
+    stores = [n for n in ast.walk(unit) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    models = {dotted(node.value) for node in stores if node.attr in patched}
+    for node in stores:
+        if dotted(node.value) in models and node.attr not in patched:
+            yield node.attr
+
+
+def _mentions(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr, node.lineno
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value, node.lineno

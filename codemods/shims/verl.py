@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from mcore_unpatch.codemods.catalogue.verl import FUSED, VERL
 from mcore_unpatch.codemods.changes import Argument, Asked
-from mcore_unpatch.codemods.edits import Remark, Repository
+from mcore_unpatch.codemods.edits import Remark
 from mcore_unpatch.codemods.shims.contract import Shim
 from mcore_unpatch.codemods.shims.exports import Origin
-from mcore_unpatch.codemods.shims.move import Analysis, Move
+from mcore_unpatch.codemods.shims.move import Move
 from mcore_unpatch.codemods.shims.sightings import by_rule
 from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.source import Source
@@ -30,10 +30,7 @@ _STRING = "Callers no longer import this module; mocking it has no effect"
 class VerlMove(Move):
     """The move of veRL and of forks of it."""
 
-    @staticmethod
-    def analyse(repository: Repository) -> Analysis:
-        """What a repository has of veRL."""
-        return Analysis(VERL, repository)
+    contract = VERL
 
     def outcome(self) -> Contribution:
         """Edits and remarks, those for callers included."""

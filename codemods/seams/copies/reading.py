@@ -7,8 +7,18 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from mcore_unpatch.codemods.seams.copies.steps import CALLED, calls_of, of_model, part_called
-from mcore_unpatch.codemods.seams.copies.upstream import METHODS, Body, bodies, digest, known, of_release
+from mcore_unpatch.codemods.seams.copies.upstream import (
+    CALLED,
+    METHODS,
+    Body,
+    bodies,
+    calls_of,
+    digest,
+    known,
+    of_model,
+    of_release,
+    part_called,
+)
 from mcore_unpatch.codemods.source import Function
 from mcore_unpatch.megatron.layout import GPT_MODEL
 from mcore_unpatch.megatron.signatures import signature

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from mcore_unpatch.codemods.seams.copies.steps import calls_of, hook_at
+from mcore_unpatch.codemods.seams.copies.upstream import calls_of, hook_at
 
 _MARK = re.compile(r"^( +)(MEGATRON\(.*\))\n", re.M)
 
