@@ -14,6 +14,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--order-seed", type=int, help="run the tests in the random order of this seed")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if "migrated" in getattr(item, "fixturenames", ()):  # whole releases of veRL
+            item.add_marker("slow")
     if (seed := config.getoption("--order-seed")) is not None:
         random.Random(seed).shuffle(items)

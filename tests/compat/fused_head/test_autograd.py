@@ -35,6 +35,7 @@ def summed(out: VocabOutput) -> tuple[Tensor, ...]:
     return out.logprobs, out.entropy, out.logsumexp, out.topk_logits, *(x for x in extra if x is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("tile_bytes", [None, 3_000, 700])
 @pytest.mark.parametrize("out_of_vocab", [False, True])

@@ -45,6 +45,7 @@ def is_invariant(shape: tuple[int, int, int], dtype: torch.dtype, group: Any = N
     assert all(torch.equal(a[mask], b[mask]) for a, b in zip(masked, whole, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_whatever_rows_stand_beside(shape: tuple[int, int, int], dtype: torch.dtype) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
 
+pytestmark = pytest.mark.slow
 WIDTH, VOCAB, TILE = 16, 4_000, 400_000
 PER_ROW = 160  # a few vectors of one number per row: statistics, outputs, their gradients
 SLACK = 20_000

@@ -11,6 +11,7 @@ from fused_head.counters import peak_memory
 from mcore_unpatch.compat import LazyLogits, ProcessGroups, areal, roll, slime
 from mcore_unpatch.compat.logits.lazy import LMHead, version_of
 
+pytestmark = pytest.mark.slow
 TOKENS, VOCAB, WIDTH, TILE = 2_000, 4_000, 16, 400_000
 LABELS = torch.arange(TOKENS) % VOCAB
 ARGS = Namespace(rollout_temperature=0.9, entropy_coef=1.0, allgather_cp=False)

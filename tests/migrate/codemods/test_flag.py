@@ -77,6 +77,7 @@ if a:
     for _ in range(2):
         kwargs.setdefault("{FLAG}", False)
 else:
+@pytest.mark.slow
     for _ in range(2):
         kwargs.setdefault("{FLAG}", True)""",
     call="model(ids, **kwargs)",

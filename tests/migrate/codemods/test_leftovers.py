@@ -47,6 +47,7 @@ def unused(files: dict[str, bytes], folder: Path) -> set[tuple[str, str]]:
     return {(Path(one["filename"]).relative_to(folder).as_posix(), one["message"]) for one in said}
 
 
+@pytest.mark.slow
 def test_goldens(tmp_path: Path) -> None:
     before, after = {}, {}
     for case in CASES:

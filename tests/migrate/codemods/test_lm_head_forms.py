@@ -81,6 +81,7 @@ wrappers = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(source=wrappers, newline=st.sampled_from(["\n", "\r\n"]), end=st.booleans())
 def test_what_is_rewritten_is_clean_and_keeps_its_comments(source: str, newline: str, end: bool) -> None:
     text = (source if end else source.rstrip("\n")).replace("\n", newline)

@@ -45,6 +45,7 @@ def test_golden_files(case: str) -> None:
     check({path: before}, replace(options, annotate=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["0.7.1", "0.9.1"])
 def test_releases(release: str) -> None:
     check(releases.verl(release), Options())

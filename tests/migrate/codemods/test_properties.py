@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from planning import migrate, planned
 
@@ -11,6 +12,7 @@ from mcore_unpatch.codemods.catalogue.verl import VERL
 from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.codemods.shims.contract import Shim
 
+pytestmark = pytest.mark.slow
 PACKAGE = "verl.models.mcore"
 SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

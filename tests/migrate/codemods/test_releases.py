@@ -13,6 +13,7 @@ from planning import Result, migrate
 
 from mcore_unpatch.codemods.edits import Options
 
+pytestmark = pytest.mark.slow
 REVIEWED = json.loads((Path(__file__).parent / "reviewed.json").read_text(encoding="utf-8"))
 DEFINITIONS = {"model_forward_fused.py", "mtp_patch.py", "model_forward_1f1b_overlap.py"}
 FUSED = "verl/models/mcore/model_forward_fused.py"

@@ -135,6 +135,7 @@ _NAMES = st.from_regex(r"[a-z][a-z0-9]{0,5}(\[[a-z]\])?(>=[0-9])?", fullmatch=Tr
 _COMMENT = st.sampled_from(["", "  # why, [so] \"and\" 'so'"])
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(_NAMES, st.sampled_from("\"'"), _COMMENT)),
     st.sampled_from(["\n", "\r\n"]),

@@ -29,6 +29,7 @@ from mcore_unpatch.migrate.undo import undo
 HERE = Path(__file__).parent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", ["kill", "kill-twice", "kill-without-links", "kill-undo", "full", "full-and-changed", "interrupt"]
 )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command import Result, unpatch
 from dependency_sample import LINE, added
 
 from mcore_unpatch.migrate.dependencies.python import too_old
@@ -15,9 +13,8 @@ from mcore_unpatch.migrate.dependencies.python import too_old
 CALLER = b"from verl.models.mcore.mtp_patch import patch_postprocess\n"
 
 
-def unpatch(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mcore_unpatch", "migrate", "--allow-no-vcs", "--jobs=1", *options]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+def migrate(folder: Path, *options: str) -> Result:
+    return unpatch("migrate", "--allow-no-vcs", "--jobs=1", *options, cwd=folder)
 
 
 def repository(above: Path, **files: str) -> Path:
@@ -47,20 +44,20 @@ def test_an_older_megatron_is_refused(
 ) -> None:
     top = repository(tmp_path, **files)
     for extra in ((), ("--diff",), ("--unsafe-fixes",)):
-        done = unpatch(top, *options, *extra)
-        said = " ".join(done.stderr.split())
-        assert done.returncode == 2
+        done = migrate(top, *options, *extra)
+        said = " ".join(done.err.split())
+        assert done.code == 2
         assert "caller.py would need megatron-core>=0.18, the first with the hook, but is for megatron-core 0.1" in said
         assert because in said
         assert "Nothing was written: raise that first" in said
         assert (top / "caller.py").read_bytes() == CALLER
-    assert unpatch(top, "--target-mcore", "0.18", "--diff").returncode == 0
+    assert migrate(top, "--target-mcore", "0.18", "--diff").code == 0
 
 
 @pytest.mark.parametrize("pin", ["megatron-core==0.18.2", "megatron-core>=0.15", "megatron-core", "torch"])
 def test_a_release_with_the_hook_and_a_lower_bound_are_not(tmp_path: Path, pin: str) -> None:
     top = repository(tmp_path, requirements_txt=f"{pin}\n")
-    assert unpatch(top).returncode == 0
+    assert migrate(top).code == 0
     assert b"mcore_unpatch.compat.verl" in (top / "caller.py").read_bytes()
 
 
@@ -97,13 +94,13 @@ def test_an_older_python_is_seen(tmp_path: Path, name: str, text: str, said: str
 
 def test_an_older_python_is_told(tmp_path: Path) -> None:
     top = repository(tmp_path, pyproject_toml='[project]\nname = "x"\nrequires-python = ">=3.10"\ndependencies = []\n')
-    said = unpatch(top, "--diff").stderr
+    said = migrate(top, "--diff").err
     told = "3.12 for mcore-unpatch[compat], 3.11 for `unpatch` alone (pyproject.toml says Python >=3.10)"
     assert told in " ".join(said.split())
-    data = json.loads(unpatch(top, "--diff", "--output-format=json").stdout)
+    data = migrate(top, "--diff", "--output-format=json").json
     assert data["dependency"]["python"] == "pyproject.toml says Python >=3.10"
     (top / "pyproject.toml").write_text('[project]\nname = "x"\nrequires-python = ">=3.12"\ndependencies = []\n')
-    assert "Python" not in unpatch(top, "--diff").stderr
+    assert "Python" not in migrate(top, "--diff").err
 
 
 def test_nothing_is_told_where_nothing_is_said(tmp_path: Path) -> None:
@@ -166,16 +163,15 @@ def test_what_needs_a_newer_megatron_is_no_promise_and_holds_nothing_else_back(t
     (top / "newer").mkdir()
     (top / "newer" / "caller.py").write_text("from verl.models.mcore.model_forward_fused import patch_fused_forward\n")
     (top / "newer" / "requirements.txt").write_text("megatron-core==0.18.2\n")
-    scan = [sys.executable, "-m", "mcore_unpatch", "scan", "--output-format=json", "--jobs=1"]
-    found = json.loads(subprocess.run(scan, cwd=top, capture_output=True, text=True, check=True).stdout)["findings"]
+    found = unpatch("scan", "--output-format=json", "--jobs=1", cwd=top).json["findings"]
     assert [(one["path"], one["verdict"], one["fix"]) for one in found] == [
         ("caller.py", "steps", None),
         ("newer/caller.py", "rewrite", "safe"),
     ]
     why = "it needs megatron-core>=0.18, and the file is for 0.17 (requirements.txt asks for ==0.17.1)."
     assert found[0]["evidence"].endswith(f"Not rewritten: {why}")
-    done = unpatch(top)
-    assert done.returncode == 0
-    assert f"Not rewritten: {why}" in " ".join(done.stdout.split())
+    done = migrate(top)
+    assert done.code == 0
+    assert f"Not rewritten: {why}" in " ".join(done.out.split())
     assert (top / "caller.py").read_bytes() == CALLER
     assert b"mcore_unpatch.compat" in (top / "newer" / "caller.py").read_bytes()

@@ -9,6 +9,7 @@ import pytest
 from checking import write_files
 from command import CLEAN, ERROR, Result, unpatch_process
 
+pytestmark = pytest.mark.slow
 HEAD = """\
 from mcore_unpatch.codemods.codemod import Codemod, Example, Match
 from mcore_unpatch.rules import Rule

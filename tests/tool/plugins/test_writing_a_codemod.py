@@ -12,6 +12,7 @@ import pytest
 from command import CLEAN, FINDINGS, Result, unpatch_process
 from repository import Repository
 
+pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[3] / "docs" / "writing-a-codemod.md"
 if not PAGE.is_file():
     pytest.skip("the page is part of a checkout", allow_module_level=True)

@@ -14,6 +14,7 @@ from mcore_unpatch.rules import Selection
 from mcore_unpatch.scan import scan
 from mcore_unpatch.survey import Options
 
+pytestmark = pytest.mark.slow
 EVERYTHING = Options(selection=Selection.parse(["ALL"], []), possible=True)
 
 

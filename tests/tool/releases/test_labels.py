@@ -13,6 +13,7 @@ from mcore_unpatch.findings import DOWNSTREAM
 from mcore_unpatch.scan import scan
 from mcore_unpatch.survey import Options
 
+pytestmark = pytest.mark.slow
 LABELS = Path(__file__).parents[1] / "labels"
 VERL = ("0.7.1", "0.8.0", "0.9.1")
 NODE = "megatron.core.models.common.utils.PostProcessNode"

@@ -107,6 +107,7 @@ def test_search_and_filter_in_a_browser(tmp_path: Path) -> None:
     assert json.loads(found[1]) == [["one", "two", "three"], ["two"], ["one"]]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
 def test_the_page_of_a_real_repository_in_a_browser(tmp_path: Path) -> None:
     folder = unpacked("verl", "0.8.0") / "verl" / "models" / "mcore"

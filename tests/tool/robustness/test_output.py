@@ -13,6 +13,7 @@ from checking import write_files
 from command import CLEAN, ERROR, FINDINGS, unpatch, unpatch_process
 from repository import GIT, Repository
 
+pytestmark = pytest.mark.slow
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 PATCH = f"{IMPORT}GPTModel.forward = print\n"
 # One that `migrate --annotate` writes to.

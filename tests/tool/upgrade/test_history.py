@@ -1,5 +1,6 @@
 """The packed history is what the released wheels say."""
 
+import pytest
 from downloads import unpacked
 
 from mcore_unpatch.megatron import history
@@ -8,6 +9,7 @@ from mcore_unpatch.megatron.definitions import Definition, read_module, read_rel
 GPT = "megatron.core.models.gpt.gpt_model.GPTModel"
 
 
+@pytest.mark.slow
 def test_one_release_read_anew_is_the_one_that_is_packed() -> None:
     assert read_release(unpacked("megatron-core", "0.18.2")) == history.snapshot("0.18.2")
 
