@@ -96,7 +96,7 @@ class DistillationLoss(HeadOptions):
     def _from_states(self, call: HookCall, teacher: TeacherStates) -> Tensor:
         context = HookContext.of(call.context)
         if context.keep_mask is not None or self.batch_invariant:
-            raise ValueError("keep_mask and batch_invariant work with a TeacherTopK only; pass one, or leave them out.")
+            raise ValueError("keep_mask, batch_invariant: only a TeacherTopK takes them; pass one or leave them out.")
         groups = context.groups or resolve_groups()
         hidden, gathered = enter_head(call, groups)  # [s, b, h]
         shape = (hidden.shape[1], hidden.shape[0])
