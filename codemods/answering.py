@@ -10,7 +10,7 @@ from typing import Any
 
 from mcore_unpatch.codemods import registry, standing
 from mcore_unpatch.codemods.changes import Asked, Reason, Taken
-from mcore_unpatch.codemods.codemod import AddImport, ByHand, Codemod, Left, Match, MoveImport, Note, Stays
+from mcore_unpatch.codemods.codemod import AddImport, ByHand, Codemod, Elsewhere, Left, Match, MoveImport, Note, Stays
 from mcore_unpatch.codemods.edits import Applicability, Options, Remark, RemarkKind
 from mcore_unpatch.codemods.quote import matches
 from mcore_unpatch.codemods.source import Source
@@ -90,7 +90,7 @@ class Answers:
         level: Applicability = "display" if left else match.safety or codemod.safety
         reason = Reason(finding.rule, level, codemod.does or match.instead, notes, finding.line)
         moved = [one for one in wanted if isinstance(one, MoveImport)]
-        said = AddImport | MoveImport | Note | Left | ByHand | Stays
+        said = Elsewhere | AddImport | MoveImport | Note | Left | ByHand | Stays
         asked = [Asked(source, one, reason) for one in wanted if not isinstance(one, said)]
         touched = [*(one.touches for one in asked), *(source.span(one.node) for one in moved)]
         if touched:
@@ -101,6 +101,10 @@ class Answers:
                 left.append(standing.because(below, "the hook goes through it"))
             elif self.taken.take(finding.path, touched):
                 self.found.asked += asked
+                for other in (one for one in wanted if isinstance(one, Elsewhere)):
+                    there = Asked(other.source, other.change, replace(reason, notes=(), finding_line=0))
+                    if self.taken.take(there.path, [there.touches]):
+                        self.found.asked.append(there)
                 imports = (self.bench if self.options.applies(reason) else self.proposing).imports(finding.path)
                 for move in moved:
                     imports.move(move.node, set(move.names), move.module, reason)

@@ -65,6 +65,14 @@ class MoveImport:
     module: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Elsewhere:
+    """A change of any file that several findings may ask for: it is made once."""
+
+    source: Source
+    change: Change
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """What people should know of the changes."""
@@ -93,7 +101,7 @@ class Stays:
     because: str
 
 
-Fix: TypeAlias = "Change | AddImport | MoveImport | Note | Left | ByHand | Stays"
+Fix: TypeAlias = "Change | Elsewhere | AddImport | MoveImport | Note | Left | ByHand | Stays"
 
 
 class Codemod:

@@ -73,7 +73,9 @@ def critic(model: GPTModel, config):
     changes = """
 - The assignment becomes `add_value_head(model, Layer(hidden, 1))`: the same layer, called by the hook. The conditions
   around it stay. Values, gradients and Megatron's checkpoints are the same ([value heads](../compat-value-head.md)).
-- Reads of the layer in the lines below become `model.value_head.output_layer`.
+- Reads of the layer in the lines below become `model.value_head.output_layer`. Functions of the repository that speak
+  of critics or value heads read `getattr(model, "value_head", model).output_layer`, the layer of a critic and of any
+  other model.
 """
     applied = """
 With `--unsafe-fixes`, because the layer and its parameters have another name in the model. Where it is not exactly
@@ -83,8 +85,8 @@ this, the table has the steps:
   class in the same file), is a plain `torch.nn.Linear`, or is made somewhere else;
 - the model's own layer is kept or put back;
 - a patch of `GPTModel.forward` or `_postprocess` stays below it;
-- a function of the repository that speaks of critics or value heads reads `x.output_layer` or names
-  `"output_layer.weight"`: it would find the layer without a weight, or not its name.
+- a function of the repository that speaks of critics or value heads reads `f(x).output_layer`, or names
+  `"output_layer.weight"` in another way than at the end or in a part of a name: it would not find it.
 """
     by_hand = """
 - **Other lines that read or name `output_layer`** are listed with file and line. Those that meet actors alone stay.

@@ -1,7 +1,7 @@
 """`model.output_layer = Linear(hidden, 1)`: compat's value head takes the same layer, at the hook.
 
-Values, gradients and Megatron's checkpoints stay; the layer is then `model.value_head.output_layer`. So nothing moves
-while code of the repository that speaks of critics reads the old place, and all other places that name it are listed.
+Values, gradients and Megatron's checkpoints stay; the layer is then `model.value_head.output_layer`. Code of the
+repository that speaks of critics reads it there, and all other places that name the layer are listed.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.changes import Change, Replace, Rewrite
+from mcore_unpatch.codemods.codemod import Elsewhere
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, is_taken
 from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.workbench import Workbench
 
 ADD, LAYER, NOW = "add_value_head", "output_layer", "value_head.output_layer"
+_HEAD = "value_head"
 NOTES = (
     f"the layer and its parameters are `model.{NOW}` now; in Megatron's checkpoints they stay `{LAYER}.*`",
     "`add_value_head` raises for a model with MTP layers, with embeddings tied over pipeline stages, or already in DDP",
@@ -36,6 +38,7 @@ class Place:
     path: str
     line: int
     of_a_critic: bool  # the function around it speaks of critics
+    read: Elsewhere | None = None  # what finds it in a critic and in any other model
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}"
@@ -65,11 +68,13 @@ def to_value_head(patch: Patch) -> Rewritten | str:
     moved = {node.lineno for node in later}
     places = [one for one in known if one.path != source.path or one.line not in moved]
     critics = [one for one in places if one.of_a_critic]
-    if critics:
-        return f"{critics[0]} reads or names the layer of a critic"
+    if stays := [one for one in critics if one.read is None or one.path not in files.editable]:
+        return f"{stays[0]} reads or names the layer of a critic"
     changes: list[Change] = [Rewrite(statement, _call(patch, made, files.imports(source.path).limit))]
     changes += [Replace(node, f"{patch.text(node.value)}.{NOW}") for node in later]
-    return Rewritten(changes, [ADD], NOTES, by_hand=_elsewhere(places))
+    reads = [one.read for one in critics if one.read]
+    listed = [one for one in places if not one.of_a_critic]
+    return Rewritten(changes, [ADD], NOTES, _elsewhere(listed), reads)
 
 
 def steps(because: str, known: Sequence[Place]) -> str:
@@ -93,13 +98,41 @@ def find_places(files: Workbench) -> list[Place]:
 def _places(source: Source) -> Iterator[Place]:
     for node in source.every(ast.Attribute):
         own = isinstance(node.value, ast.Name) and node.value.id == "self"
-        if node.attr == LAYER and isinstance(node.ctx, ast.Load) and not own:
-            yield Place(source.path, node.lineno, _speaks_of_critics(source, node))
+        if node.attr == LAYER and isinstance(node.ctx, ast.Load) and not own and _HEAD not in source.text(node.value):
+            yield Place(source.path, node.lineno, _speaks_of_critics(source, node), _read(source, node, node.value))
     for text in source.every(ast.Constant):
         above = source.parents.get(text)
-        asked = isinstance(above, ast.Call) and _leaf(above.func) == "hasattr"  # the model still has one
-        if isinstance(text.value, str) and _NAMED.search(text.value) and " " not in text.value and not asked:
+        if not isinstance(text.value, str) or not _NAMED.search(text.value) or " " in text.value:
+            continue
+        if isinstance(above, ast.Call) and _leaf(above.func) == "hasattr":  # the model still has one
+            continue
+        if isinstance(above, ast.Call) and _leaf(above.func) == "getattr" and text in above.args[1:2]:
+            model = above.args[0]
+            if _HEAD not in source.text(model):
+                yield Place(source.path, text.lineno, _speaks_of_critics(source, text), _read(source, model, model))
+        elif not _is_in_both_names(source, text):
             yield Place(source.path, text.lineno, _speaks_of_critics(source, text))
+
+
+def _read(source: Source, node: ast.expr, model: ast.expr) -> Elsewhere | None:
+    """The layer of any model: `getattr(model, "value_head", model)` is the head of a critic, or the model itself."""
+    if any(not isinstance(one, ast.Name | ast.Attribute | ast.expr_context) for one in ast.walk(model)):
+        return None  # it would be computed twice
+    name = source.text(model)
+    holder = f'getattr({name}, "{_HEAD}", {name})'
+    return Elsewhere(source, Replace(node, holder if node is model else f"{holder}.{LAYER}"))
+
+
+def _is_in_both_names(source: Source, text: ast.Constant) -> bool:
+    """`"output_layer" in name`, `name.endswith("output_layer.weight")`; and Megatron's checkpoints keep the name."""
+    above = source.parents.get(text)
+    if isinstance(above, ast.Compare):
+        return above.left is text and all(isinstance(one, ast.In | ast.NotIn) for one in above.ops)
+    if isinstance(above, ast.Call) and _leaf(above.func) == "endswith":
+        return True
+    function = source.function_of(text)
+    said = source.text(function) if function is not None else ""
+    return "dist_checkpointing" in said and not any(one in said for one in ("named_parameters", "state_dict"))
 
 
 def _speaks_of_critics(source: Source, node: ast.AST) -> bool:

@@ -45,7 +45,7 @@ def lines(outcome: Outcome) -> Iterator[Line]:
     applied = [edit for edit in outcome.plan.edits if outcome.options.applies(edit)]
     yield from _head(outcome, applied)
     answered = outcome.answered
-    yield from _files(outcome, answered)
+    yield from _files(outcome, answered, applied)
     yield from _rules(answered)
     entries = [*_notes(outcome), *_told(outcome)]
     for kind, title in _SECTIONS.items():
@@ -69,10 +69,10 @@ def _head(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
         yield [("`unpatch undo` reverts it.", "dim")]
 
 
-def _files(outcome: Outcome, answered: list[Finding]) -> Iterator[Line]:
+def _files(outcome: Outcome, answered: list[Finding], applied: list[Edit]) -> Iterator[Line]:
     rules = defaultdict(set)
-    for finding in answered:
-        rules[finding.path].add(finding.rule)
+    for one in (*answered, *applied):  # an edit may be in a file without findings
+        rules[one.path].add(one.rule)
     rows = [
         (outcome.shown(item.path), ", ".join(sorted(rules[item.path])) or "the dependency") for item in outcome.rewrites
     ]

@@ -34,8 +34,8 @@ def said(result: Result) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        "def reset(critic):\n    critic.output_layer.weight.data.zero_()\n",
-        "def save(model, is_critic):\n    head = getattr(model, 'output_layer')\n",
+        "def reset(critic):\n    unwrap(critic).output_layer.weight.data.zero_()\n",
+        "def save(models, is_critic):\n    head = getattr(models[0], 'output_layer')\n",
         "def load(name, value_head):\n    return name == 'module.output_layer.weight'\n",
         "class A:\n    def load(self, value_model):\n        return [f'{self.prefix}output_layer.weight']\n",
     ],
@@ -46,6 +46,61 @@ def test_stays_while_code_for_critics_reads_the_layer(text: str) -> None:
     line = 2 if text.startswith("def") else 3
     assert f"Not rewritten: pkg/other.py:{line} reads or names the layer of a critic." in said(result)
     assert f"where they meet a critic, it is `value_head.output_layer`: pkg/other.py:{line}." in said(result)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("critic.output_layer.weight", 'getattr(critic, "value_head", critic).output_layer.weight'),
+        ("critic.model.output_layer", 'getattr(critic.model, "value_head", critic.model).output_layer'),
+        (
+            "getattr(critic, 'output_layer', None)",
+            "getattr(getattr(critic, \"value_head\", critic), 'output_layer', None)",
+        ),
+    ],
+)
+def test_code_for_critics_reads_the_layer_of_any_model(before: str, after: str) -> None:
+    reading = f"def reset(critic):\n    return {before}\n"
+    second = CRITIC.replace(b"def ", b"def another_")
+    files = {"pkg/critic.py": CRITIC, "pkg/second.py": second, "pkg/other.py": reading.encode()}
+    result = migrate(files, Options(unsafe_fixes=True))
+    assert result.changed == {*files}
+    assert result.files["pkg/other.py"].decode() == f"def reset(critic):\n    return {after}\n"
+    left = migrate(files, Options(unsafe_fixes=True), editable=["pkg/critic.py", "pkg/second.py"])
+    assert left.changed == set()
+    shown = migrate(files)
+    assert shown.changed == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def load(name, critic):\n    return name.endswith('output_layer.weight')\n",
+        "def load(name, critic):\n    return 'output_layer' in name\n",
+        "def load(path, critic):\n    return dist_checkpointing.load_tensors_metadata(path)['output_layer.weight']\n",
+    ],
+)
+def test_names_that_are_also_a_part_of_the_new_one_do_not_count(text: str) -> None:
+    result = beside(text)
+    assert result.changed == {"pkg/critic.py"}
+    assert not said(result)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def load(name, critic):\n    return 'output_layer' == name\n",
+        "def load(name, critic):\n    return name in 'output_layer'\n",
+        "def load(critic):\n    dist_checkpointing.load()\n    return critic.state_dict()['output_layer.weight']\n",
+    ],
+)
+def test_whole_names_count(text: str) -> None:
+    assert beside(text).changed == set()
+
+
+def test_key_value_heads_are_no_value_heads() -> None:
+    text = "def load(model, num_key_value_heads):\n    return f(model).output_layer.weight\n"
+    assert beside(text).changed == {"pkg/critic.py"}
 
 
 @pytest.mark.parametrize(
