@@ -109,6 +109,7 @@ class Finding:
     held: str = ""  # why `migrate` leaves it, where a codemod has a way
     within: str = ""  # the function that has to be called for the patch to be made
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
+    done: str = ""  # where Megatron already has what it does
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
 

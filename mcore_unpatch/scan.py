@@ -48,5 +48,7 @@ def report_of(survey: Survey) -> Report:
 
 def _may_be_fixed(finding: Finding) -> bool:
     """Whether a codemod may know what to do: else none is loaded."""
+    if finding.shape == "patch-file":
+        return False
     never_runs = bool(finding.target) and finding.verdict == "delete"
     return finding.can_move or never_runs or finding.rule in registry.answered()

@@ -30,6 +30,7 @@ class Search:
     jobs: int = 1
     size: Callable[[str], int] = field(default=lambda _: 0)
     parsed: Parsed = field(default_factory=Parsed)
+    source: patch_files.Source | None = None  # a Megatron source, to which patch files may apply or not
 
     def __call__(
         self, python: list[str], patches: Iterable[str] = (), progress: Progress | None = None
@@ -52,8 +53,7 @@ class Search:
 
     def _patch_file(self, path: str, whole: Part) -> None:
         try:
-            if finding := patch_files.finding_in(path, self.read(path)):
-                whole.findings.append(finding)
+            whole.findings += patch_files.findings_in(path, self.read(path), self.source)
         except FileNotFoundError:
             return  # listed by git, deleted on disk
         except Unreadable as error:

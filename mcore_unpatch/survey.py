@@ -15,6 +15,7 @@ from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.requirements import Judged, Requirements
 from mcore_unpatch.rules import Selection
+from mcore_unpatch.scanner.shapes.patch_files import Source
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.search import Progress, Search
@@ -50,6 +51,7 @@ class Options:
     possible_hooks: bool = False  # of that, what a hook may replace: the codemod looks whether it is a module
     fixes: bool = False  # say of each finding whether `migrate` would take it away
     lock: PinnedOn | None = None  # accept what is pinned, and hold the pins to a release
+    source: Source | None = None  # a Megatron source: patch files apply to it or not
 
     def reports(self, finding: Finding) -> bool:
         """Whether a finding is certain enough."""
@@ -117,6 +119,7 @@ class Survey:
             options.jobs or os.cpu_count() or 1,
             self.files.size,
             self.parsed,
+            options.source,
         )
         findings, errors = search(found.own, found.patches, progress)
         chosen = [one for one in findings if one.rule in options.selection and options.reports(one)]

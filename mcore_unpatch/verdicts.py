@@ -65,6 +65,10 @@ class _Case:
         """No patch, but a comment for one."""
         return not self.finding.target
 
+    def is_hunk(self) -> bool:
+        """A change of Megatron's source, of which nothing but the place is known."""
+        return self.finding.shape == "patch-file"
+
     def is_of_what_is_gone(self) -> bool:
         """Unless the original is read too, which raises: that is no dead code."""
         read = any(item.role == "backup" for item in self.finding.related)
@@ -96,6 +100,7 @@ class _Case:
     capital_way = property(lambda self: self.way[:1].upper() + self.way[1:])
     known_way = property(lambda self: f"{self.way}{self.row.reference}" if self.row else "")
     because = property(lambda self: f": {self.known_way}" if self.row else "")
+    perhaps = property(lambda self: f"; if it is for that: {self.known_way}" if self.row else "")
     how = property(lambda self: f"`unpatch migrate{'' if self.finding.fix == 'safe' else ' --unsafe-fixes'}`")
     deletes = property(lambda self: f"; {self.how} deletes it" if self.finding.fix else "")
 
@@ -117,6 +122,8 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (_Case.is_comment, DELETE, "The comment suppresses nothing."),
     (_Case.is_for_later, KEEP, "It is for a Megatron newer than {0.newest}: on the known releases it never runs."),
     (_Case.never_runs, DELETE, "It never runs on {0.on}: {0.guard}{0.deletes}."),
+    (lambda case: case.finding.done, DELETE, "{0.finding.done}."),
+    (_Case.is_hunk, KEEP, "What its hunks do is not read{0.perhaps}; {0.pin}."),
     (_Case.is_of_what_moved, KEEP, "It has no effect on {0.on}: Megatron calls `{0.moved}` in its place."),
     (_Case.is_of_what_is_gone, DELETE, "Megatron has no such name after {0.last}: nothing calls it."),
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),

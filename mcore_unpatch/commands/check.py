@@ -31,7 +31,9 @@ RequirePins = Annotated[
 Mcore = Annotated[
     Path | None,
     typer.Option(
-        "--mcore", help="Hold the pins to the release in a checkout, a wheel or a folder.", show_default=False
+        "--mcore",
+        help="Hold the pins and the patch files to the release in a checkout, a wheel or a folder.",
+        show_default=False,
     ),
 ]
 
@@ -72,7 +74,7 @@ def check(
         return _write_baseline(paths or [], options)
     with ExitStack() as keep, Progress() as progress:
         lock = _lock(paths, target_mcore, mcore, require_pins, keep)
-        report = run_scan(paths or [], replace(options, lock=lock), progress)
+        report = run_scan(paths or [], replace(options, lock=lock, source=opt.source(mcore, keep)), progress)
     write(report, style, statistics)
     if report.errors:
         return EXIT_ERROR

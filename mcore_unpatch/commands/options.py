@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ from mcore_unpatch.printable import shown
 
 if TYPE_CHECKING:  # loaded when a command runs, so that `unpatch --help` answers at once
     from mcore_unpatch.config import Config
+    from mcore_unpatch.scanner.shapes.patch_files import Source
     from mcore_unpatch.survey import Options
 
 
@@ -50,6 +52,14 @@ TargetMcore = Annotated[
     str | None,
     typer.Option(
         help="Megatron-core release to judge for, such as 0.19. [default: what the project asks for, or the newest]",
+        show_default=False,
+    ),
+]
+Mcore = Annotated[
+    Path | None,
+    typer.Option(
+        "--mcore",
+        help="Say whether patch files still apply to the Megatron in a checkout, a wheel or a folder.",
         show_default=False,
     ),
 ]
@@ -96,6 +106,15 @@ def combine(
         baseline=baseline,
     )
     return config, options
+
+
+def source(path: Path | None, keep: ExitStack) -> Source | None:
+    """The Megatron source that the user names."""
+    if path is None:
+        return None
+    from mcore_unpatch.upgrade.releases import release_at
+
+    return release_at(path, keep).for_patch_files
 
 
 def output_format(given: OutputFormat | None, config: Config) -> OutputFormat:

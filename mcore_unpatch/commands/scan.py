@@ -16,12 +16,14 @@ def scan(
     ignore: opt.Ignore = None,
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
+    mcore: opt.Mcore = None,
     jobs: opt.Jobs = None,
 ) -> int:
     """List every patch of Megatron Core and what it can become.
 
     Exit code: 0 when everything was analysed, 2 when something was not. `unpatch check` is the gate for CI.
     """
+    from contextlib import ExitStack
     from dataclasses import replace
 
     from mcore_unpatch.commands.output import Progress, into, write
@@ -32,8 +34,8 @@ def scan(
     # An inventory shows everything: what CI has accepted is the business of `check`.
     fixes = style is not opt.OutputFormat.github
     options = replace(options, base=None, baseline=None, possible=True, fixes=fixes)
-    with Progress() as progress:
-        report = run_scan(paths or [], options, progress)
+    with ExitStack() as keep, Progress() as progress:
+        report = run_scan(paths or [], replace(options, source=opt.source(mcore, keep)), progress)
     with into(output_file):
         write(report, style, statistics)
     return EXIT_ERROR if report.errors else EXIT_CLEAN

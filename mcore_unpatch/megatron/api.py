@@ -96,6 +96,13 @@ def in_module(module: str, name: str) -> bool:
     )
 
 
+def owner_in(module: str, method: str) -> str | None:
+    """The one class of a module that defines a method."""
+    classes = (_module(module) or {}).get("classes", {})
+    owners = [name for name, facts in classes.items() if method in facts.get("methods", "").split()]
+    return owners[0] if len(owners) == 1 else None
+
+
 def is_state(module: str, name: str) -> bool:
     """Whether Megatron itself rebinds `module.name` with `global`."""
     return name in (_module(module) or {}).get("state", "").split()

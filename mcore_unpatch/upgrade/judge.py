@@ -62,6 +62,8 @@ def judge(finding: Finding, leaning: Leaning | None, old: Release, new: Release)
     if not finding.live.on(new.version):
         return _never_runs(finding, leaning, happened, old, new)
     breaks = [*_owner_gone(finding, happened, old, new)]
+    if finding.shape == "patch-file":
+        breaks += finding.breaks
     copied = None
     different: list[str] = []
     if leaning is not None:
@@ -75,6 +77,8 @@ def judge(finding: Finding, leaning: Leaning | None, old: Release, new: Release)
         urgency = "breaks"
     elif copied is not None and copied.upstreamed:
         urgency, reasons = "unnecessary", []
+    elif finding.done:
+        urgency, reasons = "unnecessary", [finding.done]
     elif different:
         urgency = "different"
     elif finding.fix:

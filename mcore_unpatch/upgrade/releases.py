@@ -16,6 +16,7 @@ from mcore_unpatch.megatron import history, lookup
 from mcore_unpatch.megatron.definitions import STATEMENT_BYTES, Definition, Snapshot, SourceNames
 from mcore_unpatch.megatron.lookup import Found
 from mcore_unpatch.megatron.versions import Version, parse_version
+from mcore_unpatch.scanner.shapes.patch_files import Source
 
 _ALIKE = 0.5
 
@@ -32,6 +33,11 @@ class Release:
     def find(self, name: str) -> Found | None:
         """The definition behind a dotted name; None where this release has no such name."""
         return lookup.find(self.names, name)
+
+    @property
+    def for_patch_files(self) -> Source | None:
+        """The source that patch files apply to or not."""
+        return Source(self.source, self.label) if self.source is not None else None
 
     @cached_property
     def _by_tail(self) -> dict[str, list[str]]:

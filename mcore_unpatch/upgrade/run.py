@@ -47,7 +47,8 @@ def upgrade(
     paths: list[Path], options: Options, old: Release, new: Release, progress: Progress | None = None
 ) -> UpgradeReport:
     """Judge every patch below some paths for the step from one release to another."""
-    survey = Survey(paths, replace(options, target=new.version, fixes=True, base=None, baseline=None), progress)
+    options = replace(options, target=new.version, fixes=True, base=None, baseline=None, source=new.for_patch_files)
+    survey = Survey(paths, options, progress)
     scanned = report_of(survey)
     project = Project(survey.files.exists, survey.files.read, survey.parsed)
     known: dict[str, dict[tuple[int, str], Leaning]] = {}

@@ -1,59 +1,155 @@
-"""`.patch` and `.diff` files that change Megatron Core's source."""
+"""`.patch` and `.diff` files that change Megatron's source: each function a hunk changes is a patch of it."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
 
 from mcore_unpatch.findings import Finding, Related
+from mcore_unpatch.megatron import api
+from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.paths import is_test
+from mcore_unpatch.scanner.sources.hunks import Hunk, Place, read
 
-_HEADER = re.compile(rb"^(?:diff --git .*? b/(\S+)|\+\+\+ (?:b/)?([^\t\r\n]+)|--- (?:a/)?([^\t\r\n]+))", re.MULTILINE)
-_CORE_FILE = re.compile(r"(?:^|/)(megatron/core/[\w./-]+)$")
-_SHOWN = 3
-_LONGEST_NAME = 4096  # bytes of a path
+_OF_MEGATRON = re.compile(r"(?:^|/)(megatron/(?:core|training)/[\w./-]+)$")
+_RULE = "MCU608"
 
 
-def finding_in(path: str, data: bytes) -> Finding | None:
-    """One finding for a patch file that touches Megatron Core; the other files it touches are related lines."""
-    touched: dict[str, int] = {}
-    position, number = 0, 1
-    for match in _HEADER.finditer(data):
-        name = (match[1] or match[2] or match[3])[:_LONGEST_NAME].decode(errors="replace").strip().strip('"')
-        core = _CORE_FILE.search(name)
-        if core and core[1] not in touched:
-            number += data.count(b"\n", position, match.start())
-            position = match.start()
-            touched[core[1]] = number
-    if not touched:
+class Source(NamedTuple):
+    """A Megatron source: the folder that holds `megatron`, and its release."""
+
+    folder: Path
+    release: str
+
+
+@dataclass(slots=True)
+class _Change:
+    """What the hunks of one file do to one definition."""
+
+    file: str
+    hunks: list[Hunk] = field(default_factory=list)
+    fits: set[str] = field(default_factory=set)  # how the hunks fit the source: `applies`, `done` or `fails`
+
+
+def findings_in(path: str, data: bytes, source: Source | None = None) -> list[Finding]:
+    """One finding for each definition that a patch file changes; `source` tells whether it still applies."""
+    changes: dict[str, _Change] = {}
+    for name, hunk in list(read(data)):
+        file = _OF_MEGATRON.search(name)
+        if file is None:
+            continue
+        fits, place = _fitted(hunk, file[1], source) if source is not None else ("", None)
+        module = file[1].removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        whole = not hunk.side("-")  # a file that is added
+        for changed in (not whole and hunk.changed(place or _known(hunk.first, module))) or {"": None}:
+            target = f"{module}.{changed}" if changed and file[1].endswith(".py") else module
+            change = changes.setdefault(target, _Change(file[1]))
+            if hunk not in change.hunks:
+                change.hunks.append(hunk)
+            change.fits.add(fits)
+    lines = data.split(b"\n")
+    found = [_finding(path, target, change, lines, source) for target, change in changes.items()]
+    return sorted(found, key=lambda finding: finding.sort_key)
+
+
+def _known(place: Place, module: str) -> Place:
+    """The place a header names; a method that stands there without its class belongs to the one that has it."""
+    if not place.function or place.cls or api.in_module(module, place.function):
+        return place
+    owner = api.owner_in(module, place.function)
+    return Place(owner, place.function, 4) if owner else place
+
+
+def _fitted(hunk: Hunk, file: str, source: Source) -> tuple[str, Place | None]:
+    """How a hunk fits a source, and the place of its first line there."""
+    path = source.folder / file
+    old, new = hunk.side("-"), hunk.side("+")
+    if not path.is_file():
+        return ("fails" if old else "applies"), None
+    lines, places = _read(path.read_text(encoding="utf-8", errors="replace"))
+    for side, word in ((old, "applies"), (new, "done")):
+        at = _position(side, lines, hunk.start)
+        if at is not None:
+            around = [place for first, last, place in places if first < at <= last]
+            return word, around[-1] if around else Place()
+    return "fails", None
+
+
+def _position(wanted: list[str], lines: list[str], start: int) -> int | None:
+    """Where lines stand in a file, counted from 1: the place nearest to the one that is expected."""
+    if not wanted:
         return None
-    (first, line), *others = touched.items()
-    modules = [_module(name) for name in touched]
-    seam, rule = _seam(modules)
-    more = f" and {len(others)} more file{'s' if len(others) > 1 else ''}" if others else ""
-    listed = f": {', '.join(modules[1 : 1 + _SHOWN])}{' ...' if len(others) > _SHOWN else ''}" if others else ""
-    source = data.split(b"\n", line)[line - 1].decode(errors="replace").rstrip("\r")
+    last = len(lines) - len(wanted)
+    fitting = (at for at in range(last + 1) if lines[at] == wanted[0] and lines[at : at + len(wanted)] == wanted)
+    nearest = min(fitting, key=lambda at: abs(at + 1 - start), default=None)
+    return None if nearest is None else nearest + 1
+
+
+@lru_cache(8)  # the hunks of a file stand together
+def _read(text: str) -> tuple[list[str], list[tuple[int, int, Place]]]:
+    """The lines of a file, and where its classes and functions stand, the outer before the inner."""
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        body = []
+    return text.splitlines(), list(_places(body, ""))
+
+
+def _places(body: list[ast.stmt], owner: str) -> Iterator[tuple[int, int, Place]]:
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield node.lineno, node.end_lineno or 0, Place(node.name)
+            yield from _places(node.body, node.name)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.lineno, node.end_lineno or 0, Place(owner, node.name, node.col_offset)
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            for part in (node.body, getattr(node, "orelse", [])):
+                yield from _places(part, owner)
+
+
+def _finding(path: str, target: str, change: _Change, lines: list[bytes], source: Source | None) -> Finding:
+    first, *others = change.hunks
+    module = change.file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    row = _answer(target, module)
+    short = ".".join(target.split(".")[-2:]) if target != module else change.file
+    said, breaks, done = [f"changes `{short}`" + (f" in {len(change.hunks)} hunks" if others else "")], [], ""
+    on = f"megatron-core {source.release}" if source is not None else ""
+    if "fails" in change.fits:
+        breaks = [f"no longer applies to {on}"]
+    elif change.fits == {"done"}:
+        done = f"{on} has this change: nothing is left to apply"
+    elif "applies" in change.fits:
+        said.append(f"applies to {on}")
     return Finding(
-        rule=rule,
+        rule=row.rule or _RULE if row else _RULE,
         path=path,
-        line=line,
+        line=first.line,
         column=1,
-        end_line=line,
-        target=_module(first),
+        end_line=first.line,
+        target=target,
         shape="patch-file",
-        seam=seam,
-        message=f"changes `{first}`{more}{listed}",
-        related=tuple(Related(number, "touches") for _, number in others),
+        seam=row.seam if row else "none",
+        message="; ".join([*said, *breaks]),
+        related=tuple(Related(hunk.line, "touches") for hunk in others),
         in_test=is_test(path),
-        source=source,
+        answer=row.name if row else "",
+        breaks=tuple(breaks),
+        done=done,
+        source=lines[first.line - 1].decode(errors="replace").rstrip("\r"),
     )
 
 
-def _module(name: str) -> str:
-    return name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
-
-
-def _seam(modules: list[str]) -> tuple[str, str]:
-    """A seam only where every file the patch touches belongs to it."""
-    if all(module.endswith("multi_token_prediction") for module in modules):
-        return "mtp", "MCU204"
-    return "none", "MCU608"
+def _answer(target: str, module: str) -> Answer | None:
+    """What is known of a definition, whatever is done to it."""
+    inside = target.removeprefix(module).lstrip(".")
+    owner, _, leaf = inside.rpartition(".")
+    is_class = inside[:1].isupper() and not owner
+    holder = inside if is_class else owner or module
+    names = [f"{one.rpartition('.')[2]}.{leaf or '*'}" for one in api.ancestry(f"{module}.{owner}")] if owner else []
+    names.append(f"{holder.rpartition('.')[2]}.{'*' if is_class or not leaf else leaf}")
+    return next((row for row in answers() if not row.traits and row.fits(names, "patch-file")), None)

@@ -121,7 +121,7 @@ def score(repository: Repository, findings: Iterable[dict[str, Any]]) -> Score:
     result = Score(repository.name)
     open_labels = list(repository.patches)
     pairs = []
-    counted = [finding for finding in findings if _counts(finding, repository)]
+    counted = _patch_files_as_one([finding for finding in findings if _counts(finding, repository)])
     for near in (0, _NEAR):  # a label on the very line goes first
         for finding in [finding for finding in counted if not any(finding is found for found, _ in pairs)]:
             same = [label for label in open_labels if _fits(finding, label, near)]
@@ -155,6 +155,18 @@ def _counts(finding: dict[str, Any], repository: Repository) -> bool:
     return inside and not finding["in_test"] and patch
 
 
+def _patch_files_as_one(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A patch file has one label: the finding that promises most speaks for it."""
+    files: dict[str, dict[str, Any]] = {}
+    for finding in findings:
+        if finding.get("shape") == "patch-file":
+            known = files.setdefault(finding["path"], finding)
+            if _STRENGTH[finding["verdict"]] > _STRENGTH[known["verdict"]]:
+                files[finding["path"]] = finding
+    whole = [finding for finding in findings if finding.get("shape") != "patch-file"]
+    return whole + [{**finding, "line": 1} for finding in files.values()]
+
+
 def _fits(finding: dict[str, Any], label: Label, near: int) -> bool:
     if finding["path"] != label.path or abs(finding["line"] - label.line) > near:
         return False
@@ -162,6 +174,8 @@ def _fits(finding: dict[str, Any], label: Label, near: int) -> bool:
 
 
 def _same_name(finding: dict[str, Any], label: Label) -> bool:
+    if finding.get("shape") == "patch-file":
+        return True
     return bool(finding["target"].rpartition(".")[2] == label.target.rpartition(".")[2])
 
 

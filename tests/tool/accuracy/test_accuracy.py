@@ -101,6 +101,13 @@ def test_tests_mocks_and_files_that_were_not_read_do_not_count() -> None:
     assert (row.findings, row.false) == (0, [])
 
 
+def test_a_patch_file_is_one_label() -> None:
+    change = {"shape": "patch-file", "path": "a.patch"}
+    found = [finding(5, verdict="keep", **change), finding(50, "other", verdict="steps", **change)]
+    row = score(read(replace(label(1), path="a.patch")), found)
+    assert (row.labels, row.false, row.missed, row.targets, len(row.promises)) == (1, [], [], [], 1)
+
+
 def test_an_optional_label_counts_for_nothing() -> None:
     optional = read(label(3, optional=True))
     assert score(optional, []).labels == 0

@@ -243,11 +243,11 @@ STAGES: dict[str, Callable[[int], Callable[[], object]]] = {
     "ignore comments in open strings": lambda n: lambda: suppress.comments(b"\"\"\" unpatch:\n'''\n" * n),
     "suppressed findings": lambda n: _suppressing(n),
     "patch files": lambda n: (
-        lambda: patch_files.finding_in("a.patch", b"".join(b"+++ b/megatron/core/a%d.py\n" % i for i in range(n)))
+        lambda: patch_files.findings_in("a.patch", b"".join(b"+++ b/megatron/core/a%d.py\n" % i for i in range(n)))
     ),
-    "patch files, names": lambda n: lambda: patch_files.finding_in("a.patch", b"+++ /" + b"megatron/core/" * n + b"*"),
-    "patch files, one line": lambda n: lambda: patch_files.finding_in("a.patch", b"diff --git " + b" b/" * n),
-    "patch files, headers": lambda n: lambda: patch_files.finding_in("a.patch", b"diff --git a b\n+++ \n--- \n" * n),
+    "patch files, names": lambda n: lambda: patch_files.findings_in("a.patch", b"+++ /" + b"megatron/core/" * n + b"*"),
+    "patch files, one line": lambda n: lambda: patch_files.findings_in("a.patch", b"diff --git " + b" b/" * n),
+    "patch files, headers": lambda n: lambda: patch_files.findings_in("a.patch", b"diff --git a b\n+++ \n--- \n" * n),
     "no Python": lambda n: lambda: _unreadable(b"print 1\n" + b"\n" * n),
     "pins": lambda n: lambda: _pins("megatron-core==0.18," * n),
     "pins, brackets": lambda n: lambda: _pins("megatron-core[" * n),
