@@ -13,7 +13,7 @@ from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.conditions.exits import LEAVES, leaves_by_choice, may_leave
 from mcore_unpatch.scanner.conditions.literals import Place
-from mcore_unpatch.scanner.conditions.values import LATER, Values, written
+from mcore_unpatch.scanner.conditions.values import LATER, Named, Values, written
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -196,9 +196,10 @@ class Liveness:
         """The releases on which a patch is installed, what rules the others out, and what else it depends on."""
         name = written(install.base) if install.base is not None else None
         known = (name, install.owner) if name else None
-        if known not in self._runs:
-            self._runs[known] = [Run(release, known) for release in (*RELEASES, LATER)]
-        return self._of((*_in_expression(install, at), *conditions(at)), self._runs[known], known)
+        key = (known, named := _looped(install))
+        if key not in self._runs:
+            self._runs[key] = [Run(release, known, named) for release in (*RELEASES, LATER)]
+        return self._of((*_in_expression(install, at), *conditions(at)), self._runs[key], key)
 
     def at(self, place: Place) -> Live:
         """The releases on which a place is reached."""
@@ -228,6 +229,14 @@ class Liveness:
             rest = (run.holds(condition) for run in runs[1:]) if runs[0].touched else [first] * len(RELEASES)
             self._held[key] = (first, *rest)
         return self._held[key]
+
+
+def _looped(install: Install) -> Named | None:
+    """The name that a loop runs over and `setattr` is given, with the one that this patch is of."""
+    match install.site.node:
+        case ast.Call(args=[_, ast.Name(id=name), _]) if install.attribute != "*":
+            return install.site.scope, name, install.attribute
+    return None
 
 
 def _guard(condition: Condition, held: tuple[bool | None, ...]) -> Guard:

@@ -59,11 +59,16 @@ def written(node: ast.expr) -> str | None:
     return path_text(node)
 
 
+# A name of a scope that runs over several, and the one of them at hand.
+Named = tuple[Scope, str, str]
+
+
 class Values(Literals):
     """Expressions on one release. `touched` tells whether an answer leaned on which release it is."""
 
-    def __init__(self, release: str, known: tuple[str, str] | None = None) -> None:
+    def __init__(self, release: str, known: tuple[str, str] | None = None, named: Named | None = None) -> None:
         self.release = release
+        self._named = named
         self._object = known  # an object as it is written, and its class: known by what is done to it
         self.touched = False
         self._known: dict[tuple[Binding, int], tuple[object, bool, object]] = {}
@@ -92,6 +97,8 @@ class Values(Literals):
 
     def _on_Name(self, node: ast.Name, at: Place) -> object:
         value: object = UNKNOWN
+        if self._named is not None and self._named[:2] == (at.scope, node.id):
+            return self._named[2]
         if at.given is not None and node.id in at.given:
             value = at.given[node.id]
         else:

@@ -6,7 +6,7 @@ import pytest
 from checking import Source, found_in, scan_source
 
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.megatron import history
+from mcore_unpatch.megatron import history, lookup
 from mcore_unpatch.megatron.versions import RELEASES
 
 HEAD = """\
@@ -358,3 +358,19 @@ def test_a_chain_of_names_takes_time_that_grows_with_it() -> None:
     chain = "".join(f"a{number} = a{number - 1} and a{number - 1}\n" for number in range(1, 200))
     report = scan_source(f"{HEAD}a0 = use_x\n{chain}if a199:\n    GPTModel.forward = f\n")
     assert report.errors == []
+
+
+def test_names_of_a_loop_are_asked_for_one_by_one() -> None:
+    """`if hasattr(module, name): continue` decides for each name that the loop runs over."""
+    source = """
+    import megatron.core.utils as utils
+    def old(*args): ...
+    for name in ("get_model_config", "get_tensor_model_parallel_group_if_none"):
+        if hasattr(utils, name):
+            continue
+        setattr(utils, name, old)
+    """
+    found = {one.target.rpartition(".")[2]: str(one.live) for one in found_in(source)}
+    assert found["get_model_config"] == "none"
+    since = next(r for r in RELEASES if lookup.has(f"megatron.core.utils.{[*found][-1]}", r))
+    assert found["get_tensor_model_parallel_group_if_none"] == f"<={RELEASES[RELEASES.index(since) - 1]}"
