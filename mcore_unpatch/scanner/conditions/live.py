@@ -86,10 +86,11 @@ class Run(Values):
                 return self._fall(body, at)
             case ast.Try(body=body, handlers=handlers):
                 fails = self._fails(body, at)
-                if fails is False or not handlers:
+                if fails is False:
                     return self._fall(body, at)
-                caught = [self._fall(handler.body, at) for handler in handlers]
-                ways = [*caught, *([self._fall(body, at)] if fails is None else [])]
+                # An error that no handler is for is one that nobody foresaw: it decides nothing.
+                ways = [self._fall(handler.body, at) for handler in handlers if _is_for_missing(handler)] or [None]
+                ways += [self._fall(body, at)] if fails is None else []
                 return ways[0] if all(way is ways[0] for way in ways) else None
             case ast.Expr(value=ast.Call(func=func)):
                 return path_text(func) not in LEAVES
@@ -306,15 +307,26 @@ def _asks_the_object(node: ast.expr) -> bool:
 def _catches_missing(owner: ast.Try, body: tuple[ast.stmt, ...]) -> bool:
     """Whether the handler with this body is the one for a name that is missing."""
     for handler in owner.handlers:
-        caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-        names = {(path_text(one) or "").rpartition(".")[2] for one in caught if one is not None}
-        fits = not names or bool(names & (_MISSING | _ANYTHING | {_NO_ATTRIBUTE}))
+        names = _caught(handler)
+        fits = _is_for_missing(handler)
         if handler.body and body and handler.body[0] is body[0]:
             only_missing = bool(names) and names <= _MISSING | {_NO_ATTRIBUTE}
             return fits and (only_missing or all(_is_quiet(statement) for statement in owner.body))
         if fits:
             return False  # one above it catches it first
     return False
+
+
+def _is_for_missing(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler gets what a name that is missing raises."""
+    names = _caught(handler)
+    return not names or bool(names & (_MISSING | _ANYTHING | {_NO_ATTRIBUTE}))
+
+
+def _caught(handler: ast.ExceptHandler) -> set[str]:
+    """The exceptions a handler is for; empty for all of them."""
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return {(path_text(one) or "").rpartition(".")[2] for one in caught if one is not None}
 
 
 def _is_quiet(statement: ast.stmt) -> bool:

@@ -122,7 +122,7 @@ def _finding(path: str, target: str, change: _Change, lines: list[bytes], source
     if "fails" in change.fits:
         breaks = [f"no longer applies to {on}"]
     elif change.fits == {"done"}:
-        done = f"{on} has this change: nothing is left to apply"
+        done = f"Megatron has it: {on} has this change, and nothing is left to apply"
     elif "applies" in change.fits:
         said.append(f"applies to {on}")
     return Finding(

@@ -374,3 +374,21 @@ def test_names_of_a_loop_are_asked_for_one_by_one() -> None:
     assert found["get_model_config"] == "none"
     since = next(r for r in RELEASES if lookup.has(f"megatron.core.utils.{[*found][-1]}", r))
     assert found["get_tensor_model_parallel_group_if_none"] == f"<={RELEASES[RELEASES.index(since) - 1]}"
+
+
+@pytest.mark.parametrize(
+    ("handler", "live"),
+    [
+        ("except ImportError: pass", "any"),
+        ("except (ValueError, ImportError): pass", "any"),
+        ("except Exception: pass", "any"),
+        ("except ValueError: raise", "any"),  # not the error that the import raises
+        ("except ImportError: raise", ">0.19.2"),
+        ("except ValueError: raise\nexcept ImportError: pass", "any"),
+        ("except ValueError: pass\nexcept ImportError: pass", "any"),
+    ],
+)
+def test_handlers_of_other_errors_decide_nothing(handler: str, live: str) -> None:
+    source = f"from megatron.core.models.gpt import GPTModel\ntry: import megatron.core.none_such\n{handler}\n"
+    (finding,) = found_in(f"{source}GPTModel.forward = print\n")
+    assert str(finding.live) == live
