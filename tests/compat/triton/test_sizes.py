@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from mcore_unpatch.compat.fused_head.memory import BLOCK_ROWS, least_tile_bytes
+from mcore_unpatch.compat.fused_head.memory import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH, least_tile_bytes
 from mcore_unpatch.compat.fused_head.problem import Problem, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.triton import launch
 from mcore_unpatch.compat.fused_head.triton.backend import TritonTiles
@@ -91,3 +91,9 @@ def test_the_default_tiles_stay_wide(rows: int, width: int, columns: int, masked
     """As they were measured: a mask makes them no smaller."""
     tiles = TritonTiles(problem(rows, width, DEFAULT, masked, HALF, 0))
     assert (tiles.sizes.forward_rows, tiles.tile_rows, tiles.tile_columns) == (rows, rows, columns)
+
+
+@pytest.mark.parametrize("size", [BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_WIDTH])
+def test_blocks_are_powers_of_two(size: int) -> None:
+    """Triton has no others."""
+    assert size.bit_count() == 1
