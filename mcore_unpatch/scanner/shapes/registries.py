@@ -47,6 +47,8 @@ def from_literal(site: Site, resolver: Resolver) -> list[Install]:
     statement = site.statement
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
     names = [path_text(target) or "" for target in targets if target is not None]
+    if isinstance(site.scope.node, ast.ClassDef):
+        names.append(site.scope.node.name)
     return _table(site, site.value) if any(_REGISTERS.search(name.rpartition(".")[2]) for name in names) else []
 
 
@@ -72,11 +74,10 @@ def _table(site: Site, table: ast.expr | None) -> list[Install]:
     """One patch per dotted name that a table pairs with a function."""
     found = []
     for key, value in pairs(table):
-        if not (isinstance(key, ast.Constant) and isinstance(key.value, str) and within(key.value)):
+        dotted = _dotted(key)
+        if dotted is None or isinstance(value, ast.Constant):
             continue
-        if isinstance(value, ast.Constant):
-            continue
-        target = core_target(key.value)
+        target = core_target(dotted)
         owner, _, attribute = target.rpartition(".")
         found.append(Install(site, key, target, "string-target", True, "", value, owner, attribute, None))
     return found
@@ -85,13 +86,23 @@ def _table(site: Site, table: ast.expr | None) -> list[Install]:
 def pairs(node: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr]]:
     """(key, value) of a dict display, or of a list of pairs or two-argument calls."""
     if isinstance(node, ast.Dict):
-        yield from ((k, v) for k, v in zip(node.keys, node.values, strict=True) if k is not None)
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(value, ast.List | ast.Tuple) and _dotted(key) is None:
+                yield from pairs(value)  # a table for each group of names
+            elif key is not None:
+                yield key, value
     elif isinstance(node, ast.List | ast.Tuple | ast.Set):
         for item in node.elts:
             if isinstance(item, ast.Tuple | ast.List) and len(item.elts) >= 2:
                 yield item.elts[0], item.elts[1]
             elif isinstance(item, ast.Call) and len(item.args) >= 2:
                 yield item.args[0], item.args[1]
+
+
+def _dotted(key: ast.expr | None) -> str | None:
+    """The name of Megatron's that a key is."""
+    text = key.value if isinstance(key, ast.Constant) else None
+    return text if isinstance(text, str) and within(text) else None
 
 
 def _decorated_name(site: Site) -> ast.expr | None:

@@ -276,3 +276,19 @@ class TestSourceRewrite:
             shape="source-rewrite",
             line=8,
         )
+
+
+def test_a_table_of_tables_in_a_class_that_patches() -> None:
+    table = """
+        from mine import f, g
+        class PatchesManager:
+            configs = {
+                "a": [("megatron.core.utils.get_model_config", f), ("torch.nn.Linear.forward", g)],
+                "b": (("megatron.core.transformer.mlp.MLP.forward", g),),
+            }
+    """
+    found = [(finding.target, finding.line) for finding in found_in(table)]
+    assert found == [(f"{CORE}.utils.get_model_config", 5), (f"{CORE}.transformer.mlp.MLP.forward", 6)]
+    assert found_in(table.replace("PatchesManager", "Names")) == []
+    pair = "from mine import f, g, wrap\nPATCHES = {'megatron.core.utils.get_model_config': (wrap(f, g), True)}\n"
+    assert [finding.target for finding in found_in(pair)] == [f"{CORE}.utils.get_model_config"]
