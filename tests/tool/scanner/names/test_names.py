@@ -63,6 +63,11 @@ def test_the_nearer_name_counts() -> None:
     """)
 
 
+@pytest.mark.parametrize("nearer", ["from mine import GPTModel\n", "GPTModel = mine()\n", "def patch(GPTModel):\n    "])
+def test_a_name_that_the_file_binds_is_not_that_of_a_star(nearer: str) -> None:
+    check_noop(f"from megatron.core.models.gpt.gpt_model import *\n{nearer}GPTModel.forward = print\n")
+
+
 def test_import_in_try_with_a_fallback() -> None:
     check_found(
         """

@@ -83,3 +83,5 @@ def test_a_model_of_another_kind() -> None:
         "from megatron.core.models.T5.t5_model import T5Model\nclass GPTModel(T5Model):\n"
         "    def forward(self, x):\n        return x\n"
     )
+    held = WRAPPER.format("", "").replace("GPTModel", "T5Model")
+    check_noop(f"import torch\nfrom megatron.core.models.T5.t5_model import T5Model\n{held}")
