@@ -72,6 +72,9 @@ def test_a_wrapper() -> None:
         "Pass both on in the call on line 8.",
     )
     check_noop(f"{IMPORT}import torch\n{WRAPPER.format(', **kwargs', ', **kwargs')}")
+    layer = "        self.mlp = MLP(config)\n    def forward(self, x):\n        x = self.mlp(x)\n"
+    own = source.replace("    def forward(self, x):\n", layer)
+    check_found(f"from megatron.core.transformer.mlp import MLP\n{own}", rule="MCU105", target=f"{GPT}.forward")
 
 
 def test_not_on_a_release_without_the_hook() -> None:
