@@ -57,10 +57,12 @@ class Answers:
     def to(self, findings: Sequence[Finding]) -> Contribution:
         """Ask every codemod for the findings of its rules."""
         codemods = [one for one in registry.codemods() if type(one).fix is not Codemod.fix]
-        number = Counter(one.path for one in findings if any(one.rule in _rules(codemod) for codemod in codemods))
-        for finding in (one for one in findings if number[one.path] > _MOST):
+        known_rules = {code for codemod in codemods for code in _rules(codemod)}
+        asked = [one for one in findings if one.rule in known_rules]
+        number = Counter(one.path for one in asked)
+        for finding in (one for one in asked if number[one.path] > _MOST):
             self._remark(finding, "left", _TOO_MANY)
-        findings = [one for one in findings if one.path in self.bench.editable and 0 < number[one.path] <= _MOST]
+        findings = [one for one in asked if one.path in self.bench.editable and number[one.path] <= _MOST]
         known: dict[Callable[[Workbench], Any], Any] = {}
         for codemod in sorted(codemods, key=attrgetter("order")):
             with registry.blaming(codemod):
