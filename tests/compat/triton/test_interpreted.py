@@ -17,11 +17,9 @@ HERE = Path(__file__).parent
     ("file", "chosen"),
     [
         ("interpreted.py", ""),
-        ("interpreted_statistics.py", "tma"),
         # What reads by pointers shares all but the reads: the tests of shapes, masks, tiles and ranks are enough.
-        ("interpreted_statistics.py", "pointers and (everything or odd or ranks or company)"),
-        ("interpreted_kl.py", "tma"),
-        ("interpreted_kl.py", "pointers and not ranks"),
+        ("interpreted_statistics.py", "tma or everything or odd or ranks or company"),
+        ("interpreted_kl.py", "tma or not ranks"),
     ],
 )
 def test_the_kernels_by_the_interpreter(file: str, chosen: str) -> None:
