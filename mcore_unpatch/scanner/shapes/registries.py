@@ -87,7 +87,7 @@ def pairs(node: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr]]:
     """(key, value) of a dict display, or of a list of pairs or two-argument calls."""
     if isinstance(node, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
-            if isinstance(value, ast.List | ast.Tuple) and _dotted(key) is None:
+            if isinstance(value, ast.List | ast.Tuple | ast.Dict) and _dotted(key) is None:
                 yield from pairs(value)  # a table for each group of names
             elif key is not None:
                 yield key, value

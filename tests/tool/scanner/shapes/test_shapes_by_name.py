@@ -1,7 +1,7 @@
 """Patches that name what they change by a string, a namespace or source text are found, once."""
 
 import pytest
-from checking import CORE, GPT, check_found, found_in
+from checking import CORE, GPT, check_found, check_noop, found_in
 
 
 class TestSetattr:
@@ -292,3 +292,21 @@ def test_a_table_of_tables_in_a_class_that_patches() -> None:
     assert found_in(table.replace("PatchesManager", "Names")) == []
     pair = "from mine import f, g, wrap\nPATCHES = {'megatron.core.utils.get_model_config': (wrap(f, g), True)}\n"
     assert [finding.target for finding in found_in(pair)] == [f"{CORE}.utils.get_model_config"]
+
+
+class TestTablesOfTables:
+    @pytest.mark.parametrize(
+        "table",
+        [
+            "{'mtp': [('megatron.core.utils.get_model_config', f)]}",
+            "{'mtp': {'megatron.core.utils.get_model_config': f}}",
+            "{'mtp': {'deep': [('megatron.core.utils.get_model_config', f)]}}",
+        ],
+    )
+    def test_by_what_they_are_for(self, table: str) -> None:
+        check_found(f"def f(): ...\nPATCHES = {table}\n", target=f"{CORE}.utils.get_model_config")
+
+    def test_of_something_else(self) -> None:
+        check_noop(
+            "def f(): ...\nPATCHES = {'mtp': [('megatron.bridge.utils.x', f)], 'a': {'b': f}}\nimport megatron\n"
+        )
