@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from io import TextIOWrapper
@@ -56,6 +55,5 @@ def main() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - open until the end
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names and source that the terminal cannot show
-    gc.disable()  # syntax trees are many small objects without cycles: to look for garbage among them takes longer
     with until_committed():
         app()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from mcore_unpatch.scanner.sources import prefilter
@@ -41,24 +42,32 @@ class Kept(Generic[T]):
         return value
 
 
+@dataclass(slots=True, eq=False)
+class _File:
+    data: bytes
+    tree: ast.Module
+    model: ModuleModel | None = None
+
+
 class Parsed:
     """Trees and scopes. Who asks brings the bytes: with other bytes it is another file."""
 
     def __init__(self) -> None:
-        self._trees: Kept[tuple[bytes, ast.Module]] = Kept(_MOST)
-        self._models: Kept[ModuleModel] = Kept(_MOST)
+        self._files: Kept[_File] = Kept(_MOST)
 
     def tree(self, path: str, data: bytes) -> ast.Module:
         """The syntax tree of a file; raises `Unreadable`."""
-        known = self._trees.get(path)
-        if known is None or known[0] != data:
-            known = self._trees.keep(path, (data, parse(data)), len(data))
-        return known[1]
+        return self._file(path, data).tree
 
     def model(self, path: str, data: bytes) -> ModuleModel:
         """The scopes of a file; raises `Unreadable`."""
-        known = self._models.get(path)
+        file = self._file(path, data)
+        if file.model is None:
+            file.model = build(path, data, file.tree, prefilter.call_lines(data))
+        return file.model
+
+    def _file(self, path: str, data: bytes) -> _File:
+        known = self._files.get(path)
         if known is None or known.data != data:
-            made = build(path, data, self.tree(path, data), prefilter.call_lines(data))
-            known = self._models.keep(path, made, len(data))
+            known = self._files.keep(path, _File(data, parse(data)), len(data))
         return known
