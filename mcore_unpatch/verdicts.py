@@ -79,10 +79,12 @@ class _Case:
         return self.is_of_what_is_gone() and self.moved is not None
 
     def is_of_unknown_class(self) -> bool:
-        """The row is for one class, and other classes have such a method."""
+        """The row is for one class, and other classes have such a method; or the patch is for one call of an object."""
         assert self.row is not None
         owner, _, name = self.finding.target.rpartition(".")
-        told = self.row.seam == "hook" or "part" in self.row.traits or api.unique_method_owner(name) == owner
+        of_one_call = self.finding.temporary and self.finding.shape == "instance-attr"
+        of_its_class = api.unique_method_owner(name) == owner and not of_one_call
+        told = self.row.seam == "hook" or "part" in self.row.traits or of_its_class
         return self.finding.confidence == "possible" and not told
 
     def has_no_way_yet(self) -> bool:

@@ -37,6 +37,18 @@ def test_an_object_of_unknown_type(body: str) -> None:
     assert finding.verdict == ("steps" if "'mlp'" in body or "gating" in body else "keep")
 
 
+def test_a_method_for_one_call_is_none_of_a_class() -> None:
+    source = f"""{IMPORT}
+def call(model, x):
+    model.head.gating = types.MethodType(new, model.head)
+    try:
+        return model(x)
+    finally:
+        del model.head.gating
+"""
+    assert (only(source).temporary, only(source).verdict) == (True, "keep")
+
+
 def test_a_wrapper_of_any_module_is_a_hook() -> None:
     source = f"""{IMPORT}
 def patch(model):
