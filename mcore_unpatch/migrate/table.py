@@ -71,8 +71,8 @@ def _head(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
 
 def _files(outcome: Outcome, answered: list[Finding], applied: list[Edit]) -> Iterator[Line]:
     rules = defaultdict(set)
-    for one in (*answered, *applied):  # an edit may be in a file without findings
-        rules[one.path].add(one.rule)
+    for path, rule in [(one.path, one.rule) for one in answered] + [(one.path, one.rule) for one in applied]:
+        rules[path].add(rule)  # an edit may be in a file without findings
     rows = [
         (outcome.shown(item.path), ", ".join(sorted(rules[item.path])) or "the dependency") for item in outcome.rewrites
     ]
