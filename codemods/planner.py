@@ -160,10 +160,15 @@ def _with_imports(
 
 
 def _trees(bench: Workbench) -> TreeOf:
-    """The files that change, as libcst has them, which is loaded here; raises `Unsound` for one that cannot."""
-    from mcore_unpatch.codemods.cst_tree import Tree
+    """The files that change, as libcst has them: loaded for the first of them. Raises `Unsound` for one that cannot."""
 
-    return cache(lambda path: Tree(bench.source(path)))
+    @cache
+    def tree_of(path: str) -> Tree:
+        from mcore_unpatch.codemods.cst_tree import Tree
+
+        return Tree(bench.source(path))
+
+    return tree_of
 
 
 def _by_path(asked: Iterable[Asked]) -> Iterator[tuple[str, list[Asked]]]:

@@ -68,6 +68,7 @@ def hooked(ids: int, **kwargs: Any) -> bool:
     return HOOK[0] in kwargs
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(MADE, statements(), CALLS)
 @example(
@@ -77,7 +78,6 @@ if a:
     for _ in range(2):
         kwargs.setdefault("{FLAG}", False)
 else:
-@pytest.mark.slow
     for _ in range(2):
         kwargs.setdefault("{FLAG}", True)""",
     call="model(ids, **kwargs)",

@@ -20,7 +20,7 @@ FILES = {
     "rl/known.py": b"import megatron.core.utils as u\nu.get_model_config = print  # unpatch: ignore\n",
 }
 EXPECTED = [
-    ("docker/megatron.patch", 1, "MCU608"),
+    ("docker/megatron.patch", 3, "MCU608"),
     ("ext/megatron/core/own.py", 2, "MCU602"),
     ("rl/idle.py", 1, "MCU001"),
     ("rl/twice.py", 3, "MCU602"),
