@@ -1,6 +1,6 @@
-"""Patches that never run: a test of the release, or a missing name, keeps them from the releases a project supports.
+"""Patches that nobody needs: they never run on the releases of a project, or Megatron does by itself what they do.
 
-The branch goes with its guard, and with the functions and values that nothing else asks for any more. This is no class
+A branch goes with its guard, an assignment by itself, each with what nothing else asks for any more. This is no class
 of the catalogue: it answers no rule but what may be true of any finding; it takes all findings of a file at once, since
 branches lie within each other and share their helpers; and for what is dead no codemod is asked.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,9 +21,11 @@ from mcore_unpatch.codemods.source import Function, Source, first_line, last_lin
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding, Guard
+from mcore_unpatch.megatron.gone import last_releases
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show
 
 _TITLE = "deletes what never runs"
+_NOT_NEEDED = "deletes what Megatron does not need"
 _WITHOUT_A_PIN = "no project file names a release of megatron-core: support for older ones goes with it"
 # What a test of the release calls: it can go without anybody missing it.
 _PURE = {
@@ -35,17 +37,21 @@ _IMPORTS = ast.Import | ast.ImportFrom
 
 def delete_dead(
     bench: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Asked]
-) -> tuple[Contribution, set[Finding]]:
-    """Delete the branches of dead patches; where no guard in the same file makes one dead, say so.
+) -> tuple[Contribution, set[Finding], set[Finding]]:
+    """Delete the branches of dead patches, and patches without an effect; where no guard makes one dead, say so.
 
-    The second value are all the dead ones.
+    With it all that never run, and what else no codemod has to be asked about.
     """
-    found, dead = Contribution(), set[Finding]()
+    found, dead, closed = Contribution(), set[Finding](), set[Finding]()
     cuts: defaultdict[str, dict[tuple[int, str], _Cut]] = defaultdict(dict)
     answered: defaultdict[str, list[tuple[Finding, Reason]]] = defaultdict(list)
+    idle: list[tuple[Finding, _Cut]] = []
     for finding in findings:
         versions = options.pinned(finding.path)
         if not _is_dead(finding, versions or (options.target,)):
+            runs = any(map(finding.live.on, versions or (options.target,)))
+            if runs and (cut := _without_effect(bench, finding)):
+                idle.append((finding, cut))
             continue
         dead.add(finding)
         notes = () if versions else (_WITHOUT_A_PIN,)
@@ -61,13 +67,22 @@ def delete_dead(
         what = "delete this branch, what it installs, and the tests of it"
         text = f"this never runs on megatron-core {oldest}{' or later' if later else ''}{where}: {what}"
         found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", text))
+    for finding, cut in idle:
+        path = finding.path
+        if options.unsafe_fixes or all(one.reason.applicability == "unsafe" for one in cuts[path].values()):
+            closed.add(finding)
+            # What is deleted in one file may share helpers, and is one edit where it empties a function.
+            for key, one in cuts[path].items():
+                cuts[path][key] = replace(one, reason=replace(one.reason, applicability="unsafe"))
+            cuts[path][cut.guard.lineno, ""] = cut
+            answered[path].append((finding, cut.reason))
     spans = Taken(taken)
     for path, some in cuts.items():
         asked = list(_changes(bench, list(some.values())))
         if spans.take(path, [one.touches for one in asked]):
             found.asked += asked
             found.removes += [finding for finding, reason in answered[path] if options.applies(reason)]
-    return found, dead
+    return found, dead, closed
 
 
 def _changes(bench: Workbench, cuts: Sequence[_Cut]) -> Iterator[Asked]:
@@ -107,7 +122,7 @@ class _Cut:
     """One branch that is dead, and what becomes of the statement that it is a part of."""
 
     source: Source
-    guard: ast.If | ast.Try
+    guard: ast.stmt
     branch: str
     dead: tuple[ast.stmt, ...]
     reason: Reason
@@ -123,6 +138,26 @@ class _Cut:
         """Whether what puts the original back goes too: alone it would be a patch itself."""
         lines = {line for node in self.dead for line in range(first_line(node), last_line(node) + 1)}
         return all(one.line in lines for one in finding.related if one.role == "restore")
+
+
+def _without_effect(bench: Workbench, finding: Finding) -> _Cut | None:
+    """The assignment that makes a patch which is to be deleted wherever it runs, if it can go by itself."""
+    if finding.verdict != "delete" or finding.path not in bench.editable or not finding.path.endswith(".py"):
+        return None
+    source, name = bench.readable(finding.path), finding.target.rpartition(".")[2]
+    node = source.starting.get((finding.line, finding.column - 1)) if source else None
+    if source is None or not isinstance(node, ast.Assign) or len(node.targets) > 1 or not source.owns_lines(node):
+        return None
+    target = node.targets[0]
+    plain = isinstance(target, ast.Attribute) and target.attr == name and isinstance(node.value, ast.Name)
+    if not plain or any(one.role == "restore" for one in finding.related):
+        return None
+    # What Megatron no longer has may be called by the repository itself.
+    here = sum(isinstance(one, ast.Attribute) and one.attr == name for one in source.nodes)
+    if finding.target in last_releases() and (here > 1 or bench.named_elsewhere(name, finding.path)):
+        return None
+    reason = Reason(finding.rule, "unsafe", _NOT_NEEDED, (finding.evidence,), finding.line)
+    return _Cut(source, node, "", (), reason, whole=(node,))
 
 
 def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _Cut | None:

@@ -123,10 +123,10 @@ def _found(
     # The imports of proposals that are only shown are no part of those that are written.
     proposing = bench if options.unsafe_fixes else Workbench(repository)
     taken = [*bench.import_changes(), *found.asked]
-    deleted, dead = delete_dead(bench, _open(findings, found, options), options, taken)
+    deleted, dead, closed = delete_dead(bench, _open(findings, found, options), options, taken)
     found.add(deleted)
-    alive = [finding for finding in _open(findings, found, options) if finding not in dead]
-    staying = Staying.of(staying.findings, dead)
+    alive = [finding for finding in _open(findings, found, options) if finding not in dead | closed]
+    staying = Staying.of(staying.findings, dead.union(deleted.removes))
     found.add(Answers(bench, proposing, options, Taken([*taken, *deleted.asked]), staying).to(alive))
     return bench, proposing, found
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+from mcore_unpatch import verdicts
 from mcore_unpatch.codemods import registry
 from mcore_unpatch.codemods.codemod import Codemod, Example
 from mcore_unpatch.codemods.edits import Options, Repository, splice
@@ -41,7 +42,8 @@ def check_example(codemod: Codemod, example: Example) -> None:
 def findings(files: Files, options: Options) -> list[Finding]:
     """What a scan of some files finds, ignore comments and the selection considered."""
     search = Search(files.__getitem__, _present(files).__contains__, lambda _: (options.target,))
-    settled, _ = search(sorted(files))
+    found, _ = search(sorted(files))
+    settled = verdicts.settled(found, dict.fromkeys(files, (options.target,)))
     return sorted((one for one in settled if options.wants(one.rule)), key=lambda one: one.sort_key)
 
 

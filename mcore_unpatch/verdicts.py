@@ -54,8 +54,9 @@ class _Case:
         return self.never_runs() and not self.live.releases
 
     def is_rewritten(self) -> bool:
-        """By a codemod, where it runs, or where it may once a newer release is out."""
-        return self.finding.fix is not None and (not self.never_runs() or self.is_for_later())
+        """By a codemod, where it runs, or where it may once a newer release is out; what is to go is deleted."""
+        runs = not self.never_runs() or self.is_for_later()
+        return self.finding.fix is not None and self.finding.verdict != DELETE and runs
 
     def is_pin(self) -> bool:
         """No patch, but a pin of one."""
@@ -127,11 +128,11 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (lambda case: case.finding.done, DELETE, "{0.finding.done}."),
     (_Case.is_hunk, KEEP, "What its hunks do is not read{0.perhaps}; {0.pin}."),
     (_Case.is_of_what_moved, KEEP, "It has no effect on {0.on}: Megatron calls `{0.moved}` in its place."),
-    (_Case.is_of_what_is_gone, DELETE, "Megatron has no such name after {0.last}: nothing calls it."),
+    (_Case.is_of_what_is_gone, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),
     (lambda case: case.row is None, KEEP, "No official way is known for what it does; {0.pin}."),
     (_Case.is_of_unknown_class, KEEP, "Which class it changes is not known: if a Megatron module's, {0.known_way}."),
     (_Case.has_no_way_yet, KEEP, "No official way on {0.on}{0.because}; {0.pin}."),
     (lambda case: case.row.verdict == STEPS, STEPS, "An official way exists{0.because}."),
-    (lambda case: case.row.verdict == DELETE, DELETE, "{0.capital_way}."),
+    (lambda case: case.row.verdict == DELETE, DELETE, "{0.capital_way}{0.deletes}."),
 )

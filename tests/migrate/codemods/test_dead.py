@@ -263,3 +263,62 @@ def test_what_is_put_back_elsewhere_keeps_its_branch() -> None:
             layer.forward = original
     """
     assert rewritten(body, options((0, 18), unsafe=True)) == ""
+
+
+ZERO_LAYERS = """
+def install():
+    from megatron.core.models.gpt.gpt_model import GPTModel
+
+    print("on")
+    original = GPTModel._postprocess
+
+    def new(self, *args, **kwargs):
+        kept = self.config.mtp_num_layers
+        self.config.mtp_num_layers = None
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self.config.mtp_num_layers = kept
+
+    # 0 layers are none.
+    GPTModel._postprocess = new
+"""
+
+
+def test_what_megatron_does_by_itself_goes_with_its_helpers() -> None:
+    assert rewritten(ZERO_LAYERS, options((0, 18), (0, 18), unsafe=True)).strip() == 'def install():\n    print("on")'
+    assert rewritten(ZERO_LAYERS, options((0, 18), (0, 18))) == ""  # only if asked for
+    assert rewritten(ZERO_LAYERS, options((0, 16), (0, 16), unsafe=True, target=(0, 16))) == ""  # needed there
+    put_back = f"{ZERO_LAYERS}\n    yield\n    GPTModel._postprocess = original\n"
+    assert rewritten(put_back, options((0, 18), (0, 18), unsafe=True)) == ""
+
+
+def test_it_goes_beside_what_never_runs() -> None:
+    """Both empty their functions: in one file they are deleted together."""
+    alone = ZERO_LAYERS.replace('    print("on")\n', "")
+    older = f"def older():\n    from packaging import version\n\n    if {OLD}:\n        Attention.forward = print\n"
+    both = rewritten(f"{alone}\n\n{older}", options((0, 18), (0, 18), unsafe=True)).strip()
+    assert both == "def install():\n    pass\n\n\ndef older():\n    pass"
+    safe = rewritten(f"{alone}\n\n{older}", options((0, 18), (0, 18))).strip()
+    assert safe.endswith("new\n\n\ndef older():\n    pass")
+
+
+GONE = """
+def new(self, *args):
+    print(args)
+
+
+def install():
+    from megatron.core.transformer.transformer_block import TransformerBlock
+
+    TransformerBlock._checkpointed_forward = new
+    print("on")
+"""
+
+
+def test_what_patches_a_name_that_is_gone_goes_unless_the_repository_calls_it() -> None:
+    chosen = options((0, 19), (0, 19), unsafe=True, target=(0, 19))
+    assert "_checkpointed_forward" not in rewritten(GONE, chosen)
+    assert "def new" in rewritten(GONE, chosen)  # not private: others may import it
+    assert rewritten(f"{GONE}\n\ndef run(block):\n    return block._checkpointed_forward()\n", chosen) == ""
+    assert rewritten(GONE.replace("_checkpointed_forward", "__call__"), chosen) == ""
