@@ -8,6 +8,8 @@ from pathlib import Path
 from mcore_unpatch.codemods import registry
 from mcore_unpatch.findings import Finding, Report
 from mcore_unpatch.migrate import traces
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.related import spec_places
 from mcore_unpatch.search import Progress
 from mcore_unpatch.survey import Options, Survey
 
@@ -27,6 +29,9 @@ def report_of(survey: Survey) -> Report:
         from mcore_unpatch import fixes
 
         survey.findings = survey.settled(fixes.mark(survey))
+    if options.fixes:
+        project = Project(survey.files.exists, survey.files.read, survey.parsed)
+        survey.findings = spec_places.told(survey.findings, survey.whole.own, project, found.shown)
     if traces.may_exist(found.top):
         from mcore_unpatch.migrate.recovery import describe_interrupted
 

@@ -233,10 +233,15 @@ def _classes_by_name() -> dict[str, list[str]]:
     return found
 
 
+def classes(name: str) -> list[str]:
+    """Every class of that name."""
+    return _classes_by_name().get(name, [])
+
+
 def class_named(name: str) -> str | None:
     """The one class of that name, where no other has it."""
-    classes = _classes_by_name().get(name, [])
-    return classes[0] if len(classes) == 1 else None
+    found = classes(name)
+    return found[0] if len(found) == 1 else None
 
 
 def unique_method_owner(name: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from mcore_unpatch.megatron import api
+from mcore_unpatch.megatron import api, slots
 from mcore_unpatch.megatron.answers import answers
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.judging import traits
@@ -49,6 +49,8 @@ def judge(install: Install, new: Replacement, resolver: Resolver) -> Judged:
     for answer in answers():
         if answer.fits(names, install.shape) and all(traits.has(one, install, new, resolver) for one in answer.traits):
             words = _words(install, new)
+            if "in-specs" in answer.traits:
+                words |= _slots(install)
             steps = tuple(step.format(**words) for step in answer.steps)
             rule = answer.rule or _by_shape(install)
             return Judged(rule, answer.seam, answer.way.format(**words), answer.name, steps)
@@ -91,6 +93,13 @@ def _words(install: Install, new: Replacement) -> dict[str, str]:
         "subject": _quoted(install.base) if install.base is not None else "the module",
         "value": f"`{_quoted(install.value)}`" if install.value is not None else "your class",
     }
+
+
+def _slots(install: Install) -> dict[str, str]:
+    """And of the specs that name the class."""
+    symbol = api.lookup(install.target)
+    name = install.target if symbol is not None and symbol.kind == "class" else install.owner
+    return {"classes": slots.classes(name), "slots": slots.where(name)}
 
 
 def _quoted(node: ast.expr) -> str:

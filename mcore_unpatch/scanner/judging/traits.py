@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from mcore_unpatch.megatron import api
+from mcore_unpatch.megatron import api, slots
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
@@ -14,9 +14,7 @@ from mcore_unpatch.scanner.sources.scopes import path_text
 
 Trait = Callable[[Install, Replacement, Resolver], bool]
 
-# Parts of a layer that a ModuleSpec names. `Attention` alone is the abstract base of those.
-_NAMED_IN_SPECS = ("Attention", "Linear", "MLP", "MoELayer", "Norm", "TransformerLayer", "Indexer")
-# And the names that layers and blocks give them.
+# The names that layers and blocks give to what a ModuleSpec names.
 _PARTS = {
     *("input_layernorm", "pre_mlp_layernorm", "final_layernorm", "self_attention", "core_attention", "mlp", "router"),
     *("experts", "shared_experts", "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"),
@@ -94,9 +92,7 @@ def _is_module(install: Install, _: Replacement, __: Resolver) -> bool:
 
 def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
     """A class that a ModuleSpec names is replaced, or a method of one."""
-    replaced = install.target if _is_class(install, _, __) else install.owner
-    leaf = replaced.rpartition(".")[2]
-    return leaf.endswith(_NAMED_IN_SPECS) and leaf != "Attention"
+    return bool(slots.named(install.target if _is_class(install, _, __) else install.owner))
 
 
 def _of_the_head(install: Install, _: Replacement, __: Resolver) -> bool:

@@ -1,0 +1,63 @@
+"""Where Megatron's own specs name a class: `slots.json`, made by `tools/build_megatron_slots.py`.
+
+A slot is a field of a `...Submodules` dataclass, or `module` of a layer's ModuleSpec.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+
+from mcore_unpatch.megatron import api
+
+# A class that more of those derive from is too general for a ModuleSpec to be the answer.
+_MOST_DERIVED = 3
+_MOST_SHOWN = 2
+
+
+@cache
+def _table() -> dict[str, str]:
+    return json.loads(files("mcore_unpatch.megatron").joinpath("slots.json").read_bytes())  # type: ignore[no-any-return]
+
+
+@cache
+def named(name: str) -> tuple[str, ...]:
+    """The classes that specs name, of a class (by its dotted name) and those that derive from it, itself first."""
+    own = name.rpartition(".")[2]
+    derived = [one for one in _table() if one != own and any(name in api.ancestry(full) for full in api.classes(one))]
+    derived.sort(key=lambda one: -len(_table()[one]))  # the most used first
+    if own in _table():
+        return (own, *derived)
+    return tuple(derived) if len(derived) <= _MOST_DERIVED else ()
+
+
+def classes(name: str) -> str:
+    """In words, what a subclass has to derive from that takes the place of a patch of a class."""
+    own, *derived = named(name)
+    if not derived:
+        return f"`{own}`"
+    if own != name.rpartition(".")[2]:
+        return f"{_listed([f'`{one}`' for one in (own, *derived)], 'and of')}, as far as your specs name them,"
+    return f"`{own}` (also of {_listed([f'`{one}`' for one in derived], 'and')} where your specs name that)"
+
+
+def where(name: str) -> str:
+    """In words, as what specs name it: `mlp` of `TransformerLayerSubmodules`."""
+    fields: dict[str, dict[str, None]] = {}
+    for owner, field in (slot.split(".") for one in named(name) for slot in _table()[one].split()):
+        fields.setdefault(owner, {})[f"`{field}`"] = None
+    shown = list(fields)[:_MOST_SHOWN]
+    said = [f"{_listed(list(fields[owner]), 'and')} of {_owner(owner)}" for owner in shown]
+    more = sum(map(len, fields.values())) - sum(len(fields[owner]) for owner in shown)
+    return "; ".join([*said, *([f"{more} more"] if more else [])])
+
+
+def _owner(name: str) -> str:
+    return "the layer's `ModuleSpec`" if name == "ModuleSpec" else f"`{name}`"
+
+
+def _listed(words: list[str], link: str) -> str:
+    if len(words) > _MOST_SHOWN + 1:
+        words = [*words[:_MOST_SHOWN], f"{len(words) - _MOST_SHOWN} more"]
+    return f" {link} ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

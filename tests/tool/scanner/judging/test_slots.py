@@ -1,0 +1,174 @@
+"""What a ModuleSpec names is read from Megatron's own specs, and where this repository makes its specs is said."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from checking import CORE, found_in
+from downloads import unpacked
+
+from mcore_unpatch.megatron import api, slots
+
+ROOT = Path(__file__).parents[4]
+SPECS = """
+from functools import partial
+class Attention: ...
+class Fused(Attention): ...
+class Local(Attention): ...
+class Dense: ...
+class Fast: ...
+class Layer: ...
+class Unnamed: ...
+class FastSpecProvider:
+    def experts(self, many):
+        if many:
+            return Fast, LayerSubmodules()
+        return not_none(Dense).as_submodule
+class LayerSubmodules:
+    attention: object = Attention
+    other: int
+def attention(te):
+    return ModuleSpec(module=Fused if te else Local, submodules=None)
+def get_layer_spec(te, backend):
+    mlp, parts = backend.experts(te)
+    return ModuleSpec(module=Layer, submodules=LayerSubmodules(attention=attention(te), mlp=partial(mlp, parts)))
+def get_block_spec():
+    return Unnamed
+"""
+
+
+@pytest.fixture
+def tool() -> ModuleType:
+    if not (ROOT / "tools").is_dir():
+        pytest.skip("the builders are not here")
+    spec = importlib.util.spec_from_file_location("build_megatron_slots", ROOT / "tools" / "build_megatron_slots.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_slots_are_read_through_variables_functions_and_providers(tool: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "megatron" / "core").mkdir(parents=True)
+    (tmp_path / "megatron" / "core" / "specs.py").write_text(SPECS)
+    assert tool.read(tmp_path) == {
+        "Attention": ["LayerSubmodules.attention"],
+        "Dense": ["LayerSubmodules.mlp"],
+        "Fast": ["LayerSubmodules.mlp"],
+        "Fused": ["LayerSubmodules.attention"],
+        "Layer": ["ModuleSpec.module"],
+        "Local": ["LayerSubmodules.attention"],
+    }
+
+
+def test_the_table_has_what_a_release_names(tool: ModuleType) -> None:
+    read = tool.read(unpacked("megatron-core", "0.18.2"))
+    assert {"SelfAttention", "MLP", "MoELayer", "TENorm", "TopKRouter", "TransformerLayer"} <= set(read)
+    assert set(read) <= set(slots._table())
+    assert read["SelfAttention"] == slots._table()["SelfAttention"].split()
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        ("transformer.attention.SelfAttention", ("SelfAttention",)),
+        ("transformer.multi_latent_attention.MultiLatentAttention", ("FusedMLASelfAttention", "MLASelfAttention")),
+        ("transformer.attention.Attention", ()),  # too general
+        ("extensions.transformer_engine.TELMHeadColumnParallelLinear", ()),  # the head, though it ends in Linear
+        ("transformer.transformer_block.TransformerBlock", ()),
+    ],
+)
+def test_classes_that_specs_name(name: str, classes: tuple[str, ...]) -> None:
+    assert api.lookup(f"{CORE}.{name}") is not None
+    assert slots.named(f"{CORE}.{name}") == classes
+
+
+PATCH = """
+from megatron.core.{module} import {name}
+def new(self, *args): ...
+{name}.forward = new
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "steps"),
+    [
+        (
+            "transformer.attention",
+            "SelfAttention",
+            (
+                "Write a subclass of `SelfAttention` with `forward` overridden.",
+                "Name it in your `ModuleSpec` (`self_attention` of `TransformerLayerSubmodules`), and remove line 4.",
+            ),
+        ),
+        (
+            "transformer.multi_latent_attention",
+            "MultiLatentAttention",
+            (
+                (
+                    "Write a subclass of `FusedMLASelfAttention` and of `MLASelfAttention`, as far as your specs name "
+                    "them, with `forward` overridden."
+                ),
+                "Name it in your `ModuleSpec` (`self_attention` of `TransformerLayerSubmodules`), and remove line 4.",
+            ),
+        ),
+        (
+            "extensions.transformer_engine",
+            "TEDotProductAttention",
+            (
+                "Write a subclass of `TEDotProductAttention` with `forward` overridden.",
+                (
+                    "Name it in your `ModuleSpec` (`core_attention` of `SelfAttentionSubmodules`; `core_attention` of "
+                    "`MLASelfAttentionSubmodules`; 1 more), and remove line 4."
+                ),
+            ),
+        ),
+        (
+            "transformer.transformer_layer",
+            "TransformerLayer",
+            (
+                (
+                    "Write a subclass of `TransformerLayer` (also of `MLPLayer` and `MoETransformerLayer` where your "
+                    "specs name that) with `forward` overridden."
+                ),
+                (
+                    "Name it in your `ModuleSpec` (`module` of the layer's `ModuleSpec`; `attention_layer`, "
+                    "`dsa_layer` and 4 more of `HybridStackSubmodules`), and remove line 4."
+                ),
+            ),
+        ),
+    ],
+)
+def test_steps_name_the_class_and_its_slot(module: str, name: str, steps: tuple[str, ...]) -> None:
+    [finding] = found_in(PATCH.format(module=module, name=name))
+    assert finding.steps == steps
+
+
+MAKERS = {
+    "pkg/patches.py": PATCH.format(module="transformer.attention", name="SelfAttention"),
+    "pkg/provider.py": "from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec as local\n"
+    "def build(config):\n    return local(config.experts)\n",
+    "pkg/near.py": "from megatron.core.models.gpt import gpt_layer_specs\n"
+    "def get_my_spec(): ...\nget_my_spec()\nspec = gpt_layer_specs.get_gpt_layer_local_spec()\n",
+    "a.py": "from megatron.core.transformer import spec_utils\nspec = spec_utils.ModuleSpec(module=print)\n",
+    "tests/test_specs.py": "from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec\n"
+    "get_gpt_layer_local_spec()\n",
+}
+
+
+def test_where_specs_are_made_is_a_step_more() -> None:
+    [finding] = found_in(MAKERS, fixes=True)
+    assert finding.steps[-1] == (
+        "Specs are made here: pkg/near.py:4 (`get_gpt_layer_local_spec`), pkg/provider.py:3 "
+        "(`get_gpt_layer_local_spec`) and 1 more."
+    )
+
+
+def test_without_specs_and_for_other_patches_nothing_is_added() -> None:
+    alone = found_in({"pkg/patches.py": MAKERS["pkg/patches.py"]}, fixes=True)
+    assert all("made here" not in step for finding in alone for step in finding.steps)
+    other = "from megatron.core.models.gpt import GPTModel\ndef new(self): ...\nGPTModel.set_input_tensor = new\n"
+    found = found_in({**MAKERS, "pkg/patches.py": other}, fixes=True)
+    assert all("made here" not in step for finding in found for step in finding.steps)
