@@ -103,11 +103,14 @@ class Answers:
                 left.append(standing.because(below, "the hook goes through it"))
             elif self.taken.take(finding.path, touched):
                 self.found.asked += asked
+                files = self.bench if self.options.applies(reason) else self.proposing
                 for other in (one for one in wanted if isinstance(one, Elsewhere)):
                     there = Asked(other.source, other.change, replace(reason, notes=(), finding_line=0))
                     if self.taken.take(there.path, [there.touches]):
                         self.found.asked.append(there)
-                imports = (self.bench if self.options.applies(reason) else self.proposing).imports(finding.path)
+                        if other.needs:
+                            files.imports(there.path).add(other.needs.module, [other.needs.name], there.reason)
+                imports = files.imports(finding.path)
                 for move in moved:
                     imports.move(move.node, set(move.names), move.module, reason)
                 for new in wanted:

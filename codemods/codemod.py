@@ -67,10 +67,11 @@ class MoveImport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Elsewhere:
-    """A change of any file that several findings may ask for: it is made once."""
+    """A change of any file that several findings may ask for: it is made once, with the import that it needs."""
 
     source: Source
     change: Change
+    needs: AddImport | None = None
 
 
 @dataclass(frozen=True, slots=True)

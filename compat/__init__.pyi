@@ -47,7 +47,11 @@ from .hook.processors import (
     TopKLogits as TopKLogits,
 )
 from .hook.provide import Handle as Handle, provide_hook as provide_hook
-from .hook.value_head import ValueLayer as ValueLayer, add_value_head as add_value_head
+from .hook.value_head import (
+    ValueLayer as ValueLayer,
+    add_value_head as add_value_head,
+    output_layer_of as output_layer_of,
+)
 from .hook.with_processor import (
     call_with_processor as call_with_processor,
     schedule_plan_with_processor as schedule_plan_with_processor,

@@ -74,8 +74,7 @@ def critic(model: GPTModel, config):
 - The assignment becomes `add_value_head(model, Layer(hidden, 1))`: the same layer, called by the hook. The conditions
   around it stay. Values, gradients and Megatron's checkpoints are the same ([value heads](../compat-value-head.md)).
 - Reads of the layer in the lines below become `model.value_head.output_layer`. Functions of the repository that speak
-  of critics or value heads read `getattr(model, "value_head", model).output_layer`, the layer of a critic and of any
-  other model.
+  of critics or value heads read `output_layer_of(model)`, the layer of a critic and of any other model.
 """
     applied = """
 With `--unsafe-fixes`, because the layer and its parameters have another name in the model. Where it is not exactly
@@ -83,21 +82,24 @@ this, the table has the steps:
 
 - the layer does not say a width of one (`output_size=1`, `out_features=1`, the second argument, or the default of its
   class in the same file), is a plain `torch.nn.Linear`, or is made somewhere else;
-- the model's own layer is kept or put back;
+- the model's own layer is kept or put back, or the layer is set with `setattr`;
+- the file is part of a bridge (`bridge` in its path) or tells one how to convert the class of the layer, as veRL's and
+  mbridge's do: bridges find parameters by name, and the head would be left out of what they load and export;
 - a patch of `GPTModel.forward` or `_postprocess` stays below it;
-- a function of the repository that speaks of critics or value heads reads `f(x).output_layer`, or names
-  `"output_layer.weight"` in another way than at the end or in a part of a name: it would not find it.
+- a function of the repository that speaks of critics or value heads names `"output_layer.weight"` in another way than
+  at the end or in a part of a name: it would not find it.
 """
     by_hand = """
 - **Other lines that read or name `output_layer`** are listed with file and line. Those that meet actors alone stay.
-- **Megatron-Bridge and mbridge** look parameters up by name, and neither load nor export the head by its new one.
+- **Megatron-Bridge and mbridge** look parameters up by name, and neither load nor export the head by its new one:
+  critics that other files hand to them keep the replaced layer, or a subclass of GPTModel that sets it in `__init__`.
 - **MTP layers** are refused in a critic, and so are embeddings that are tied over several pipeline stages.
 - **Labels.** A critic that is called with labels raises, where it returned zeros.
 """
 
     def fix(self, source: Source, match: Match) -> Iterator[Fix]:
         """The layer itself; what its state goes through has no other place."""
-        if match.situation.finding.shape == "submodule":
+        if match.target.endswith(".output_layer"):
             yield from super().fix(source, match)
 
     def rewrite(self, patch: Patch) -> Rewritten | str:

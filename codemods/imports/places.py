@@ -19,7 +19,7 @@ from mcore_unpatch.codemods.source import Files, Source, Suite, last_line
 Import = ast.Import | ast.ImportFrom
 Key = tuple[Any, ...]
 FUTURE, STDLIB, THIRD_PARTY, OWN, RELATIVE = range(5)
-_LIMITS = (("ruff", "line-length"), ("black", "line-length"), ("isort", "line_length"))
+_LIMITS = [(tool, name) for tool in ("ruff", "black", "isort") for name in ("line-length", "line_length")]
 _SORTS: tuple[Callable[[bool, str], Key], ...] = (
     lambda plain, module: (not plain, module.lower()),  # `import x` before `from x import y`
     lambda plain, module: (module.lower(), not plain),
@@ -173,11 +173,11 @@ def line_limit(source: Source, files: Files) -> int:
         folder = posixpath.dirname(folder)
         try:
             settings = tomllib.loads(files.data(posixpath.join(folder, "pyproject.toml")).decode())["tool"]
-            found = [settings.get(tool, {}).get(name) for tool, name in _LIMITS]
+            found = [settings.get(tool, {}).get(name) for tool, name in _LIMITS]  # a linter's may be higher
         except (OSError, KeyError, ValueError, RecursionError, AttributeError):
             continue
-        if limit := next((one for one in found if isinstance(one, int)), 0):
-            return limit
+        if limits := [one for one in found if isinstance(one, int)]:
+            return min(limits)
     # Strings and comments are longer than the limit in many places, so lines with them do not count.
     lines = [source.line(number) for number in {node.lineno for node in source.every(ast.stmt)}]
     code = [len(line) for line in lines if len(line) <= 120 and not any(sign in line for sign in "#'\"")]

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.changes import Change, Replace, Rewrite
-from mcore_unpatch.codemods.codemod import Elsewhere
-from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, is_taken
+from mcore_unpatch.codemods.codemod import AddImport, Elsewhere
+from mcore_unpatch.codemods.seams.patch import COMPAT, Patch, Rewritten, is_taken
 from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.workbench import Workbench
 
-ADD, LAYER, NOW = "add_value_head", "output_layer", "value_head.output_layer"
+ADD, READ, LAYER, NOW = "add_value_head", "output_layer_of", "output_layer", "value_head.output_layer"
 _HEAD = "value_head"
 NOTES = (
     f"the layer and its parameters are `model.{NOW}` now; in Megatron's checkpoints they stay `{LAYER}.*`",
@@ -62,6 +62,11 @@ def to_value_head(patch: Patch) -> Rewritten | str:
         return f"`{patch.text(made.func)}` cannot be called as Megatron calls an output layer, with `weight=`"
     if not _is_one(_width(made, source.tree)):
         return f"`{patch.text(made.func)}(...)` does not say that it gives one value per token"
+    if _is_for_a_bridge(patch, made):
+        return (
+            f"{source.path} makes models for a bridge, which knows parameters by name and would neither load nor "
+            "export those of a value head. Do it by hand where critics are saved by Megatron alone"
+        )
     if not _can_be_indented(patch):
         return f"line {statement.lineno} holds a comment or a text in a place that would move"
     later = list(_later_reads(patch))
@@ -99,7 +104,7 @@ def _places(source: Source) -> Iterator[Place]:
     for node in source.every(ast.Attribute):
         own = isinstance(node.value, ast.Name) and node.value.id == "self"
         if node.attr == LAYER and isinstance(node.ctx, ast.Load) and not own and _HEAD not in source.text(node.value):
-            yield Place(source.path, node.lineno, _speaks_of_critics(source, node), _read(source, node, node.value))
+            yield Place(source.path, node.lineno, _speaks_of_critics(source, node), _read(source, node, [node.value]))
     for text in source.every(ast.Constant):
         above = source.parents.get(text)
         if not isinstance(text.value, str) or not _NAMED.search(text.value) or " " in text.value:
@@ -107,20 +112,20 @@ def _places(source: Source) -> Iterator[Place]:
         if isinstance(above, ast.Call) and _leaf(above.func) == "hasattr":  # the model still has one
             continue
         if isinstance(above, ast.Call) and _leaf(above.func) == "getattr" and text in above.args[1:2]:
-            model = above.args[0]
+            model, _, *default = above.args
             if _HEAD not in source.text(model):
-                yield Place(source.path, text.lineno, _speaks_of_critics(source, text), _read(source, model, model))
+                read = _read(source, above, [model, *default])
+                yield Place(source.path, text.lineno, _speaks_of_critics(source, text), read)
         elif not _is_in_both_names(source, text):
             yield Place(source.path, text.lineno, _speaks_of_critics(source, text))
 
 
-def _read(source: Source, node: ast.expr, model: ast.expr) -> Elsewhere | None:
-    """The layer of any model: `getattr(model, "value_head", model)` is the head of a critic, or the model itself."""
-    if any(not isinstance(one, ast.Name | ast.Attribute | ast.expr_context) for one in ast.walk(model)):
-        return None  # it would be computed twice
-    name = source.text(model)
-    holder = f'getattr({name}, "{_HEAD}", {name})'
-    return Elsewhere(source, Replace(node, holder if node is model else f"{holder}.{LAYER}"))
+def _read(source: Source, node: ast.expr, given: Sequence[ast.expr]) -> Elsewhere | None:
+    """The layer of any model: `output_layer_of(model)` is that of a critic's head, or the model's own."""
+    if is_taken(READ, source.tree):
+        return None
+    change = Replace(node, f"{READ}({', '.join(map(source.text, given))})")
+    return Elsewhere(source, change, AddImport(COMPAT, READ))
 
 
 def _is_in_both_names(source: Source, text: ast.Constant) -> bool:
@@ -196,6 +201,12 @@ def _init_of(name: ast.expr, tree: ast.Module) -> ast.FunctionDef | None:
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == _leaf(name)]
     functions = [node for one in classes for node in one.body if isinstance(node, ast.FunctionDef)]
     return next((node for node in functions if node.name == "__init__"), None)
+
+
+def _is_for_a_bridge(patch: Patch, made: ast.Call) -> bool:
+    """Whether the file is part of a bridge between checkpoints, or tells one how to convert the class of the layer."""
+    told = {one.value for call in patch.source.every(ast.Call) for one in call.args if isinstance(one, ast.Constant)}
+    return "bridge" in patch.source.path.lower() or _leaf(made.func) in told
 
 
 def _is_one(node: ast.expr | None) -> bool:

@@ -23,9 +23,10 @@ from mcore_unpatch.compat.hook.groups import resolve_groups
 from mcore_unpatch.compat.hook.processors import Logits
 
 _NAME = "value_head"
+_BRIDGES = ("megatron.bridge", "mbridge")
 
 
-def add_value_head(model: Module | Sequence[Module], layer: Module | None = None) -> None:
+def add_value_head(model: Module | Sequence[Module], layer: Module | None = None, *, outputs: int = 1) -> None:
     """Make `model` a critic: its output becomes `[b, s, 1]`, one value per token, and its LM head is given up.
 
     Call it on every pipeline stage before the model is wrapped for data parallelism; only the last stage changes.
@@ -34,32 +35,39 @@ def add_value_head(model: Module | Sequence[Module], layer: Module | None = None
 
     `layer` is called as Megatron calls an output layer, `layer(hidden, weight=None, runtime_gather_output=None)`, and
     returns `(values, None)`; a layer that was assigned to `model.output_layer` can be passed as it is. Without it the
-    head is a `ValueLayer`.
+    head is a `ValueLayer`, with as many `outputs` per token as are asked for: `[b, s, outputs]`.
 
-    Megatron's own checkpoints hold the head. Megatron-Bridge knows parameters by name, and this one not: it leaves the
-    head out of what it loads and exports, so a warning is given where it is imported.
+    Megatron's own checkpoints hold the head. Megatron-Bridge and mbridge know parameters by name, and this one not:
+    they leave the head out of what they load and export, so a warning is given where one of them is imported.
     """
-    if "megatron.bridge" in sys.modules:
+    if layer is not None and outputs != 1:
+        raise ValueError("outputs: the layer that is given decides how many it has; leave one of the two out.")
+    if bridge := next((one for one in _BRIDGES if one in sys.modules), ""):
         warnings.warn(
-            "Megatron-Bridge has no mapping for the parameters of a value head, and neither loads nor exports them: "
+            f"{bridge} has no mapping for the parameters of a value head, and neither loads nor exports them: "
             "save and load this critic with Megatron's distributed checkpoints (docs/compat-value-head.md).",
             stacklevel=2,
         )
     for chunk in model if isinstance(model, Sequence) else [model]:
         path = find_language_model(chunk)
         if path.model.post_process:
-            _give(chunk, path, layer)
+            _give(chunk, path, layer, outputs)
+
+
+def output_layer_of(model: Any, *default: Any) -> Any:
+    """The layer that makes the output of a model: that of its value head, or its own. `default` is as for `getattr`."""
+    return getattr(getattr(model, _NAME, model), "output_layer", *default)
 
 
 class ValueLayer(torch.nn.Linear):
-    """`[s, b, h]` to `[s, b, 1]` in fp32, without bias; replicated over tensor-parallel ranks.
+    """`[s, b, h]` to `[s, b, outputs]` in fp32, without bias; replicated over tensor-parallel ranks.
 
     Under sequence parallelism each rank multiplies its share of the tokens and gathers the values; Megatron then sums
     the weight's gradient over the ranks.
     """
 
-    def __init__(self, config: Any, tp_group: ProcessGroup | None, *, like: Tensor) -> None:
-        super().__init__(config.hidden_size, 1, bias=False, device=like.device, dtype=like.dtype)
+    def __init__(self, config: Any, tp_group: ProcessGroup | None, *, like: Tensor, outputs: int = 1) -> None:
+        super().__init__(config.hidden_size, outputs, bias=False, device=like.device, dtype=like.dtype)
         self.tp_group = tp_group
         self.sequence_parallel = config.sequence_parallel
         # Megatron reads both: which gradients to sum over the ranks, and which weights are no hidden matrices (Muon).
@@ -89,7 +97,7 @@ class ValueHead(Module):
         self.tp_group = tp_group
 
     def forward(self, **keywords: Any) -> Tensor:
-        """`[b, s, 1]`, from the keywords of the hook."""
+        """`[b, s, outputs]`, from the keywords of the hook."""
         if keywords.get("labels") is not None:
             raise ValueError("labels: this model has a value head, which returns values and no loss; leave them out.")
         return Logits()(**keywords | {"output_layer": self.output_layer})
@@ -108,12 +116,13 @@ class ValueHead(Module):
         return found
 
 
-def _give(chunk: Module, path: HookPath, layer: Module | None) -> None:
+def _give(chunk: Module, path: HookPath, layer: Module | None, outputs: int) -> None:
     model: Any = path.model
     _require_ready(path)
     tp_group = resolve_groups(model).tp
     if layer is None:
-        layer = ValueLayer(model.config, tp_group, like=model.shared_embedding_or_output_weight())
+        like = model.shared_embedding_or_output_weight()
+        layer = ValueLayer(model.config, tp_group, like=like, outputs=outputs)
     head = ValueHead(layer, tp_group)
     attach(chunk, head)
     model.add_module(_NAME, head)

@@ -24,7 +24,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer.module import Float16Module
 from torch import Tensor
 
-from mcore_unpatch.compat import HookError, ValueLayer, add_value_head, zigzag_split
+from mcore_unpatch.compat import HookError, ValueLayer, add_value_head, output_layer_of, zigzag_split
 
 BEFORE, NOW = "output_layer.", "value_head.output_layer."
 ONE_RANK = [Case(), Case(mup=True), Case(hybrid=True), Case(dtype=torch.bfloat16), Case(tied=True)]
@@ -314,6 +314,34 @@ def test_a_language_model_inside_another_model(release: str, verl_value_layer: s
     run_on_ranks(release, 1, _inside_others, Case(), verl_value_layer)
 
 
+def _several_outputs(case: Case) -> None:
+    start_world(case)
+    sides = []
+    for new in (False, True):
+        model = build_model(case)
+        assert output_layer_of(model) is model.output_layer
+        if new:
+            add_value_head(model, outputs=3)
+        else:
+            group = parallel_state.get_tensor_model_parallel_group()
+            model.output_layer = ValueLayer(model.config, group, like=model.output_layer.weight, outputs=3)
+        torch.nn.init.normal_(output_layer_of(model).weight, generator=torch.Generator().manual_seed(7))
+        values = model(**_call(case))
+        assert values.shape == (*batch_of(case)["input_ids"].shape, 3)
+        torch.autograd.backward(_loss(values))
+        sides.append((values.detach(), _renamed(gradients_of(model))))
+    (values, gradients), (new_values, new_gradients) = sides
+    assert torch.equal(values, new_values)
+    assert gradients.keys() == new_gradients.keys()
+    assert all(torch.equal(value, new_gradients[name]) for name, value in gradients.items())
+    assert output_layer_of(torch.nn.Module(), None) is None
+
+
+@pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True)], ids=str)
+def test_a_head_may_have_several_outputs(release: str, case: Case) -> None:
+    run_on_ranks(release, case.ranks, _several_outputs, case)
+
+
 def _refusals() -> None:
     start_world(Case())
     with pytest.raises(HookError, match="mtp_num_layers=None"):
@@ -334,6 +362,8 @@ def _refusals() -> None:
     add_value_head(model)
     with pytest.raises(HookError, match="add it once"):
         add_value_head(model)
+    with pytest.raises(ValueError, match="the layer that is given decides"):
+        add_value_head(build_model(Case()), torch.nn.Linear(16, 2), outputs=2)
     with pytest.raises(ValueError, match="values and no loss"):
         model(**_call(Case()), labels=batch_of(Case())["labels"])
     with pytest.raises(RuntimeError, match="weight was not supplied"):
@@ -346,15 +376,15 @@ def test_what_a_critic_cannot_be_is_refused_before_anything_changes(release: str
 
 def _warning() -> None:
     start_world(Case())
-    model = build_model(Case())
-    imported = mock.patch.dict(sys.modules, {"megatron.bridge": ModuleType("megatron.bridge")})
-    with imported, pytest.warns(UserWarning, match="neither loads nor exports them") as warned:
-        add_value_head(model)
-    assert [one.filename for one in warned] == [__file__]
+    for name in ("megatron.bridge", "mbridge"):
+        model, imported = build_model(Case()), mock.patch.dict(sys.modules, {name: ModuleType(name)})
+        with imported, pytest.warns(UserWarning, match=f"{name} has no mapping .* nor exports them") as warned:
+            add_value_head(model)
+        assert [one.filename for one in warned] == [__file__]
 
 
-def test_where_megatron_bridge_is_imported_it_is_said_that_it_leaves_the_head_out(release: str) -> None:
-    """A stand-in for the import: the package itself needs Transformer Engine."""
+def test_where_a_bridge_is_imported_it_is_said_that_it_leaves_the_head_out(release: str) -> None:
+    """A stand-in for the imports: the packages themselves need Transformer Engine."""
     run_on_ranks(release, 1, _warning)
 
 

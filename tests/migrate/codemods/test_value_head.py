@@ -34,8 +34,7 @@ def said(result: Result) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        "def reset(critic):\n    unwrap(critic).output_layer.weight.data.zero_()\n",
-        "def save(models, is_critic):\n    head = getattr(models[0], 'output_layer')\n",
+        "def output_layer_of(critic):\n    return critic.output_layer\n",  # the name is theirs
         "def load(name, value_head):\n    return name == 'module.output_layer.weight'\n",
         "class A:\n    def load(self, value_model):\n        return [f'{self.prefix}output_layer.weight']\n",
     ],
@@ -51,12 +50,10 @@ def test_stays_while_code_for_critics_reads_the_layer(text: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("critic.output_layer.weight", 'getattr(critic, "value_head", critic).output_layer.weight'),
-        ("critic.model.output_layer", 'getattr(critic.model, "value_head", critic.model).output_layer'),
-        (
-            "getattr(critic, 'output_layer', None)",
-            "getattr(getattr(critic, \"value_head\", critic), 'output_layer', None)",
-        ),
+        ("critic.output_layer.weight", "output_layer_of(critic).weight"),
+        ("unwrap(critic.models[0]).output_layer", "output_layer_of(unwrap(critic.models[0]))"),
+        ("getattr(critic, 'output_layer', None)", "output_layer_of(critic, None)"),
+        ("getattr(critic.models[0], 'output_layer')", "output_layer_of(critic.models[0])"),
     ],
 )
 def test_code_for_critics_reads_the_layer_of_any_model(before: str, after: str) -> None:
@@ -65,7 +62,8 @@ def test_code_for_critics_reads_the_layer_of_any_model(before: str, after: str) 
     files = {"pkg/critic.py": CRITIC, "pkg/second.py": second, "pkg/other.py": reading.encode()}
     result = migrate(files, Options(unsafe_fixes=True))
     assert result.changed == {*files}
-    assert result.files["pkg/other.py"].decode() == f"def reset(critic):\n    return {after}\n"
+    imported = "from mcore_unpatch.compat import output_layer_of\n\n\n"
+    assert result.files["pkg/other.py"].decode() == f"{imported}def reset(critic):\n    return {after}\n"
     left = migrate(files, Options(unsafe_fixes=True), editable=["pkg/critic.py", "pkg/second.py"])
     assert left.changed == set()
     shown = migrate(files)
@@ -133,6 +131,32 @@ def test_tests_own_layers_and_questions_do_not_count(text: str, path: str) -> No
 def test_many_lines_are_counted() -> None:
     text = "NAMES = [\n" + "    'output_layer.weight',\n" * 30 + "]\n"
     assert said(beside(text)).endswith("pkg/other.py:9 and 22 more.")
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("pkg/bridge/hooks.py", b""),
+        ("pkg/bridge_helpers.py", b""),
+        ("pkg/critic.py", b"\n\nAutoMapping.register_module_type('LastLayer', 'replicated')\n"),
+    ],
+)
+def test_a_bridge_would_not_find_the_head(path: str, more: bytes) -> None:
+    result = migrate({path: CRITIC + more}, Options(unsafe_fixes=True))
+    assert result.changed == set()
+    assert f"Not rewritten: {path} makes models for a bridge, which knows parameters by name" in said(result)
+
+
+def test_a_class_that_is_only_exported_is_not_told_to_a_bridge() -> None:
+    result = migrate({"pkg/critic.py": CRITIC + b"\n\n__all__ = ['LastLayer']\n"}, Options(unsafe_fixes=True))
+    assert result.changed == {"pkg/critic.py"}
+
+
+def test_setattr_has_steps() -> None:
+    text = CRITIC.replace(b"model.output_layer = LastLayer(", b"setattr(model, 'output_layer', LastLayer(") + b")\n"
+    result = migrate({"pkg/critic.py": text.replace(b")\n)", b"))")}, Options(unsafe_fixes=True))
+    assert result.changed == set()
+    assert "Not rewritten: it is not a plain assignment." in said(result)
 
 
 def test_scan_says_that_migrate_does_it(tmp_path: Path) -> None:

@@ -9,3 +9,8 @@ def critic(model: GPTModel, config):
 
 def reset_critic(model):
     getattr(model, "output_layer").weight.data.normal_(mean=0.0, std=0.02)
+
+
+def save_critic(model, chunks, names):
+    for name, chunk in zip(names, chunks):
+        names[name] = getattr(unwrap(chunk).output_layer, "weight", None) if model is not None else chunk.config[name]

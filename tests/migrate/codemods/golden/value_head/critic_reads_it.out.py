@@ -1,6 +1,6 @@
 # golden: unsafe
 from heads import LinearForLastLayer
-from mcore_unpatch.compat import add_value_head
+from mcore_unpatch.compat import add_value_head, output_layer_of
 from megatron.core.models.gpt.gpt_model import GPTModel
 
 
@@ -9,4 +9,9 @@ def critic(model: GPTModel, config):
 
 
 def reset_critic(model):
-    getattr(getattr(model, "value_head", model), "output_layer").weight.data.normal_(mean=0.0, std=0.02)
+    output_layer_of(model).weight.data.normal_(mean=0.0, std=0.02)
+
+
+def save_critic(model, chunks, names):
+    for name, chunk in zip(names, chunks):
+        names[name] = getattr(output_layer_of(unwrap(chunk)), "weight", None) if model is not None else chunk.config[name]
