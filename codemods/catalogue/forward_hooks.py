@@ -137,7 +137,7 @@ change the output keep it; what one changes of the arguments, the hook of the ot
 
     def rewrite(self, patch: Patch) -> Rewritten | str:
         """A forward hook or a pre-hook."""
-        from mcore_unpatch.codemods.seams.wrapper import to_hook
+        from mcore_unpatch.codemods.seams.hooks.order import to_hook
 
         return to_hook(patch)
 

@@ -96,13 +96,13 @@ def find_patch(situation: Situation) -> Patch | None:
     target = statement.targets[0]
     if not isinstance(target, ast.Attribute):
         return None
-    name, bound = _function_name(statement.value)
+    name, bound = function_name(statement.value)
     around = source.function_of(statement)
     bound = bound or finding.shape in {"class-attr", "class-of-instance"}
-    return Patch(situation, source, statement, target, _defined(source.tree, name, around), bound, around)
+    return Patch(situation, source, statement, target, defined(source.tree, name, around), bound, around)
 
 
-def _function_name(value: ast.expr) -> tuple[str, bool]:
+def function_name(value: ast.expr) -> tuple[str, bool]:
     """The function's name in `f`, `f.__get__(x)` or `types.MethodType(f, x)`, and whether it is bound."""
     if isinstance(value, ast.Name):
         return value.id, False
@@ -115,7 +115,15 @@ def _function_name(value: ast.expr) -> tuple[str, bool]:
     return "", False
 
 
-def _defined(tree: ast.Module, name: str, around: Function | None) -> Function | None:
+def bound_to(value: ast.expr) -> ast.expr | None:
+    """The object that `f.__get__(x)` and `types.MethodType(f, x)` bind to."""
+    if not isinstance(value, ast.Call) or value.keywords:
+        return None
+    own = value.args if leaf(value.func) == "__get__" else value.args[1:]
+    return own[0] if own else None
+
+
+def defined(tree: ast.Module, name: str, around: Function | None) -> Function | None:
     """The only function of that name in the scopes at hand."""
     for scope in (around, tree):
         body = ast.walk(scope) if scope is around and scope is not None else iter(getattr(scope, "body", ()))

@@ -193,10 +193,15 @@ def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | as
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     inner = home.once(_inner_functions, node)
     for statement, _ in home.model.returns.get(node, []):
-        if isinstance(statement.value, ast.Lambda):
-            return statement.value
-        if isinstance(statement.value, ast.Name) and statement.value.id in inner:
-            return inner[statement.value.id]
+        value = statement.value
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
+            value = value.func.value
+        elif isinstance(value, ast.Call) and value.args:
+            value = value.args[0] if (path_text(value.func) or "").rpartition(".")[2] in _WRAPPERS else value
+        if isinstance(value, ast.Lambda):
+            return value
+        if isinstance(value, ast.Name) and value.id in inner:
+            return inner[value.id]
     return None
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 
 from mcore_unpatch.megatron import api, slots
+from mcore_unpatch.scanner.judging.originals import calls_of_original
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
@@ -121,33 +122,10 @@ def _called(install: Install, resolver: Resolver) -> str:
     return resolver.once(ast.unparse, value).lower() if value is not None else ""
 
 
-def _calls_once(install: Install, new: Replacement, _: Resolver) -> bool:
-    """It calls what it replaced once: a name that was read from there, or one that is called so."""
-    nodes = ast.walk(new.function) if new.function is not None else ()
-    called = [node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    given = _bound_as_defaults(new.function.args) if new.function is not None else {}
-    return (sum(_holds(given.get(name, name), install) for name in called) or new.delegations) == 1
-
-
-def _bound_as_defaults(spec: ast.arguments) -> dict[str, str]:
-    """`_original=original`: the parameters that hold what a name held, and that name."""
-    positional = [*spec.posonlyargs, *spec.args]
-    pairs = [*zip(reversed(positional), reversed(spec.defaults), strict=False)]
-    pairs += [(one, value) for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value is not None]
-    return {one.arg: value.id for one, value in pairs if isinstance(value, ast.Name)}
-
-
-def _holds(name: str, install: Install) -> bool:
-    """Whether a name beside the patch was read from the attribute, and never is anything else."""
-    values = next((scope.bindings[name] for scope in install.site.scope.chain() if name in scope.bindings), [])
-    found = [isinstance(one.node, ast.Attribute) and one.node.attr == install.attribute for one in values]
-    return bool(found) and all(found)
-
-
 TRAITS: dict[str, Trait] = {
     "unknown": lambda _, new, __: new.function is None,
     "delegates": lambda _, new, __: new.delegates,
-    "calls-once": _calls_once,
+    "calls-once": lambda install, new, _: calls_of_original(install, new) == 1,
     "log-probs": lambda _, new, __: new.deals_with_output,
     "mtp": lambda _, new, __: new.deals_with_mtp,
     "values": lambda _, new, __: new.deals_with_values,

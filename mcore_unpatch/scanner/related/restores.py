@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 
+from mcore_unpatch.scanner.judging.replacement import find
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import children
@@ -61,6 +62,8 @@ def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> 
     ref = resolver.expr(value, install.site.scope, install.site.block, install.site.node.lineno)
     if ref is not None and ref.kind == "local-function":
         return "no"
+    if isinstance(value, ast.Call) and find(install, resolver).function is not None:
+        return "no"  # a factory that may return the original as it is, and else a wrapper
     if ref is not None and ref.name == install.target and not ref.via and ref.node is None:
         return "yes"
     if isinstance(value, ast.Attribute) and backups.get(value.attr) == install.attribute:

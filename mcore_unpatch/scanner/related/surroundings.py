@@ -61,12 +61,12 @@ class Surroundings:
         for site in model.sites:
             if isinstance(site.target, ast.Attribute) and site.value is not None:
                 self._add_read(site.value, site.scope, site.node.lineno, site.target.attr)
-                if isinstance(site.value, ast.Constant | ast.Name) and not self._names_function(site.value, site):
+                if _is_mark(site.value):
                     self._add_data(site.target.value, site.target.attr, site)
         for site in model.calls:
             call = site.node
             if isinstance(call, ast.Call) and path_text(call.func) == "setattr" and len(call.args) == 3:
-                if isinstance(call.args[2], ast.Constant):
+                if _is_mark(call.args[2]):
                     self._add_data(call.args[0], ast.unparse(call.args[1]), site)
         for scope in (model.scope, *model.functions.values(), *model.classes.values()):
             for bindings in scope.bindings.values():
@@ -89,17 +89,11 @@ class Surroundings:
             self._reads.setdefault(_Place(name, text, home, bool(kept_as)), []).append(line)
 
     def _add_data(self, subject: ast.expr, name: str, site: Site) -> None:
-        """Plain data written to an object: `obj.flag = True`, `setattr(obj, "flag", True)`."""
+        """A mark on an object: `obj.flag = True`, `setattr(obj, "flag", True)`."""
         text, line = ast.dump(subject), site.node.lineno
         if line not in self._patches and text in self._bases:
             self._data.setdefault((text, site.scope.function), []).append((name, line))
             self._lines_of.setdefault((text, name), set()).add(line)
-
-    def _names_function(self, value: ast.expr, site: Site) -> bool:
-        if isinstance(value, ast.Constant):
-            return False
-        ref = self._resolver.expr(value, site.scope, site.block, site.node.lineno)
-        return ref is not None and ref.kind in {"local-function", "function", "class"}
 
     def _backups(self, install: Install) -> set[int]:
         """Lines that keep the attribute a patch replaces, read from the same object."""
@@ -131,11 +125,18 @@ class Surroundings:
         return self._known_flags[base, function]
 
     def _constant_lines(self, name: str) -> list[int]:
-        """Where a global gets a constant."""
+        """Where a global gets a constant; none of what holds other values too, or nothing but None."""
         if name not in self._constants:
             bindings = self._resolver.model.scope.bindings.get(name, [])
-            self._constants[name] = [b.line for b in bindings if isinstance(b.node, ast.Constant)]
+            nodes = [one.node for one in bindings if isinstance(one.node, ast.Constant)]
+            is_flag = len(nodes) == len(bindings) and any(map(_is_mark, nodes))
+            self._constants[name] = [one.line for one in bindings] if is_flag else []
         return self._constants[name]
+
+
+def _is_mark(value: ast.expr) -> bool:
+    """A constant that says something is so, and is no value to compute with."""
+    return isinstance(value, ast.Constant) and value.value is not None and not isinstance(value.value, float)
 
 
 def nearest(places: Sequence[T], line: int, line_of: Callable[[T], int]) -> Sequence[T]:

@@ -61,6 +61,15 @@ def _with_images(wrapper: Any, model: Any, call: Call) -> Tensor:
     return call(images=torch.ones(()), boxes=1)
 
 
+def _shifted(wrapper: Any, model: Any, call: Call) -> Tensor:
+    plain = call()
+    wrapper.shift_embeddings(model, 0.5)
+    logits = call()
+    wrapper.unshift(model)
+    assert torch.equal(call(), plain)
+    return logits
+
+
 def _two(wrapper: Any, model: Any, call: Call) -> Tensor:
     wrapper.squared(model)
     wrapper.halved(model)
@@ -69,11 +78,15 @@ def _two(wrapper: Any, model: Any, call: Call) -> Tensor:
 
 DRIVERS: dict[str, Callable[[Any, Any, Call], Tensor]] = {
     "bound_to_the_module": _installed("double"),
+    "by_partial": _installed("halve"),
     "bound_values": _installed("scaled", 4.0),
     "changes_an_argument": _installed("detach_encoder"),
     "changes_the_output": _installed("scale_embeddings", 3.0),
     "counts_calls": _counts_calls,
+    "factory_of_the_module": _installed("double"),
+    "from_a_factory": _installed("scale_embeddings", 3.0),
     "in_one_expression": _installed("in_double"),
+    "kept_on_the_module": _shifted,
     "keywords_withheld": _with_images,
     "named_parameter_changed": _installed("requires_gradient"),
     "named_parameter_read": _installed("residual"),
@@ -85,7 +98,13 @@ DRIVERS: dict[str, Callable[[Any, Any, Call], Tensor]] = {
     "two_on_one_module": _two,
     "undone": _undone,
 }
-HOOKS = {"undone": 0, "two_on_one_module": 2, "of_unknown_type": 2}  # else one
+HOOKS = {
+    "undone": 0,
+    "kept_on_the_module": 0,
+    "factory_of_the_module": 2,
+    "two_on_one_module": 2,
+    "of_unknown_type": 2,
+}  # else one
 SAME_AS_WITHOUT = {"counts_calls", "in_one_expression", "named_parameter_changed", "undone"}
 
 

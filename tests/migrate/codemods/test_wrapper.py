@@ -77,6 +77,149 @@ def test_what_is_not_exactly_a_hook_stays(old: str, new: str, because: str) -> N
     assert [because] == [because for remark in result.plan.remarks if because in remark.text]
 
 
+FACTORY = """from functools import partial
+from types import MethodType
+
+import torch
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def doubling(forward):
+    def doubled(*args, **kwargs):
+        return forward(*args, **kwargs) * 2
+
+    return doubled
+
+
+def double(model: GPTModel, on):
+    model.decoder.forward = doubling(model.decoder.forward)
+"""
+PARTIAL = """from functools import partial
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def doubled(forward, *args, **kwargs):
+    return forward(*args, **kwargs) * 2
+
+
+def double(model: GPTModel):
+    model.decoder.forward = partial(doubled, model.decoder.forward)
+"""
+BOUND = """from types import MethodType
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def doubled(self, *args, **kwargs):
+    return self._forward(*args, **kwargs) * 2
+
+
+def double(model: GPTModel):
+    model.decoder._forward = model.decoder.forward
+    model.decoder.forward = MethodType(doubled, model.decoder)
+"""
+OTHER = "import pkg.wrapper\n\npkg.wrapper.{}\n"
+
+
+@pytest.mark.parametrize("text", [FACTORY, PARTIAL, BOUND])
+def test_functions_of_the_file_become_hooks(text: str) -> None:
+    result = migrate({"pkg/wrapper.py": text.encode()}, Options(unsafe_fixes=True))
+    assert result.changed
+    assert b".forward = " not in result.files["pkg/wrapper.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "because"),
+    [
+        (
+            FACTORY,
+            "    def doubled",
+            "    if not forward.on:\n        return forward\n\n    def doubled",
+            "does more than return",
+        ),
+        (
+            FACTORY,
+            "    return doubled",
+            "    doubled.mark = True\n    return doubled",
+            "`doubled` is also used elsewhere",
+        ),
+        (FACTORY, "    return doubled", "    return torch.compile(doubled)", "does more than return"),
+        (FACTORY, "def doubling", "@torch.no_grad()\ndef doubling", "does more than return"),
+        (FACTORY, "    def doubled", "    @torch.no_grad()\n    def doubled", "`doubled` is decorated"),
+        (
+            FACTORY,
+            "    def doubled",
+            "    forward = torch.compile(forward)\n\n    def doubled",
+            "more with the original",
+        ),
+        (FACTORY, "doubling(forward)", "doubling(forward, *others)", "takes its arguments is not supported"),
+        (
+            FACTORY,
+            "doubling(model.decoder.forward)",
+            "doubling(model.embedding.forward)",
+            "is the original is not clear",
+        ),
+        (FACTORY, "def double(", "triple = doubling(doubling)\n\n\ndef double(", "`doubling` is also used elsewhere"),
+        (FACTORY, "    return doubled", "    return MethodType(doubled, forward)", "bound to another object"),
+        (
+            PARTIAL,
+            "model.decoder.forward)",
+            "model.embedding.forward)",
+            "cannot be shown to be the module's own forward",
+        ),
+        (PARTIAL, "model.decoder.forward)", "model.decoder.forward, 1)", "more than a wrapper and the original"),
+        (BOUND, "MethodType(doubled, model.decoder)", "MethodType(doubled, model)", "bound to another object"),
+        (BOUND, "    return self", "    self._forward = None\n    return self", "more with the original than"),
+        (
+            BOUND,
+            "(*args, **kwargs) * 2",
+            "(*args, **kwargs) * getattr(self, '_forward').scale",
+            "more with the original",
+        ),
+    ],
+)
+def test_what_makes_the_wrapper_is_not_exactly_understood(text: str, old: str, new: str, because: str) -> None:
+    assert text.count(old) == 1
+    changed = text.replace(old, new).encode()
+    result = migrate({"pkg/wrapper.py": changed}, Options(unsafe_fixes=True))
+    assert result.changed == set()
+    said = [remark.text for remark in result.plan.remarks]
+    assert [because] == [because for text in said if because in text], said
+
+
+@pytest.mark.parametrize(
+    "new", ["torch.compile(model.decoder.forward)", "doubling(**{'forward': model.decoder.forward})"]
+)
+def test_what_is_no_wrapper_is_no_hook(new: str) -> None:
+    text = FACTORY.replace("doubling(model.decoder.forward)", new).encode()
+    assert migrate({"pkg/wrapper.py": text}, Options(unsafe_fixes=True)).changed == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [(FACTORY, "doubling(print)"), (PARTIAL, "doubled(print)"), (BOUND, "doubled(None)")]
+)
+def test_functions_that_others_use_stay(text: str, name: str) -> None:
+    files = {"pkg/wrapper.py": text.encode(), "pkg/other.py": OTHER.format(name).encode()}
+    assert migrate(files, Options(unsafe_fixes=True)).changed == set()
+
+
+def test_an_original_that_others_call_stays() -> None:
+    files = {
+        "pkg/wrapper.py": BOUND.encode(),
+        "pkg/other.py": b"def run(decoder, x):\n    return decoder._forward(x)\n",
+    }
+    assert migrate(files, Options(unsafe_fixes=True)).changed == set()
+
+
+def test_a_mark_of_the_patch_stays_a_mark() -> None:
+    """Without it, a second call would register a second hook."""
+    text = BOUND.replace(
+        "    model.decoder._forward =",
+        "    if hasattr(model.decoder, '_forward'):\n        return\n    model.decoder._forward =",
+    )
+    result = migrate({"pkg/wrapper.py": text.encode()}, Options(unsafe_fixes=True)).files["pkg/wrapper.py"]
+    assert b"model.decoder._forward = model.decoder.forward\n    model.decoder.register_forward_hook(doubled)" in result
+
+
 def test_two_wrappers_of_one_method_stay() -> None:
     """The arguments that a forward hook is given are those after the pre-hooks: not what the outer wrapper saw."""
     inner = WRAPPER.replace(b"original(*args, **kwargs) * 2", b"original(*[one / 2 for one in args], **kwargs)")

@@ -86,6 +86,46 @@ class TestRelatedLines:
         )
         assert lines_by_role(finding) == {"flag": [6], "toggle": [8]}
 
+    def test_what_holds_values_is_no_flag(self) -> None:
+        """A stash that is read elsewhere, and a value that the wrapper computes with: deleting them would break it."""
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            WEIGHT = None
+            def run(model: GPTModel, by, *args):
+                global WEIGHT
+                original = model.forward
+                def new(*args, **kwargs):
+                    global WEIGHT
+                    WEIGHT = model.shift
+                    return original(*args, **kwargs)
+                model.shift = by
+                model.scale = 0.5
+                model.forward = new
+                WEIGHT = None
+            def read():
+                return WEIGHT
+            """,
+            line=13,
+            related={"backup": [6]},
+        )
+
+    def test_a_factory_that_may_return_the_original_is_no_restore(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def make(forward, on):
+                if not on:
+                    return forward
+                def new(*args, **kwargs):
+                    return forward(*args, **kwargs)
+                return new
+            def patch(model: GPTModel, on):
+                model.forward = make(model.forward, on)
+            """,
+            line=10,
+        )
+
     def test_global_flag(self) -> None:
         finding = check_found(
             """

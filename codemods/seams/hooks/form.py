@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from mcore_unpatch.codemods.changes import Change, Header, Make, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.patch import Patch
-from mcore_unpatch.codemods.source import first_line, last_line
-from mcore_unpatch.codemods.syntax import identifiers, is_one_of, leaf, names_in, names_outside, walk_own
+from mcore_unpatch.codemods.source import Source, first_line, last_line
+from mcore_unpatch.codemods.syntax import identifiers, is_one_of, leaf, names_in, names_outside, walk_own, walk_without
 
 NOTES = (
     "a hook runs when the module is called, and not when something calls its `.forward(...)` directly",
@@ -24,13 +23,18 @@ _INNER = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
 
 @dataclass(frozen=True)
 class Form:
-    """A wrapper as a hook: when it runs, the call that registers it, and what becomes of the function."""
+    """A wrapper as a hook: when it runs, what it is given, and what becomes of the function."""
 
     moment: Literal["before", "after"]
     sees_arguments: bool
-    how: str
+    with_kwargs: bool
     changes: list[Change]
     notes: tuple[str, ...]
+
+    def registered(self, hook: str) -> str:
+        """The call on the module."""
+        name = "register_forward_pre_hook" if self.moment == "before" else "register_forward_hook"
+        return f"{name}({hook}{', with_kwargs=True' if self.with_kwargs else ''})"
 
     def commutes_with(self, other: Form) -> bool:
         """Whether two hooks on one module do what the two wrappers did, whichever of these was the outer one.
@@ -57,18 +61,29 @@ class _Parameter:
         return f'{kwargs}.get("{self.name}", {self.default})' if self.default else f'{kwargs}["{self.name}"]'
 
 
+@dataclass(frozen=True)
+class Calling:
+    """How a wrapper comes to the original."""
+
+    target: str  # what is replaced, as the code around it writes that: `model.decoder.forward`
+    original: str = ""  # how the function names it: `original`, `self._forward`, `super().forward`
+    bound: bool = False  # the first parameter is the module
+    given: bool = False  # the next one is the original
+
+
 class Wrapper:
     """The function: its parameters, its call of the original, and what comes before or after."""
 
-    def __init__(self, patch: Patch, function: ast.FunctionDef, kept: str) -> None:
-        self.patch, self.function = patch, function
+    def __init__(self, source: Source, function: ast.FunctionDef, calling: Calling) -> None:
+        self.source, self.function, self.target = source, function, calling.target
         spec = function.args
         positional = [one.arg for one in (*spec.posonlyargs, *spec.args)]
         defaults = [_constant(one) for one in spec.defaults]
         self.is_odd = None in defaults  # a default that is more than a constant
         texts = [*[""] * (len(positional) - len(defaults)), *(one or "" for one in defaults)]
         self.named = [_Parameter(*one) for one in zip(positional, texts, strict=True)]
-        self.module = self.named.pop(0).name if patch.bound and self.named else _MODULE
+        self.module = self.named.pop(0).name if calling.bound and self.named else _MODULE
+        kept = self.named.pop(0).name if calling.given and self.named else calling.original
         self.args = spec.vararg.arg if spec.vararg else ""
         self.kwargs = spec.kwarg.arg if spec.kwarg else ""
         self.original, self.mentions = kept, {kept}
@@ -76,11 +91,11 @@ class Wrapper:
         self.withheld: list[_Parameter] = []  # that a caller may pass by name, and the original does not get
         for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
             text = ast.unparse(value) if value is not None else ""
-            if text in {kept, ast.unparse(patch.target)}:
+            if text and text in {kept, self.target}:
                 self.original = one.arg
                 self.mentions.add(one.arg)
             elif value is not None and (one.arg.startswith("_") or text == one.arg):
-                self.own.append(f"{one.arg}={patch.text(value)}")
+                self.own.append(f"{one.arg}={source.text(value)}")
             elif constant := _constant(value):
                 self.withheld.append(_Parameter(one.arg, constant))
             else:
@@ -99,8 +114,8 @@ class Wrapper:
             return f"`{function.name}` takes no `**kwargs`"
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and self._is_original(node.func)]
         wraps = [one for one in function.decorator_list if isinstance(one, ast.Call) and self._is_wraps(one)]
-        inside = [node for one in function.body for node in ast.walk(one) if isinstance(node, ast.Name)]
-        if len(calls) != 1 or sum(one.id in self.mentions for one in inside) != 1:
+        inside = [node for one in function.body for node in walk_without(one, [call.func for call in calls])]
+        if len(calls) != 1 or any(map(self._says_original, inside)):
             return f"`{function.name}` does more with the original than to call it once"
         if len(wraps) != len(function.decorator_list):
             return f"`{function.name}` is decorated"
@@ -121,7 +136,7 @@ class Wrapper:
 
     def _has_comments_in_header(self) -> bool:
         """Among decorators and parameters, which are written anew."""
-        spec, source = self.function.args, self.patch.source
+        spec, source = self.function.args, self.source
         parts: list[ast.arg | ast.expr | None] = [
             *spec.args,
             *spec.kwonlyargs,
@@ -134,14 +149,20 @@ class Wrapper:
         return any("#" in source.line(line) for line in range(first_line(self.function), last + 1))
 
     def _has_comment(self, statement: ast.stmt) -> bool:
-        source, last = self.patch.source, last_line(statement)
+        source, last = self.source, last_line(statement)
         return b"#" in source.data[source.span(statement).start : source.line_span(last, last).end]
 
     def _is_original(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Name) and node.id == self.original
+        return isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node) == self.original
+
+    def _says_original(self, node: ast.AST) -> bool:
+        """By its name alone, whatever it may be an attribute of."""
+        said = {one.rpartition(".")[2] for one in self.mentions}
+        said |= {"super", "__class__"} if self.original.startswith("super(") else set()
+        return leaf(node) in said or (isinstance(node, ast.Constant) and node.value in said)
 
     def _is_wraps(self, node: ast.Call) -> bool:
-        named = [ast.unparse(one) in {*self.mentions, ast.unparse(self.patch.target)} for one in node.args]
+        named = [ast.unparse(one) in {*self.mentions, self.target} for one in node.args]
         return leaf(node.func) == "wraps" and named == [True]
 
     def _passes_everything(self, call: ast.Call) -> bool:
@@ -165,7 +186,7 @@ class Wrapper:
 
     def _insert(self, first: ast.stmt, lines: list[str]) -> None:
         if lines:
-            self.changes.append(above(self.patch.source, first, "\n".join(lines)))
+            self.changes.append(above(self.source, first, "\n".join(lines)))
 
     def _after(self, body: list[ast.stmt], call: ast.Call, returns: list[ast.Return]) -> Form | str:
         """The original first: a forward hook, which is given the output."""
@@ -183,7 +204,7 @@ class Wrapper:
         target = first.targets[0] if isinstance(first, ast.Assign) else None
         if plain and isinstance(target, ast.Name) and len(body) > 1 and not self._has_comment(first):
             output = target.id
-            self.changes += remove(self.patch.source, [first])
+            self.changes += remove(self.source, [first])
         elif plain or (isinstance(first, ast.Return) and _comes_first(call, first)):
             if output in identifiers(self.function):
                 output = f"{output}s"
@@ -200,9 +221,8 @@ class Wrapper:
         keywords = bool(read) or (bool(self.kwargs) and self.kwargs in used)
         given += [self.kwargs] if keywords else []
         self.changes.append(self._with_own(*given, output))
-        how = f"register_forward_hook({name}{', with_kwargs=True' if keywords else ''})"
         sees = bool(read) or bool({self.args, self.kwargs} & used)
-        return Form("after", sees, how, self.changes, (*NOTES, KEEPS))
+        return Form("after", sees, keywords, self.changes, (*NOTES, KEEPS))
 
     def _before(self, body: list[ast.stmt], last: ast.Return, call: ast.Call) -> Form | str:
         """The original last: a pre-hook, which may give other arguments."""
@@ -217,10 +237,10 @@ class Wrapper:
         if everything and not self.withheld and not {self.args, self.kwargs, *named} & used:
             if not body or self._has_comment(last):
                 return f"`{name}` changes nothing"
-            self.changes += remove(self.patch.source, [last])
+            self.changes += remove(self.source, [last])
             self.changes.append(self._with_own(f"_{self.args}"))
-            return Form("before", False, f"register_forward_pre_hook({name})", self.changes, NOTES)
-        parts = [self.patch.text(one) for one in call.args]
+            return Form("before", False, False, self.changes, NOTES)
+        parts = [self.source.text(one) for one in call.args]
         if self.named:
             if parts[-1:] != [f"*{self.args}"] or self.args in used | set().union(*map(names_in, call.args[:-1])):
                 return f"`{name}` uses its arguments both by name and together"
@@ -232,11 +252,11 @@ class Wrapper:
             lines.append(f"{one.name} = {popped}" if one.name in inner else popped)
         self._insert(body[0] if body else last, lines)
         args = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})" if parts != [f"*{self.args}"] else self.args
-        entries = [f'"{one.arg}": {self.patch.text(one.value)}' for one in keywords]
+        entries = [f'"{one.arg}": {self.source.text(one.value)}' for one in keywords]
         kwargs = f"{{**{self.kwargs}, {', '.join(entries)}}}" if entries else self.kwargs
         self.changes.append(Rewrite(last, f"return {args}, {kwargs}"))
         self.changes.append(self._with_own(self.args, self.kwargs))
-        return Form("before", True, f"register_forward_pre_hook({name}, with_kwargs=True)", self.changes, NOTES)
+        return Form("before", True, True, self.changes, NOTES)
 
 
 def _constant(node: ast.expr | None) -> str | None:

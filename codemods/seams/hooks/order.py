@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mcore_unpatch.codemods.changes import Rewrite, above
 from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.seams.hooks.form import Form, Wrapper
+from mcore_unpatch.codemods.seams.hooks.module import is_module, may_be_the_same, name_of
+from mcore_unpatch.codemods.seams.hooks.site import Site, find_site
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch
 from mcore_unpatch.codemods.seams.said import Said
 from mcore_unpatch.codemods.seams.undo import FORWARD, Undoing, plan_undoing
-from mcore_unpatch.codemods.seams.wrapped import is_module, may_be_the_same, name_of
-from mcore_unpatch.codemods.seams.wrapper_form import Form, Wrapper
 from mcore_unpatch.codemods.source import Function, last_line
 from mcore_unpatch.codemods.syntax import is_one_of
 from mcore_unpatch.codemods.workbench import Workbench
@@ -45,7 +46,7 @@ class _Alone:
     """One wrapper, whatever others there are."""
 
     patch: Patch
-    function: ast.FunctionDef
+    site: Site
     around: Function
     form: Form
 
@@ -89,14 +90,14 @@ class _Wrappers:
                     if isinstance(because := self._undoing(other, there), str):
                         return f"{where} and stays: {because}"
         undoing = self._undoing(situation, mine)
-        return undoing if isinstance(undoing, str) else _installed(patch, mine.form, undoing)
+        return undoing if isinstance(undoing, str) else _installed(mine, undoing)
 
     def _undoing(self, situation: Situation, alone: _Alone) -> Undoing | str:
         """What becomes of the original that was kept; other branches of the function may have kept it too."""
         others = [one for one in _others(situation) if one.finding.path == situation.finding.path]
         read = (self._read(one)[1] for one in others)
         branches = [one for one in read if isinstance(one, _Alone) and _excludes(alone, one)]
-        gone = [alone.function, *(node for one in branches for node in (one.function, one.patch.statement))]
+        gone = [alone.site.function, *(node for one in branches for node in (one.site.function, one.patch.statement))]
         found = plan_undoing(alone.patch, gone, [])
         if isinstance(found, Undoing) and any(one.line > alone.line for one in branches):
             return replace(found, removed=())  # the last of them takes what all have kept
@@ -142,27 +143,29 @@ def _others(situation: Situation) -> Iterator[Situation]:
 
 
 def _alone(patch: Patch, calls: Iterable[DirectCall]) -> _Alone | str:
-    function, around = patch.function, patch.around
+    around = patch.around
     if patch.target.attr != FORWARD or patch.finding.shape != "instance-attr":
         return "a hook runs around `forward` of one module, and this patch is of another kind"
     if not is_module(patch):
         return f"`{patch.text(patch.target.value)}` cannot be shown to be a module"
-    if not isinstance(function, ast.FunctionDef) or around is None or not is_one_of(function, ast.walk(around)):
-        return "the wrapper is not a function beside the assignment"
+    if around is None:
+        return "the patch is outside of a function"
+    site = find_site(patch, around)
+    if isinstance(site, str):
+        return site
+    function = site.function
     if not all(map(patch.source.owns_lines, (patch.statement, *function.body))):
         return f"line {patch.statement.lineno} or `{function.name}` holds several statements on a line"
-    if sum(isinstance(node, ast.Name) and node.id == function.name for node in ast.walk(around)) != 1:
-        return f"`{function.name}` is also used elsewhere"
     if direct := next(_directly(patch, calls), None):
         return f"{direct.path}:{direct.line} calls `forward` directly, where hooks do not run"
-    wrapper = Wrapper(patch, function, _original(patch, around))
+    wrapper = Wrapper(patch.source, function, site.calling)
     if not wrapper.original:
         return "the original is not kept in one name"
-    if any(isinstance(one, _LOOPS) for one in _above(function, patch)):
-        if not wrapper.is_bound or any(one.role == "restore" for one in patch.finding.related):
+    if any(isinstance(one, _LOOPS) for one in _above(patch.statement, patch)):
+        if not (wrapper.is_bound or site.own) or any(one.role == "restore" for one in patch.finding.related):
             return f"`{function.name}` is made in a loop, and calls the original of the last turn or is undone later"
     form = wrapper.read()
-    return form if isinstance(form, str) else _Alone(patch, function, around, form)
+    return form if isinstance(form, str) else _Alone(patch, site, around, form)
 
 
 def _above(node: ast.AST, patch: Patch) -> Iterator[ast.AST]:
@@ -216,33 +219,16 @@ def _leaf(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def _original(patch: Patch, around: Function) -> str:
-    """The local name that was read from the module's forward, and never is anything else."""
-    kept = [
-        node.targets[0].id
-        for node in ast.walk(around)
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and ast.unparse(node.value) == ast.unparse(patch.target)
-    ]
-    stored = [node for node in ast.walk(around) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    roots = {node.id for node in ast.walk(patch.target) if isinstance(node, ast.Name)}
-    given = {one.arg for one in (*around.args.posonlyargs, *around.args.args, *around.args.kwonlyargs)}
-    for root in roots:
-        if sum(node.id == root for node in stored) > (root not in given):
-            return ""
-    return kept[0] if len(kept) == 1 and sum(node.id == kept[0] for node in stored) == 1 else ""
-
-
-def _installed(patch: Patch, form: Form, undoing: Undoing) -> Rewritten:
-    call = f"{patch.text(patch.target.value)}.{form.how}"
+def _installed(alone: _Alone, undoing: Undoing) -> Rewritten:
+    patch, form = alone.patch, alone.form
+    call = f"{patch.text(patch.target.value)}.{form.registered(alone.site.hook)}"
     said = Said(patch.source)
     said.inside(patch.statement)
     for one in undoing.removed:
         said.between(patch.source.first_with_comments(one), last_line(one))
     text = "\n".join([*said.lines(), f"{undoing.handle} = {call}" if undoing.handle else call])
     removed: list[ast.stmt] = list(undoing.removed)
-    changes = [*form.changes, *undoing.changes]
+    changes = [*form.changes, *alone.site.changes, *undoing.changes]
     if undoing.lift is None:
         changes.append(Rewrite(patch.statement, text, tell_checkers=False))
     else:
