@@ -32,6 +32,16 @@ def named(name: str) -> tuple[str, ...]:
     return tuple(derived) if len(derived) <= _MOST_DERIVED else ()
 
 
+@cache
+def holder(name: str, attribute: str) -> str | None:
+    """The `...Submodules` in which the spec of a class (by its dotted name) names what `attribute` holds."""
+    for one in api.ancestry(name):
+        for dataclass in (f"{one}Submodules", f"{one.removesuffix('Layer')}Submodules"):
+            if api.attribute_class(dataclass, attribute) is not None:
+                return dataclass.rpartition(".")[2]
+    return None
+
+
 def classes(name: str) -> str:
     """In words, what a subclass has to derive from that takes the place of a patch of a class."""
     own, *derived = named(name)

@@ -49,7 +49,7 @@ def judge(install: Install, new: Replacement, resolver: Resolver) -> Judged:
     for answer in answers():
         if answer.fits(names, install.shape) and all(traits.has(one, install, new, resolver) for one in answer.traits):
             words = _words(install, new)
-            if "in-specs" in answer.traits:
+            if "in-specs" in answer.traits or "slot" in answer.traits:
                 words |= _slots(install)
             steps = tuple(step.format(**words) for step in answer.steps)
             rule = answer.rule or _by_shape(install)
@@ -99,7 +99,8 @@ def _slots(install: Install) -> dict[str, str]:
     """And of the specs that name the class."""
     symbol = api.lookup(install.target)
     name = install.target if symbol is not None and symbol.kind == "class" else install.owner
-    return {"classes": slots.classes(name), "slots": slots.where(name)}
+    of_a_class = {"classes": slots.classes(name), "slots": slots.where(name)} if slots.named(name) else {}
+    return {**of_a_class, "holder": slots.holder(install.owner, install.attribute) or ""}
 
 
 def _quoted(node: ast.expr) -> str:

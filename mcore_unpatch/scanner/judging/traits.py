@@ -96,6 +96,29 @@ def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
     return bool(slots.named(install.target if _is_class(install, _, __) else install.owner))
 
 
+def _is_slot(install: Install, _: Replacement, __: Resolver) -> bool:
+    """A part of a layer that the spec of the layer names."""
+    return slots.holder(install.owner, install.attribute) is not None
+
+
+def _made_from_old(install: Install, _: Replacement, __: Resolver) -> bool:
+    """What is put in place is given what it replaces: it wraps it, or takes its weights over."""
+    given = [node for node in walk(install.value) if node is not install.value] if install.value is not None else []
+    names = [node.id for node in given if isinstance(node, ast.Name)]
+    read = any(isinstance(node, ast.Attribute) and node.attr == install.attribute for node in given)
+    return read or any(_may_hold(name, install) for name in names)
+
+
+def _may_hold(name: str, install: Install) -> bool:
+    """Whether a name was read from the attribute, or from one whose name is computed."""
+    values = next((scope.bindings[name] for scope in install.site.scope.chain() if name in scope.bindings), [])
+    return any(
+        (isinstance(one.node, ast.Attribute) and one.node.attr == install.attribute)
+        or (isinstance(one.node, ast.Call) and path_text(one.node.func) == "getattr")
+        for one in values
+    )
+
+
 def _of_the_head(install: Install, _: Replacement, __: Resolver) -> bool:
     """The output layer of a model is changed: no ModuleSpec names it."""
     return install.base is not None and (path_text(install.base) or "").rpartition(".")[2] == "output_layer"
@@ -146,6 +169,8 @@ TRAITS: dict[str, Trait] = {
     "removes-keys": _removes_keys,
     "class": _is_class,
     "in-specs": _named_in_specs,
+    "slot": _is_slot,
+    "made-from-old": _made_from_old,
     "of-the-head": _of_the_head,
     "module": _is_module,
     "part": _is_part,

@@ -55,8 +55,12 @@ def _in(path: str, project: Project) -> list[Place]:
 
 
 def _step(finding: Finding, places: list[Place], shown: Callable[[str], str]) -> str:
-    """The nearest of these places to a finding."""
-    near = sorted(places, key=lambda place: (-len(os.path.commonpath([place[0], finding.path])), place))
-    said = [f"{shown(path)}:{line} (`{name}`)" for path, line, name in near[:_MOST_SHOWN]]
-    more = len(places) - len(said)
-    return f"Specs are made here: {', '.join(said)}{f' and {more} more' if more else ''}."
+    """The files with such places, the nearest to a finding first, each with its first line."""
+    first: dict[str, tuple[int, str]] = {}
+    for path, line, name in places:
+        first.setdefault(path, (line, name))
+    near = sorted(first, key=lambda path: (-len(os.path.commonpath([path, finding.path])), path))
+    said = [f"{shown(path)}:{first[path][0]} (`{first[path][1]}`)" for path in near[:_MOST_SHOWN]]
+    more = len(near) - len(said)
+    others = f" and {more} more {'file' if more == 1 else 'files'}" if more else ""
+    return f"Specs are made here: {', '.join(said)}{others}."

@@ -162,7 +162,7 @@ def test_where_specs_are_made_is_a_step_more() -> None:
     [finding] = found_in(MAKERS, fixes=True)
     assert finding.steps[-1] == (
         "Specs are made here: pkg/near.py:4 (`get_gpt_layer_local_spec`), pkg/provider.py:3 "
-        "(`get_gpt_layer_local_spec`) and 1 more."
+        "(`get_gpt_layer_local_spec`) and 1 more file."
     )
 
 
@@ -172,3 +172,29 @@ def test_without_specs_and_for_other_patches_nothing_is_added() -> None:
     other = "from megatron.core.models.gpt import GPTModel\ndef new(self): ...\nGPTModel.set_input_tensor = new\n"
     found = found_in({**MAKERS, "pkg/patches.py": other}, fixes=True)
     assert all("made here" not in step for finding in found for step in finding.steps)
+
+
+PARTS = """
+from megatron.core.transformer.attention import SelfAttention
+from megatron.core.transformer.transformer_layer import TransformerLayer
+def patch(layer: TransformerLayer, attention: SelfAttention, wrap):
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("layer.mlp = MyMlp(layer.config)", "Name the class of `MyMlp(layer.config)` as `mlp` of `TransformerLayerSub"),
+        ("attention.linear_qkv = Wide(2)", "Name the class of `Wide(2)` as `linear_qkv` of `SelfAttentionSubmodules`"),
+        ("setattr(layer, 'input_layernorm', Id())", "Name the class of `Id()` as `input_layernorm` of `TransformerLa"),
+        ("layer.mlp = Wide(layer.mlp)", None),
+        ("old = layer.mlp\n    layer.mlp = Wide(old)", None),
+        ("old = getattr(layer, 'mlp')\n    setattr(layer, 'mlp', Wide(old))", None),
+        ("layer.mlp = LoraLinear(2)", None),
+    ],
+)
+def test_a_part_of_a_layer_is_named_by_its_spec_unless_it_is_made_from_the_old_one(line: str, step: str | None) -> None:
+    [finding] = found_in(PARTS.format(line))
+    assert (finding.verdict, finding.rule) == (("steps", "MCU402") if step else ("keep", finding.rule))
+    assert not step or finding.steps[0].startswith(step)
