@@ -95,7 +95,7 @@ def _changes(bench: Workbench, cuts: Sequence[_Cut]) -> Iterator[Asked]:
         if cut.change is not None:
             yield Asked(source, cut.change, cut.reason)
     last = least_safe(cut.reason for cut in outer)
-    helpers = list(_unused(source, [cut.guard for cut in outer], gone, bench))
+    helpers = list(unused(source, [cut.guard for cut in outer], gone, bench))
     for change in remove(source, [*whole, *helpers], with_comments=True):
         yield Asked(source, change, whole.get(change.node, last) if isinstance(change.node, ast.stmt) else last)
 
@@ -239,9 +239,7 @@ def _is_pure(node: ast.expr) -> bool:
     return True
 
 
-def _unused(
-    source: Source, guards: Sequence[ast.stmt], gone: Sequence[ast.AST], bench: Workbench
-) -> Iterator[ast.stmt]:
+def unused(source: Source, guards: Sequence[ast.stmt], gone: Sequence[ast.AST], bench: Workbench) -> Iterator[ast.stmt]:
     """Functions and values that only the removed code asks for: of the function around it, or private to the file."""
     mentions: defaultdict[str, list[ast.AST]] = defaultdict(list)
     for node in source.nodes:

@@ -58,6 +58,7 @@ from .hook.with_processor import (
 )
 from .logits.lazy import LazyLogits as LazyLogits
 from .logits.processor import DeferredHead as DeferredHead
+from .mtp import detach_mtp_inputs as detach_mtp_inputs
 from .packing.gather import (
     gather_sequence as gather_sequence,
     gather_shares as gather_shares,

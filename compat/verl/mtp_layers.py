@@ -1,9 +1,5 @@
 """What the shims change in MTP layers: their loss is kept out of the encoder, and on 0.18 they learn to recompute.
 
-An MTP layer normalises its two inputs, the token embeddings and the hidden states of the previous depth, and uses them
-nowhere else. A forward pre-hook on each of the two norms detaches its input, in a plain forward, under recompute and in
-a schedule plan alike.
-
 The layers of megatron-core 0.18 drop the padding mask and cannot recompute. One is replaced by a layer of a subclass
 that shares everything with it: parameters, hooks, names. No method changes.
 """
@@ -15,10 +11,10 @@ from typing import Any
 from megatron.core import tensor_parallel
 from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionLayer
 from torch import Tensor
-from torch.nn import Module
 
 from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.provide import Handle
+from mcore_unpatch.compat.mtp import detach_mtp_inputs
 
 
 def mtp_layers(model: Any) -> list[Any]:
@@ -60,14 +56,9 @@ def _detach_with_hooks(model: Any, every_depth: bool) -> Handle:
             "config.mtp_use_repeated_layer: all depths share one MTP layer, so it cannot be detached before the first "
             "depth only; pass every_depth=True."
         )
-    cut = [*(layer.enorm for layer in layers), *(layer.hnorm for layer in (layers if every_depth else layers[:1]))]
-    for norm in cut:
-        handle.on_removal(norm.register_forward_pre_hook(_detach, prepend=True).remove)
+    for depth, layer in enumerate(layers):
+        handle.on_removal(detach_mtp_inputs(layer, hidden_states=every_depth or depth == 0).remove)
     return handle
-
-
-def _detach(norm: Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (args[0].detach(), *args[1:])
 
 
 def _detach_with_config(config: Any) -> Handle:

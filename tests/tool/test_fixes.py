@@ -29,7 +29,7 @@ def test_what_a_person_has_to_do_has_no_fix_and_a_mechanical_edit_is_unsafe(tmp_
         "tiny_rl/megatron/fused_forward.py:14": "unsafe",
         "tiny_rl/megatron/lm_head.py:9": "unsafe",
         "tiny_rl/megatron/mtp.py:8": "unsafe",
-        "tiny_rl/megatron/mtp.py:11": None,  # `mtp_detach_heads` is new in 0.19, and the sample allows 0.18
+        "tiny_rl/megatron/mtp.py:11": "unsafe",
         "tiny_rl/trainer.py:3": "safe",
         "tiny_rl/trainer.py:4": "safe",
     }

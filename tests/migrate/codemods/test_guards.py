@@ -39,7 +39,8 @@ def detach(layer: MultiTokenPredictionLayer):
 
 
 def _detached(self, input_ids, position_ids, embedding, hidden_states, packed_seq_params=None, padding_mask=None):
-    return input_ids, position_ids, padding_mask, embedding(input_ids).detach(), hidden_states.detach()
+    hidden_states = make_viewless_tensor(hidden_states, keep_graph=False)
+    return input_ids, position_ids, padding_mask, embedding(input_ids).detach(), hidden_states
 """
 
 
