@@ -10,7 +10,18 @@ from typing import Any
 
 from mcore_unpatch.codemods import registry, standing
 from mcore_unpatch.codemods.changes import Asked, Reason, Taken
-from mcore_unpatch.codemods.codemod import AddImport, ByHand, Codemod, Elsewhere, Left, Match, MoveImport, Note, Stays
+from mcore_unpatch.codemods.codemod import (
+    AddImport,
+    AlsoImport,
+    ByHand,
+    Codemod,
+    Elsewhere,
+    Left,
+    Match,
+    MoveImport,
+    Note,
+    Stays,
+)
 from mcore_unpatch.codemods.edits import Applicability, Options, Remark, RemarkKind
 from mcore_unpatch.codemods.quote import matches
 from mcore_unpatch.codemods.source import Source
@@ -92,7 +103,7 @@ class Answers:
         level: Applicability = "display" if left else match.safety or codemod.safety
         reason = Reason(finding.rule, level, codemod.does or match.instead, notes, finding.line)
         moved = [one for one in wanted if isinstance(one, MoveImport)]
-        said = Elsewhere | AddImport | MoveImport | Note | Left | ByHand | Stays
+        said = Elsewhere | AddImport | AlsoImport | MoveImport | Note | Left | ByHand | Stays
         asked = [Asked(source, one, reason) for one in wanted if not isinstance(one, said)]
         touched = [*(one.touches for one in asked), *(source.span(one.node) for one in moved)]
         if touched:
@@ -106,7 +117,8 @@ class Answers:
                 files = self.bench if self.options.applies(reason) else self.proposing
                 for other in (one for one in wanted if isinstance(one, Elsewhere)):
                     there = Asked(other.source, other.change, replace(reason, notes=(), finding_line=0))
-                    if self.taken.take(there.path, [there.touches]):
+                    known = any(one.change is other.change for one in self.found.asked)
+                    if not known and self.taken.take(there.path, [there.touches]):
                         self.found.asked.append(there)
                         if other.needs:
                             files.imports(there.path).add(other.needs.module, [other.needs.name], there.reason)
@@ -116,6 +128,8 @@ class Answers:
                 for new in wanted:
                     if isinstance(new, AddImport):
                         imports.add(new.module, [new.name], reason)
+                    elif isinstance(new, AlsoImport):
+                        imports.join(new.node, new.name, reason)
                 self.closed.add(finding)
                 if self.options.applies(reason) and not codemod.mends:
                     self.found.removes.append(finding)

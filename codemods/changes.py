@@ -92,7 +92,7 @@ class Rewrite:
     """Other statements in the place of one; comments above and behind it stay."""
 
     node: ast.stmt
-    text: str
+    text: str | Callable[[], str]  # or what makes it, once it is needed
     tell_checkers: bool = True  # else a comment behind it that is for a checker goes
 
 
@@ -130,7 +130,7 @@ def above(source: Source, statement: ast.stmt, text: str) -> Insert:
     return Insert(statement, source.first_with_comments(statement), text)
 
 
-def below(statement: ast.stmt, text: str) -> Insert:
+def below(statement: ast.stmt, text: str | Callable[[], str]) -> Insert:
     """Lines behind a statement."""
     return Insert(statement, last_line(statement) + 1, text)
 

@@ -57,6 +57,14 @@ class AddImport:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class AlsoImport:
+    """One name more in an import statement."""
+
+    node: ast.ImportFrom
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class MoveImport:
     """Names of an import statement, as it writes them, are imported from another module; comments and aliases stay."""
 
@@ -102,7 +110,7 @@ class Stays:
     because: str
 
 
-Fix: TypeAlias = "Change | Elsewhere | AddImport | MoveImport | Note | Left | ByHand | Stays"
+Fix: TypeAlias = "Change | Elsewhere | AddImport | AlsoImport | MoveImport | Note | Left | ByHand | Stays"
 
 
 class Codemod:

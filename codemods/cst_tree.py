@@ -267,8 +267,7 @@ class _Maker(cst.CSTTransformer):
 
         def arrive(change: Insert) -> None:
             nonlocal lines
-            text = change.text if isinstance(change.text, str) else change.text()
-            parsed = cst.parse_module(text + "\n", self.tree.module.config_for_parsing)
+            parsed = cst.parse_module(_text(change) + "\n", self.tree.module.config_for_parsing)
             lines += map(_unindented, parsed.header)
             for statement in parsed.body:
                 body.append(statement.with_changes(leading_lines=(*lines, *statement.leading_lines)))
@@ -301,6 +300,10 @@ class _Maker(cst.CSTTransformer):
         return body, (*lines, *footer)
 
 
+def _text(change: Insert | Rewrite) -> str:
+    return change.text if isinstance(change.text, str) else change.text()
+
+
 def _unindented(line: cst.EmptyLine) -> cst.EmptyLine:
     """A blank line holds nothing, wherever it comes to stand."""
     return line if line.comment else line.with_changes(indent=False)
@@ -331,7 +334,7 @@ def _instead(change: Rewrite | Unwrap, old: Any, module: cst.Module) -> tuple[Se
 
 def _rewritten(change: Rewrite, old: _Statement, module: cst.Module) -> list[Any]:
     """The new statements, the last with the comment that stood behind the old one."""
-    parsed = cst.parse_module(change.text + "\n", module.config_for_parsing)
+    parsed = cst.parse_module(_text(change) + "\n", module.config_for_parsing)
     new: list[Any] = list(parsed.body)
     new[0] = new[0].with_changes(leading_lines=(*parsed.header, *new[0].leading_lines))
     if isinstance(old, cst.SimpleStatementLine) and isinstance(new[-1], cst.SimpleStatementLine):
@@ -349,7 +352,7 @@ def _line_with(old: _Line, new: _Line, asked: dict[cst.CSTNode, Asked]) -> _Line
     for was, statement in zip(old.body, new.body, strict=True):
         change = asked[was].change if was in asked else None
         if isinstance(change, Rewrite):
-            parsed = cst.parse_statement(change.text)
+            parsed = cst.parse_statement(_text(change))
             assert isinstance(parsed, cst.SimpleStatementLine)
             body += [*parsed.body[:-1], parsed.body[-1].with_changes(semicolon=statement.semicolon)]
         elif change is None:

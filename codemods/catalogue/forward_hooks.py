@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods.codemod import Example, Fix, Match, PatchCodemod
+from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
     from mcore_unpatch.codemods.source import Source
 
 _MTP = "mtp-pre-hook"  # a row of what is known of Megatron's own ways
 
 
-class ForwardHooks(PatchCodemod):
+class ForwardHooks(Codemod):
     """The wrapper becomes a hook of PyTorch on the same module."""
 
     name, title = "forward-hooks", "Wrappers around a module's forward"
     answers = ("MCU403", "MCU204")
     does = "a hook of PyTorch runs around the module's forward"
-    not_plain = "it is not a plain assignment"
     examples = (
         Example(
             "MCU403",
@@ -82,6 +80,110 @@ def detach_encoder(model: GPTModel):
         Example(
             "MCU403",
             before="""
+import functools
+
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def scaling(forward, factor):
+    @functools.wraps(forward)
+    def scaled(*args, **kwargs):
+        return forward(*args, **kwargs) * factor
+
+    return scaled
+
+
+def scale_embeddings(model: GPTModel, factor):
+    model.embedding.forward = scaling(model.embedding.forward, factor)
+""",
+            after="""
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def scaling(factor):
+    def scaled(_module, _args, output):
+        return output * factor
+
+    return scaled
+
+
+def scale_embeddings(model: GPTModel, factor):
+    model.embedding.register_forward_hook(scaling(factor))
+""",
+            unsafe=True,
+        ),
+        Example(
+            "MCU403",
+            before="""
+from types import MethodType
+
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def shifted(self, *args, **kwargs):
+    embedded = self._forward(*args, **kwargs)
+    return embedded + self.shift
+
+
+def shift(model: GPTModel):
+    model.embedding._forward = model.embedding.forward
+    model.embedding.forward = MethodType(shifted, model.embedding)
+
+
+def unshift(model: GPTModel):
+    model.embedding.forward = model.embedding._forward
+""",
+            after="""
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def shifted(self, _args, embedded):
+    return embedded + self.shift
+
+
+def shift(model: GPTModel):
+    model.embedding._hook_handle = model.embedding.register_forward_hook(shifted)
+
+
+def unshift(model: GPTModel):
+    model.embedding._hook_handle.remove()
+""",
+            unsafe=True,
+        ),
+        Example(
+            "MCU403",
+            before="""
+import torch
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+class EmbeddingScalingMixin(torch.nn.Module):
+    def forward(self, **kwargs):
+        embeddings = super().forward(**kwargs)
+        return embeddings * self.config.hidden_size**0.5
+
+
+def scale_embeddings(model: GPTModel):
+    embedding = model.embedding
+    embedding.__class__ = type("Embedding", (EmbeddingScalingMixin, embedding.__class__), {})
+""",
+            after="""
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def embedding_scaling(module, _args, embeddings):
+    return embeddings * module.config.hidden_size**0.5
+
+
+def scale_embeddings(model: GPTModel):
+    embedding = model.embedding
+    embedding.register_forward_hook(embedding_scaling)
+""",
+            unsafe=True,
+        ),
+        Example(
+            "MCU403",
+            before="""
 import time
 
 from megatron.core.models.gpt.gpt_model import GPTModel
@@ -102,44 +204,53 @@ def timed(model: GPTModel):
         ),
     )
     covers = """
-`module.forward` replaced on one module by a function beside it that calls the original once, at its beginning or end
+`forward` of one module replaced by a function that calls the original once, at its beginning or end; also one from a
+factory or by `partial`, and a class of its own for one module, whose `forward` calls `super().forward` once
 """
     changes = """
 - What begins with `out = original(*args, **kwargs)`, or returns something made of it, becomes a forward hook; what ends
   with `return original(...)` becomes a pre-hook, with the arguments that it passed.
+- The wrapper stands beside the assignment, is made by a function of the file (`make(module.forward, ...)`,
+  `make(module)`), is given the original first (`partial(wrapper, module.forward)`), or reads it from the module
+  (`module._forward = module.forward`). A factory keeps its other parameters. `types.MethodType(f, module)` and
+  `f.__get__(module)` work as well; `functools.wraps` goes.
 - Parameters with names of their own are read by position or by name, as Python binds them. Keywords that the original
   does not get (`*args, images=None, **kwargs`) are taken out in a pre-hook. Values that are bound as defaults
-  (`_width=width`) stay so. `types.MethodType(f, module)` works as well; `functools.wraps` goes.
+  (`_width=width`) stay so.
+- `module.__class__ = type(name, (Mixin, module.__class__), {})`, directly or in a helper of the repository
+  (`extend_instance(module, Mixin)`), and `module.__class__ = Subclass`: the `forward` of a class that has nothing else
+  becomes a function beside it, or in its place where nothing else names the class.
 - What puts the original back becomes `handle.remove()`.
 """
     applied = """
 With `--unsafe-fixes`. Values and gradients are the same wherever the module is called. The other forms are left, with
 the reason and the steps: something both before and after the original, a condition, a `try` or a `with` around it,
-other decorators, a return of None, an original that is used for more, objects that nothing shows to be modules
-(`x.training`, `named_modules()`, an annotation). So are two wrappers of one method whose order would matter (two that
-change the output keep it; what one changes of the arguments, the hook of the other would see), and a module whose
-`forward(...)` something in the repository calls directly: hooks do not run there.
+other decorators, a return of None, an original that is used for more, a function that is bound to another object than
+the module, factories and classes that something else uses, a class that `isinstance` asks for or that has more than a
+`forward`, objects that nothing shows to be modules (`x.training`, `named_modules()`, an annotation). So are two
+wrappers of one method whose order would matter (two that change the output keep it; what one changes of the arguments,
+the hook of the other would see), and a module whose `forward` something in the repository calls directly or hands on
+(`checkpoint(layer.forward, ...)`): hooks do not run there.
 """
     by_hand = """
 - **Order.** A hook runs behind those that the module has by then; the wrapper ran inside all of them
   (`prepend=True` puts it before them).
-- **Graphs.** Register the hook before the model is compiled or captured in a CUDA graph.
+- **Graphs.** Register the hook before the model is compiled or captured in a CUDA graph. Layers that Transformer Engine
+  captures (`cuda_graph_impl="transformer_engine"`) run without their hooks.
+- **Classes of modules.** The module has its own class again: `type(module)` and what asks for it see that.
 - **None.** A forward hook that returns None leaves the output as it is.
 - **Classes.** A hook is for one module. For `Class.forward = wrapper`, register it where the model is built, on each
   module of that class: `for module in model.modules(): if isinstance(module, Class): module.register_forward_hook(f)`.
 """
 
     def fix(self, source: Source, match: Match) -> Iterator[Fix]:
-        """Wrappers alone, of the patches of MTP layers."""
-        finding = match.situation.finding
-        if finding.seam == "hook" or finding.answer == _MTP:
-            yield from super().fix(source, match)
-
-    def rewrite(self, patch: Patch) -> Rewritten | str:
-        """A forward hook or a pre-hook."""
+        """A forward hook or a pre-hook; of the patches of MTP layers, wrappers alone."""
         from mcore_unpatch.codemods.seams.hooks.order import to_hook
 
-        return to_hook(patch)
+        finding = match.situation.finding
+        if finding.seam == "hook" or finding.answer == _MTP:
+            made = to_hook(match.situation)
+            yield from [Left(made)] if isinstance(made, str) else made.fix()
 
     def steps(self, match: Match, because: str) -> str:
         """What the scanner says of such a wrapper."""

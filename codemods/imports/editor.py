@@ -67,6 +67,7 @@ class ImportEditor:
         self._wanted: dict[tuple[int, str], Statement] = {}  # by suite and module
         self._renamed: defaultdict[Import, dict[str, str]] = defaultdict(dict)
         self._beside: list[Statement] = []
+        self._joining: defaultdict[Import, set[str]] = defaultdict(set)
         self._reasons: defaultdict[Import, list[Reason]] = defaultdict(list)  # why a statement changes
 
     def move(self, node: ast.ImportFrom, names: set[str], module: str, reason: Reason) -> None:
@@ -93,6 +94,11 @@ class ImportEditor:
         """Import names from `module` at the top of the file; `unused` ones are there for others to import."""
         said = ("# noqa: F401",) if unused else ()
         self._want(self.source.tree.body, module, reason).new |= dict.fromkeys(names, said)
+
+    def join(self, node: ast.ImportFrom, name: str, reason: Reason) -> None:
+        """One name more in a statement."""
+        self._joining[node].add(name)
+        self._reasons[node].append(reason)
 
     def _want(self, suite: Suite, module: str, reason: Reason) -> Statement:
         wanted = self._wanted.setdefault((id(suite), module), Statement(self, suite, module))
@@ -148,11 +154,13 @@ class ImportEditor:
             else:
                 coming.append(replace(one))
         for node in self._reasons:
-            if node not in nodes and (keeps := self._left(node)):
+            if node not in nodes and ((keeps := self._left(node)) or node in self._joining):
                 suite, renames = self.source.home[id(node)], self._renamed.get(node, {})
                 module = renames[node.names[0].name] if renames and len(node.names) == 1 else ""
                 plain = isinstance(node, ast.Import)
                 nodes[node] = Statement(self, suite, module, plain, why[node], node, keeps, renames)
+        for node, names in self._joining.items():
+            nodes[node].new |= dict.fromkeys(names, ())
         told = set(nodes)
         for one in (*nodes.values(), *coming):
             one.taken = {node: names for node, names in one.taken.items() if node is not one.node}

@@ -52,7 +52,7 @@ def find_flags(source: Source) -> Flags:
             going.append(what)
         else:
             found.changes.append(what)
-            found.on += [line] if KWARGS in what.text else []
+            found.on += [line] if KWARGS in str(what.text) else []
     found.changes += remove(source, going)
     return found
 

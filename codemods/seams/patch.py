@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Change
-from mcore_unpatch.codemods.codemod import AddImport, ByHand, Elsewhere, Fix, Left, Note
+from mcore_unpatch.codemods.codemod import AddImport, AlsoImport, ByHand, Elsewhere, Fix, Left, Note
 from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.syntax import identifiers, is_stored, leaf, walk_without
 from mcore_unpatch.findings import Finding
@@ -63,11 +63,13 @@ class Rewritten:
     by_hand: str = ""  # what else is to be looked at
     elsewhere: Sequence[Elsewhere] = ()
     only_shown: str = ""  # and why
+    imports: Sequence[AlsoImport] = ()
 
     def fix(self) -> Iterator[Fix]:
         """As a codemod says it."""
         yield from self.changes
         yield from self.elsewhere
+        yield from self.imports
         yield from (AddImport(COMPAT, name) for name in self.names)
         yield from map(Note, self.notes)
         yield from [ByHand(self.by_hand)] if self.by_hand else ()

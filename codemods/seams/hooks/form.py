@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 from mcore_unpatch.codemods.changes import Change, Header, Make, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.source import Source, first_line, last_line
+from mcore_unpatch.codemods.source import Function, Source, first_line, last_line
 from mcore_unpatch.codemods.syntax import identifiers, is_one_of, leaf, names_in, names_outside, walk_own, walk_without
 
 NOTES = (
     "a hook runs when the module is called, and not when something calls its `.forward(...)` directly",
     "it runs behind the hooks that the module has by then; the wrapper ran inside all of them",
     "register it before the model is compiled or captured in a CUDA graph; hooks that come later are not part of it",
+    'layers that Transformer Engine captures (`cuda_graph_impl="transformer_engine"`) run without their hooks',
 )
 KEEPS = "a forward hook that returns None leaves the output as it is; the wrapper's None was the output"
 _MODULE, _OUTPUT = "_module", "output"
@@ -45,6 +46,21 @@ class Form:
         if self.moment == other.moment:
             return self.moment == "after"
         return not (self.sees_arguments and other.sees_arguments)
+
+
+@dataclass(frozen=True)
+class Hooked:
+    """A patch of one module as a hook, whatever others there are."""
+
+    source: Source
+    statement: ast.stmt
+    around: Function | None  # the function that it stands in
+    form: Form
+
+    @property
+    def line(self) -> int:
+        """Where the patch stands."""
+        return self.statement.lineno
 
 
 @dataclass(frozen=True)

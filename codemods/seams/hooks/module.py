@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.codemods.source import Function
+from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
 
 MODEL = "a whole model"
@@ -18,14 +19,14 @@ _KINDS = ("Module", "Model")
 _BY_NAME = {"getattr", "hasattr"}
 
 
-def is_module(patch: Patch) -> bool:
+def is_module(module: ast.expr, around: Function | None, finding: Finding) -> bool:
     """Whether the patched object is one: the scanner knows it, or the function around the patch treats it so."""
-    return patch.finding.confidence != "possible" or _is_module(patch.target.value, patch.around)
+    return finding.confidence != "possible" or _is_module(module, around)
 
 
-def name_of(patch: Patch) -> str:
-    """What the module is called by the one that holds it; empty where it is only handed in."""
-    node, around = _behind(patch.target.value, patch.around), patch.around
+def name_of(module: ast.expr, around: Function | None) -> str:
+    """What a module is called by the one that holds it; empty where it is only handed in."""
+    node = _behind(module, around)
     if isinstance(node, ast.Attribute):
         return node.attr
     return MODEL if isinstance(node, ast.Name) and _is_model(node, around) else ""
@@ -33,7 +34,7 @@ def name_of(patch: Patch) -> str:
 
 def may_be_the_same(one: Patch, other: Patch) -> bool:
     """Whether two patches may be of one module: not if these have other names, or one holds the other."""
-    names = name_of(one), name_of(other)
+    names = name_of(one.target.value, one.around), name_of(other.target.value, other.around)
     if all(names):
         return names[0] == names[1]
     if one.source.path != other.source.path:

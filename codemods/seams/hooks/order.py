@@ -1,7 +1,7 @@
-"""A wrapper around `forward` of one module that calls the original once: PyTorch's forward hook or pre-hook.
+"""What becomes of a wrapper around `forward` of one module, with the others that may be around the same module.
 
-Exactly that: `original = module.forward`, a function that begins or ends with `original(*args, **kwargs)`, and the
-assignment. Then the hook runs at the same moment with the same values; what puts the original back removes it.
+It begins or ends with the original, and hands on what it is given. Then the hook runs at the same moment with the same
+values; what puts the original back removes it.
 """
 
 from __future__ import annotations
@@ -9,57 +9,43 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.hooks.form import Form, Wrapper
-from mcore_unpatch.codemods.seams.hooks.module import is_module, may_be_the_same, name_of
+from mcore_unpatch.codemods.seams.hooks.direct import DirectCall, directly, find_direct_calls
+from mcore_unpatch.codemods.seams.hooks.form import Hooked, Wrapper
+from mcore_unpatch.codemods.seams.hooks.mixin import CLASS, MixedIn, Mixins
+from mcore_unpatch.codemods.seams.hooks.module import is_module, may_be_the_same
 from mcore_unpatch.codemods.seams.hooks.site import Site, find_site
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch
 from mcore_unpatch.codemods.seams.said import Said
 from mcore_unpatch.codemods.seams.undo import FORWARD, Undoing, plan_undoing
-from mcore_unpatch.codemods.source import Function, last_line
+from mcore_unpatch.codemods.source import Function, Source, last_line
 from mcore_unpatch.codemods.syntax import is_one_of
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.paths import is_test
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.answering import Situation
 
+NOT_PLAIN = "it is not a plain assignment"
 _LOOPS = ast.For | ast.AsyncFor | ast.While
 _LEAVES = ast.Return | ast.Raise | ast.Continue | ast.Break
 
 
-class DirectCall(NamedTuple):
-    """`x.name.forward(...)`, where no hook runs; of a local there is only the name."""
-
-    path: str
-    line: int
-    name: str
-    is_local: bool
-
-
 @dataclass(frozen=True)
-class _Alone:
-    """One wrapper, whatever others there are."""
+class _Wrapped(Hooked):
+    """A function in the place of `forward`."""
 
     patch: Patch
     site: Site
-    around: Function
-    form: Form
-
-    @property
-    def line(self) -> int:
-        """Where the patch stands."""
-        return self.patch.statement.lineno
 
 
-def to_hook(patch: Patch) -> Rewritten | str:
+def to_hook(situation: Situation) -> Rewritten | str:
     """The rewrite, or why it is not exactly a hook."""
-    wrappers: _Wrappers = patch.situation.once(_Wrappers)
-    return wrappers.to_hook(patch)
+    wrappers: _Wrappers = situation.once(_Wrappers)
+    return wrappers.to_hook(situation)
 
 
 class _Wrappers:
@@ -67,11 +53,12 @@ class _Wrappers:
 
     def __init__(self, files: Workbench) -> None:
         self.files, self.calls = files, find_direct_calls(files)
-        self._known: dict[_Key, tuple[Patch | None, _Alone | str]] = {}
+        self.mixins = Mixins(files, self.calls)
+        self._known: dict[_Key, tuple[Patch | None, Hooked | str]] = {}
 
-    def to_hook(self, patch: Patch) -> Rewritten | str:
+    def to_hook(self, situation: Situation) -> Rewritten | str:
         """The hook, for a wrapper and all others that may be around the same module."""
-        situation, (_, mine) = patch.situation, self._read(patch.situation)
+        _, mine = self._read(situation)
         if isinstance(mine, str):
             return mine
         seen, waiting = {_key(situation.finding)}, [situation]
@@ -80,7 +67,7 @@ class _Wrappers:
             for other in self._around_the_same(one):
                 where = f"{other.finding.path}:{other.finding.line} wraps the same method"
                 here, there = self._read(one)[1], self._read(other)[1]
-                if isinstance(here, str) or isinstance(there, str) or not here.form.commutes_with(there.form):
+                if isinstance(here, str) or isinstance(there, str) or not _commute(here, there):
                     return f"{where}, and which of them runs first would change"
                 if _key(other.finding) not in seen:
                     seen.add(_key(other.finding))
@@ -89,26 +76,34 @@ class _Wrappers:
                         return f"{where} and is not migrated with it"
                     if isinstance(because := self._undoing(other, there), str):
                         return f"{where} and stays: {because}"
+        if isinstance(mine, MixedIn):
+            return mine.rewritten()
         undoing = self._undoing(situation, mine)
+        assert isinstance(mine, _Wrapped)
         return undoing if isinstance(undoing, str) else _installed(mine, undoing)
 
-    def _undoing(self, situation: Situation, alone: _Alone) -> Undoing | str:
+    def _undoing(self, situation: Situation, alone: Hooked) -> Undoing | str:
         """What becomes of the original that was kept; other branches of the function may have kept it too."""
+        if not isinstance(alone, _Wrapped):
+            return Undoing()
         others = [one for one in _others(situation) if one.finding.path == situation.finding.path]
         read = (self._read(one)[1] for one in others)
-        branches = [one for one in read if isinstance(one, _Alone) and _excludes(alone, one)]
+        branches = [one for one in read if isinstance(one, _Wrapped) and _excludes(alone, one)]
         gone = [alone.site.function, *(node for one in branches for node in (one.site.function, one.patch.statement))]
         found = plan_undoing(alone.patch, gone, [])
         if isinstance(found, Undoing) and any(one.line > alone.line for one in branches):
             return replace(found, removed=())  # the last of them takes what all have kept
         return found
 
-    def _read(self, situation: Situation) -> tuple[Patch | None, _Alone | str]:
+    def _read(self, situation: Situation) -> tuple[Patch | None, Hooked | str]:
         """A patch, and the hook that it is or why it is none."""
         key = _key(situation.finding)
         if key not in self._known:
             patch = find_patch(situation)
-            self._known[key] = patch, _alone(patch, self.calls) if patch is not None else "it is not a plain assignment"
+            if situation.finding.target.endswith(f".{CLASS}"):
+                self._known[key] = patch, self.mixins.read(situation)
+            else:
+                self._known[key] = patch, _wrapped(patch, self.calls) if patch is not None else NOT_PLAIN
         return self._known[key]
 
     def _around_the_same(self, situation: Situation) -> Iterator[Situation]:
@@ -116,14 +111,14 @@ class _Wrappers:
         mine, (patch, here) = situation.finding, self._read(situation)
         for one in _others(situation):
             theirs = one.finding
-            if "possible" not in (mine.confidence, theirs.confidence) and theirs.target != mine.target:
+            if "possible" not in (mine.confidence, theirs.confidence) and _module(theirs) != _module(mine):
                 continue
             other, there = self._read(one)
             if "possible" in (mine.confidence, theirs.confidence):
                 alike = may_be_the_same(patch, other) if patch and other else theirs.path == mine.path
             else:
                 alike = True
-            if alike and not (isinstance(here, _Alone) and isinstance(there, _Alone) and _excludes(here, there)):
+            if alike and not (isinstance(here, Hooked) and isinstance(there, Hooked) and _excludes(here, there)):
                 yield one
 
 
@@ -134,19 +129,29 @@ def _key(finding: Finding) -> _Key:
     return finding.path, finding.line
 
 
+def _module(finding: Finding) -> str:
+    return finding.target.rpartition(".")[0]
+
+
 def _others(situation: Situation) -> Iterator[Situation]:
-    """The other patches of a `forward` that may be wrappers."""
+    """The other patches of a `forward` that may be wrappers, or of the class that has it."""
     for one in situation.staying.findings:
         wraps = one.shape in {"instance-attr", "setattr"} and one.target.endswith(f".{FORWARD}") and not one.in_test
+        wraps |= one.target.endswith(f".{CLASS}") and not one.in_test
         if wraps and _key(one) != _key(situation.finding):
             yield replace(situation, finding=one)
 
 
-def _alone(patch: Patch, calls: Iterable[DirectCall]) -> _Alone | str:
+def _commute(one: Hooked, other: Hooked) -> bool:
+    """A class is inside of what was put in the place of `forward`, whichever came first."""
+    return type(one) is type(other) and one.form.commutes_with(other.form)
+
+
+def _wrapped(patch: Patch, calls: Iterable[DirectCall]) -> _Wrapped | str:
     around = patch.around
     if patch.target.attr != FORWARD or patch.finding.shape != "instance-attr":
         return "a hook runs around `forward` of one module, and this patch is of another kind"
-    if not is_module(patch):
+    if not is_module(patch.target.value, around, patch.finding):
         return f"`{patch.text(patch.target.value)}` cannot be shown to be a module"
     if around is None:
         return "the patch is outside of a function"
@@ -156,31 +161,32 @@ def _alone(patch: Patch, calls: Iterable[DirectCall]) -> _Alone | str:
     function = site.function
     if not all(map(patch.source.owns_lines, (patch.statement, *function.body))):
         return f"line {patch.statement.lineno} or `{function.name}` holds several statements on a line"
-    if direct := next(_directly(patch, calls), None):
+    if direct := next(directly(patch.target.value, around, patch.source.path, calls), None):
         return f"{direct.path}:{direct.line} calls `forward` directly, where hooks do not run"
     wrapper = Wrapper(patch.source, function, site.calling)
     if not wrapper.original:
         return "the original is not kept in one name"
-    if any(isinstance(one, _LOOPS) for one in _above(patch.statement, patch)):
+    if any(isinstance(one, _LOOPS) for one in _above(patch.source, patch.statement, around)):
         if not (wrapper.is_bound or site.own) or any(one.role == "restore" for one in patch.finding.related):
             return f"`{function.name}` is made in a loop, and calls the original of the last turn or is undone later"
     form = wrapper.read()
-    return form if isinstance(form, str) else _Alone(patch, site, around, form)
+    return form if isinstance(form, str) else _Wrapped(patch.source, patch.statement, around, form, patch, site)
 
 
-def _above(node: ast.AST, patch: Patch) -> Iterator[ast.AST]:
-    while node is not patch.around:
-        node = patch.source.parents[node]
-        yield node
+def _above(source: Source, node: ast.AST, around: Function | None) -> Iterator[ast.AST]:
+    for one in source.above(node):
+        yield one
+        if one is around:
+            return
 
 
-def _excludes(one: _Alone, other: _Alone) -> bool:
+def _excludes(one: Hooked, other: Hooked) -> bool:
     """Whether only one of two patches in a function can run: other branches of an `if`, or one that leaves."""
-    if one.around is not other.around or one.patch.statement is other.patch.statement:
+    if one.around is None or one.around is not other.around or one.statement is other.statement:
         return False
-    source = one.patch.source
-    first, second = sorted((one.patch.statement, other.patch.statement), key=lambda node: node.lineno)
-    beyond = [second, *_above(second, one.patch)]
+    source = one.source
+    first, second = sorted((one.statement, other.statement), key=lambda node: node.lineno)
+    beyond = [second, *_above(source, second, one.around)]
     node: ast.AST = first
     while not is_one_of(source.parents[node], beyond):
         suite = source.home.get(id(node), [])
@@ -193,33 +199,7 @@ def _excludes(one: _Alone, other: _Alone) -> bool:
     return False
 
 
-def find_direct_calls(files: Workbench) -> list[DirectCall]:
-    """Where the repository calls `forward` without the module."""
-    return [
-        DirectCall(source.path, node.lineno, _leaf(node.func.value), isinstance(node.func.value, ast.Name))
-        for source in files.sources_saying(".forward(")
-        for node in source.every(ast.Call)
-        if isinstance(node.func, ast.Attribute) and node.func.attr == FORWARD
-        if not isinstance(node.func.value, ast.Call)
-    ]
-
-
-def _directly(patch: Patch, calls: Iterable[DirectCall]) -> Iterator[DirectCall]:
-    """Those of what has the same name, tests left out, and in this file those of locals, which may be the module."""
-    names = {_leaf(patch.target.value), name_of(patch)}
-    for one in calls:
-        here = one.path == patch.source.path
-        if (here and one.is_local) or (one.name in names and (here or not is_test(one.path))):
-            yield one
-
-
-def _leaf(node: ast.expr) -> str:
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
-def _installed(alone: _Alone, undoing: Undoing) -> Rewritten:
+def _installed(alone: _Wrapped, undoing: Undoing) -> Rewritten:
     patch, form = alone.patch, alone.form
     call = f"{patch.text(patch.target.value)}.{form.registered(alone.site.hook)}"
     said = Said(patch.source)

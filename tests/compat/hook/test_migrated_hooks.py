@@ -77,6 +77,7 @@ def _two(wrapper: Any, model: Any, call: Call) -> Tensor:
 
 
 DRIVERS: dict[str, Callable[[Any, Any, Call], Tensor]] = {
+    "another_class": _installed("cap_logits", 0.25),
     "bound_to_the_module": _installed("double"),
     "by_partial": _installed("halve"),
     "bound_values": _installed("scaled", 4.0),
@@ -88,6 +89,8 @@ DRIVERS: dict[str, Callable[[Any, Any, Call], Tensor]] = {
     "in_one_expression": _installed("in_double"),
     "kept_on_the_module": _shifted,
     "keywords_withheld": _with_images,
+    "mixed_in": _installed("scale_embeddings"),
+    "mixin_before": _installed("clamp", 5),
     "named_parameter_changed": _installed("requires_gradient"),
     "named_parameter_read": _installed("residual"),
     "of_unknown_type": _installed("add_branch", 0.5),

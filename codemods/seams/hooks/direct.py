@@ -1,0 +1,78 @@
+"""Where a repository runs `forward` of a module without calling the module: no hook runs there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from mcore_unpatch.codemods.seams.hooks.module import name_of
+from mcore_unpatch.codemods.seams.undo import FORWARD
+from mcore_unpatch.codemods.source import Function, Source
+from mcore_unpatch.codemods.syntax import leaf
+from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.paths import is_test
+
+# What is given a `forward` and does not run it.
+_ASKS = {
+    "wraps",
+    "update_wrapper",
+    "signature",
+    "getfullargspec",
+    "getsource",
+    "id",
+    "callable",
+    "isinstance",
+    "hasattr",
+}
+
+
+class DirectCall(NamedTuple):
+    """`x.name.forward(...)`, or something that is handed on to be called; of a local there is only the name."""
+
+    path: str
+    line: int
+    name: str
+    is_local: bool
+
+
+def find_direct_calls(files: Workbench) -> list[DirectCall]:
+    """Where the repository calls `forward` without the module, or hands it on."""
+    return [
+        DirectCall(source.path, node.lineno, _leaf(node.value), isinstance(node.value, ast.Name) and is_call)
+        for source in files.sources_saying(f".{FORWARD}")
+        for node in source.every(ast.Attribute)
+        if node.attr == FORWARD and isinstance(node.ctx, ast.Load) and not isinstance(node.value, ast.Call)
+        if (is_call := _is_called(source, node)) or _is_handed_on(source, node)
+    ]
+
+
+def directly(module: ast.expr, around: Function | None, path: str, calls: Iterable[DirectCall]) -> Iterator[DirectCall]:
+    """Those of what has the same name, tests left out, and in this file those of locals, which may be the module."""
+    names = {_leaf(module), name_of(module, around)}
+    for one in calls:
+        here = one.path == path
+        if (here and one.is_local) or (one.name in names and (here or not is_test(one.path))):
+            yield one
+
+
+def _is_called(source: Source, node: ast.Attribute) -> bool:
+    above = source.parents[node]
+    return isinstance(above, ast.Call) and above.func is node
+
+
+def _is_handed_on(source: Source, node: ast.Attribute) -> bool:
+    """As an argument, as in `checkpoint(layer.forward, ...)`; what makes a patch of it is seen as that patch."""
+    above = source.parents[node]
+    above = source.parents[above] if isinstance(above, ast.keyword) else above
+    if not isinstance(above, ast.Call) or leaf(above.func) in _ASKS:
+        return False
+    statement = next((one for one in source.above(above) if isinstance(one, ast.stmt)), None)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return not any(isinstance(one, ast.Attribute) and one.attr == FORWARD for one in targets)
+
+
+def _leaf(node: ast.expr) -> str:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return leaf(node)
