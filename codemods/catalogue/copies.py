@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods.codemod import Example, Fix, Match, PatchCodemod, Stays
+from mcore_unpatch.codemods.codemod import ByHand, Example, Fix, Left, Match, PatchCodemod, Stays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,13 +16,15 @@ _FALLBACK = (
     "only models without `output_processor` come here, which megatron-core 0.18 and later have none of: once nothing "
     "older is supported, delete this branch, what it installs, and the tests of it"
 )
+# Patches of which the scanner does not see that they are for the output: they are, where they are copies.
+_UNKNOWN = ("MCU601", "MCU603")
 
 
 class Copies(PatchCodemod):
     """The end of the copy becomes a processor; Megatron does the rest."""
 
     name, title = "copies", "Copies of a forward"
-    answers = ("MCU101", "MCU102", "MCU201")
+    answers = ("MCU101", "MCU102", "MCU201", *_UNKNOWN)
     needs_hook = True
     does = "the end of the copy is a processor of the hook"
     order = -1  # others stand on the hook, which is free then
@@ -95,7 +97,9 @@ or named elsewhere, or where a patch of the class has no parameter by which call
         if finding.rule == "MCU101" and is_fallback(finding.line, units(source.tree)):
             yield Stays(_FALLBACK)
         elif finding.target in TARGETS and options.target >= HOOK_SINCE:
-            yield from super().fix(source, match)
+            made = list(super().fix(source, match))
+            if finding.rule not in _UNKNOWN or not any(isinstance(one, Left | ByHand) for one in made):
+                yield from made
 
     def rewrite(self, patch: Patch) -> Rewritten | str | None:
         """The end as a processor."""

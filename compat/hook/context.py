@@ -49,10 +49,11 @@ class HookContext:
         )
 
     def updated(self, values: Mapping[str, Any]) -> "HookContext":
-        """The same with other fields; unknown names go into `extra`."""
+        """The same with other fields; unknown names go into `extra`, and so does `x` of `extra.x`."""
         fields_given = {name: value for name, value in values.items() if name in _NAMES and name != "extra"}
         extra = {name: value for name, value in values.items() if name not in _NAMES}
-        _refuse_slips(extra)
+        _refuse_slips(name for name in extra if not str(name).startswith(_EXTRA))
+        extra = {name.removeprefix(_EXTRA) if isinstance(name, str) else name: value for name, value in extra.items()}
         return replace(self, **fields_given, extra={**self.extra, **values.get("extra", {}), **extra})
 
 
@@ -84,4 +85,5 @@ def complete_context(context: Any, model: Any, processor: Any = None) -> Any:
     return replace(known, groups=resolve_groups(model, tp=given.tp, cp=given.cp, pp=given.pp))
 
 
+_EXTRA = "extra."
 _NAMES = {f.name for f in fields(HookContext)}

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mcore_unpatch.codemods.changes import Change, Make
+from mcore_unpatch.codemods.seams.copies.callers import model_calls
 from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.codemods.source import Source
-from mcore_unpatch.codemods.syntax import leaf
+from mcore_unpatch.codemods.syntax import is_name
 
 CALLER = "call_with_processor"
 _CONTEXT = "context"
-_TOKENS = "input_ids"
 
 
 def calling(patch: Patch, travelling: Mapping[str, str]) -> list[Change] | str:
@@ -22,42 +22,37 @@ def calling(patch: Patch, travelling: Mapping[str, str]) -> list[Change] | str:
     if not travelling:
         return "it patches the class and takes no parameter of its own by which calls of its models could be told"
     assert patch.function is not None
+    one_of_them = next(iter(travelling))
+    for source in patch.situation.files.sources_saying(one_of_them):
+        if line := _in_a_mapping(source, travelling):
+            return f"{source.path}, line {line} may pass `{one_of_them}` to a model in a mapping"
     found: list[Change] = []
-    for source in patch.situation.files.sources_saying(next(iter(travelling))):
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.Dict | ast.Subscript) and _names(node) & travelling.keys():
-                if isinstance(node, ast.Dict) or isinstance(node.ctx, ast.Store):
-                    where = f"{source.path}, line {node.lineno}"
-                    return f"{where} may pass `{next(iter(travelling))}` to a model in a mapping"
-            if not isinstance(node, ast.Call) or not {one.arg for one in node.keywords} & travelling.keys():
-                continue
-            where = f"{source.path}, line {node.lineno}"
-            if leaf(node.args[0] if node.args else None) != _TOKENS and _TOKENS not in {
-                one.arg for one in node.keywords
-            }:
-                continue
-            if _defines(source, node.func):
-                continue
-            if _CONTEXT in {one.arg for one in node.keywords}:
-                return f"{where} passes a `{_CONTEXT}` of its own"
-            if source is not patch.source:
-                return f"{where} calls such a model in another file: pass the processor there"
-            found.append(Make(node, _Caller(patch.function.name, travelling)))
-    return found or f"it patches the class, and no call passes `{next(iter(travelling))}` to one of its models"
+    for call in patch.situation.once(model_calls):
+        if not call.keywords & travelling.keys():
+            if call.may_be_patched(()):
+                return f"{call.where} may call such a model without `{one_of_them}`: it would get Megatron's own output"
+            continue
+        if _CONTEXT in call.keywords:
+            return f"{call.where} passes a `{_CONTEXT}` of its own"
+        if call.source is not patch.source:
+            return f"{call.where} calls such a model in another file: pass the processor there"
+        found.append(Make(call.node, _Caller(patch.function.name, travelling)))
+    return found or f"it patches the class, and no call passes `{one_of_them}` to one of its models"
 
 
-def _names(node: ast.Dict | ast.Subscript) -> set[object]:
-    keys = node.keys if isinstance(node, ast.Dict) else [node.slice]
-    return {key.value for key in keys if isinstance(key, ast.Constant)}
-
-
-def _defines(source: Source, func: ast.expr) -> bool:
-    """Whether what is called is a function or class that the file defines or imports: no model."""
-    definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.alias
-    names = {
-        (getattr(node, "asname", None) or node.name) for node in ast.walk(source.tree) if isinstance(node, definitions)
-    }
-    return not leaf(func) or leaf(func) in names
+def _in_a_mapping(source: Source, travelling: Mapping[str, str]) -> int:
+    """The line where a mapping gets one of the parameters as a key; 0 if there is none."""
+    for node in source.every(ast.Dict, ast.Subscript, ast.Call):
+        keys: Sequence[object] = ()
+        if isinstance(node, ast.Call):
+            keys = [one.arg for one in node.keywords] if is_name(node.func, "dict") else ()
+        elif isinstance(node, ast.Dict):
+            keys = [getattr(key, "value", None) for key in node.keys]
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            keys = [getattr(node.slice, "value", None)]
+        if travelling.keys() & {key for key in keys if isinstance(key, str)}:
+            return node.lineno
+    return 0
 
 
 @dataclass(frozen=True)

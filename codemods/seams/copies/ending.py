@@ -39,6 +39,7 @@ KEYWORDS = (
 FIELDS = ("temperature", "labels", "mask", "mask_count", "lengths", "keep_mask", "token_ids", "teacher")
 _OTHER_FIELDS = ("groups", "extra")
 _CONTEXT = "context"
+_EXTRA = "extra."  # such a key is one of `extra`, whatever it looks like
 # What a processor is given of the model, by another name.
 _GIVEN = {
     "output_layer": "output_layer",
@@ -46,7 +47,6 @@ _GIVEN = {
     "compute_language_model_loss": "compute_language_model_loss",
     "_scale_logits": "scale_logits",
 }
-_WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Processor:
     bound: bool
 
 
-def as_processor(copy: Copy, source: Source) -> Processor | str:
-    """The rewritten function, or why it cannot be one."""
-    return _Writer(copy, source).write()
+def as_processor(copy: Copy, source: Source, limit: int) -> Processor | str:
+    """The rewritten function, with lines up to a limit, or why it cannot be one."""
+    return _Writer(copy, source, limit).write()
 
 
 class _Writer:
-    def __init__(self, copy: Copy, source: Source) -> None:
-        self.copy, self.source, self.function = copy, source, copy.function
+    def __init__(self, copy: Copy, source: Source, limit: int) -> None:
+        self.copy, self.source, self.function, self.limit = copy, source, copy.function, limit
         arguments = self.function.args
         self.parameters = [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)][1:]
         self.nodes = [node for one in copy.end for node in ast.walk(one)]
@@ -79,16 +79,14 @@ class _Writer:
             return because
         for name in self.travelling:
             key = _key(name)
-            if not key or key in self.travelling.values():
-                return f"`{name}` has no place of its own in the context: it looks like another field of HookContext"
-            self.travelling[name] = key
+            self.travelling[name] = f"{_EXTRA}{name}" if key in self.travelling.values() else key
         given = dict(self._given())
         bound = self._wants_model(given)
         taken = {"hidden_states"} if self.copy.hidden in self.used else set()
-        taken |= {name for name in self.used if name in KEYWORDS and name in self._known()}
+        taken |= {name for name in self.used if name in KEYWORDS and name in self._known() - self.travelling.keys()}
         taken |= set() if bound else set(given.values())
-        taken |= {_CONTEXT} if self.travelling else set()
-        lines = [self._read(name, key) for name, key in self.travelling.items()]
+        lines = [self._read(name, key) for name, key in self.travelling.items() if name in self.used]
+        taken |= {_CONTEXT} if lines else set()
         changes: list[Change] = [Header(self.function, self._header([one for one in KEYWORDS if one in taken], bound))]
         if not bound:
             changes += [Replace(node, new) for node, new in given.items()]
@@ -100,7 +98,8 @@ class _Writer:
                 changes += [Replace(node, "hidden_states") for node in own]
         changes += self._without_megatrons()
         if lines:
-            changes.append(above(self.source, self.copy.end[0], "\n".join(lines)))
+            first = next(one for one in self.copy.end if not isinstance(one, ast.Import | ast.ImportFrom))
+            changes.append(above(self.source, first, "\n".join(lines)))
         return Processor(changes, self.travelling, bound)
 
     def _without_megatrons(self) -> Iterator[Change]:
@@ -126,6 +125,14 @@ class _Writer:
         """Find what the end asks for; why it cannot have it."""
         arguments, known = self.function.args, self._known()
         rest = arguments.kwarg.arg if arguments.kwarg else ""
+        own = self._own()
+        for name in (one for one in self.parameters if one not in own and self._default(one) not in {"", "None"}):
+            if self.copy.method == "forward" and any(is_read(node, name) for node in ast.walk(self.function)):
+                return (
+                    f"`{name}` is `{self._default(name)}` by default, and None in Megatron: pass it where the model is "
+                    "called, take the default away, then migrate again"
+                )
+        self.travelling = dict.fromkeys(own, "")
         if asked := sorted(self.used & {"inference_context", "inference_params"} & known):
             return f"line {self._line(asked[0])} asks for `{asked[0]}`: calls for inference do not come to a processor"
         if rest in self.used:
@@ -133,25 +140,24 @@ class _Writer:
         for name in (
             one for one in dict.fromkeys([*self.parameters, *sorted(known)]) if one in self.used - {self.copy.hidden}
         ):
-            if name in KEYWORDS and name != _CONTEXT:
+            if name in own or (name in KEYWORDS and name != _CONTEXT) or self._is_stored_first(name):
                 continue
-            line = self._line(name)
-            if name not in self.parameters:
-                if self._is_stored_first(name):
-                    continue
-                return f"line {line} uses `{name}`, which is computed before the hook"
-            if name in _upstream(self.copy.method) or self.copy.method != "forward":
-                if self._is_stored_first(name):
-                    continue
-                return f"line {line} uses `{name}`, which Megatron does not pass to the hook"
-            self.travelling[name] = ""
-        if self.travelling and _CONTEXT in self.used:
+            missing = "Megatron does not pass to" if name in self.parameters else "is computed before"
+            return f"line {self._line(name)} uses `{name}`, which {missing} the hook"
+        if _CONTEXT in self.used and self.used & self.travelling.keys():
             return f"the name `{_CONTEXT}` is taken in `{self.function.name}`"
         if "loss_mask" in self.used and self._rolls("loss_mask"):
             self.copy.notes.append(
                 "with MTP layers, the copy had rolled `loss_mask` by then; a processor gets it as it is"
             )
         return ""
+
+    def _own(self) -> list[str]:
+        """The parameters that Megatron's forward has had in no release."""
+        if self.copy.method != "forward":
+            return []
+        computed = {node.id for one in self.copy.dropped for node in ast.walk(one) if _is_stored(node)}
+        return [name for name in self.parameters if name not in _upstream("forward") | computed]
 
     def _rolls(self, name: str) -> bool:
         return any(_is_stored(node) and node.id == name for one in self.copy.dropped for node in ast.walk(one))
@@ -187,9 +193,12 @@ class _Writer:
                 if default in {"", "None"}
                 else f"{name} = {default} if {value} is None else {value}"
             )
+        key = key.removeprefix(_EXTRA)
         return (
             f'{name} = {_CONTEXT}.extra["{key}"]'
             if not default
+            else f'{name} = {_CONTEXT}.extra.get("{key}")'
+            if default == "None"
             else f'{name} = {_CONTEXT}.extra.get("{key}", {default})'
         )
 
@@ -203,7 +212,7 @@ class _Writer:
     def _header(self, taken: list[str], bound: bool) -> str:
         words = [*([self.copy.model] if bound else []), "*", *taken, "**_"]
         line, indent = ", ".join(words), self.source.indentation(self.function)
-        if len(indent) + len(f"def {self.function.name}():") + len(line) <= _WIDTH:
+        if len(indent) + len(f"def {self.function.name}():") + len(line) <= self.limit:
             return line
         return "".join(f"\n{indent}    {word}," for word in words) + f"\n{indent}"
 
@@ -212,7 +221,7 @@ class _Writer:
 
 
 def _key(name: str) -> str:
-    """Where a value travels: the field that its name ends in, a key of its own, or nowhere."""
+    """Where a value travels: the field that its name ends in, or a key of its own, marked where it looks like one."""
     if name in FIELDS:
         return name
     last = name.split("_")[-1]
@@ -220,13 +229,18 @@ def _key(name: str) -> str:
         return last
     words = name.split("_")
     alike = [one for one in (*FIELDS, *_OTHER_FIELDS) if one in words or (len(name) > 2 and one.startswith(name))]
-    return "" if alike or get_close_matches(name, (*FIELDS, *_OTHER_FIELDS), n=1, cutoff=0.8) else name
+    return f"{_EXTRA}{name}" if alike or get_close_matches(name, (*FIELDS, *_OTHER_FIELDS), n=1, cutoff=0.8) else name
 
 
 def _upstream(method: str) -> set[str]:
     """The parameters that a method has had in any release."""
     found = (signature(GPT_MODEL, method, parse_version(release)) for release in RELEASES)
     return {name for one in found if one is not None for name in one.parameters}
+
+
+def is_read(node: ast.AST, name: str) -> bool:
+    """Whether a node asks for the value of a name."""
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
 
 
 def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:

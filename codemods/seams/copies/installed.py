@@ -7,16 +7,15 @@ from collections.abc import Iterator
 
 from mcore_unpatch.codemods.changes import Rewrite, above
 from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.seams.copies.callers import misfit
 from mcore_unpatch.codemods.seams.copies.calls import CALLER, calling
 from mcore_unpatch.codemods.seams.copies.ending import Processor, as_processor
 from mcore_unpatch.codemods.seams.copies.reading import Copy, read_copy
 from mcore_unpatch.codemods.seams.copies.upstream import METHODS
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, is_taken
 from mcore_unpatch.codemods.seams.undo import Undoing, plan_undoing
-from mcore_unpatch.codemods.syntax import is_name, leaf
-from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.codemods.syntax import is_name
 from mcore_unpatch.megatron.layout import GPT_MODEL
-from mcore_unpatch.megatron.signatures import signature
 
 TARGETS = {f"{GPT_MODEL}.{method}" for method in METHODS}
 _ATTACH = "attach"
@@ -34,10 +33,11 @@ def to_processor(patch: Patch) -> Rewritten | str | None:
     function, files = copy.function, patch.situation.files
     if because := _in_the_way(patch):
         return because
-    processor = as_processor(copy, patch.source)
+    limit = files.imports(patch.source.path).limit
+    processor = as_processor(copy, patch.source, limit)
     if isinstance(processor, str):
         return processor
-    if because := _called_by_place(patch, copy):
+    if because := misfit(patch, copy, processor.travelling):
         return because
     if patch.finding.shape != "instance-attr":
         return _of_the_class(patch, copy, processor)
@@ -45,7 +45,7 @@ def to_processor(patch: Patch) -> Rewritten | str | None:
     if isinstance(undoing, str):
         return undoing
     changes = [*processor.changes, *undoing.changes, *remove(patch.source, undoing.removed, with_comments=True)]
-    call = _attach(patch, processor, undoing.handle, files.imports(patch.source.path).limit)
+    call = _attach(patch, processor, undoing.handle, limit)
     if undoing.lift is None:
         changes.append(Rewrite(patch.statement, call, tell_checkers=False))
     else:
@@ -70,7 +70,7 @@ def _of_the_class(patch: Patch, copy: Copy, processor: Processor) -> Rewritten |
 
 
 def _notes(copy: Copy) -> Iterator[str]:
-    of = f"a copy of {copy.release}'s {copy.method}" if copy.release else f"a `{copy.method}` of its own"
+    of = f"a copy of the {copy.method} of {copy.release}" if copy.release else f"a `{copy.method}` of its own"
     yield f"{of}: what follows the decoder is now a processor"
     yield from dict.fromkeys(copy.notes)
     if copy.function.args.kwarg is not None and copy.method == "forward":
@@ -112,42 +112,17 @@ def _attach(patch: Patch, processor: Processor, handle: str, limit: int) -> str:
     """What stands in the place of the assignment, laid out as a formatter would."""
     assert patch.function is not None
     value = patch.text(patch.statement.value) if processor.bound else patch.function.name
-    pairs = ", ".join(f'"{name}": "{key}"' for name, key in processor.travelling.items())
-    words = [patch.text(patch.target.value), value, *([f"legacy={{{pairs}}}"] if pairs else [])]
-    start, indent = (
-        f"{handle} = {_ATTACH}(" if handle else f"{_ATTACH}(",
-        len(patch.source.indentation(patch.statement)),
-    )
-    line = ", ".join(words)
+    pairs = [f'"{name}": "{key}"' for name, key in processor.travelling.items()]
+    words = [patch.text(patch.target.value), value, *([f"legacy={{{', '.join(pairs)}}}"] if pairs else [])]
+    start = f"{handle} = {_ATTACH}(" if handle else f"{_ATTACH}("
+    line, indent = ", ".join(words), len(patch.source.indentation(patch.statement))
     if indent + len(f"{start}{line})") <= limit:
         return f"{start}{line})"
     if indent + 4 + len(line) <= limit:
         return f"{start}\n    {line}\n)"
+    if indent + 5 + len(words[-1]) > limit and pairs:
+        words[-1] = "\n    ".join(["legacy={", *(f"    {pair}," for pair in pairs), "}"])
     return "\n".join([start, *(f"    {word}," for word in words), ")"])
-
-
-def _called_by_place(patch: Patch, copy: Copy) -> str:
-    """Whether some call passes by position what has another place in Megatron's forward."""
-    expected = signature(GPT_MODEL, copy.method, patch.situation.options.target)
-    if copy.method != "forward" or expected is None:
-        return ""
-    arguments = copy.function.args
-    own = [one.arg for one in (*arguments.posonlyargs, *arguments.args)][1:]
-    common = next((at for at, pair in enumerate(zip(own, expected.parameters, strict=False)) if len({*pair}) > 1), None)
-    common = min(len(own), len(expected.parameters)) if common is None else common
-    if common == len(own):
-        return ""
-    for path, call in patch.situation.once(_calls):
-        if len(call.args) > common and leaf(call.args[0]) == own[0]:
-            where = f"{path}, line {call.lineno}"
-            return f"{where} passes `{own[common]}` by position, where Megatron has another parameter"
-    copy.notes.append(f"pass `{own[common]}` by keyword: Megatron has `{expected.parameters[common]}` in its place")
-    return ""
-
-
-def _calls(files: Workbench) -> list[tuple[str, ast.Call]]:
-    sources = files.sources_saying("input_ids")
-    return [(source.path, node) for source in sources for node in source.every(ast.Call) if node.args]
 
 
 def steps(patch: Patch) -> str:

@@ -19,6 +19,7 @@ from mcore_unpatch.codemods.seams.copies.upstream import (
     of_release,
     part_called,
 )
+from mcore_unpatch.codemods.seams.copies.waiting import may_wait
 from mcore_unpatch.codemods.source import Function
 from mcore_unpatch.megatron.layout import GPT_MODEL
 from mcore_unpatch.megatron.signatures import signature
@@ -26,12 +27,15 @@ from mcore_unpatch.megatron.versions import Version
 
 _FORWARD, _POSTPROCESS = METHODS
 _MTP = {"process_mtp_loss", "MTPLossAutoScaler", "MTPLossLoggingHelper", "roll_tensor"}
-_ON_MTP = {"mtp_in_postprocess", "{}.mtp_process", "{}.config.mtp_num_layers", "{}.config.mtp_num_layers is not None"}
+_IN_POSTPROCESS = "mtp_in_postprocess"
+_ON_MTP = {_IN_POSTPROCESS, "{}.mtp_process", "{}.config.mtp_num_layers", "{}.config.mtp_num_layers is not None"}
 _OF_THE_MODEL = {"embedding", "output_layer", "compute_language_model_loss"}
 _WITH_LABELS = "labels is not None"
+_ALSO_WITHOUT_LABELS = "from 0.19 on, Megatron trains MTP also without labels, from `input_ids`"
 # False wherever a processor runs: calls for inference keep Megatron's own path.
 _INFERENCE = {"in_inference_mode", "is_spec_decode", "sequence_parallel_override", "inference_context is not None"}
 _INFERENCE |= {"inference_context"}
+_ANOTHER = "output_processor is not None"
 
 
 @dataclass
@@ -75,26 +79,48 @@ def _read_decoder(copy: Copy, body: Sequence[ast.stmt], target: Version) -> str:
     """Whether everything up to the decoder's output is what Megatron does there; why not."""
     digests = [digest(one, copy.model) for one in body]
     versions = bodies(_FORWARD)
-    nearest = max(versions, key=lambda one: (sum(each in one.before for each in digests), one.releases))
-    copy.release = nearest.releases[-1] if any(each in nearest.before for each in digests) else ""
+    nearest = max(versions, key=lambda one: _likeness(one, digests))
+    if any(each in nearest.before for each in digests):
+        same = [release for one in versions if one.before == nearest.before for release in one.releases]
+        copy.release = " to ".join(dict.fromkeys((same[0], same[-1])))
     place = -1
     inputs = {"decoder_input"}
     for statement, each in zip(body, digests, strict=True):
         if each in nearest.before[place + 1 :]:
             place = nearest.before.index(each, place + 1)
         elif not _is_lean(copy, statement, inputs):
-            line, said = statement.lineno, ast.unparse(statement).split("\n")[0]
-            return (
-                f"line {line}, `{said}`, comes before the decoder's output and is in no release's forward; the hook "
-                "runs behind it. What changes the decoder's input can be a forward pre-hook of `model.decoder`: take "
-                "that line out, then migrate again"
-            )
+            copy.end.append(statement)
+            continue
+        copy.dropped.append(statement)
+    if because := _wait(copy):
+        return because
     output = body[-1]
     if not isinstance(output, ast.Assign) or not isinstance(output.targets[0], ast.Name):
         return f"line {output.lineno} does not keep the decoder's output in a variable"
     copy.hidden = output.targets[0].id
-    copy.dropped += body
     copy.notes += _gets_back(copy, body, of_release(_FORWARD, target), target)
+    return ""
+
+
+def _likeness(version: Body, digests: Sequence[str]) -> tuple[int, int, tuple[str, ...]]:
+    """The most statements of the copy, then the fewest that it lacks."""
+    return sum(each in version.before for each in digests), -len(version.before), version.releases
+
+
+def _wait(copy: Copy) -> str:
+    """Look at what stands before statements of Megatron's, and will run behind them; why it cannot."""
+    for statement in copy.end:
+        later = any(one.lineno > statement.lineno and not _is_idle(one) for one in copy.dropped)
+        if isinstance(statement, ast.Import | ast.ImportFrom) or not (later or calls_of(statement, "decoder")):
+            continue
+        said = f"line {statement.lineno}, `{ast.unparse(statement).splitlines()[0]}`,"
+        if not may_wait(statement, copy.dropped):
+            return (
+                f"{said} comes before the decoder's output and is in no release's forward; the hook runs behind it. "
+                "What changes the decoder's input can be a forward pre-hook of `model.decoder`: take that line out, "
+                "then migrate again"
+            )
+        copy.notes.append(f"{said} runs behind the decoder now, and on the last pipeline stage alone")
     return ""
 
 
@@ -161,14 +187,17 @@ def _gets_back(copy: Copy, body: Sequence[ast.stmt], now: Body, target: Version)
 
 def _read_end(copy: Copy, body: Sequence[ast.stmt], target: Version) -> str:
     """Divide what follows the decoder; why that cannot be."""
-    at = 0
-    while at < len(body) and (_is_known(copy, body[at], "hook") or _is_early(copy, body[at])):
-        at += 1
-    copy.dropped += body[:at]
-    for statement in body[at:]:
-        idle = _is_known(copy, statement, "end") and _is_inference(statement)
-        (copy.dropped if idle else copy.end).append(statement)
-    if not copy.end:
+    begun = False
+    for statement in body:
+        early = not begun and (_is_known(copy, statement, "hook") or _is_early(copy, statement))
+        if early or (_is_known(copy, statement, "end") and _is_idle(statement)):
+            copy.dropped.append(statement)
+        else:
+            begun = begun or not may_wait(statement, copy.dropped)
+            copy.end.append(statement)
+    if because := _wait(copy):
+        return because
+    if all(one.lineno < body[0].lineno for one in copy.end):
         return "what follows the decoder is Megatron's own; delete the patch"
     for node in (node for one in copy.end for node in ast.walk(one)):
         name = part_called(node, copy.model) or getattr(node, "id", "")
@@ -200,11 +229,27 @@ def _scales(copy: Copy) -> bool:
 
 
 def _is_known(copy: Copy, statement: ast.stmt, place: str) -> bool:
-    return digest(statement, copy.model) in known(place)
+    """Whether it is a statement of some release; the condition of MTP may also be that of labels."""
+    if digest(statement, copy.model) in known(place):
+        return True
+    if not isinstance(statement, ast.If) or not statement.body:
+        return False
+    conditions = [one for one in _conjuncts(statement.test) if ast.unparse(one) != _WITH_LABELS]
+    for spelling in (_IN_POSTPROCESS, f"{copy.model}.mtp_process"):
+        tests = [ast.unparse(one).replace(f"{copy.model}.mtp_process", spelling) for one in conditions]
+        test = ast.parse(" and ".join(f"({one})" for one in tests) or "True", mode="eval").body
+        whole = ast.If(test, statement.body, statement.orelse)
+        if digest(whole, copy.model) in known(place):
+            if len(conditions) < len(_conjuncts(statement.test)):
+                copy.notes.append(_ALSO_WITHOUT_LABELS)
+            return True
+    return False
 
 
 def _is_early(copy: Copy, statement: ast.stmt) -> bool:
     """What Megatron does before the hook, in other words: the return of other stages, or MTP without its loss."""
+    if copy.says(statement) == f"{_IN_POSTPROCESS} = self.mtp_process":
+        return True
     if not isinstance(statement, ast.If) or statement.orelse:
         return False
     if copy.says(statement.test) == "not self.post_process":
@@ -224,7 +269,7 @@ def _is_early(copy: Copy, statement: ast.stmt) -> bool:
     if not rest:
         copy.notes.append("the result has the main positions alone; the copy had those of the MTP depths behind them")
     if _WITH_LABELS in conditions:
-        copy.notes.append("from 0.19 on, Megatron trains MTP also without labels, from `input_ids`")
+        copy.notes.append(_ALSO_WITHOUT_LABELS)
     return True
 
 
@@ -235,10 +280,10 @@ def _splits(hidden: str) -> Iterator[str]:
             yield f"{hidden}.chunk({number}{dim})[0]"
 
 
-def _is_inference(statement: ast.stmt) -> bool:
-    """Whether a statement does nothing but for inference."""
+def _is_idle(statement: ast.stmt) -> bool:
+    """Whether a statement does nothing where a processor runs: it is for inference, or calls another processor."""
     if isinstance(statement, ast.If) and not statement.orelse:
-        return any(ast.unparse(one) in _INFERENCE for one in _conjuncts(statement.test))
+        return any(ast.unparse(one) in {*_INFERENCE, _ANOTHER} for one in _conjuncts(statement.test))
     return isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "sequence_parallel_override"
 
 

@@ -58,6 +58,7 @@ def test_a_context_may_be_none_a_mapping_or_itself() -> None:
     context = HookContext(temperature=0.5)
     assert HookContext.of(context) is context
     assert HookContext.of({"extra": {"topic": 1}, "other": 2}) == HookContext(extra={"topic": 1, "other": 2})
+    assert HookContext.of({"extra.loss_mask": 1, 2: 3}) == HookContext(extra={"loss_mask": 1, 2: 3})
     with pytest.raises(TypeError, match="expected a HookContext, a mapping or None, got int"):
         HookContext.of(3)
     for slip, meant in (

@@ -83,6 +83,31 @@ def wants_the_model(code: Any, model: Any, call: Call) -> list[Tensor]:
     return [values, call()]
 
 
+def own_parameters(code: Any, model: Any, call: Call) -> list[Tensor]:
+    code.patch(model)
+    weight = torch.rand(48, 16, generator=torch.Generator().manual_seed(3))
+    return [call(output_weight=weight, calculate_entropy=True), call(teacher_ids=torch.zeros(2, 16, 3).long())]
+
+
+def says_something_first(code: Any, model: Any, call: Call) -> list[Tensor]:
+    code.patch(model)
+    with pytest.raises(ValueError, match="labels are needed"):
+        call(labels=None)
+    return [call(temperature=0.7), call()]
+
+
+def whole(code: Any, model: Any, call: Call) -> list[Tensor]:
+    code.patch(model)
+    return [call(temperature=0.7), call(loss_mask=None)]
+
+
+def values(code: Any, model: Any, call: Call) -> list[Tensor]:
+    torch.manual_seed(4)
+    model.values = torch.nn.Linear(16, 1)
+    code.patch(model)
+    return [call()]
+
+
 def class_level(code: Any, model: Any, call: Call) -> list[Tensor]:
     own = type(model).forward
     batch = call.keywords  # type: ignore[attr-defined]
@@ -102,10 +127,14 @@ DRIVERS = [
     postprocess,
     nothing_before,
     wants_the_model,
+    own_parameters,
+    says_something_first,
+    whole,
+    values,
     class_level,
 ]
-MTP = Case(tied=True, mtp=1)
-CASES = [(driver, case) for driver in DRIVERS for case in (Case(), MTP if driver is postprocess else Case(mup=True))]
+MTP, WITH_MTP = Case(tied=True, mtp=1), (postprocess, whole)
+CASES = [(driver, case) for driver in DRIVERS for case in (Case(), MTP if driver in WITH_MTP else Case(mup=True))]
 
 
 class _Calls:

@@ -1,8 +1,8 @@
 """Golden files that hold a copy of Megatron's code: it comes from the installed release, and is never committed.
 
 A line `MEGATRON("forward", "before")` stands for the statements of GPTModel.forward up to the decoder's output,
-`MEGATRON("_postprocess", "hook")` for those of `_postprocess` before the hook; `without=` names keywords that the copy
-does not pass on.
+`MEGATRON("_postprocess", "hook")` for those of `_postprocess` before the hook, and "idle" for those between it and the
+logits; `without=` names keywords that the copy does not pass on, `replace=` pairs of texts.
 """
 
 from __future__ import annotations
@@ -44,11 +44,17 @@ def _statements(indent: str, mark: str) -> str:
     call = ast.parse(mark, mode="eval").body
     assert isinstance(call, ast.Call)
     method, part = (ast.literal_eval(one) for one in call.args)
-    without = {name for keyword in call.keywords for name in ast.literal_eval(keyword.value)}
+    options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     body = _methods()[method]
     end = next((at + 1 for at, one in enumerate(body) if calls_of(one, "decoder")), 0)
-    chosen = body[:end] if part == "before" else body[end : hook_at(body)]
-    text = "\n".join(ast.unparse(_Without(without).visit(ast.parse(ast.unparse(one)))) for one in chosen)
+    hook = hook_at(body)
+    logits = next((at for at, one in enumerate(body) if ast.unparse(one).startswith("logits, _")), hook)
+    chosen = {"before": body[:end], "hook": body[end:hook], "idle": body[hook:logits]}[part]
+    without = _Without(set(options.get("without", ())))
+    text = "\n".join(ast.unparse(without.visit(ast.parse(ast.unparse(one)))) for one in chosen)
+    for old, new in options.get("replace", ()):
+        assert old in text
+        text = text.replace(old, new)
     return textwrap.indent(text, indent) + "\n"
 
 

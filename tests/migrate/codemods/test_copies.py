@@ -105,6 +105,111 @@ def test_a_class_whose_models_are_called_elsewhere_stays() -> None:
     assert result.files["b.py"] == other
 
 
+def changed(case: str, old: str, new: str, **others: str) -> list[str]:
+    """The reasons why a golden file that is changed a little stays, beside other files; everything does."""
+    own = composed((GOLDEN / f"{case}.in.py").read_bytes())
+    assert old.encode() in own
+    files = {
+        "a.py": own.replace(old.encode(), new.encode()),
+        **{f"{name}.py": text.encode() for name, text in others.items()},
+    }
+    result = migrate(files, Options(unsafe_fixes=True))
+    assert all("attach" not in text.decode() for text in result.files.values())
+    return [remark.text for remark in result.plan.remarks]
+
+
+def test_another_default_of_megatrons_own_parameter_stays() -> None:
+    (reason,) = changed("instance", "runtime_gather_output=None", "runtime_gather_output=True")
+    assert "`runtime_gather_output` is `True` by default, and None in Megatron" in reason
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("model.forward(batch.input_ids, temperature=1)", "calls `forward` itself, where no hook runs"),
+        ("unwrap(model).forward(input_ids=1, temperature=1)", "calls `forward` itself, where no hook runs"),
+        ("model(tokens, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)", "passes `temperature` by position"),
+        ("model[0](input_ids=1, temperature=1, images=2)", "passes `images`, which only the copy takes"),
+        ("self.model(batch['input_ids'], images=2, loss_mask=3)", "passes `images`, which only the copy takes"),
+    ],
+)
+def test_a_call_that_megatron_would_not_take_stays(call: str, reason: str) -> None:
+    head = "    *,\n    inference_params=None,\n    loss_mask=None,\n    padding_mask=None,\n    temperature=1.0,\n"
+    new = (
+        "    inference_params=None,\n    loss_mask=None,\n    padding_mask=None,\n    temperature=1.0,\n    **kwargs,\n"
+    )
+    call = f"def step(self, model, batch):\n    return {call}\n"
+    (told,) = changed(
+        "instance", head, head.replace("1.0,", "1.0,\n    **kwargs,") if "tokens" not in call else new, b=call
+    )
+    assert "b.py, line 2" in told
+    assert reason in told
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "other(input_ids=1, images=2)",
+        "super().forward(input_ids=1, temperature=2)",
+        "model(input_ids=1, attention_mask=2, use_cache=False)",
+        "self.model.embedding(input_ids=1, images=2)",
+    ],
+)
+def test_calls_of_others_do_not_count(call: str) -> None:
+    own = composed((GOLDEN / "instance.in.py").read_bytes()).replace(
+        b"temperature=1.0,\n)", b"temperature=1.0,\n    **kw,\n)"
+    )
+    files = {"a.py": own, "b.py": f"def other(**kw): ...\ndef step(model):\n    return {call}\n".encode()}
+    assert not migrate(files, Options(unsafe_fixes=True)).after
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("dict(input_ids=1, temperature=2)", "may pass `temperature` to a model in a mapping"),
+        ("model(input_ids=1, position_ids=2)", "may call such a model without `temperature`"),
+    ],
+)
+def test_a_class_with_other_calls_stays(call: str, reason: str) -> None:
+    (told,) = changed("class_level", "def install():", f"def other(model):\n    return {call}\n\n\ndef install():")
+    assert reason in told
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "labels = labels.clone()",
+        "decoder_input = None",
+        "size = prepare(input_ids)",
+        "self.calls = 1",
+        "assert decoder_input is None",
+        "torch.cuda.nvtx.range_push('forward')",
+    ],
+)
+def test_what_matters_before_the_decoder_stays(line: str) -> None:
+    (told,) = changed("whole", "temperature=1.0,\n):\n", f"temperature=1.0,\n):\n    {line}\n")
+    assert "comes before the decoder's output and is in no release's forward" in told
+
+
+def test_the_table_names_the_releases_of_a_copy() -> None:
+    result = migrate({"a.py": composed((GOLDEN / "whole.in.py").read_bytes())}, Options(unsafe_fixes=True))
+    said = [note for edit in result.plan.edits for note in edit.notes]
+    assert "a copy of the forward of 0.18.0 to 0.19.2: what follows the decoder is now a processor" in said
+
+
+def test_a_patch_of_the_unknown_that_is_no_copy_is_not_spoken_of() -> None:
+    own = b"""from megatron.core.models.gpt.gpt_model import GPTModel
+def f(self, x):
+    y = self.decoder(x)
+    return y
+def p(model: GPTModel):
+    model.forward = f.__get__(model)
+"""
+    result = migrate({"a.py": own}, Options(unsafe_fixes=True))
+    assert [one.rule for one in result.after] == ["MCU603"]
+    assert not result.plan.remarks
+
+
 def test_code_for_inference_stays() -> None:
     own = composed((GOLDEN / "undone.in.py").read_bytes())
     line = b"    logits, _ = self.output_layer(hidden_states)\n"

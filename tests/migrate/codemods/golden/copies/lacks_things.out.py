@@ -5,7 +5,14 @@ from mcore_unpatch.compat import attach
 from megatron.core.models.gpt.gpt_model import GPTModel
 
 
-def short_forward(*, hidden_states, output_layer, labels, compute_language_model_loss, **_):
+def short_forward(
+    *,
+    hidden_states,
+    output_layer,
+    labels,
+    compute_language_model_loss,
+    **_,
+):
     logits, _ = output_layer(hidden_states)
     return compute_language_model_loss(labels, logits)
 

@@ -32,5 +32,9 @@ def patch(chunks):
             attach(
                 chunk,
                 masked_loss,
-                legacy={"response_mask": "mask", "coefficient": "coefficient", "bias": "bias"},
+                legacy={
+                    "response_mask": "mask",
+                    "coefficient": "coefficient",
+                    "bias": "bias",
+                },
             )
