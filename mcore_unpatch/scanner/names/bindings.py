@@ -337,10 +337,12 @@ class Bindings(Resolver):
 
     def _collected(self, name: str, scope: Scope) -> Ref | None:
         """An item of a list that is written out, or that this function filled with `name.append(item)`."""
+        return self._answer(("collected", scope, name), self._search_collected, name, scope)
+
+    def _search_collected(self, name: str, scope: Scope) -> Ref | None:
         for home in scope.chain():
-            for binding in home.bindings.get(name, []):
-                if isinstance(binding.node, ast.Tuple | ast.List | ast.Set) and binding.node.elts:
-                    return self._item(binding.node, home, binding.block, binding.line)
+            if ref := self._answer(("written out", home, name), self._written_out, name, home):
+                return ref
         bindings = scope.bindings.get(name, [])
         if not any(isinstance(b.node, ast.List | ast.ListComp) and not getattr(b.node, "elts", None) for b in bindings):
             return None
@@ -349,6 +351,12 @@ class Bindings(Resolver):
                 ref = self.expr(call.args[0], scope, block, call.lineno)
                 if ref is not None and ref.is_core:
                     return ref
+        return None
+
+    def _written_out(self, name: str, scope: Scope) -> Ref | None:
+        for binding in scope.bindings.get(name, []):
+            if isinstance(binding.node, ast.Tuple | ast.List | ast.Set) and binding.node.elts:
+                return self._item(binding.node, scope, binding.block, binding.line)
         return None
 
 

@@ -201,12 +201,17 @@ class Expressions(Bindings):
         return next((m for base in self.own_bases(owner.node) if (m := self._own_method(base, func.attr))), None)
 
     def _getattr(self, node: ast.Call, scope: Scope, block: Block, line: int) -> Ref | None:
-        name = node.args[1]
-        if isinstance(name, ast.Constant) and isinstance(name.value, str):
-            attribute = ast.Attribute(node.args[0], name.value, ast.Load())
+        found: list[Ref] = []
+        names = self.strings(node.args[1], scope, block, line)
+        for name in names:
+            attribute = ast.Attribute(node.args[0], name, ast.Load())
             ast.copy_location(attribute, node)
-            if ref := self.expr(attribute, scope, block, line):
-                return ref
+            ref = self.expr(attribute, scope, block, line)
+            if ref is not None and (len(names) == 1 or api.lookup(ref.name) is not None):
+                found.append(ref)
+        if found:
+            alike = [one.name for one in found[1:] if one.is_core and one.kind == found[0].kind]
+            return found[0].but(also=(*found[0].also, *alike)) if alike else found[0]
         return self.expr(node.args[2], scope, block, line) if len(node.args) == 3 else None
 
     def _unwrapped(self, node: ast.Call, scope: Scope, block: Block, line: int) -> Ref | None:

@@ -1,7 +1,7 @@
 """What is patched is resolved, not guessed from spelling: imports, re-exports, aliases, subclasses."""
 
 import pytest
-from checking import BLOCK, CORE, GPT, ROUTER, check_found, check_noop
+from checking import BLOCK, CORE, GPT, ROUTER, check_found, check_noop, found_in
 
 FAST = "def fast(self, *args): ...\n"
 
@@ -231,3 +231,21 @@ def test_one_finding_says_why_it_is_sure() -> None:
         target=f"{ROUTER}.routing",
     )
     assert finding.confidence == "certain"
+
+
+def test_classes_that_a_loop_asks_for_by_name() -> None:
+    """Names that no release has are left out: such a loop skips them."""
+    found = found_in(
+        """
+        from megatron.core.transformer.moe import experts
+        def patch(new):
+            for name in ("TEGroupedMLP", "NotThere", "SequentialMLP"):
+                cls = getattr(experts, name, None)
+                if cls is not None:
+                    cls.forward = new
+        """
+    )
+    assert [(one.target.split(".")[-2], one.shape, one.confidence) for one in found] == [
+        ("SequentialMLP", "class-attr", "certain"),
+        ("TEGroupedMLP", "class-attr", "certain"),
+    ]
