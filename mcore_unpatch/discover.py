@@ -18,6 +18,8 @@ from mcore_unpatch.printable import shown
 
 PYTHON = (".py",)
 PATCHES = (".patch", ".diff")
+_PROSE = (".md", ".rst")
+_MOST_BYTES = 4_000_000  # beyond that a file is data
 SKIPPED_FOLDERS = frozenset(
     [
         ".git",
@@ -109,6 +111,15 @@ def others(whole: Discovery, found: Discovery) -> Discovery:
     known = {*found.python, *found.patches}
     python, patches = ([path for path in paths if path not in known] for paths in (whole.python, whole.patches))
     return replace(whole, python=python, patches=patches)
+
+
+def settings(top: Path) -> list[str]:
+    """The files of a project that are neither Python nor patches nor prose, relative to its top; data left out."""
+    found = Discovery(top, top)
+    names = _listed_by_git(top, found)
+    names = _walked(top, found) if names is None else names
+    others = [name for name in names if not name.endswith((*PYTHON, *PATCHES, *_PROSE))]
+    return [name for name in others if _is_plain_file(top / name, found) and (top / name).stat().st_size <= _MOST_BYTES]
 
 
 def top_of(paths: list[Path]) -> Path:

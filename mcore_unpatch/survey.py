@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mcore_unpatch import reading, verdicts
-from mcore_unpatch.discover import Discovery, discover, others, whole_of
+from mcore_unpatch import reading, unread, verdicts
+from mcore_unpatch.discover import Discovery, discover, others, settings, whole_of
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.requirements import Judged, Requirements
@@ -127,7 +127,14 @@ class Survey:
 
     def settled(self, findings: list[Finding]) -> list[Finding]:
         """The findings with what becomes of each."""
-        return verdicts.settled(findings, {one.path: self.pins.versions(one.path) for one in findings})
+        judged = {one.path: self.pins.versions(one.path) for one in findings}
+        return verdicts.settled(unread.mark(findings, judged, self._readers), judged)
+
+    def _readers(self) -> unread.Files:
+        """All files of the repository, which may read a name of Megatron's."""
+        own = self.whole.own
+        carried = {*self.whole.python, *self.whole.patches}.difference(own)
+        return unread.Files(own, carried, settings(self.found.top), self.files.read)
 
     def _findings(self, progress: Progress | None, found: Discovery | None = None) -> Found:
         """The findings that no lock speaks for."""

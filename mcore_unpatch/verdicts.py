@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from mcore_unpatch import reasons
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron import api, gone
 from mcore_unpatch.megatron.answers import Answer, answers
@@ -95,7 +96,11 @@ class _Case:
 
     # --- words of the evidence -----------------------------------------------------------------------------------
 
-    newest, pin = RELEASES[-1], "`unpatch pin` tells when Megatron changes it"
+    newest = RELEASES[-1]
+    why = property(lambda self: reasons.why(self.finding, self.versions[-1]))
+    outlook = property(lambda self: reasons.outlook(self.finding.target, self.versions[-1]))
+    unread = property(lambda self: f"No code of {self.on} or of this repository reads this name of `{self.module}`")
+    module = property(lambda self: self.finding.target.split(".")[-2])
     on = property(lambda self: f"megatron-core {' and '.join(map(show, self.versions))}")
     last = property(lambda self: gone.last_releases()[self.finding.target])
     moved = property(lambda self: gone.moved_to(self.finding.target))
@@ -126,13 +131,14 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (_Case.is_for_later, KEEP, "It is for a Megatron newer than {0.newest}: on the known releases it never runs."),
     (_Case.never_runs, DELETE, "It never runs on {0.on}: {0.guard}{0.deletes}."),
     (lambda case: case.finding.done, DELETE, "{0.finding.done}."),
-    (_Case.is_hunk, KEEP, "What its hunks do is not read{0.perhaps}; {0.pin}."),
+    (_Case.is_hunk, KEEP, "What its hunks do is not read{0.perhaps}. {0.outlook}"),
     (_Case.is_of_what_moved, KEEP, "It has no effect on {0.on}: Megatron calls `{0.moved}` in its place."),
     (_Case.is_of_what_is_gone, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
+    (lambda case: case.finding.unread, DELETE, "{0.unread}{0.deletes}."),
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),
-    (lambda case: case.row is None, KEEP, "No official way is known for what it does; {0.pin}."),
+    (lambda case: case.row is None, KEEP, "{0.why}. {0.outlook}"),
     (_Case.is_of_unknown_class, KEEP, "Which class it changes is not known: if a Megatron module's, {0.known_way}."),
-    (_Case.has_no_way_yet, KEEP, "No official way on {0.on}{0.because}; {0.pin}."),
+    (_Case.has_no_way_yet, KEEP, "No official way on {0.on}{0.because}. {0.outlook}"),
     (lambda case: case.row.verdict == STEPS, STEPS, "An official way exists{0.because}."),
     (lambda case: case.row.verdict == DELETE, DELETE, "{0.capital_way}{0.deletes}."),
 )

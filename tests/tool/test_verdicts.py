@@ -25,8 +25,8 @@ def install():
     [
         (OLD, "megatron-core>=0.18", "delete", "safe", "; `unpatch migrate` deletes it."),
         (OLD, "torch", "delete", "unsafe", "; `unpatch migrate --unsafe-fixes` deletes it."),
-        (OLD, "megatron-core==0.15.*", "keep", None, "No official way"),
-        ("", "megatron-core>=0.18", "keep", None, "No official way"),
+        (OLD, "megatron-core==0.15.*", "keep", None, "`unpatch pin` tells when it changes again."),
+        ("", "megatron-core>=0.18", "keep", None, "`unpatch pin` tells when it changes again."),
     ],
 )
 def test_a_patch_that_never_runs(

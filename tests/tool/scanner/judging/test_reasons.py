@@ -1,0 +1,100 @@
+"""Every `keep` has a reason of its own: what Megatron does with the name, how often it changed, what guards it."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from checking import CORE, GPT, check_found, found_in
+from downloads import unpacked
+
+from mcore_unpatch import reasons
+from mcore_unpatch.findings import Finding
+from mcore_unpatch.megatron import history, lookup, uses
+from mcore_unpatch.megatron.versions import NEWEST, Version, parse_version
+
+THERE = "so no other can be handed in there"
+
+
+def why(target: str, version: Version = NEWEST, **more: str) -> str:
+    """The reason for a patch of a name."""
+    return reasons.why(Finding("MCU601", "a.py", 1, 1, 1, target, "class-attr", "", **more), version)
+
+
+def cases() -> list[tuple[str, str]]:
+    """Names of Megatron, and what is said of a patch of each on 0.19, as `reasons.txt` holds them."""
+    text = Path(__file__).with_name("reasons.txt").read_text()
+    entries = [
+        " ".join(block.split("\n", 1)).split(None, 1) for block in text.split("\n\n") if not block.startswith("#")
+    ]
+    return [(target, " ".join(said.split())) for target, said in entries]
+
+
+@pytest.mark.parametrize(("target", "said"), cases())
+def test_why_it_stays_and_what_guards_it(target: str, said: str) -> None:
+    assert f"{why(target)}. {reasons.outlook(target, NEWEST)}" == said
+
+
+def test_an_object_of_unknown_class_is_said_to_be_one() -> None:
+    said = why(f"{CORE}.transformer.module.MegatronModule.forward", confidence="possible")
+    assert said == "Which class it changes is not known, so nothing can be named in its place"
+
+
+def test_the_judged_release_speaks() -> None:
+    later = f"{CORE}.transformer.transformer_block.checkpointed_forward"
+    said = "has no `checkpointed_forward` in `transformer_block`, only Megatron from 0.18 on: the patch adds it"
+    assert why(later, (0, 15)) == f"megatron-core 0.15 {said}"
+    name = f"{CORE}.ssm.mamba_block.get_fp8_context"
+    assert why(name, (0, 17)) == f"`MambaStack.__init__` calls it by name, {THERE}"
+    assert why(name, (0, 19)) == "Nothing of megatron-core 0.19 reads it; other packages may"
+    assert why(name, (0, 99)) == "Nothing of megatron-core 0.99 reads it; other packages may"
+
+
+def test_pin_is_named_where_it_can_pin() -> None:
+    """The same question, asked of the whole history as `unpatch pin` does."""
+    newest = history.names_of(history.releases()[-1])
+    names = sorted(history.every_name())[::97]
+    names += [f"{GPT}.{name}" for name in ("sharded_state_dict", "named_modules", "nothing", "config")]
+    differ = [name for name in names if bool(reasons.guard(name, NEWEST)) != (lookup.find(newest, name) is not None)]
+    assert differ == []
+
+
+def test_a_keep_says_it_all_in_a_few_words() -> None:
+    finding = check_found(
+        "from megatron.core import parallel_state\nparallel_state.create_group = print\n", verdict="keep"
+    )
+    why = f"`parallel_state.create_all_gather_groups` and another module call it by name, {THERE}"
+    assert finding.evidence == f"{why}. Changed in 0.15; `unpatch pin` tells when it changes again."
+
+
+def test_what_a_release_does_not_have_yet_is_still_named() -> None:
+    source = """
+        from megatron.core.transformer.moe.router import TopKRouter
+        def new(self, routing_map, padding_mask=None): ...
+        TopKRouter._apply_expert_bias = new
+        """
+    [finding] = found_in(source)
+    assert "NVIDIA/Megatron-LM#6114" in finding.evidence
+    assert finding.evidence.endswith("`unpatch pin` tells when it changes.")
+
+
+def test_no_reason_is_long() -> None:
+    """Whatever of Megatron is patched; a few of Megatron's own names are longer than a line."""
+    lengths = sorted(len(f"{why(name)}. {reasons.outlook(name, NEWEST)}") for name in sorted(history.every_name())[::9])
+    assert lengths[len(lengths) * 99 // 100] <= 240
+
+
+@pytest.mark.slow
+def test_one_release_read_anew_is_the_one_that_is_packed() -> None:
+    file = Path(__file__).parents[4] / "tools" / "build_megatron_uses.py"
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    read = tool.facts(unpacked("megatron-core", "0.18.2"), history.names_of("0.18.2"))
+    packed = {name: line.written((0, 18)) for name in history.every_name() if (line := uses.known(name))}
+    assert read == {name: written for name, written in packed.items() if written}
+
+
+def test_the_releases_are_those_of_the_history() -> None:
+    assert list(uses.minors()) == sorted({parse_version(release) for release in history.releases()})

@@ -1,0 +1,146 @@
+"""A name that nobody reads: to set it has no effect, unless something of the repository reads it, in whatever way."""
+
+from pathlib import Path
+
+import pytest
+from checking import Source, found_in, write_files
+from command import unpatch
+from repository import Repository
+
+SPECS = "megatron.core.models.gpt.moe_module_specs"
+PATCH = """
+    from megatron.core.models.gpt import moe_module_specs
+    class Mine: ...
+    moe_module_specs.GroupedMLP = Mine
+    """
+
+
+def verdict(source: Source, release: tuple[int, int] = (0, 19)) -> tuple[str, str]:
+    [finding] = [one for one in found_in(source, target=release) if one.target.startswith("megatron.core.")]
+    return finding.verdict, finding.evidence
+
+
+def test_a_name_that_megatron_no_longer_has_there() -> None:
+    said = "No code of megatron-core 0.19 or of this repository reads this name of `moe_module_specs`."
+    assert verdict(PATCH) == ("delete", said)
+
+
+def test_a_private_name_that_megatron_only_sets() -> None:
+    source = """
+        import sys
+        def new(model): ...
+        grads = sys.modules["megatron.core.distributed.finalize_model_grads"]
+        grads._allreduce_layernorm_grads = new
+        """
+    assert verdict(source)[0] == "delete"
+    assert verdict(source, (0, 12))[0] == "keep"  # that release calls it
+
+
+def test_what_a_release_reads_stays() -> None:
+    assert verdict(PATCH, (0, 12))[0] != "delete"
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        # Other packages import it from there.
+        ("megatron.core.models.common.embeddings.rotary_pos_embedding", "apply_rotary_pos_emb"),
+        ("megatron.core.transformer.utils", "toggle_cuda_graphs"),
+        # Megatron reads it.
+        ("megatron.core.optimizer.optimizer", "_zero_grad_group_helper"),
+    ],
+)
+def test_a_public_name_or_one_that_is_read_stays(module: str, name: str) -> None:
+    assert verdict(f"import {module} as module\ndef new(*args): ...\nmodule.{name} = new\n")[0] != "delete"
+
+
+READERS = {
+    "an import": f"from {SPECS} import GroupedMLP",
+    "an import of everything": f"from {SPECS} import *",
+    "an attribute": f"import {SPECS}\nprint({SPECS}.GroupedMLP)",
+    "an attribute of an alias": f"import {SPECS} as s\nprint(s.GroupedMLP)",
+    "an attribute of something unknown": "def build(specs):\n    return specs.GroupedMLP()",
+    "what another file hands on": "from patches import moe_module_specs\nprint(moe_module_specs.GroupedMLP)",
+    "getattr": f"import {SPECS} as s\nprint(getattr(s, 'GroupedMLP'))",
+    "getattr of a computed name": f"import {SPECS} as s\ndef get(name):\n    return getattr(s, name)",
+    "hasattr": f"import {SPECS} as s\nprint(hasattr(s, 'GroupedMLP'))",
+    "the names of a module": f"import {SPECS} as s\nprint(s.__dict__)",
+    "a text and a module": f"import {SPECS} as s\nNAMES = ['GroupedMLP']\nREAD = [s]",
+    "a path": f"PATH = '{SPECS}.GroupedMLP'",
+    "a program": "run(['python', '-c', 'from megatron.core.models.gpt import moe_module_specs as m; m.GroupedMLP'])",
+    "code that is run": f"exec('x = {SPECS} . GroupedMLP ( )')",
+    "the original": f"import {SPECS} as s\noriginal = s.GroupedMLP",
+}
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+def test_what_the_repository_reads_stays(reader: str) -> None:
+    assert verdict({"patches.py": PATCH, "other.py": reader + "\n"})[0] != "delete"
+
+
+NO_READERS = {
+    "the same name of another module": "from megatron.core.transformer.moe import experts\nprint(experts.GroupedMLP)",
+    "a sentence": "print('GroupedMLP is patched in moe_module_specs')",
+    "a text alone": "NAMES = ['GroupedMLP']",
+    "a name of its own": "class GroupedMLP: ...\nGroupedMLP()",
+    "an attribute of self": "class A:\n    def f(self):\n        return self.GroupedMLP",
+}
+
+
+@pytest.mark.parametrize("other", NO_READERS.values(), ids=NO_READERS)
+def test_what_names_it_and_does_not_read_it(other: str) -> None:
+    findings = found_in({"patches.py": PATCH, "other.py": other + "\n"})
+    assert [one.verdict for one in findings if one.path == "patches.py"] == ["delete"]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        ("conf/model.yaml", f"layer:\n  _target_: {SPECS}.GroupedMLP\n", "steps"),
+        ("run.sh", f"python -c 'import {SPECS} as m; m.GroupedMLP'\n", "steps"),
+        ("run.sh", "# GroupedMLP is slow\n", "delete"),
+        ("README.md", f"`{SPECS}.GroupedMLP` is patched.\n", "delete"),
+        ("fix.patch", "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+GroupedMLP()\n", "steps"),
+    ],
+)
+def test_other_files(path: str, text: str, expected: str) -> None:
+    assert verdict({"patches.py": PATCH, path: text.encode()})[0] == expected
+
+
+def test_a_megatron_that_is_carried_along_is_no_release() -> None:
+    carried = {
+        "megatron/core/package_info.py": "",
+        f"{SPECS.replace('.', '/')}.py": "def f():\n    return GroupedMLP\n",
+    }
+    assert verdict({"patches.py": PATCH, **carried})[0] != "delete"
+
+
+def test_a_file_that_cannot_be_parsed_may_read_anything(tmp_path: Path) -> None:
+    write_files(tmp_path, {"patches.py": PATCH, "broken.py": b"def GroupedMLP(:\n"})
+    findings = unpatch("check", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert [one["verdict"] for one in findings] == ["steps"]
+
+
+def test_a_line_that_sets_more_than_this_stays() -> None:
+    source = """
+        from megatron.core.models.gpt import moe_module_specs
+        from megatron.core.transformer.moe import moe_layer
+        class Mine: ...
+        moe_module_specs.GroupedMLP = moe_layer.MoELayer = Mine
+        """
+    assert "delete" not in {one.verdict for one in found_in(source)}
+
+
+def test_only_a_part_is_scanned_and_the_rest_reads_it(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a/patches.py": PATCH, "b/other.py": READERS["an import"], "pyproject.toml": b""})
+    [finding] = unpatch("check", "a", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert finding["verdict"] == "steps"
+
+
+def test_migrate_deletes_it(tmp_path: Path) -> None:
+    write_files(tmp_path, {"patches.py": PATCH, "requirements.txt": b"megatron-core==0.19.2\n"})
+    Repository(tmp_path).commit()
+    [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert finding["evidence"].endswith("; `unpatch migrate --unsafe-fixes` deletes it.")
+    unpatch("migrate", "--unsafe-fixes", cwd=tmp_path)
+    assert "GroupedMLP" not in (tmp_path / "patches.py").read_text()
