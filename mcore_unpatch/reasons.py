@@ -90,9 +90,8 @@ def _of_missing(target: str, line: Known | None, version: Version) -> str:
         return f"{on} has no `{name}` in `{_leaf(owner)}`, only Megatron {others}: the patch adds it"
     outside = [base for base in api.ancestry(holder.name) if not within(base)] if holder.kind == "class" else []
     if holder.kind == "class" and api.has_callable(holder.name, name):
-        return (
-            f"`{_leaf(owner)}` inherits `{name}` from `{outside[0]}`: only the code that builds one can use a subclass"
-        )
+        base = outside[0] if outside else "object"
+        return f"`{_leaf(owner)}` inherits `{name}` from `{base}`: only the code that builds one can use a subclass"
     if any(_leaf(base) not in EXTERNAL_METHODS for base in outside):
         return f"`{_leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{outside[0]}` is a base of it"
     return f"{on} has no `{name}` in `{_leaf(owner)}`: the patch adds it"

@@ -138,6 +138,18 @@ def _last_words(function: ast.AST) -> set[str]:
     return {text.rpartition(".")[2] for text in nodes if isinstance(text, str)}
 
 
+def _has_own_name(install: Install, _: Replacement, resolver: Resolver) -> bool:
+    """A name that nothing in Megatron has, for a class of its own, and that no text puts into code of Megatron's."""
+    symbol, name = api.lookup(install.owner), install.attribute
+    if symbol is None or ".extensions." in install.owner or name.startswith("__") or name in api.attribute_names():
+        return False
+    return all(name == text or name not in text for text in resolver.once(_texts, resolver.model.tree))
+
+
+def _texts(tree: ast.AST) -> list[str]:
+    return [node.value for node in walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
 def _called(install: Install, resolver: Resolver) -> str:
     value = install.value
     if isinstance(value, ast.Call):
@@ -175,6 +187,7 @@ TRAITS: dict[str, Trait] = {
     "module": _is_module,
     "part": _is_part,
     "adds": lambda install, _, __: install.adds,
+    "own-name": _has_own_name,
     "adapter": lambda install, _, resolver: any(word in _called(install, resolver) for word in _ADAPTERS),
     "passing": lambda install, _, resolver: any(word in _called(install, resolver) for word in _PASSING),
 }
