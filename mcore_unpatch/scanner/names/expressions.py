@@ -207,7 +207,7 @@ class Expressions(Bindings):
             attribute = ast.Attribute(node.args[0], name, ast.Load())
             ast.copy_location(attribute, node)
             ref = self.expr(attribute, scope, block, line)
-            if ref is not None and (len(names) == 1 or api.lookup(ref.name) is not None):
+            if ref is not None and (len(names) == 1 or (ref.sure and api.lookup(ref.name) is not None)):
                 found.append(ref)
         if found:
             alike = [one.name for one in found[1:] if one.is_core and one.kind == found[0].kind]

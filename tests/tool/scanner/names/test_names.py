@@ -249,3 +249,16 @@ def test_classes_that_a_loop_asks_for_by_name() -> None:
         ("SequentialMLP", "class-attr", "certain"),
         ("TEGroupedMLP", "class-attr", "certain"),
     ]
+
+
+def test_a_name_among_others_says_nothing_of_an_unknown_object() -> None:
+    check_noop(
+        """
+        import megatron.core
+        def patch(model, new):
+            for name in ("lm_head", "output_layer"):
+                head = getattr(model, name, None)
+                if head is not None:
+                    head.forward = new
+        """
+    )
