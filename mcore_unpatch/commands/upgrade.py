@@ -121,10 +121,11 @@ def _sources(outcome: UpgradeReport, may_download: bool) -> Sources:
     copies = {fate.copy.release for fate in outcome.fates if fate.copy}
     missing = sorted({*copies, outcome.new.label} - set(folders)) if copies else []
     if missing and not may_download:
-        raise UsageError(
-            f"The sources of megatron-core {', '.join(missing)} are missing; pass them with --mcore-from and "
-            "--mcore-to, or use --download."
-        )
+        ways = {outcome.old.label: "--mcore-from", outcome.new.label: "--mcore-to"}
+        given = [f"{ways[one]} PATH" for one in missing if one in ways]
+        instead = f", or {' and '.join(given)}" if len(given) == len(missing) else ""
+        are = "source of megatron-core {} is" if len(missing) == 1 else "sources of megatron-core {} are"
+        raise UsageError(f"The {are.format(', '.join(missing))} missing: add --download{instead}.")
     return Sources(folders, download if may_download else None)
 
 

@@ -77,8 +77,8 @@ def judge(finding: Finding, leaning: Leaning | None, old: Release, new: Release)
         urgency = "breaks"
     elif copied is not None and copied.upstreamed:
         urgency, reasons = "unnecessary", []
-    elif finding.done:
-        urgency, reasons = "unnecessary", [finding.done]
+    elif finding.verdict == "delete":
+        urgency, reasons = "unnecessary", [finding.evidence.partition("; `unpatch")[0].rstrip(".")]
     elif different:
         urgency = "different"
     elif finding.fix:

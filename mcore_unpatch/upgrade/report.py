@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch.commands.options import OutputFormat
-from mcore_unpatch.findings import Report
+from mcore_unpatch.findings import Finding, Report
 from mcore_unpatch.report.edits import proposed_edits
 from mcore_unpatch.report.html import Card, Kind, Pane, page
 from mcore_unpatch.report.lines import Line, count, show, wrapped
@@ -21,7 +21,6 @@ HEADS = {
     "unnecessary": ("No longer needed", "bold green"),
     "harmless": ("Harmless", "bold"),
 }
-REMEDIES = {"safe": "`unpatch migrate` rewrites it", "unsafe": "`unpatch migrate --unsafe-fixes` rewrites it"}
 _LOOKS = {"breaks": "bad", "different": "warn", "unnecessary": "good", "harmless": "plain"}
 
 
@@ -71,7 +70,13 @@ def _fate(fate: Fate, path: str) -> Iterator[Line]:
     for reason in fate.reasons:
         yield from wrapped(reason, 6, "= ")
     if finding.fix and fate.urgency != "harmless":
-        yield from wrapped(REMEDIES[finding.fix], 6, "-> ", "green")
+        yield from wrapped(_remedy(finding), 6, "-> ", "green")
+
+
+def _remedy(finding: Finding) -> str:
+    """What a command does about it."""
+    command = "unpatch migrate" if finding.fix == "safe" else "unpatch migrate --unsafe-fixes"
+    return f"`{command}` {'deletes' if finding.verdict == 'delete' else 'rewrites'} it"
 
 
 def _merge(made: Merge, release: str) -> Iterator[Line]:
@@ -140,7 +145,7 @@ def page_of(report: UpgradeReport, merges: Sequence[tuple[Fate, Merge]] = ()) ->
         finding = fate.finding
         said = list(fate.reasons)
         if finding.fix and fate.urgency != "harmless":
-            said.append(REMEDIES[finding.fix])
+            said.append(_remedy(finding))
         panes = [Pane(f"the patch, line {finding.line}", finding.source)]
         if code := _code(fate, report):
             panes.append(Pane("the replacement", code, is_open=False))

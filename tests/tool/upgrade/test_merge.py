@@ -1,10 +1,14 @@
 """A copy of Megatron's function and upstream's newer one, three-way."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from command import CLEAN, ERROR, unpatch
 from repository import Repository
+
+from mcore_unpatch.commands.upgrade import _sources
+from mcore_unpatch.errors import UsageError
 
 UPSTREAM = """\
 import torch
@@ -144,5 +148,18 @@ def test_missing_sources_are_asked_for(repository: Repository) -> None:
     new = megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
     result = unpatch("upgrade", "--from", "0.50", "--mcore", str(new), "--diff", cwd=repository.path)
     assert result.code == ERROR
-    assert "0.50.0 are missing" in result.err
-    assert "--download" in result.err
+    assert "The source of megatron-core 0.50.0 is missing: add --download, or --mcore-from PATH." in " ".join(
+        result.err.split()
+    )
+
+
+def test_sources_that_no_option_takes_are_downloaded_alone() -> None:
+    """A copy may be of a release that is neither the one in use nor the one to upgrade to."""
+    old, new = (SimpleNamespace(label=label, source=None) for label in ("0.18.2", "0.19.2"))
+    fates = [SimpleNamespace(copy=SimpleNamespace(release=release)) for release in ("0.15.3", "0.18.2")]
+    with pytest.raises(
+        UsageError, match=r"core 0\.15\.3, 0\.18\.2, 0\.19\.2 are missing: add --download\.$"
+    ):
+        _sources(SimpleNamespace(old=old, new=new, fates=fates), may_download=False)
+    with pytest.raises(UsageError, match="add --download, or --mcore-from PATH and --mcore-to PATH"):
+        _sources(SimpleNamespace(old=old, new=new, fates=fates[1:]), may_download=False)
