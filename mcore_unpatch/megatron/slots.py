@@ -32,6 +32,11 @@ def named(name: str) -> tuple[str, ...]:
     return tuple(derived) if len(derived) <= _MOST_DERIVED else ()
 
 
+def is_named(word: str) -> bool:
+    """Whether specs name a class that is called so."""
+    return word in _table()
+
+
 @cache
 def holder(name: str, attribute: str) -> str | None:
     """The `...Submodules` in which the spec of a class (by its dotted name) names what `attribute` holds."""

@@ -11,7 +11,7 @@ from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import path_text
+from mcore_unpatch.scanner.sources.scopes import Scope, path_text
 
 Trait = Callable[[Install, Replacement, Resolver], bool]
 
@@ -20,6 +20,7 @@ _PARTS = {
     *("input_layernorm", "pre_mlp_layernorm", "final_layernorm", "self_attention", "core_attention", "mlp", "router"),
     *("experts", "shared_experts", "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"),
 }
+_COLLECTIONS = ast.Set | ast.Tuple | ast.List
 _LOSSES = ("loss_func", "compute_language_model_loss", "cross_entropy", "MTPLossAutoScaler")
 _ADAPTERS = ("lora", "quant", "fp8", "wrap", "adapter")
 _PASSING = ("identity", "passthrough", "hidden")
@@ -129,7 +130,19 @@ def _is_part(install: Install, _: Replacement, resolver: Resolver) -> bool:
     function = install.site.scope.function
     if function is None or not api.is_module_class(install.owner):
         return False
-    return bool(_PARTS & resolver.once(_last_words, function.node))
+    return bool(_PARTS & resolver.once(_last_words, function.node)) or _is_told_by_class_name(function, resolver)
+
+
+def _is_told_by_class_name(function: Scope, resolver: Resolver) -> bool:
+    """The function around the patch asks how the module's class is called, and specs name one that is called so."""
+    nodes = [node for node in walk(function.node) if isinstance(node, ast.Name | ast.Attribute)]
+    if not any(isinstance(node, ast.Attribute) and node.attr == "__name__" for node in nodes):
+        return False
+    words = set(resolver.once(_last_words, function.node))
+    for name in {node.id for node in nodes if isinstance(node, ast.Name)}:
+        values = [one.node for scope in function.chain() for one in scope.bindings.get(name, ())]
+        words.update(*(resolver.once(_last_words, value) for value in values if isinstance(value, _COLLECTIONS)))
+    return "output_layer" not in words and any(map(slots.is_named, words))
 
 
 def _last_words(function: ast.AST) -> set[str]:
@@ -148,6 +161,17 @@ def _has_own_name(install: Install, _: Replacement, resolver: Resolver) -> bool:
 
 def _texts(tree: ast.AST) -> list[str]:
     return [node.value for node in walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def _divides_gradients(_: Install, __: Replacement, resolver: Resolver) -> bool:
+    """Its file computes gradient norms, and speaks of multi-token prediction."""
+    return b"mtp" in resolver.model.data and b"get_grad_norm" in resolver.model.data
+
+
+def _trusts_remote_code(install: Install, new: Replacement, resolver: Resolver) -> bool:
+    """It hands `trust_remote_code` on."""
+    text = resolver.once(ast.unparse, install.value) if install.value is not None else ""
+    return "trust_remote_code" in text or "trust_remote_code" in new.words
 
 
 def _called(install: Install, resolver: Resolver) -> str:
@@ -171,6 +195,9 @@ TRAITS: dict[str, Trait] = {
     "replay": lambda _, new, __: any("replay" in word.lower() for word in new.words),
     "masked-replay": _masks_replay,
     "fp32": lambda _, new, __: bool(new.words & {"float", "float32", "fp32"}),
+    "clips": lambda _, new, __: any("clip_grad" in word for word in new.words),
+    "mtp-norms": _divides_gradients,
+    "remote-code": _trusts_remote_code,
     "meta": lambda _, new, __: "meta" in new.strings,
     "batch-invariant": lambda _, new, __: any("batch_invariant" in word for word in new.words),
     "plan": _beside_schedule_plan,

@@ -157,9 +157,7 @@ def test_sources_that_no_option_takes_are_downloaded_alone() -> None:
     """A copy may be of a release that is neither the one in use nor the one to upgrade to."""
     old, new = (SimpleNamespace(label=label, source=None) for label in ("0.18.2", "0.19.2"))
     fates = [SimpleNamespace(copy=SimpleNamespace(release=release)) for release in ("0.15.3", "0.18.2")]
-    with pytest.raises(
-        UsageError, match=r"core 0\.15\.3, 0\.18\.2, 0\.19\.2 are missing: add --download\.$"
-    ):
+    with pytest.raises(UsageError, match=r"core 0\.15\.3, 0\.18\.2, 0\.19\.2 are missing: add --download\.$"):
         _sources(SimpleNamespace(old=old, new=new, fates=fates), may_download=False)
     with pytest.raises(UsageError, match="add --download, or --mcore-from PATH and --mcore-to PATH"):
         _sources(SimpleNamespace(old=old, new=new, fates=fates[1:]), may_download=False)
