@@ -119,9 +119,14 @@ class Finding:
         """Whether there is an official seam that a codemod may know a way to."""
         return self.seam != "none"
 
+    @property
+    def instead(self) -> str | None:
+        """What to do in its place, where there is something to do."""
+        return self.replacement if self.verdict in {"rewrite", "steps"} else None
+
     def to_json(self) -> dict[str, Any]:
         """The finding as plain data."""
-        data: dict[str, Any] = {name: getattr(self, name) for name in JSON_FIELDS}
+        data: dict[str, Any] = {name: getattr(self, name) for name in JSON_FIELDS} | {"replacement": self.instead}
         data["live"], data["depends"] = str(self.live), list(self.live.depends)
         data["verdict"], data["evidence"] = self.verdict, self.evidence
         data["steps"] = list(self.steps) if self.verdict == "steps" else []

@@ -25,7 +25,24 @@ _BRANCHES = {
 
 def settled(findings: Iterable[Finding], versions: dict[str, tuple[Version, ...]]) -> list[Finding]:
     """The findings with their verdicts; `versions` are the releases that each path is judged for."""
-    return [_settled(finding, versions[finding.path]) for finding in findings]
+    return _together([_settled(finding, versions[finding.path]) for finding in findings])
+
+
+def _together(findings: list[Finding]) -> list[Finding]:
+    """One statement that patches several names is deleted only if it is for all of them."""
+    needed: dict[tuple[str, int, int], Finding] = {}
+    for one in findings:
+        if one.verdict != DELETE:
+            needed.setdefault((one.path, one.line, one.column), one)
+
+    def said(one: Finding) -> Finding:
+        other = needed.get((one.path, one.line, one.column))
+        if one.verdict != DELETE or other is None:
+            return one
+        name = ".".join(other.target.split(".")[-2:])
+        return replace(one, verdict=KEEP, evidence=f"{one.evidence} Line {one.line} stays for `{name}`.")
+
+    return [said(one) for one in findings]
 
 
 def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:

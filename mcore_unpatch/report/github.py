@@ -10,7 +10,7 @@ def lines(report: Report, level: str = "error") -> list[str]:
     """One command per finding and per file that could not be analysed."""
     found = []
     for finding in report.findings:
-        text = finding.message + (f"\n-> {finding.replacement}" if finding.replacement else "")
+        text = finding.message + (f"\n-> {finding.instead}" if finding.instead else "")
         title = f"{finding.rule} {finding.target}".strip() + (" (in a test)" if finding.in_test else "")
         file = _property(report.from_top(finding.path))
         place = f"file={file},line={finding.line},endLine={finding.end_line},col={finding.column}"

@@ -68,8 +68,8 @@ def _notification(text: str, path: str) -> dict[str, Any]:
 
 def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
     text = finding.message
-    if finding.replacement:
-        text += f". Instead: {finding.replacement}"
+    if finding.instead:
+        text += f". Instead: {finding.instead}"
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": index[finding.rule],

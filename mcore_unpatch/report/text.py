@@ -56,8 +56,8 @@ def _finding(finding: Finding) -> Iterator[Line]:
     if len(quoted) > _QUOTED_LINES:
         yield [("         | ...", "dim")]
     yield from wrapped(finding.message, 9, "= ")
-    if finding.replacement and finding.replacement.lower() not in finding.evidence.lower():
-        yield from wrapped(finding.replacement, 9, "-> ", "green")
+    if finding.instead and finding.instead.lower() not in finding.evidence.lower():
+        yield from wrapped(finding.instead, 9, "-> ", "green")
     if finding.target and finding.evidence:
         yield from wrapped(finding.evidence, 9, f"{finding.verdict}: ", _VERDICT_STYLE.get(finding.verdict, ""))
     for number, step in enumerate(finding.steps if finding.verdict == "steps" else (), 1):

@@ -37,3 +37,22 @@ def test_a_patch_that_never_runs(
     [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
     assert (finding["verdict"], finding["fix"]) == (verdict, fix)
     assert said in finding["evidence"]
+
+
+def test_a_line_that_patches_several_names_is_deleted_only_for_all_of_them(tmp_path: Path) -> None:
+    loop = """\
+from megatron.core.transformer.moe import experts
+
+
+def install(new):
+    for name in ("GroupedMLP", "TEGroupedMLP"):
+        setattr(getattr(experts, name), "forward", new)
+"""
+    write_files(tmp_path, loop)
+    gone, there = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert (gone["target"].split(".")[-2], gone["verdict"]) == ("GroupedMLP", "keep")
+    assert gone["evidence"].endswith("Line 6 stays for `TEGroupedMLP.forward`.")
+    assert there["verdict"] == "steps"
+    write_files(tmp_path, loop.replace(', "TEGroupedMLP")', ",)"))
+    [gone] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert gone["verdict"] == "delete"
