@@ -55,13 +55,14 @@ import megatron.core.utils
 from megatron.core.models.gpt import GPTModel, gpt_layer_specs
 from megatron.core.transformer import multi_token_prediction
 from megatron.core.transformer.moe.router import TopKRouter
+from megatron.core.timers import Timers
 from megatron.core.transformer.transformer_block import TransformerBlock
 original = megatron.core.utils.get_model_config
 def fused_forward(self, *args): return log_probs(args)
 def postprocess_with_log_probs(self, *args): return log_probs(args)
 def postprocess_with_mtp_loss(self, *args): return mtp_loss(args)
 def passthrough(self, hidden): return hidden
-def install(model: GPTModel, old, new):
+def install(model: GPTModel, timers: Timers, old, new):
     layer = model.mtp.layers[0]
 """
 CODES = [code for code in PYTHON if code not in {"MCU901", "MCU902", "MCU603"} and not code.startswith("MCU75")]
