@@ -30,6 +30,7 @@ from .hook.find import (
     find_language_model as find_language_model,
     foreign_methods as foreign_methods,
 )
+from .hook.fp32_logits import fp32_logits as fp32_logits
 from .hook.groups import ProcessGroups as ProcessGroups, resolve_groups as resolve_groups
 from .hook.head import gather_hidden as gather_hidden
 from .hook.processors import (

@@ -7,14 +7,12 @@ views alone, which hidden states are before the first depth: so does `config.mtp
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
 from mcore_unpatch.codemods import standing
 from mcore_unpatch.codemods.changes import Change, Rewrite
-from mcore_unpatch.codemods.dead import unused
-from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch, is_taken
 from mcore_unpatch.codemods.source import Function
 from mcore_unpatch.codemods.syntax import is_stored, is_value, leaf, parameters
@@ -59,7 +57,7 @@ def without_the_patch(patch: Patch) -> Rewritten | str | None:
     only_shown = _undone(patch)
     if below := patch.situation.staying.below(patch.source.path, standing.MTP):
         only_shown = standing.because(below, "it may not do what the layer does with its inputs")
-    helpers: list[Change] = [] if only_shown else list(_leftovers(patch))
+    helpers: list[Change] = [] if only_shown else list(patch.leftovers())
     return replace(made, changes=[*made.changes, *helpers], notes=notes, only_shown=only_shown)
 
 
@@ -80,12 +78,6 @@ def _by_config(patch: Patch, layer: str) -> Rewritten | str:
         since = f"`config.mtp_detach_heads` is read since megatron-core {show(SINCE)}"
         return f"{since}, and the project allows {show(oldest)}. Raise that first"
     return Rewritten([Rewrite(patch.statement, f"{layer}.config.mtp_detach_heads = True")], notes=_OF_THE_FIELD)
-
-
-def _leftovers(patch: Patch) -> Iterator[Change]:
-    """The function, and what only it used, where nothing else does."""
-    gone = unused(patch.source, [patch.statement], [patch.statement], patch.situation.files)
-    return remove(patch.source, list(gone), with_comments=True)
 
 
 def _originals(patch: Patch) -> set[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.codemod import AddImport, AlsoImport, ByHand, Elsewhere, Fix, Left, Note
+from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.syntax import identifiers, is_stored, leaf, walk_without
 from mcore_unpatch.findings import Finding
@@ -47,6 +48,13 @@ class Patch:
         nodes = [self.source.starting.get((one.line, one.column - 1)) for one in here]
         functions = [self.source.function_of(node) for node in nodes if isinstance(node, ast.Assign)]
         return [function for function in functions if function is not None]
+
+    def leftovers(self) -> Iterator[Change]:
+        """The function goes, and what else only the statement asked for, where they are nobody else's."""
+        from mcore_unpatch.codemods.dead import unused
+
+        gone = list(unused(self.source, [self.statement], [self.statement], self.situation.files))
+        return remove(self.source, gone, with_comments=True)
 
     def text(self, node: ast.expr) -> str:
         """The text of an expression."""

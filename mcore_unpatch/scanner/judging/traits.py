@@ -23,6 +23,7 @@ _PARTS = {
 _COLLECTIONS = ast.Set | ast.Tuple | ast.List
 _LOSSES = ("loss_func", "compute_language_model_loss", "cross_entropy", "MTPLossAutoScaler")
 _ADAPTERS = ("lora", "quant", "fp8", "wrap", "adapter")
+_PRODUCT = ("linear", "matmul", "float")
 _PASSING = ("identity", "passthrough", "hidden")
 
 
@@ -68,6 +69,15 @@ def _computes_no_loss(_: Install, new: Replacement, __: Resolver) -> bool:
         and not new.delegates
         and not any(loss in word for word in new.words for loss in _LOSSES)
     )
+
+
+def _only_multiplies(_: Install, new: Replacement, __: Resolver) -> bool:
+    """It casts and multiplies, and does nothing else."""
+    nodes = list(walk(new.function)) if new.function is not None else []
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    names = [one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in called]
+    computed = any(isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult) for node in nodes)
+    return bool(names) and not computed and all(any(word in name for word in _PRODUCT) for name in names)
 
 
 def _removes_keys(_: Install, new: Replacement, __: Resolver) -> bool:
@@ -198,6 +208,7 @@ TRAITS: dict[str, Trait] = {
     "clips": lambda _, new, __: any("clip_grad" in word for word in new.words),
     "mtp-norms": _divides_gradients,
     "remote-code": _trusts_remote_code,
+    "product": _only_multiplies,
     "meta": lambda _, new, __: "meta" in new.strings,
     "batch-invariant": lambda _, new, __: any("batch_invariant" in word for word in new.words),
     "plan": _beside_schedule_plan,

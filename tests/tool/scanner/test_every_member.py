@@ -156,6 +156,14 @@ CASES: dict[str, str | dict[str, str]] = {
         "def new(self, x): ...\n"
         "def g(m):\n for n, x in m.named_modules():\n  if n.endswith('.{}'): x.forward = types.MethodType(new, x)"
     ),
+    "traits._PRODUCT": {
+        word: f"def new(x, weight=None): return {text}, None\ndef g(m: GPTModel): m.output_layer.forward = new"
+        for word, text in {
+            "linear": "linear(x, weight, out=float32)",
+            "matmul": "torch.matmul(x, weight, dtype=torch.float32)",
+            "float": "x.float() @ weight.float()",
+        }.items()
+    },
     "traits._PASSING": "def g(m: GPTModel): m.output_layer = {}(m.output_layer)",
     "traits._LOSSES": "def new(h, labels): return {}(h, labels)\n"
     "from megatron.core.transformer import multi_token_prediction as m\nm.process_mtp_loss = new",
