@@ -214,7 +214,8 @@ factory or by `partial`, and a class of its own for one module, whose `forward` 
   `make(module)`), is given the original first (`partial(wrapper, module.forward)`), or reads it from the module
   (`module._forward = module.forward`). A factory keeps its other parameters. `types.MethodType(f, module)` and
   `f.__get__(module)` work as well; `functools.wraps` goes.
-- Parameters with names of their own are read by position or by name, as Python binds them. Keywords that the original
+- Parameters with names of their own are read by position or by name, as Python binds them, with or without `*args` and
+  `**kwargs` behind them. Keywords that the original
   does not get (`*args, images=None, **kwargs`) are taken out in a pre-hook. Values that are bound as defaults
   (`_width=width`) stay so.
 - `module.__class__ = type(name, (Mixin, module.__class__), {})`, directly or in a helper of the repository
@@ -225,12 +226,12 @@ factory or by `partial`, and a class of its own for one module, whose `forward` 
     applied = """
 With `--unsafe-fixes`. Values and gradients are the same wherever the module is called. The other forms are left, with
 the reason and the steps: something both before and after the original, a condition, a `try` or a `with` around it,
-other decorators, a return of None, an original that is used for more, a function that is bound to another object than
-the module, factories and classes that something else uses, a class that `isinstance` asks for or that has more than a
-`forward`, objects that nothing shows to be modules (`x.training`, `named_modules()`, an annotation). So are two
-wrappers of one method whose order would matter (two that change the output keep it; what one changes of the arguments,
-the hook of the other would see), and a module whose `forward` something in the repository calls directly or hands on
-(`checkpoint(layer.forward, ...)`): hooks do not run there.
+other decorators, a return of None, a default that the original may not have, an original that is used for more, a
+function that is bound to another object than the module, factories and classes that something else uses, a class that
+`isinstance` asks for or that has more than a `forward`, objects that nothing shows to be modules (`x.training`,
+`named_modules()`, an annotation). So are two wrappers of one method whose order would matter (two that change the
+output keep it; what one changes of the arguments, the hook of the other would see), and a module whose `forward`
+something in the repository calls directly or hands on (`checkpoint(layer.forward, ...)`): hooks do not run there.
 """
     by_hand = """
 - **Order.** A hook runs behind those that the module has by then; the wrapper ran inside all of them

@@ -102,6 +102,7 @@ class Wrapper:
         kept = self.named.pop(0).name if calling.given and self.named else calling.original
         self.args = spec.vararg.arg if spec.vararg else ""
         self.kwargs = spec.kwarg.arg if spec.kwarg else ""
+        self.all_args, self.all_kwargs = self.args or "args", self.kwargs or "kwargs"  # as the hook names them
         self.original, self.mentions = kept, {kept}
         self.own: list[str] = []  # parameters that only hold a value
         self.withheld: list[_Parameter] = []  # that a caller may pass by name, and the original does not get
@@ -124,10 +125,8 @@ class Wrapper:
         function = self.function
         if self._has_comments_in_header():
             return f"comments stand among the parameters of `{function.name}`"
-        if self.is_odd or (self.named and not self.args):
+        if self.is_odd:
             return f"`{function.name}` has parameters of its own, which a caller may pass by name or leave out"
-        if (self.named or self.withheld) and not self.kwargs:
-            return f"`{function.name}` takes no `**kwargs`"
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and self._is_original(node.func)]
         wraps = [one for one in function.decorator_list if isinstance(one, ast.Call) and self._is_wraps(one)]
         inside = [node for one in function.body for node in walk_without(one, [call.func for call in calls])]
@@ -137,7 +136,8 @@ class Wrapper:
             return f"`{function.name}` is decorated"
         if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in walk_own(function)):
             return f"`{function.name}` is a generator"
-        if taken := {_MODULE, f"_{self.args or 'args'}"} & identifiers(function):
+        invented = {_MODULE, f"_{self.all_args}"} | {self.all_args, self.all_kwargs} - {self.args, self.kwargs}
+        if taken := invented & identifiers(function):
             return f"the name `{min(taken)}` is taken"
         if wraps:
             self.changes.append(Make(function, _undecorated))
@@ -184,6 +184,9 @@ class Wrapper:
     def _passes_everything(self, call: ast.Call) -> bool:
         given = [one.name for one in self.named]
         given += [f"*{self.args}"] if self.args else []
+        by_name = [f"{one.arg}={one.arg}" for one in call.keywords if one.arg is not None]
+        if by_name and not self.args:  # the last ones, each by its name
+            given = [one for one in given if f"{one}={one}" not in by_name] + by_name
         given += [f"**{self.kwargs}"] if self.kwargs else []
         return ast.unparse(call) == f"{self.original}({', '.join(given)})"
 
@@ -194,10 +197,10 @@ class Wrapper:
         """The parameters that the wrapper had names for, by position or by name, as Python binds them."""
         lines = []
         for index, one in enumerate(self.named):
-            given = f"len({self.args}) > {index}" if index else self.args
+            given = f"len({self.all_args}) > {index}" if index else self.all_args
             if one.name in names:
-                by_name = one.taken_from(self.kwargs, take=take)
-                lines.append(f"{one.name} = {self.args}[{index}] if {given} else {by_name}")
+                by_name = one.taken_from(self.all_kwargs, take=take)
+                lines.append(f"{one.name} = {self.all_args}[{index}] if {given} else {by_name}")
         return lines
 
     def _insert(self, first: ast.stmt, lines: list[str]) -> None:
@@ -211,6 +214,8 @@ class Wrapper:
             return f"`{name}` withholds `{self.withheld[0].name}` from the original, which a forward hook cannot"
         if not self._passes_everything(call):
             return f"`{name}` does not pass all its arguments on"
+        if default := next((one.name for one in self.named if one.default), ""):
+            return f"`{name}` has a default of its own for `{default}`, which the original may not have"
         used = names_outside(self.function, [call, *self.function.decorator_list])
         read = {one.name for one in self.named} & used
         if read and {self.args, self.kwargs} & used:
@@ -221,7 +226,7 @@ class Wrapper:
         if plain and isinstance(target, ast.Name) and len(body) > 1 and not self._has_comment(first):
             output = target.id
             self.changes += remove(self.source, [first])
-        elif plain or (isinstance(first, ast.Return) and _comes_first(call, first)):
+        elif plain or (isinstance(first, ast.Return) and self._comes_first(call, first)):
             if output in identifiers(self.function):
                 output = f"{output}s"
             if output in identifiers(self.function):
@@ -233,45 +238,59 @@ class Wrapper:
             return f"`{name}` may return None, which a hook does not take for an output"
         removed = output == getattr(target, "id", "") and len(body) > 1
         self._insert(body[1] if removed else first, self._read_named(read, take=False))
-        given = [self.args if read or self.args in used else f"_{self.args or 'args'}"]
+        given = [self.all_args if read or self.args in used else f"_{self.all_args}"]
         keywords = bool(read) or (bool(self.kwargs) and self.kwargs in used)
-        given += [self.kwargs] if keywords else []
+        given += [self.all_kwargs] if keywords else []
         self.changes.append(self._with_own(*given, output))
         sees = bool(read) or bool({self.args, self.kwargs} & used)
         return Form("after", sees, keywords, self.changes, (*NOTES, KEEPS))
 
+    def _comes_first(self, call: ast.Call, statement: ast.Return) -> bool:
+        """Whether every other call of a `return` is made on the result of this one, and nothing is read before."""
+        whole = list(ast.walk(statement))
+        others = [node for node in whole if isinstance(node, ast.Call) and node is not call]
+        special = any(isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr | ast.Await | _INNER) for node in whole)
+        around = [node for other in others for node in ast.walk(other.func)]
+        places = [node for node in whole if isinstance(node, ast.Attribute | ast.Subscript)]
+        before = [node for node in places if (node.lineno, node.col_offset) < (call.lineno, call.col_offset)]
+        given = {self.args, self.kwargs, *(one.name for one in self.named)}
+        early = [node for node in before if not is_one_of(node, around) and not names_in(node) <= given]
+        return not special and not early and all(is_one_of(call, ast.walk(other)) for other in others)
+
     def _before(self, body: list[ast.stmt], last: ast.Return, call: ast.Call) -> Form | str:
         """The original last: a pre-hook, which may give other arguments."""
         name, everything = self.function.name, self._passes_everything(call)
-        if not (self.args and self.kwargs):
-            return f"`{name}` does not take its arguments as `*args, **kwargs`"
         keywords = [one for one in call.keywords if one.arg is not None]
-        if [ast.unparse(one.value) for one in call.keywords if one.arg is None] != [self.kwargs]:
-            return f"`{name}` does not pass `**{self.kwargs}` on"
+        spread = [ast.unparse(one.value) for one in call.keywords if one.arg is None]
+        if spread != ([self.kwargs] if self.kwargs else []):
+            return f"`{name}` does not pass `**{self.all_kwargs}` on"
         used = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name)}
         named = {one.name for one in self.named}
-        if everything and not self.withheld and not {self.args, self.kwargs, *named} & used:
+        as_given = everything and not self.withheld and not any(one.default for one in self.named)
+        if as_given and not {self.args, self.kwargs, *named} & used:
             if not body or self._has_comment(last):
                 return f"`{name}` changes nothing"
             self.changes += remove(self.source, [last])
-            self.changes.append(self._with_own(f"_{self.args}"))
+            self.changes.append(self._with_own(f"_{self.all_args}"))
             return Form("before", False, False, self.changes, NOTES)
         parts = [self.source.text(one) for one in call.args]
-        if self.named:
+        if not self.args and (self.kwargs in used or any(isinstance(one, ast.Starred) for one in call.args)):
+            return f"`{name}` uses its arguments both by name and together"
+        if self.named and self.args:
             if parts[-1:] != [f"*{self.args}"] or self.args in used | set().union(*map(names_in, call.args[:-1])):
                 return f"`{name}` uses its arguments both by name and together"
             parts[-1] = f"*{self.args}[{len(self.named)}:]"
         inner = used | set().union(*map(names_in, (*call.args, *keywords)))
         lines = self._read_named(named, take=True)
         for one in self.withheld:
-            popped = one.taken_from(self.kwargs, take=True)
+            popped = one.taken_from(self.all_kwargs, take=True)
             lines.append(f"{one.name} = {popped}" if one.name in inner else popped)
         self._insert(body[0] if body else last, lines)
         args = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})" if parts != [f"*{self.args}"] else self.args
         entries = [f'"{one.arg}": {self.source.text(one.value)}' for one in keywords]
-        kwargs = f"{{**{self.kwargs}, {', '.join(entries)}}}" if entries else self.kwargs
+        kwargs = f"{{**{self.all_kwargs}, {', '.join(entries)}}}" if entries else self.all_kwargs
         self.changes.append(Rewrite(last, f"return {args}, {kwargs}"))
-        self.changes.append(self._with_own(self.args, self.kwargs))
+        self.changes.append(self._with_own(self.all_args, self.all_kwargs))
         return Form("before", True, True, self.changes, NOTES)
 
 
@@ -282,14 +301,6 @@ def _constant(node: ast.expr | None) -> str | None:
 
 def _is_none(value: ast.expr | None) -> bool:
     return value is None or (isinstance(value, ast.Constant) and value.value is None)
-
-
-def _comes_first(call: ast.Call, statement: ast.Return) -> bool:
-    """Whether every other call of a `return` is made on the result of this one."""
-    whole = list(ast.walk(statement))
-    others = [node for node in whole if isinstance(node, ast.Call) and node is not call]
-    special = any(isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr | ast.Await | _INNER) for node in whole)
-    return not special and all(is_one_of(call, ast.walk(other)) for other in others)
 
 
 def _undecorated(node: Any) -> Any:

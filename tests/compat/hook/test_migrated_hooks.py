@@ -61,6 +61,13 @@ def _with_images(wrapper: Any, model: Any, call: Call) -> Tensor:
     return call(images=torch.ones(()), boxes=1)
 
 
+def _by_names(wrapper: Any, model: Any, call: Call) -> Tensor:
+    wrapper.scale_head(model, 3.0)
+    wrapper.fix_dtype(model)
+    wrapper.double(model)
+    return call()
+
+
 def _shifted(wrapper: Any, model: Any, call: Call) -> Tensor:
     plain = call()
     wrapper.shift_embeddings(model, 0.5)
@@ -91,6 +98,7 @@ DRIVERS: dict[str, Callable[[Any, Any, Call], Tensor]] = {
     "keywords_withheld": _with_images,
     "mixed_in": _installed("scale_embeddings"),
     "mixin_before": _installed("clamp", 5),
+    "names_alone": _by_names,
     "named_parameter_changed": _installed("requires_gradient"),
     "named_parameter_read": _installed("residual"),
     "of_unknown_type": _installed("add_branch", 0.5),
@@ -105,6 +113,7 @@ HOOKS = {
     "undone": 0,
     "kept_on_the_module": 0,
     "factory_of_the_module": 2,
+    "names_alone": 3,
     "two_on_one_module": 2,
     "of_unknown_type": 2,
 }  # else one
