@@ -125,7 +125,7 @@ class Insert:
 Change = Replace | Entry | Argument | Header | Parameters | Make | Rewrite | Unwrap | Remove | Insert
 
 
-def above(source: Source, statement: ast.stmt, text: str) -> Insert:
+def above(source: Source, statement: ast.stmt, text: str | Callable[[], str]) -> Insert:
     """Lines before a statement and before the comment that speaks of it."""
     return Insert(statement, source.first_with_comments(statement), text)
 

@@ -210,7 +210,7 @@ factory or by `partial`, and a class of its own for one module, whose `forward` 
     changes = """
 - What begins with `out = original(*args, **kwargs)`, or returns something made of it, becomes a forward hook; what ends
   with `return original(...)` becomes a pre-hook, with the arguments that it passed.
-- The wrapper stands beside the assignment, is made by a function of the file (`make(module.forward, ...)`,
+- The wrapper stands beside the assignment, is a lambda, is made by a function of the file (`make(module.forward, ...)`,
   `make(module)`), is given the original first (`partial(wrapper, module.forward)`), or reads it from the module
   (`module._forward = module.forward`). A factory keeps its other parameters. `types.MethodType(f, module)` and
   `f.__get__(module)` work as well; `functools.wraps` goes.

@@ -14,7 +14,7 @@ from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.hooks.form import Calling
 from mcore_unpatch.codemods.seams.patch import Patch, bound_to, defined, function_name
 from mcore_unpatch.codemods.seams.said import Said
-from mcore_unpatch.codemods.source import Function, last_line
+from mcore_unpatch.codemods.source import Function, Source, last_line
 from mcore_unpatch.codemods.syntax import (
     body_of,
     is_name,
@@ -28,6 +28,7 @@ from mcore_unpatch.codemods.syntax import (
 )
 
 _NOT_BESIDE = "the wrapper is not a function beside the assignment"
+LAMBDA = "wrapper"
 _NOT_BOUND = "`{}` is bound to another object than the module"
 
 
@@ -40,11 +41,14 @@ class Site:
     hook: str
     own: bool  # each module has an original of its own, also in a loop
     changes: tuple[Change, ...] = ()
+    snippet: Source | None = None  # the function by itself, where it is an expression
 
 
 def find_site(patch: Patch, around: Function) -> Site | str:
     """The wrapper of a patch, or why it is not found."""
     value = patch.statement.value
+    if isinstance(value, ast.Lambda):
+        return _from_lambda(patch, around, value)
     if isinstance(value, ast.Call) and leaf(value.func) == "partial":
         return _from_partial(patch, around, value)
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and not patch.bound:
@@ -71,6 +75,18 @@ def _plain(patch: Patch, around: Function) -> Site | str:
     if isinstance(kept, ast.Attribute) and of_the_module and patch.bound and parameters(function):
         original = f"{parameters(function)[0]}.{kept.attr}"
     return Site(function, Calling(ast.unparse(patch.target), original, patch.bound), function.name, of_the_module)
+
+
+def _from_lambda(patch: Patch, around: Function, value: ast.Lambda) -> Site | str:
+    """`lambda *args, **kwargs: original(*args, **kwargs) * 2`, as a function that returns this."""
+    if value.lineno != value.end_lineno:
+        return "the wrapper is a lambda of several lines"
+    text = f"def {LAMBDA}({ast.unparse(value.args)}):\n    return {patch.text(value.body)}\n"
+    snippet, kept = Source(patch.source.path, text.encode()), _kept(patch, around)
+    function = snippet.tree.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    calling = Calling(ast.unparse(patch.target), ast.unparse(kept) if kept is not None else "")
+    return Site(function, calling, LAMBDA, own=False, snippet=snippet)
 
 
 def _from_partial(patch: Patch, around: Function, value: ast.Call) -> Site | str:

@@ -84,6 +84,7 @@ def _two(wrapper: Any, model: Any, call: Call) -> Tensor:
 
 
 DRIVERS: dict[str, Callable[[Any, Any, Call], Tensor]] = {
+    "as_lambda": _installed("scale_embeddings", 3.0),
     "another_class": _installed("cap_logits", 0.25),
     "bound_to_the_module": _installed("double"),
     "by_partial": _installed("halve"),
