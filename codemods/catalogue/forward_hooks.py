@@ -226,16 +226,19 @@ factory or by `partial`, and a class of its own for one module, whose `forward` 
     applied = """
 With `--unsafe-fixes`. Values and gradients are the same wherever the module is called. The other forms are left, with
 the reason and the steps: something both before and after the original, a condition, a `try` or a `with` around it,
-other decorators, a return of None, a default that the original may not have, an original that is used for more, a
-function that is bound to another object than the module, factories and classes that something else uses, a class that
-`isinstance` asks for or that has more than a `forward`, objects that nothing shows to be modules (`x.training`,
-`named_modules()`, an annotation). So are two wrappers of one method whose order would matter (two that change the
-output keep it; what one changes of the arguments, the hook of the other would see), and a module whose `forward`
-something in the repository calls directly or hands on (`checkpoint(layer.forward, ...)`): hooks do not run there.
+other decorators, a return of None, a default that the original may not have, a weight that is read before it, an
+original that is used for more, a function that is bound to another object than the module, factories and classes that
+something else uses, a class that `isinstance` asks for or that has more than a `forward`, objects that nothing shows
+to be modules (`x.training`, `named_modules()`, an annotation). So are two wrappers of one method whose order would
+matter (two that change the output keep it; what one changes of the arguments, the hook of the other would see), and a
+module whose `forward` something in the repository calls directly or hands on (`checkpoint(layer.forward, ...)`): hooks
+do not run there.
 """
     by_hand = """
 - **Order.** A hook runs behind those that the module has by then; the wrapper ran inside all of them
   (`prepend=True` puts it before them).
+- **Weights.** Megatron's DDP and FSDP gather a module's parameters in pre-hooks. One that is registered before the
+  model is wrapped runs before theirs: it must not read the values of weights.
 - **Graphs.** Register the hook before the model is compiled or captured in a CUDA graph. Layers that Transformer Engine
   captures (`cuda_graph_impl="transformer_engine"`) run without their hooks.
 - **Classes of modules.** The module has its own class again: `type(module)` and what asks for it see that.

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from mcore_unpatch.codemods.changes import Change, Header, Make, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.source import Function, Source, first_line, last_line
-from mcore_unpatch.codemods.syntax import identifiers, is_one_of, leaf, names_in, names_outside, walk_own, walk_without
+from mcore_unpatch.codemods.syntax import (
+    body_of,
+    identifiers,
+    is_one_of,
+    is_value,
+    leaf,
+    names_in,
+    names_outside,
+    walk_own,
+    walk_without,
+)
 
 NOTES = (
     "a hook runs when the module is called, and not when something calls its `.forward(...)` directly",
@@ -17,6 +28,9 @@ NOTES = (
     "register it before the model is compiled or captured in a CUDA graph; hooks that come later are not part of it",
     'layers that Transformer Engine captures (`cuda_graph_impl="transformer_engine"`) run without their hooks',
 )
+# What is there only after a hook of Megatron's: its DDP and FSDP gather parameters when a module is called.
+_GATHERED = {"weight", "bias", "parameters", "named_parameters", "state_dict"}
+_ALWAYS_THERE = {"dtype", "device", "shape", "requires_grad"}
 KEEPS = "a forward hook that returns None leaves the output as it is; the wrapper's None was the output"
 _MODULE, _OUTPUT = "_module", "output"
 _INNER = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
@@ -141,7 +155,7 @@ class Wrapper:
             return f"the name `{min(taken)}` is taken"
         if wraps:
             self.changes.append(Make(function, _undecorated))
-        body = function.body[bool(ast.get_docstring(function, clean=False)) :]
+        body = body_of(function)
         returns = [node for node in walk_own(function) if isinstance(node, ast.Return)]
         last = body[-1]
         if isinstance(last, ast.Return) and last.value is calls[0] and len(returns) == 1:
@@ -234,7 +248,9 @@ class Wrapper:
             self.changes.append(Replace(call, output))
         else:
             return f"`{name}` calls the original on a condition, within a block, or after something else"
-        if not isinstance(body[-1], ast.Return) or any(_is_none(one.value) for one in returns):
+        if not isinstance(body[-1], ast.Return) or any(
+            one.value is None or is_value(one.value, None) for one in returns
+        ):
             return f"`{name}` may return None, which a hook does not take for an output"
         removed = output == getattr(target, "id", "") and len(body) > 1
         self._insert(body[1] if removed else first, self._read_named(read, take=False))
@@ -264,6 +280,9 @@ class Wrapper:
         spread = [ast.unparse(one.value) for one in call.keywords if one.arg is None]
         if spread != ([self.kwargs] if self.kwargs else []):
             return f"`{name}` does not pass `**{self.all_kwargs}` on"
+        passed = [one for one in (*call.args, *(one.value for one in keywords)) if not isinstance(one, ast.Name)]
+        if read := next((word for one in (*body, *passed) for word in _gathered(one)), ""):
+            return f"`{name}` reads `{read}` before the original, where Megatron may not have gathered it yet"
         used = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name)}
         named = {one.name for one in self.named}
         as_given = everything and not self.withheld and not any(one.default for one in self.named)
@@ -299,8 +318,10 @@ def _constant(node: ast.expr | None) -> str | None:
     return ast.unparse(node) if isinstance(node, ast.Constant) else None
 
 
-def _is_none(value: ast.expr | None) -> bool:
-    return value is None or (isinstance(value, ast.Constant) and value.value is None)
+def _gathered(node: ast.AST) -> Iterator[str]:
+    """The parameters whose values code reads."""
+    known = [one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr in _ALWAYS_THERE]
+    return (leaf(one) for one in walk_without(node, known) if leaf(one) in _GATHERED)
 
 
 def _undecorated(node: Any) -> Any:

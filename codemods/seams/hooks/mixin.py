@@ -139,6 +139,8 @@ class Mixins:
     def _definition(self, source: Source, node: ast.expr) -> _Definition | None:
         """Where a name of a file is defined, in it or in another that it is imported from."""
         name = leaf(node)
+        if any(is_stored(one, name) for one in source.nodes):
+            return None
         for one in source.every(ast.ImportFrom) if isinstance(node, ast.Name) else ():
             for alias in one.names:
                 if bound_by_import(alias, one) == name:
@@ -240,6 +242,8 @@ def _names_of_class(module: str, scope: ast.AST) -> set[str]:
 
 def _mixes_in(helper: ast.FunctionDef) -> bool:
     """Whether a function does no more than to set the class of its first argument, the second before its own."""
+    if helper.decorator_list:
+        return False
     match helper.args:
         case ast.arguments(args=[ast.arg(arg=module), ast.arg(arg=mixin)], vararg=None, kwarg=None, kwonlyargs=[]):
             pass

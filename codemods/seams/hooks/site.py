@@ -229,12 +229,15 @@ def _kept(patch: Patch, around: Function) -> ast.Name | ast.Attribute | None:
         if isinstance(node, ast.Assign) and ast.unparse(node.value) == target
         for place in node.targets
     ]
-    stored = [node for node in ast.walk(around) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    given = {one.arg for one in (*around.args.posonlyargs, *around.args.args, *around.args.kwonlyargs)}
+    given = parameters(around)
     for root in names_in(patch.target):
-        if sum(node.id == root for node in stored) > (root not in given):
+        if _times_stored(root, around) > (root not in given):
             return None
     place = places[0] if len(places) == 1 else None
     if isinstance(place, ast.Name):
-        return place if sum(node.id == place.id for node in stored) == 1 else None
+        return place if _times_stored(place.id, around) == 1 else None
     return place if isinstance(place, ast.Attribute) else None
+
+
+def _times_stored(name: str, scope: ast.AST) -> int:
+    return sum(is_stored(node, name) for node in ast.walk(scope))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from mcore_unpatch.codemods.changes import Change, Header, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.lm_head.model import Model, find_model
 from mcore_unpatch.codemods.seams.lm_head.passthrough import Passthrough, known_parameters, read_passthrough
-from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, is_taken
+from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch, is_taken
 from mcore_unpatch.codemods.seams.said import Said
 from mcore_unpatch.codemods.seams.undo import FORWARD, Undoing, plan_undoing
 from mcore_unpatch.codemods.source import Source, last_line, suites
@@ -37,6 +38,10 @@ def to_hook(patch: Patch) -> Rewritten | str:
         return f"`{patch.target.attr}` is replaced, not `{FORWARD}`"
     if function is None:
         return f"`{patch.text(patch.statement.value)}` is not a plain function of this file"
+    if carrier := _carrier(patch):
+        return (
+            f"`{patch.around.name}` carries it, which line {carrier} puts in the place of `GPTModel.forward`: move both"
+        )
     if sum(one is patch.around for one in wrapping) > 1:
         return f"`{patch.around.name}` patches more than one layer"
     if not patch.source.owns_lines(patch.statement):
@@ -62,6 +67,16 @@ def to_hook(patch: Patch) -> Rewritten | str:
     rewrite = writer.write()
     emptied = any(all(is_one_of(one, writer.removed) for one in suite) for suite in suites(patch.source.tree))
     return "a block would be left empty" if emptied and isinstance(rewrite, Rewritten) else rewrite
+
+
+def _carrier(patch: Patch) -> int:
+    """The line of the patch that puts the function around this one in the place of the model's own forward."""
+    for one in patch.situation.staying.findings:
+        if one.path == patch.source.path and one.target.endswith(f"Model.{FORWARD}"):
+            other = find_patch(replace(patch.situation, finding=one))
+            if other is not None and other.function is patch.around:
+                return one.line
+    return 0
 
 
 class _Writer:

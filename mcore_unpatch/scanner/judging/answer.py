@@ -88,6 +88,9 @@ def _words(install: Install, new: Replacement) -> dict[str, str]:
     return {
         "line": str(getattr(install.node, "lineno", 1)),
         "function": function,
+        "head_line": str(new.head_line),
+        "own_line": str(new.own_end[0]),
+        "back_line": str(new.own_end[1]),
         "name": install.attribute or install.target.rpartition(".")[2],
         "owner": install.owner.rpartition(".")[2],
         "subject": _quoted(install.base) if install.base is not None else "the module",

@@ -76,6 +76,36 @@ class Replacement:
         return frozenset(found)
 
     @cached_property
+    def head_line(self) -> int:
+        """Where it puts another `forward` into an output layer; 0 where it does not."""
+        layers = [node for node in self._nodes if isinstance(node, ast.Assign) and _is_head(node.value)]
+        names = {target.id for node in layers for target in node.targets if isinstance(target, ast.Name)}
+        for node in self._nodes:
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                if isinstance(target, ast.Attribute) and target.attr == "forward":
+                    if _is_head(target.value) or path_text(target.value) in names:
+                        return target.lineno
+        return 0
+
+    @cached_property
+    def own_end(self) -> tuple[int, int]:
+        """The lines where it returns something of its own, and where what it replaced returns; 0 for none."""
+        inner = [
+            node
+            for one in self._nodes
+            if isinstance(one, _FUNCTIONS) and one is not self.function
+            for node in walk(one)
+        ]
+        returns = [node for node in self._nodes if isinstance(node, ast.Return) and isinstance(node.value, ast.Call)]
+        own, back = [0], [0]
+        for node in returns:
+            if not any(node is one for one in inner):
+                assert isinstance(node.value, ast.Call)
+                called = getattr(node.value.func, "attr", "") or path_text(node.value.func) or ""
+                (back if _KEPT.search(called) or called == "_postprocess" else own).append(node.lineno)
+        return own[-1], back[-1]
+
+    @cached_property
     def strings(self) -> frozenset[str]:
         """The strings that stand in it."""
         return frozenset(n.value for n in self._nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
@@ -118,6 +148,16 @@ class Replacement:
     def uses(self, name: str) -> bool:
         """Whether its body reads the parameter `name`."""
         return name in self._read
+
+
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+def _is_head(node: ast.expr) -> bool:
+    """`x.output_layer`, also by `getattr`."""
+    if isinstance(node, ast.Call) and path_text(node.func) == "getattr" and len(node.args) > 1:
+        return isinstance(node.args[1], ast.Constant) and node.args[1].value == "output_layer"
+    return isinstance(node, ast.Attribute) and node.attr == "output_layer"
 
 
 def first_value(value: ast.expr) -> str | None:

@@ -62,6 +62,16 @@ def _edits_config(_: Install, new: Replacement, __: Resolver) -> bool:
     return bool(new.written) and all(".config." in f".{path}" for path in new.written)
 
 
+def _swaps_the_head(_: Install, new: Replacement, __: Resolver) -> bool:
+    """Around what it replaced, it puts another `forward` into the output layer: it only carries that patch."""
+    return new.delegates and new.head_line > 0
+
+
+def _has_its_own_end(_: Install, new: Replacement, __: Resolver) -> bool:
+    """For labels it returns something of its own, and else what it replaced returns."""
+    return "labels" in new.words | new.strings and all(new.own_end)
+
+
 def _computes_no_loss(_: Install, new: Replacement, __: Resolver) -> bool:
     """An MTP loss that is never computed."""
     return (
@@ -215,6 +225,8 @@ TRAITS: dict[str, Trait] = {
     "schedule": _runs_in_pieces,
     "mtp-count": _sets_mtp_count,
     "edits-config": _edits_config,
+    "swaps-head": _swaps_the_head,
+    "own-end": _has_its_own_end,
     "no-loss": _computes_no_loss,
     "removes-keys": _removes_keys,
     "class": _is_class,

@@ -276,3 +276,40 @@ def test_the_hook_comes_before_the_try_that_began_with_the_patch() -> None:
                 handle.remove()
         """
     )
+
+
+def test_what_another_forward_carries_goes_with_it() -> None:
+    """Inside of a replacement of the model's forward, hooks of the model do not run."""
+    text = b"""from megatron.core.models.gpt.gpt_model import GPTModel
+
+WEIGHT = None
+original_forward = GPTModel.forward
+
+
+def hidden_forward(self, *args, **kwargs):
+    global WEIGHT
+    layer = self.output_layer
+    WEIGHT = layer.weight
+    kept = layer.forward
+
+    def passthrough(hidden, weight=None, runtime_gather_output=None):
+        return hidden, None
+
+    try:
+        layer.forward = passthrough
+        return original_forward(self, *args, **kwargs)
+    finally:
+        layer.forward = kept
+        WEIGHT = None
+
+
+GPTModel.forward = hidden_forward
+"""
+    result = migrate({"pkg/chunked.py": text}, Options(unsafe_fixes=True))
+    assert result.changed == set()
+    inner, outer = sorted(result.before, key=lambda finding: finding.line)
+    assert (inner.rule, outer.rule, outer.verdict) == ("MCU103", "MCU101", "steps")
+    assert outer.steps[2] == "Remove line 24 and `hidden_forward` (line 7): line 17 goes with it."
+    (said,) = [remark.text for remark in result.plan.remarks if remark.line == inner.line]
+    assert "`hidden_forward` carries it, which line 24 puts in the place of `GPTModel.forward`: move both" in said
+    assert "flag" not in said

@@ -6,8 +6,8 @@ def scale_head(model: GPTModel, factor):
     original = model.output_layer.forward
 
     def forward(input_, weight=None, **kwargs):
-        used = weight if weight is not None else model.output_layer.weight
-        return original(input_.clone(), weight=used * factor, **kwargs)
+        input_ = input_ * factor
+        return original(input_, weight=weight, **kwargs)
 
     model.output_layer.forward = forward
 
@@ -16,7 +16,7 @@ def fix_dtype(model: GPTModel):
     original = model.decoder.final_layernorm.forward
 
     def forward(hidden_states):
-        return original(hidden_states.float())
+        return original(hidden_states.to(model.decoder.final_layernorm.weight.dtype))
 
     model.decoder.final_layernorm.forward = forward
 

@@ -6,8 +6,8 @@ def scale_head(model: GPTModel, factor):
     def forward(_module, args, kwargs):
         input_ = args[0] if args else kwargs.pop("input_")
         weight = args[1] if len(args) > 1 else kwargs.pop("weight", None)
-        used = weight if weight is not None else model.output_layer.weight
-        return (input_.clone(),), {**kwargs, "weight": used * factor}
+        input_ = input_ * factor
+        return (input_,), {**kwargs, "weight": weight}
 
     model.output_layer.register_forward_pre_hook(forward, with_kwargs=True)
 
@@ -15,7 +15,7 @@ def scale_head(model: GPTModel, factor):
 def fix_dtype(model: GPTModel):
     def forward(_module, args, kwargs):
         hidden_states = args[0] if args else kwargs.pop("hidden_states")
-        return (hidden_states.float(),), kwargs
+        return (hidden_states.to(model.decoder.final_layernorm.weight.dtype),), kwargs
 
     model.decoder.final_layernorm.register_forward_pre_hook(forward, with_kwargs=True)
 
