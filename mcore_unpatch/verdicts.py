@@ -10,7 +10,7 @@ from mcore_unpatch import reasons
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron import api, gone
 from mcore_unpatch.megatron.answers import Answer, answers
-from mcore_unpatch.megatron.versions import RELEASES, Version, show
+from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, show
 
 REWRITE, DELETE, STEPS, KEEP = "rewrite", "delete", "steps", "keep"
 _BRANCHES = {
@@ -114,8 +114,9 @@ class _Case:
     # --- words of the evidence -----------------------------------------------------------------------------------
 
     newest = RELEASES[-1]
-    why = property(lambda self: reasons.why(self.finding, self.versions[-1]))
-    outlook = property(lambda self: reasons.outlook(self.finding.target, self.versions[-1]))
+    version = property(lambda self: self.versions[-1] if self.versions else NEWEST)
+    why = property(lambda self: reasons.why(self.finding, self.version))
+    outlook = property(lambda self: reasons.outlook(self.finding.target, self.version))
     unread = property(lambda self: f"No code of {self.on} or of this repository reads this name of `{self.module}`")
     module = property(lambda self: self.finding.target.split(".")[-2])
     on = property(lambda self: f"megatron-core {' and '.join(map(show, self.versions))}")

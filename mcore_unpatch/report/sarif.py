@@ -84,6 +84,7 @@ def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
             "seam": finding.seam,
             "fix": finding.fix,
             "in_test": finding.in_test,
+            **{name: finding.to_json()[name] for name in ("verdict", "evidence", "steps")},
         },
     }
     if finding.related:
