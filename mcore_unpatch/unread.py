@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -35,11 +35,10 @@ def mark(
     findings: list[Finding], versions: dict[str, tuple[Version, ...]], files: Callable[[], Files]
 ) -> list[Finding]:
     """The findings, those marked that have no effect because nobody reads what they set."""
-    lines = Counter((one.path, one.line) for one in findings)
     candidates = [
         one
         for one in findings
-        if one.shape == "module-attr" and one.confidence == "certain" and lines[one.path, one.line] == 1
+        if one.shape == "module-attr" and one.confidence == "certain"
         if _is_left_alone(one, versions[one.path])
     ]
     if not candidates:

@@ -124,11 +124,14 @@ def test_a_file_that_cannot_be_parsed_may_read_anything(tmp_path: Path) -> None:
 def test_a_line_that_sets_more_than_this_stays() -> None:
     source = """
         from megatron.core.models.gpt import moe_module_specs
-        from megatron.core.transformer.moe import moe_layer
+        from megatron.core.transformer.moe import experts
         class Mine: ...
-        moe_module_specs.GroupedMLP = moe_layer.MoELayer = Mine
+        for module in (moe_module_specs, experts):
+            module.TEGroupedMLP = Mine
         """
-    assert "delete" not in {one.verdict for one in found_in(source)}
+    unread, other = found_in(source)
+    assert (unread.verdict, other.verdict) == ("keep", "steps")
+    assert unread.evidence.endswith(" Line 6 stays for `experts.TEGroupedMLP`.")
 
 
 def test_only_a_part_is_scanned_and_the_rest_reads_it(tmp_path: Path) -> None:
