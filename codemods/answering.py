@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
 from mcore_unpatch.codemods import registry, standing
-from mcore_unpatch.codemods.changes import Asked, Reason, Taken
+from mcore_unpatch.codemods.changes import Asked, Place, Reason, Taken
 from mcore_unpatch.codemods.codemod import (
     AddImport,
     AlsoImport,
     ByHand,
     Codemod,
     Elsewhere,
+    Fix,
     Left,
     Match,
     MoveImport,
@@ -24,7 +26,7 @@ from mcore_unpatch.codemods.codemod import (
 )
 from mcore_unpatch.codemods.edits import Applicability, Options, Remark, RemarkKind
 from mcore_unpatch.codemods.quote import matches
-from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.codemods.source import Source, Span
 from mcore_unpatch.codemods.standing import Staying
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding
@@ -53,6 +55,42 @@ class Situation:
         return self._known[ask]
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """What a codemod says of a finding."""
+
+    codemod: Codemod
+    source: Source
+    match: Match
+    finding: Finding
+    wanted: Sequence[Fix]
+    left: list[str]  # why it stays
+    reason: Reason
+
+    @property
+    def needs_hook(self) -> bool:
+        """Whether nothing may stay below the changes."""
+        return self.codemod.needs_hook or self.match.needs_hook
+
+    @cached_property
+    def asked(self) -> list[Asked]:
+        """The changes of the finding's file."""
+        said = Elsewhere | AddImport | AlsoImport | MoveImport | Note | Left | ByHand | Stays
+        return [Asked(self.source, one, self.reason) for one in self.wanted if not isinstance(one, said)]
+
+    @cached_property
+    def elsewhere(self) -> list[Asked]:
+        """Those of any file that other findings may ask for too."""
+        reason = replace(self.reason, notes=(), finding_line=0)
+        return [Asked(one.source, one.change, reason) for one in self.wanted if isinstance(one, Elsewhere)]
+
+    @cached_property
+    def touched(self) -> list[Span]:
+        """The bytes of the finding's file that change."""
+        moved = (self.source.span(one.node) for one in self.wanted if isinstance(one, MoveImport))
+        return [*(one.touches for one in self.asked), *moved]
+
+
 @dataclass
 class Answers:
     """What comes of the findings that are still open."""
@@ -64,6 +102,7 @@ class Answers:
     staying: Staying
     found: Contribution = field(default_factory=Contribution)
     closed: set[Finding] = field(default_factory=set)  # for all other codemods
+    shared: set[Place] = field(default_factory=set)  # of changes that several findings asked for
 
     def to(self, findings: Sequence[Finding]) -> Contribution:
         """Ask every codemod for the findings of its rules."""
@@ -77,9 +116,13 @@ class Answers:
         known: dict[Callable[[Workbench], Any], Any] = {}
         for codemod in sorted(codemods, key=attrgetter("order")):
             with registry.blaming(codemod):
+                answers = []
                 for finding, source, match in self._places(codemod, findings):
                     all_around = Situation(finding, self.proposing, self.options, findings, self.staying, known)
-                    self._ask(codemod, source, replace(match, situation=all_around), finding)
+                    answers.append(self._answer(codemod, source, replace(match, situation=all_around), finding))
+                going = self._going(answers)
+                for answer in answers:
+                    self._settle(answer, going)
         return self.found
 
     def _places(self, codemod: Codemod, findings: Sequence[Finding]) -> Iterator[tuple[Finding, Source, Match]]:
@@ -95,41 +138,66 @@ class Answers:
                     if match is not None:
                         yield finding, source, match
 
-    def _ask(self, codemod: Codemod, source: Source, match: Match, finding: Finding) -> None:
-        """Take what a codemod says of one finding."""
+    def _answer(self, codemod: Codemod, source: Source, match: Match, finding: Finding) -> _Answer:
+        """What a codemod says of one finding."""
         wanted = list(codemod.fix(source, match))
         left = [one.because for one in wanted if isinstance(one, Left)]
         notes = tuple(one.text for one in wanted if isinstance(one, Note))
         level: Applicability = "display" if left else match.safety or codemod.safety
         reason = Reason(finding.rule, level, codemod.does or match.instead, notes, finding.line)
-        moved = [one for one in wanted if isinstance(one, MoveImport)]
-        said = Elsewhere | AddImport | AlsoImport | MoveImport | Note | Left | ByHand | Stays
-        asked = [Asked(source, one, reason) for one in wanted if not isinstance(one, said)]
-        touched = [*(one.touches for one in asked), *(source.span(one.node) for one in moved)]
-        if touched:
-            hooked = codemod.needs_hook or match.needs_hook
-            if not left and hooked and (older := self.options.older(finding.path)):
-                left.append(older)
-            elif not left and hooked and (below := self._below(finding)):
+        answer = _Answer(codemod, source, match, finding, wanted, left, reason)
+        if answer.touched and not left and answer.needs_hook and (older := self.options.older(finding.path)):
+            left.append(older)
+        return answer
+
+    def _going(self, answers: Sequence[_Answer]) -> set[Finding]:
+        """The patches of what carries the hook that go together: each of them would be in the way of the others."""
+        going: set[Finding] = set()
+        taken = self.taken.copy()
+        for one in answers:
+            carries = one.needs_hook and tuple(one.finding.target.rsplit(".", 1)) in standing.HOOK
+            if carries and one.touched and not one.left and self.options.applies(one.reason):
+                if not self._in_the_way(one) and taken.take(one.finding.path, one.touched):
+                    going.add(one.finding)
+        while blocked := {finding for finding in going if self._below(finding, going)}:
+            going -= blocked
+        return going
+
+    def _in_the_way(self, answer: _Answer) -> str:
+        """Why a file that has to change with that of the finding cannot."""
+        for one in answer.elsewhere:
+            if one.path not in self.bench.editable or self.options.older(one.path):
+                return f"{one.path} would have to change too, and is to stay as it is"
+            if one.place not in self.shared and not self.taken.is_free(one.path, one.touches):
+                return _TAKEN
+        return ""
+
+    def _settle(self, answer: _Answer, going: set[Finding]) -> None:
+        """Take what a codemod says of one finding."""
+        codemod, finding, reason, left = answer.codemod, answer.finding, answer.reason, answer.left
+        if answer.touched and not (left and reason.applicability != "display"):
+            if not left and answer.needs_hook and (below := self._below(finding, going)):
                 left.append(standing.because(below, "the hook goes through it"))
-            elif self.taken.take(finding.path, touched):
-                self.found.asked += asked
+            elif because := self._in_the_way(answer):
+                left.append(because)
+            elif self.taken.take(finding.path, answer.touched):
+                self.found.asked += answer.asked
                 files = self.bench if self.options.applies(reason) else self.proposing
-                for other in (one for one in wanted if isinstance(one, Elsewhere)):
-                    there = Asked(other.source, other.change, replace(reason, notes=(), finding_line=0))
-                    known = any(one.change is other.change for one in self.found.asked)
-                    if not known and self.taken.take(there.path, [there.touches]):
+                for there in answer.elsewhere:
+                    if there.place not in self.shared:
+                        self.shared.add(there.place)
+                        self.taken.take(there.path, [there.touches])
                         self.found.asked.append(there)
-                        if other.needs:
-                            files.imports(there.path).add(other.needs.module, [other.needs.name], there.reason)
                 imports = files.imports(finding.path)
-                for move in moved:
-                    imports.move(move.node, set(move.names), move.module, reason)
-                for new in wanted:
-                    if isinstance(new, AddImport):
+                for new in answer.wanted:
+                    if isinstance(new, MoveImport):
+                        imports.move(new.node, set(new.names), new.module, reason)
+                    elif isinstance(new, AddImport):
                         imports.add(new.module, [new.name], reason)
                     elif isinstance(new, AlsoImport):
                         imports.join(new.node, new.name, reason)
+                    elif isinstance(new, Elsewhere) and new.needs:
+                        files.imports(new.source.path).add(new.needs.module, [new.needs.name], reason)
                 self.closed.add(finding)
                 if self.options.applies(reason) and not codemod.mends:
                     self.found.removes.append(finding)
@@ -137,17 +205,17 @@ class Answers:
                 left.append(_TAKEN)
         for because in left:
             self.found.held[finding] = because
-            self._remark(finding, "by-hand", codemod.steps(match, because))
-        for one in wanted:
+            self._remark(finding, "by-hand", codemod.steps(answer.match, because))
+        for one in answer.wanted:
             if isinstance(one, Stays):
                 self.closed.add(finding)
                 self._remark(finding, "left", one.because)
-            elif isinstance(one, ByHand) and not left and (not asked or self.options.applies(reason)):
+            elif isinstance(one, ByHand) and not left and (not answer.asked or self.options.applies(reason)):
                 self._remark(finding, "by-hand", one.text)
 
-    def _below(self, finding: Finding) -> Finding | None:
+    def _below(self, finding: Finding, going: Iterable[Finding]) -> Finding | None:
         """Another patch that stays, and that the hook goes through."""
-        gone = [finding, *self.found.removes]
+        gone = [finding, *going, *self.found.removes]
         return Staying.of(self.staying.findings, gone).below(finding.path, standing.HOOK)
 
     def _remark(self, finding: Finding, kind: RemarkKind, text: str) -> None:

@@ -161,6 +161,15 @@ class Asked:
             return Span(source.offset(change.node.lineno, change.node.col_offset), source.span(first).start)
         return source.span(change.node)
 
+    @property
+    def place(self) -> Place:
+        """What tells it from other changes: two of the same place, kind and text are one."""
+        text = getattr(self.change, "text", getattr(self.change, "parameters", ""))
+        return self.path, self.touches, type(self.change).__name__, text
+
+
+Place = tuple[str, Span, str, object]
+
 
 class Taken:
     """The bytes of each file that changes touch."""
@@ -172,8 +181,18 @@ class Taken:
 
     def take(self, path: str, spans: Sequence[Span]) -> bool:
         """Take more; False, and nothing is taken, where one of them is taken already."""
-        taken = self._spans[path]
-        if any(one.start < other.end and other.start < one.end for one in spans for other in taken):
+        if not all(self.is_free(path, one) for one in spans):
             return False
-        taken += spans
+        self._spans[path] += spans
         return True
+
+    def is_free(self, path: str, span: Span) -> bool:
+        """Whether none of these bytes is taken."""
+        return not any(span.start < other.end and other.start < span.end for other in self._spans[path])
+
+    def copy(self) -> Taken:
+        """The same bytes, to try something."""
+        new = Taken(())
+        for path, spans in self._spans.items():
+            new._spans[path] += spans
+        return new

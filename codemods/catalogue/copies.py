@@ -78,7 +78,8 @@ decoder's output, and then do something of their own
     applied = """
 With `--unsafe-fixes`. The copy is left, with the reason and the steps, where it does something of its own before the
 decoder's output or on other pipeline stages, trains MTP in its own way, asks for what the hook does not pass, is used
-or named elsewhere, or where a patch of the class has no parameter by which calls of its models can be told.
+for more than patches, where a call of a model would not be the same without it, or where a patch of the class has no
+parameter by which calls of its models can be told.
 """
     by_hand = """
 - **MTP and padding** are Megatron's own again: read the notes of the edit.

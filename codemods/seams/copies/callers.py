@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.seams.copies.reading import Copy
@@ -14,7 +14,7 @@ from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.syntax import leaf
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.megatron.layout import GPT_MODEL
-from mcore_unpatch.megatron.signatures import signature
+from mcore_unpatch.megatron.signatures import Signature, signature
 
 _FORWARD = "forward"
 _TOKENS = ("input_ids", "tokens")
@@ -47,6 +47,12 @@ class ModelCall:
         """`model.forward(...)`, where no hook runs."""
         return isinstance(self.node.func, ast.Attribute) and self.node.func.attr == _FORWARD
 
+    def fits(self, expected: Signature) -> bool:
+        """Whether it passes what Megatron's forward asks for, and nothing else."""
+        passed = {*expected.parameters[: len(self.node.args)], *self.keywords}
+        spread = any(one.arg is None for one in self.node.keywords)
+        return self.keywords <= {*expected.parameters} and (spread or expected.required <= passed)
+
     def may_be_patched(self, own: Collection[str]) -> bool:
         """Whether it passes what the copy alone takes, or calls a model by its name that may be Megatron's."""
         if self.keywords & {*own}:
@@ -60,9 +66,9 @@ def model_calls(files: Workbench) -> list[ModelCall]:
     sources = {source.path: source for word in _TOKENS for source in files.sources_saying(word)}
     return [
         ModelCall(source, node, b"megatron" in source.data)
-        for source in sources.values()
+        for source, own in ((source, _own(source)) for source in sources.values())
         for node in source.every(ast.Call)
-        if _passes_tokens(node) and _is_foreign(source, node.func)
+        if _passes_tokens(node) and _is_foreign(node.func, own)
     ]
 
 
@@ -116,16 +122,16 @@ def _called(func: ast.expr) -> str:
     return leaf(func)
 
 
-def _is_foreign(source: Source, func: ast.expr) -> bool:
+def _is_foreign(func: ast.expr, own: Collection[str]) -> bool:
     """Whether what is called may be a model: no function or class of the file, no part of a model."""
-    if isinstance(func, ast.Call) or (isinstance(func, ast.Attribute) and isinstance(func.value, ast.Call)):
+    if isinstance(func, ast.Attribute) and func.attr == _FORWARD:
+        func = func.value
+    if isinstance(func, ast.Call):
         return _called(func) != "super"
-    return _called(func) not in {"", *CALLED, *METHODS, *_defined(source)}
+    return _called(func) not in {"", *CALLED, *METHODS, *own}
 
 
-def _defined(source: Source) -> Iterator[str]:
-    yield from ("self", *dir(builtins))
-    for node in source.every(ast.FunctionDef, ast.AsyncFunctionDef):
-        yield node.name
-    yield from (node.name for node in source.every(ast.ClassDef))
-    yield from (alias.asname or alias.name for alias in source.every(ast.alias))
+def _own(source: Source) -> set[str]:
+    """The functions and classes that a file defines or imports, and Python's own."""
+    names = {node.name for node in source.every(ast.FunctionDef)} | {node.name for node in source.every(ast.ClassDef)}
+    return names | {alias.asname or alias.name for alias in source.every(ast.alias)} | {"self", *dir(builtins)}

@@ -6,15 +6,23 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.codemods.changes import Rewrite, above
+from mcore_unpatch.codemods.codemod import Elsewhere
 from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.seams.copies.behind import (
+    Installed,
+    all_installed,
+    bound_function,
+    installed,
+    used_by_others,
+)
 from mcore_unpatch.codemods.seams.copies.callers import misfit
-from mcore_unpatch.codemods.seams.copies.calls import CALLER, calling
+from mcore_unpatch.codemods.seams.copies.calls import calling
 from mcore_unpatch.codemods.seams.copies.ending import Processor, as_processor
 from mcore_unpatch.codemods.seams.copies.reading import Copy, read_copy
 from mcore_unpatch.codemods.seams.copies.upstream import METHODS
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, is_taken
 from mcore_unpatch.codemods.seams.undo import Undoing, plan_undoing
-from mcore_unpatch.codemods.syntax import is_name
+from mcore_unpatch.codemods.syntax import leaf
 from mcore_unpatch.megatron.layout import GPT_MODEL
 
 TARGETS = {f"{GPT_MODEL}.{method}" for method in METHODS}
@@ -25,48 +33,69 @@ _PLAN = "a schedule plan does not run what is attached: pass it to `build_schedu
 
 def to_processor(patch: Patch) -> Rewritten | str | None:
     """The rewrite, why there is none, or None where the patch is not a copy."""
-    if patch.function is None or not patch.bound or _calls_original(patch):
+    one = installed(patch)
+    if one is None or _calls_original(one.patch):
         return None
-    copy = read_copy(patch.function, patch.target.attr, patch.situation.options.target)
+    copy = read_copy(one.function, patch.target.attr, patch.situation.options.target)
     if not isinstance(copy, Copy):
         return copy and Rewritten([], by_hand=f"Not rewritten: {copy}.")
-    function, files = copy.function, patch.situation.files
-    if because := _in_the_way(patch):
+    if because := _in_the_way(one):
         return because
-    limit = files.imports(patch.source.path).limit
-    processor = as_processor(copy, patch.source, limit)
+    processor = as_processor(copy, one.home, patch.situation.files.imports(one.home.path).limit)
     if isinstance(processor, str):
         return processor
     if because := misfit(patch, copy, processor.travelling):
         return because
+    places = all_installed(one)
+    if because := used_by_others(one, places):
+        return because
+    for other in (place for place in places if place.patch.finding != patch.finding):
+        line = f"{other.patch.source.path}, line {other.patch.statement.lineno}"
+        if other.patch.finding.target != patch.finding.target:
+            return f"{line} installs `{one.function.name}` as another method"
+        if isinstance(also := _attached(other, copy, processor), str):
+            return f"{line} installs `{one.function.name}` too, and cannot be rewritten: {also}"
+    return _attached(one, copy, processor, apart=len(places) > 1)
+
+
+def _attached(one: Installed, copy: Copy, processor: Processor, *, apart: bool = True) -> Rewritten | str:
+    """One patch with `attach` in its place; changes of the function are `apart` where others ask for them too."""
+    patch = one.patch
+    if because := _cannot_change(patch):
+        return because
     if patch.finding.shape != "instance-attr":
-        return _of_the_class(patch, copy, processor)
-    undoing = plan_undoing(patch, [function], [patch.around]) if patch.around else Undoing()
+        return "it patches the class and other places" if apart else _of_the_class(one, copy, processor)
+    undoing = plan_undoing(patch, [one.function], [patch.around]) if patch.around else Undoing()
     if isinstance(undoing, str):
         return undoing
-    changes = [*processor.changes, *undoing.changes, *remove(patch.source, undoing.removed, with_comments=True)]
-    call = _attach(patch, processor, undoing.handle, limit)
+    changes = [*undoing.changes, *remove(patch.source, undoing.removed, with_comments=True)]
+    call = _attach(patch, processor, undoing.handle, patch.situation.files.imports(patch.source.path).limit)
     if undoing.lift is None:
         changes.append(Rewrite(patch.statement, call, tell_checkers=False))
     else:
         changes += [above(patch.source, undoing.lift, call), *remove(patch.source, [patch.statement])]
-    return Rewritten(changes, [_ATTACH], (*_notes(copy), _INFERENCE, *([_PLAN] if copy.method != "forward" else [])))
+    notes = (*_notes(copy), _INFERENCE, *([_PLAN] if copy.method != "forward" else []))
+    if one.is_here and not apart:
+        return Rewritten([*processor.changes, *changes], [_ATTACH], notes)
+    there = [Elsewhere(one.home, change) for change in processor.changes]
+    return Rewritten(changes, [_ATTACH], notes, elsewhere=there)
 
 
-def _of_the_class(patch: Patch, copy: Copy, processor: Processor) -> Rewritten | str:
+def _of_the_class(one: Installed, copy: Copy, processor: Processor) -> Rewritten | str:
     """A patch of all models: their calls are given the processor."""
+    patch = one.patch
     if processor.bound:
         return f"`{copy.function.name}` asks for more of the model than the hook passes, and it patches the class"
     for related in patch.finding.related:
         return f"it patches the class, and line {related.line} keeps or restores the original"
-    calls = calling(patch, processor.travelling)
+    calls = calling(one, processor.travelling)
     if isinstance(calls, str):
         return calls
-    changes = [*processor.changes, *calls, *remove(patch.source, [patch.statement])]
+    calls += [Elsewhere(one.home, change) for change in processor.changes]
     notes = [*_notes(copy), "only the calls that were found here get the processor; before, every GPTModel did"]
     if patch.around is not None and len(patch.around.body) <= 2:
         notes.append(f"`{patch.around.name}` installs nothing any more: delete it and its calls")
-    return Rewritten(changes, [CALLER], notes)
+    return Rewritten([*remove(patch.source, [patch.statement])], notes=notes, elsewhere=calls)
 
 
 def _notes(copy: Copy) -> Iterator[str]:
@@ -87,20 +116,19 @@ def _calls_original(patch: Patch) -> bool:
     return any(getattr(node, "id", getattr(node, "attr", None)) in names for node in inside if names)
 
 
-def _in_the_way(patch: Patch) -> str:
-    """Why the function or the assignment cannot be changed."""
-    function = patch.function
-    assert function is not None
-    if function.decorator_list:
-        return f"`{function.name}` is decorated"
-    if function.body[0].lineno == function.lineno:
-        return f"`{function.name}` is written on one line"
+def _in_the_way(one: Installed) -> str:
+    """Why the function cannot be changed."""
+    if one.function.decorator_list:
+        return f"`{one.function.name}` is decorated"
+    if one.function.body[0].lineno == one.function.lineno:
+        return f"`{one.function.name}` is written on one line"
+    return ""
+
+
+def _cannot_change(patch: Patch) -> str:
+    """Why the assignment cannot be changed."""
     if not patch.source.owns_lines(patch.statement):
         return f"line {patch.statement.lineno} holds more than one statement"
-    if sum(is_name(node, function.name) for node in patch.source.nodes) != 1:
-        return f"`{function.name}` is also used elsewhere"
-    if patch.situation.files.named_elsewhere(function.name, patch.source.path):
-        return f"`{function.name}` is named in other files"
     if is_taken(_ATTACH, patch.source.tree):
         return f"the name `{_ATTACH}` is taken"
     if patch.around is None and any(one.role in {"backup", "restore"} for one in patch.finding.related):
@@ -110,8 +138,11 @@ def _in_the_way(patch: Patch) -> str:
 
 def _attach(patch: Patch, processor: Processor, handle: str, limit: int) -> str:
     """What stands in the place of the assignment, laid out as a formatter would."""
-    assert patch.function is not None
-    value = patch.text(patch.statement.value) if processor.bound else patch.function.name
+    function = patch.text(bound_function(patch))
+    value = function
+    if processor.bound:
+        bound = leaf(getattr(patch.statement.value, "func", None)) != "partial"
+        value = patch.text(patch.statement.value) if bound else f"{function}.__get__({patch.text(patch.target.value)})"
     pairs = [f'"{name}": "{key}"' for name, key in processor.travelling.items()]
     words = [patch.text(patch.target.value), value, *([f"legacy={{{', '.join(pairs)}}}"] if pairs else [])]
     start = f"{handle} = {_ATTACH}(" if handle else f"{_ATTACH}("
@@ -125,14 +156,19 @@ def _attach(patch: Patch, processor: Processor, handle: str, limit: int) -> str:
     return "\n".join([start, *(f"    {word}," for word in words), ")"])
 
 
+def _where(one: Installed) -> str:
+    return f"line {one.function.lineno}" if one.is_here else f"{one.home.path}, line {one.function.lineno}"
+
+
 def steps(patch: Patch) -> str:
     """What to do by hand, line by line."""
-    function = patch.function
-    assert function is not None
+    one = installed(patch)
+    assert one is not None
+    function = one.function
     undone = ", ".join(str(one.line) for one in patch.finding.related if one.role in {"backup", "restore"})
     also = f", and what keeps and restores the original (line {undone})" if undone else ""
     return (
-        f"1. Make what follows the decoder in `{function.name}` (line {function.lineno}) a function "
+        f"1. Make what follows the decoder in `{function.name}` ({_where(one)}) a function "
         "`(*, hidden_states, output_layer, output_weight, labels, context, config, **_)`; drop what comes before it.\n"
         f"2. Replace line {patch.statement.lineno} by `attach(model, the_function)` of `mcore_unpatch.compat`, or pass "
         f"it as `output_processor=` where the model is called{also}.\n"

@@ -79,7 +79,7 @@ REASONS = {
     "noop_asks_for_rotary": "uses `rotary_pos_emb`, which is computed before the hook",
     "noop_before_the_decoder": "comes before the decoder's output and is in no release's forward",
     "noop_by_position": "passes `labels` by position",
-    "noop_in_a_mapping": "may pass `temperature` to a model in a mapping",
+    "noop_in_a_mapping": "may pass `temperature` to a model in a mapping or a `partial`",
     "noop_of_the_class": "it patches the class and takes no parameter of its own",
     "noop_own_mtp_loss": "does MTP in its own way (`mtp`)",
     "noop_own_stage_code": "ran on every pipeline stage",
@@ -97,12 +97,137 @@ def test_a_refusal_has_a_reason(case: str, reason: str) -> None:
     assert "restores the original" not in remark.text
 
 
-def test_a_class_whose_models_are_called_elsewhere_stays() -> None:
+CALL = b"""import torch
+
+
+def other(model, batch, mask):
+    return model(input_ids=batch, position_ids=None, attention_mask=mask, temperature=0.5)
+"""
+CALLED = b"""import torch
+from mcore_unpatch.compat import call_with_processor
+from pkg.patches import _forward
+
+
+def other(model, batch, mask):
+    return call_with_processor(
+        model,
+        _forward,
+        input_ids=batch,
+        position_ids=None,
+        attention_mask=mask,
+        context={"temperature": 0.5},
+    )
+"""
+
+
+def test_calls_of_a_patched_class_in_other_files_are_given_the_processor() -> None:
     own = composed((GOLDEN / "class_level.in.py").read_bytes())
-    other = b"def other(model, batch):\n    return model(input_ids=batch, temperature=0.5)\n"
-    result = migrate({"a.py": own, "b.py": other}, Options(unsafe_fixes=True))
-    assert any("b.py, line 2 calls such a model in another file" in remark.text for remark in result.plan.remarks)
-    assert result.files["b.py"] == other
+    files = {"pkg/__init__.py": b"", "pkg/patches.py": own, "pkg/b.py": CALL}
+    result = migrate(files, Options(unsafe_fixes=True))
+    assert not result.after
+    assert result.files["pkg/b.py"] == CALLED
+    assert result.files["pkg/patches.py"] == (GOLDEN / "class_level.out.py").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (b"import torch", b"_forward = 1", "b.py, line 5 calls such a model in another file: import `_forward`"),
+        (b"import torch", b"call_with_processor = 1", "the name `call_with_processor` is taken in pkg/b.py"),
+        (b"def other(", b"def forward(self, temperature): ...\ndef other(", "line 4 takes `temperature` too"),
+        (b"temperature=0.5", b"temperature=0.5, context=1", "passes a `context` of its own"),
+        (b"temperature=0.5", b"loss_mask=0.5", "may call such a model without `temperature`"),
+    ],
+)
+def test_a_class_whose_calls_in_other_files_are_not_clear_stays(old: bytes, new: bytes, reason: str) -> None:
+    own = composed((GOLDEN / "class_level.in.py").read_bytes())
+    files = {"pkg/__init__.py": b"", "pkg/patches.py": own, "pkg/b.py": CALL.replace(old, new)}
+    result = migrate(files, Options(unsafe_fixes=True))
+    assert any(reason in remark.text for remark in result.plan.remarks)
+    assert result.files["pkg/b.py"] == files["pkg/b.py"]
+    assert b"def _forward(\n    self," in result.files["pkg/patches.py"]
+
+
+def test_a_file_that_may_not_be_edited_keeps_the_others_as_they_are() -> None:
+    own = composed((GOLDEN / "class_level.in.py").read_bytes())
+    files = {"pkg/__init__.py": b"", "pkg/patches.py": own, "pkg/b.py": CALL}
+    result = migrate(files, Options(unsafe_fixes=True), editable={"pkg/patches.py"})
+    assert any("pkg/b.py would have to change too" in remark.text for remark in result.plan.remarks)
+    assert b"def _forward(\n    self," in result.files["pkg/patches.py"]
+
+
+def two_files(install: str, extra: str = "") -> dict[str, bytes]:
+    """The golden file `instance`, with its install in a file of its own."""
+    own = composed((GOLDEN / "instance.in.py").read_bytes())
+    begin, end = own.index(b"def patch_forward("), own.index(b"def forward_with_log_probs(")
+    return {
+        "pkg/__init__.py": b"from pkg.fused import forward_with_log_probs\n\n__all__ = ['forward_with_log_probs']\n",
+        "pkg/fused.py": own[:begin] + own[end:],
+        "pkg/patches.py": (install + extra).encode(),
+    }
+
+
+def installing(imports: str, value: str) -> str:
+    head = f"from functools import partial\n\n{imports}\nfrom megatron.core.models.gpt.gpt_model import GPTModel\n\n\n"
+    return f"{head}def patch_forward(model: GPTModel):\n    model.forward = {value}\n"
+
+
+FORMS = {
+    "named": ("from pkg.fused import forward_with_log_probs", "forward_with_log_probs.__get__(model, GPTModel)"),
+    "renamed": ("from .fused import forward_with_log_probs as new", "new.__get__(model)"),
+    "module": ("from . import fused", "fused.forward_with_log_probs.__get__(model)"),
+    "dotted": ("import pkg.fused", "partial(pkg.fused.forward_with_log_probs, model)"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_function_of_another_file(form: str) -> None:
+    files = two_files(installing(*FORMS[form]))
+    result = migrate(files, Options(unsafe_fixes=True))
+    assert not result.after
+    golden = (GOLDEN / "instance.out.py").read_text()
+    assert result.files["pkg/fused.py"].decode().endswith(golden[golden.index("def forward_with_log_probs(") :])
+    name = FORMS[form][1].partition(".__get__")[0].removeprefix("partial(").removesuffix(", model)")
+    attached = f'attach(model, {name}, legacy={{"temperature": "temperature"}})'
+    assert attached in " ".join(result.files["pkg/patches.py"].decode().replace("\n", " ").split()).replace(
+        "( ", "("
+    ).replace(" )", ")")
+
+
+def test_a_function_that_is_used_in_a_third_file_stays() -> None:
+    use = b"from pkg.fused import forward_with_log_probs\n\nprint(forward_with_log_probs)\n"
+    files = two_files(installing(*FORMS["named"])) | {"tests/test_it.py": use}
+    result = migrate(files, Options(unsafe_fixes=True))
+    assert any("`forward_with_log_probs` is named in tests/test_it.py" in one.text for one in result.plan.remarks)
+    assert "attach" not in result.files["pkg/patches.py"].decode()
+
+
+def test_a_function_that_is_installed_twice() -> None:
+    own = composed((GOLDEN / "instance.in.py").read_bytes())
+    twice = (
+        own + b"\n\ndef again(model: GPTModel):\n    model.forward = forward_with_log_probs.__get__(model, GPTModel)\n"
+    )
+    result = migrate({"a.py": twice}, Options(unsafe_fixes=True))
+    assert not result.after
+    assert result.files["a.py"].count(b"attach(model, forward_with_log_probs") == 2
+    hybrid = b"from megatron.core.models.hybrid.hybrid_model import HybridModel\n"
+    other = twice.replace(b"again(model: GPTModel)", b"again(model: HybridModel)").replace(
+        b"from megatron", hybrid + b"from megatron", 1
+    )
+    result = migrate({"a.py": other}, Options(unsafe_fixes=True))
+    assert b"attach" not in result.files["a.py"]
+    assert any("installs `forward_with_log_probs` as another method" in one.text for one in result.plan.remarks)
+
+
+def test_two_copies_of_a_file_go_together() -> None:
+    """Each of them would be in the way of the other."""
+    first, second = (composed((GOLDEN / f"{name}.in.py").read_bytes()) for name in ("instance", "nothing_before"))
+    result = migrate({"a.py": first + b"\n\n" + second}, Options(unsafe_fixes=True))
+    assert not result.after
+    third = composed((GOLDEN / "noop_asks_for_rotary.in.py").read_bytes())
+    result = migrate({"a.py": first + b"\n\n" + second + b"\n\n" + third}, Options(unsafe_fixes=True))
+    assert len(result.after) == 3
+    assert sum("the hook goes through it: move that patch first" in one.text for one in result.plan.remarks) == 2
 
 
 def changed(case: str, old: str, new: str, **others: str) -> list[str]:
@@ -166,8 +291,10 @@ def test_calls_of_others_do_not_count(call: str) -> None:
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        ("dict(input_ids=1, temperature=2)", "may pass `temperature` to a model in a mapping"),
-        ("model(input_ids=1, position_ids=2)", "may call such a model without `temperature`"),
+        ("partial(model, input_ids=1, temperature=2)", "may pass `temperature` to a model in a mapping or a `partial`"),
+        ("dict(input_ids=1, temperature=2)", "may pass `temperature` to a model in a mapping or a `partial`"),
+        ("model(input_ids=1, position_ids=2, attention_mask=3)", "may call such a model without `temperature`"),
+        ("model(input_ids, 2, 3)", "may call such a model without `temperature`"),
     ],
 )
 def test_a_class_with_other_calls_stays(call: str, reason: str) -> None:
