@@ -110,7 +110,7 @@ class Finding:
     within: str = ""  # the function that has to be called for the patch to be made
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
     done: str = ""  # where Megatron already has what it does
-    unread: bool = False  # nobody reads what it sets
+    unread: int = 0  # nobody reads what it sets; the line that sets the same elsewhere
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
 

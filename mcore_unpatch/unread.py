@@ -1,6 +1,7 @@
 """Patches of names that nobody reads: nothing of Megatron on the judged releases, and nothing of the repository.
 
-Only names that no other package is after either: those that a release no longer has in that place, and private ones.
+Other packages may read it too, an old name above all: it has to be one that a release no longer has there or a private
+one, and the same value is set in another place, so that this is a copy of a patch and not a name kept alive for others.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from mcore_unpatch.megatron.mentions import mentions
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
+_NAME_GIVEN = re.compile(r"[^=(]+\.\w+ = ([^\W\d][\w.]*)")
 # What takes names from a module without saying them.
 _TAKES_ALL = re.compile(rb"import\s*\(?\s*\*|getattr|__dict__|vars\(|sys\.modules|import_module|__import__")
 
@@ -35,11 +37,11 @@ def mark(
     findings: list[Finding], versions: dict[str, tuple[Version, ...]], files: Callable[[], Files]
 ) -> list[Finding]:
     """The findings, those marked that have no effect because nobody reads what they set."""
+    copies = _copies(findings)
     candidates = [
         one
         for one in findings
-        if one.shape == "module-attr" and one.confidence == "certain"
-        if _is_left_alone(one, versions[one.path])
+        if one in copies and one.confidence == "certain" and _is_left_alone(one, versions[one.path])
     ]
     if not candidates:
         return findings
@@ -47,11 +49,27 @@ def mark(
         left = _unread(files(), {one.target for one in candidates})
     except (OSError, SyntaxError, ValueError, RecursionError, Unreadable):
         return findings  # what cannot be read may read anything
-    return [replace(one, unread=True) if one in candidates and one.target in left else one for one in findings]
+    unread = {one for one in candidates if one.target in left}
+    return [replace(one, unread=copies[one]) if one in unread else one for one in findings]
+
+
+def _copies(findings: list[Finding]) -> dict[Finding, int]:
+    """Assignments to a module of a name that is set elsewhere in the file too: the line that does so."""
+    values = defaultdict[tuple[str, str], list[Finding]](list)
+    for one in findings:
+        if given := _NAME_GIVEN.fullmatch(one.source.strip()):
+            values[one.path, given[1]].append(one)
+    return {
+        one: other.line
+        for same in values.values()
+        for one in same
+        for other in same
+        if one.shape == "module-attr" and other.target != one.target and other.line != one.line
+    }
 
 
 def _is_left_alone(finding: Finding, versions: tuple[Version, ...]) -> bool:
-    """Whether it runs, nothing of the judged releases reads the name, and other packages have no reason to."""
+    """Whether it runs, nothing of the judged releases reads the name, and it is private or no longer there."""
     line = uses.known(finding.target)
     if line is None or not any(map(finding.live.on, versions)):
         return False

@@ -118,6 +118,7 @@ class _Case:
     why = property(lambda self: reasons.why(self.finding, self.version))
     outlook = property(lambda self: reasons.outlook(self.finding.target, self.version))
     unread = property(lambda self: f"No code of {self.on} or of this repository reads this name of `{self.module}`")
+    copied = property(lambda self: f"; line {self.finding.unread} sets the same elsewhere")
     module = property(lambda self: self.finding.target.split(".")[-2])
     on = property(lambda self: f"megatron-core {' and '.join(map(show, self.versions))}")
     last = property(lambda self: gone.last_releases()[self.finding.target])
@@ -152,7 +153,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (_Case.is_hunk, KEEP, "What its hunks do is not read{0.perhaps}. {0.outlook}"),
     (_Case.is_of_what_moved, KEEP, "It has no effect on {0.on}: Megatron calls `{0.moved}` in its place."),
     (_Case.is_of_what_is_gone, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
-    (lambda case: case.finding.unread, DELETE, "{0.unread}{0.deletes}."),
+    (lambda case: case.finding.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),
     (lambda case: case.row is None, KEEP, "{0.why}. {0.outlook}"),
     (_Case.is_of_unknown_class, KEEP, "Which class it changes is not known: if a Megatron module's, {0.known_way}."),

@@ -69,13 +69,15 @@ def test_nothing_found(tmp_path: Path) -> None:
 def test_what_nobody_reads_is_deleted_not_rewritten(tmp_path: Path) -> None:
     patch = """
         from megatron.core.models.gpt import moe_module_specs
+        from megatron.core.transformer.moe import experts
 
         class Mine: ...
 
+        experts.TEGroupedMLP = Mine
         moe_module_specs.GroupedMLP = Mine
         """
     write_files(tmp_path, {"patches.py": patch, "requirements.txt": "megatron-core==0.18.2\n"})
     out = " ".join(unpatch("upgrade", cwd=tmp_path).out.split())
     assert "No longer needed (1)" in out
-    assert "= No code of megatron-core 0.19 or of this repository reads this name of `moe_module_specs` ->" in out
+    assert "reads this name of `moe_module_specs`; line 7 sets the same elsewhere ->" in out
     assert "-> `unpatch migrate --unsafe-fixes` deletes it" in out
