@@ -14,6 +14,8 @@ from mcore_unpatch.megatron.layout import ATTRIBUTE_CLASSES, EXTERNAL_METHODS, G
 from mcore_unpatch.megatron.roots import expand, shorten, within
 
 _MODEL_PACKAGES = ("~.transformer.", "~.models.", "~.tensor_parallel.", "~.extensions.", "~.ssm.", "~.optimizer.")
+_SPECIAL = {"__class__", "__bases__", "__code__", "__defaults__", "__kwdefaults__"}
+_OF_EVERY_CLASS = frozenset(dir(object))
 _NO_METHODS = {"__doc__", "__name__", "__qualname__", "__module__", "__dict__", "__annotations__", "__bases__"}
 
 
@@ -134,7 +136,7 @@ def ancestry(name: str) -> tuple[str, ...]:
 @cache
 def has_callable(name: str, attribute: str) -> bool:
     """Whether instances of class `name` have a method `attribute`, inherited ones included."""
-    if attribute.startswith("__") and attribute.endswith("__"):
+    if attribute in _OF_EVERY_CLASS or (attribute.startswith("__") and is_module_class(name)):
         return attribute not in _NO_METHODS
     for ancestor in ancestry(name):
         facts = _class(ancestor)
@@ -288,7 +290,7 @@ def attribute_names() -> frozenset[str]:
         for members in facts.get("classes", {}).values():
             names.update(members.get("methods", "").split(), members.get("submodules", ()))
             names.update(members.get("callables", "").split())
-    return frozenset(names | {attribute for _, attribute in (*ATTRIBUTE_CLASSES, *ITEM_CLASSES)} | {"__class__"})
+    return frozenset(names | {attribute for _, attribute in (*ATTRIBUTE_CLASSES, *ITEM_CLASSES)} | _SPECIAL)
 
 
 @cache

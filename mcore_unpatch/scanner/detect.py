@@ -16,7 +16,7 @@ from mcore_unpatch.scanner.judging import answer, breakage, replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.scanner.related.surroundings import Surroundings
-from mcore_unpatch.scanner.shapes import calls, hook_takers, registries, source_rewrites, sysmodules
+from mcore_unpatch.scanner.shapes import calls, helpers, hook_takers, registries, source_rewrites, sysmodules
 from mcore_unpatch.scanner.shapes.assignments import from_assignment
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources import prefilter
@@ -66,6 +66,8 @@ def collect(resolver: Resolver) -> list[Install]:
     for site in resolver.model.calls:
         if id(site.node) not in claimed:
             found += calls.from_call(site, resolver)
+    for site in helpers.from_installers(resolver):
+        found += helpers.from_helper_call(site, resolver)
     found += _literals(resolver)
     found += _rewritten(found, resolver)
     first: dict[tuple[int, str], Install] = {}

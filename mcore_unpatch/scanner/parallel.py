@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner import detect
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.names.project import Project
@@ -105,7 +106,11 @@ def may_patch(project: Project, path: str, mocks: bool) -> bool:
     if b"\0" in data or not data.isascii() or b"coding" in data[:400]:
         decode(data)
     if prefilter.mentions_megatron(path, data):
-        return prefilter.may_install(data, mocks) or prefilter.may_take_hook(data)
+        return (
+            prefilter.may_install(data, mocks or not is_test(path))
+            or prefilter.may_take_hook(data)
+            or prefilter.calls_one_of(data, project.installers_for(path))
+        )
     return prefilter.may_install_unsaid(data) and project.related(path)
 
 

@@ -200,7 +200,8 @@ class Liveness:
         key = (known, named := _looped(install))
         if key not in self._runs:
             self._runs[key] = [Run(release, known, named) for release in (*RELEASES, LATER)]
-        return self._of((*_in_expression(install, at), *conditions(at)), self._runs[key], key)
+        inner = conditions(install.inner) if install.inner is not None else ()
+        return self._of((*_in_expression(install, at), *inner, *conditions(at)), self._runs[key], key)
 
     def at(self, place: Place) -> Live:
         """The releases on which a place is reached."""
@@ -223,7 +224,8 @@ class Liveness:
         )
 
     def _holds(self, condition: Condition, runs: list[Run], known: Hashable) -> tuple[bool | None, ...]:
-        key = (condition.owner, condition.branch, condition.body[-1:], condition.test, known)
+        given = id(condition.at.given) if condition.at.given is not None else 0  # of a call that is looked into
+        key = (condition.owner, condition.branch, condition.body[-1:], condition.test, known, given)
         if key not in self._held:
             runs[0].touched = False
             first = runs[0].holds(condition)

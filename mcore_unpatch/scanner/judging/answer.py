@@ -18,6 +18,7 @@ _BY_SHAPE = {
     "class-attr": "MCU601",
     "class-of-instance": "MCU601",
     "setattr": "MCU601",
+    "mock": "MCU601",
     "module-attr": "MCU602",
     "instance-attr": "MCU603",
     "submodule": "MCU604",
@@ -76,8 +77,9 @@ def _is_stub(install: Install, resolver: Resolver) -> bool:
 
 
 def _by_shape(install: Install) -> str:
-    symbol = api.lookup(install.owner) if install.shape == "setattr" else None
-    return "MCU602" if symbol is not None and symbol.kind == "module" else _BY_SHAPE[install.shape]
+    rule = _BY_SHAPE[install.shape]
+    symbol = api.lookup(install.owner) if rule == "MCU601" else None
+    return "MCU602" if symbol is not None and symbol.kind == "module" else rule
 
 
 def _words(install: Install, new: Replacement) -> dict[str, str]:

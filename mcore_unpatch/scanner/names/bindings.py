@@ -10,7 +10,7 @@ from operator import attrgetter
 from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
-from mcore_unpatch.scanner.sources.callers import argument
+from mcore_unpatch.scanner.sources.callers import argument, called_as
 from mcore_unpatch.scanner.sources.effort import DEPTH
 from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, Scope, path_text
 
@@ -155,6 +155,8 @@ class Bindings(Resolver):
                 return self._annotation(node, scope, block, line)
             case "narrow":
                 assert isinstance(node, ast.expr)
+                if isinstance(node, ast.Subscript):  # issubclass
+                    return self._classes(node.slice, scope, block, line)
                 ref = self._classes(node, scope, block, line)
                 return ref and ref.but(kind="instance", sure=True, why=f"the isinstance check on line {node.lineno}")
             case "param":
@@ -214,8 +216,9 @@ class Bindings(Resolver):
             return ref
         is_method = outer is not None and outer.kind == "class"
         position = positional.index(node) if node in positional else -1
-        key = ("callers", function.name, node.arg, position, is_method)
-        return self._answer(key, self._from_callers, node, function, is_method)
+        called = called_as(function, outer)
+        key = ("callers", called, node.arg, position, is_method)
+        return self._answer(key, self._from_callers, node, function, is_method, called)
 
     def _default(self, node: ast.arg, function: FunctionNode, scope: Scope) -> Ref | None:
         spec = function.args
@@ -229,9 +232,9 @@ class Bindings(Resolver):
                 return self.expr(value, scope.parent, scope.parent.block, function.lineno)
         return None
 
-    def _from_callers(self, node: ast.arg, function: FunctionNode, is_method: bool) -> Ref | None:
+    def _from_callers(self, node: ast.arg, function: FunctionNode, is_method: bool, called: str) -> Ref | None:
         """A parameter is what this module's own calls pass for it."""
-        for call, caller, block in self.callers.of(function.name, self.project.effort):
+        for call, caller, block in self.callers.of(called, self.project.effort):
             self.project.effort.spend(1 + len(call.keywords))
             value = argument(call, function, node.arg, is_method)
             if value is None:

@@ -42,6 +42,12 @@ class Expressions(Bindings):
             case "class":
                 if method := self._own_method(base, name):
                     return method
+                if (
+                    base.home is not None
+                    and base.node is not None
+                    and (ref := base.home.own_attribute(base.node, name))
+                ):
+                    return ref
                 if base.is_core and name == "__dataclass_fields__":
                     return Ref("fields", base.name)
                 if base.is_core and api.has_callable(base.name, name):
@@ -162,10 +168,13 @@ class Expressions(Bindings):
             return ref.but(kind="class") if ref and ref.kind == "instance" else None
         if text == "getattr" and len(node.args) > 1:
             return self._getattr(node, scope, block, line)
-        if leaf in {"import_module", "__import__"} and constant:
-            return self._module(constant)
-        if text == "sys.modules.get" and constant:
-            return self._module(constant)
+        if first is not None and (leaf in {"import_module", "__import__"} or text == "sys.modules.get"):
+            names = self.strings(first, scope, block, line)
+            if leaf == "__import__" and len(node.args) < 4 and not any(k.arg == "fromlist" for k in node.keywords):
+                names = [name.partition(".")[0] for name in names]
+            return self._modules(names)
+        if leaf == "resolve_name" and constant:
+            return self._resolved(constant)
         if leaf == "cast" and len(node.args) == 2:
             return self._annotation(first, scope, block, line)
         if leaf == "build_schedule_plan":
@@ -186,6 +195,20 @@ class Expressions(Bindings):
         if called.kind == "function" and (made := api.result_class(called.name)):
             return Ref("instance", made, called.sure, called.why or f"what `{leaf}` returns")
         return None
+
+    def _modules(self, names: list[str]) -> Ref | None:
+        """The module of a name; of several, the first of Megatron's with the others."""
+        refs = [ref for name in names if (ref := self._module(name)) is not None]
+        core = [ref for ref in refs if ref.is_core]
+        return core[0].but(also=tuple(ref.name for ref in core[1:])) if core else next(iter(refs), None)
+
+    def _resolved(self, name: str) -> Ref | None:
+        """`pkgutil.resolve_name("package.module:Class")`."""
+        module, _, path = name.partition(":")
+        ref = self._module(module)
+        for part in filter(None, path.split(".")):
+            ref = self.member(ref, part) if ref is not None else None
+        return ref
 
     def _inherited(self, node: ast.Call, scope: Scope) -> Ref | None:
         """`super().name(...)`: the method of one of the class's own bases."""

@@ -8,16 +8,21 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar, cast
+from itertools import product
+from math import prod
+from typing import Any, TypeVar, cast
 
 from mcore_unpatch.megatron.roots import within
-from mcore_unpatch.scanner.sources.callers import Callers, argument
+from mcore_unpatch.scanner.sources.callers import Callers, argument, called_as
 from mcore_unpatch.scanner.sources.effort import DEPTH
 from mcore_unpatch.scanner.sources.files import Files
+from mcore_unpatch.scanner.sources.nodes import first_line
 from mcore_unpatch.scanner.sources.parsing import decode
 from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, ModuleModel, Scope, Site, path_text
 
 _PASSED_ON = 6  # names and calls that a string is followed through, once it is a parameter
+
+_MOST_JOINED = 1000  # strings that are put together from parts
 
 N = TypeVar("N", bound=ast.AST)
 T = TypeVar("T")
@@ -110,6 +115,11 @@ class Resolver(ABC):
         """Those of them that can keep what stands behind from being reached; kept by who asks for it."""
         return {}
 
+    def statement_of(self, call: ast.Call, block: Block) -> ast.stmt:
+        """The statement of a block that a call stands in."""
+        statements = self.statements_of[block]
+        return statements[max(0, bisect_right(statements, call.lineno, key=first_line) - 1)]
+
     def calls_in(self, function: FunctionNode) -> list[Site]:
         """The calls within a function that may matter, those of functions inside it included."""
         return self._within(function, self._calls)
@@ -167,9 +177,16 @@ class Resolver(ABC):
 
     def strings(self, node: ast.AST | None, scope: Scope, block: Block, line: int, steps: int = DEPTH) -> list[str]:
         """Every string an expression is known to take: a constant, by whatever names, a loop over constants."""
+        at = (scope, block, line, steps - 1)
+        if steps <= 0:
+            return []
         match node:
             case ast.Constant(value=value):
                 return [value] if isinstance(value, str) else []
+            case ast.JoinedStr(values=parts):
+                return self._joined([p.value if isinstance(p, ast.FormattedValue) else p for p in parts], *at)
+            case ast.BinOp(op=ast.Add(), left=left, right=right):
+                return self._joined([left, right], *at)
             case ast.Attribute(attr="__name__", value=named):
                 ref = self.expr(named, scope, block, line)
                 leaf = ref.name.rpartition(".")[2] if ref and ref.is_core else getattr(ref and ref.node, "name", "")
@@ -184,10 +201,16 @@ class Resolver(ABC):
                 return self._strings_of(name, home, steps - 1) if home is not None else []
         return []
 
+    def _joined(self, parts: list[ast.expr], *at: Any) -> list[str]:
+        """The strings that the strings of some expressions give, one behind the other."""
+        several = [self.strings(part, *at) for part in parts]
+        if prod(map(len, several)) > _MOST_JOINED:
+            return []
+        self.project.effort.spend(len(several))
+        return ["".join(one) for one in product(*several)]
+
     def _strings_of(self, name: str, scope: Scope, steps: int) -> list[str]:
         """The strings that a name of a scope is known to take."""
-        if steps <= 0:
-            return []
         for binding in reversed(scope.bindings[name]):
             self.project.effort.spend()
             match binding.kind:
@@ -213,7 +236,9 @@ class Resolver(ABC):
         is_method = outer is not None and outer.kind == "class"
         found: dict[str, None] = {}
         steps = min(steps, _PASSED_ON)
-        for call, caller, block in self.callers.of(function.name, self.project.effort) if steps > 0 else ():
+        for call, caller, block in (
+            self.callers.of(called_as(function, outer), self.project.effort) if steps > 0 else ()
+        ):
             if (value := argument(call, function, name, is_method)) is not None:
                 found |= dict.fromkeys(self.strings(value, caller, block, call.lineno, steps - 1))
         return list(found)

@@ -9,7 +9,7 @@ from collections import Counter
 from mcore_unpatch.scanner.judging.replacement import find
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
-from mcore_unpatch.scanner.sources.nodes import children
+from mcore_unpatch.scanner.sources.nodes import children, walk
 from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
 
 _KEPT = re.compile(r"orig|backup|\bbak|_bak|saved|\bold|_old|prev|unpatched|_real\b|vanilla|default_", re.IGNORECASE)
@@ -127,7 +127,17 @@ class Undone:
         if key not in self._known:
             self._resolver.project.effort.spend(len(install.restores))
             self._known[key] = _is_undone(install, self._resolver)
-        return install.mock or self._known[key]
+        return install.mock or self._known[key] or _is_for_a_while(install.site)
+
+
+def _is_for_a_while(site: Site) -> bool:
+    """Whether a call that makes a patch is one that ends: of a `with`, of an exit stack, around a function."""
+    if isinstance(site.statement, ast.With | ast.AsyncWith):
+        return any(site.node is node for item in site.statement.items for node in walk(item.context_expr))
+    if isinstance(site.node, ast.Call) and site.decorated is not None:
+        return (path_text(site.node.func) or "").rpartition(".")[0].endswith("patch")
+    around = site.statement.value if isinstance(site.statement, ast.Expr | ast.Assign) else None
+    return isinstance(around, ast.Call) and (path_text(around.func) or "").endswith(".enter_context")
 
 
 def _is_undone(install: Install, resolver: Resolver) -> bool:

@@ -33,15 +33,8 @@ def is_callable(site: Site, resolver: Resolver, value: ast.expr) -> bool:
         return True
     if isinstance(value, ast.Call):
         name = (path_text(value.func) or "").rpartition(".")[2]
-        return name in {
-            "partial",
-            "property",
-            "staticmethod",
-            "classmethod",
-            "wraps",
-            "partialmethod",
-            "cached_property",
-        }
+        made = {"property", "staticmethod", "classmethod", "wraps", "partialmethod", "cached_property"}
+        return name in made or is_function(site, resolver, value)
     ref = resolver.expr(value, site.scope, site.block, site.node.lineno)
     return ref is not None and (ref.kind == "local-function" or (ref.kind == "class" and ref.home is not None))
 
@@ -54,10 +47,19 @@ def is_function(site: Site, resolver: Resolver, value: ast.expr) -> bool:
     if isinstance(value, ast.Call):
         if isinstance(value.func, ast.Lambda):
             return isinstance(value.func.body, ast.Lambda)
+        if (path_text(value.func) or "").rpartition(".")[2] == "partial" or wraps(site.target, value):
+            return True
         called = resolver.expr(value.func, site.scope, site.block, line)
         return called is not None and called.kind == "local-function" and _makes_functions(called)
     ref = resolver.expr(value, site.scope, site.block, line) if isinstance(value, ast.Name) else None
     return ref is not None and ref.kind == "local-function"
+
+
+def wraps(target: ast.expr | None, value: ast.Call) -> bool:
+    """`x.forward = traced(x.forward)`: of other names, that may be data."""
+    if not isinstance(target, ast.Attribute) or target.attr != "forward":
+        return False
+    return any(isinstance(one, ast.Attribute) and ast.unparse(one) == ast.unparse(target) for one in value.args)
 
 
 def _makes_functions(called: Ref) -> bool:

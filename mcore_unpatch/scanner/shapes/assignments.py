@@ -8,7 +8,7 @@ from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
-from mcore_unpatch.scanner.shapes import evidence
+from mcore_unpatch.scanner.shapes import evidence, fillings
 from mcore_unpatch.scanner.shapes.assigned import (
     DATA,
     is_bound_method,
@@ -18,6 +18,7 @@ from mcore_unpatch.scanner.shapes.assigned import (
     is_mock_object,
     is_same_object,
 )
+from mcore_unpatch.scanner.shapes.fillings import Filling
 from mcore_unpatch.scanner.shapes.install import Install, core_target
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
 
@@ -34,6 +35,8 @@ def from_assignment(site: Site, resolver: Resolver) -> list[Install]:
             return []
         if not _plausible(target, value):
             return []
+        if rows := fillings.of_loops(site, resolver, target.value):
+            return _row_by_row(site, resolver, rows, target.value, target.attr, value)
         base = resolver.expr(target.value, site.scope, site.block, site.node.lineno)
         return _attribute(site, resolver, target.value, base, target.attr, value, "")
     assert isinstance(target, ast.Subscript)
@@ -44,14 +47,40 @@ def from_setattr(site: Site, resolver: Resolver) -> list[Install]:
     """The patches a `setattr(obj, name, value)` makes."""
     call = site.node
     assert isinstance(call, ast.Call)
-    if path_text(call.func) not in {"setattr", "object.__setattr__", "type.__setattr__"} or len(call.args) != 3:
+    if not is_setattr(call):
         return []
     subject, name, value = call.args
     if isinstance(subject, ast.Name) and _is_own_self(subject, site.scope):
         return []
+    if rows := fillings.of_loops(site, resolver, subject):
+        return _row_by_row(site, resolver, rows, subject, name, value)
     base = resolver.expr(subject, site.scope, site.block, call.lineno)
     names = resolver.strings(name, site.scope, site.block, call.lineno)
     return set_by_name(site, resolver, subject, base, names, value)
+
+
+def _row_by_row(
+    site: Site, resolver: Resolver, rows: list[Filling], subject: ast.expr, name: ast.expr | str, value: ast.expr
+) -> list[Install]:
+    """What a statement sets in a loop that takes rows of objects, names and functions apart."""
+    found = []
+    for row in rows:
+        base, put = row[path_text(subject) or ""].ref(), row.get(path_text(value) or "")
+        given = None if isinstance(name, str) else row.get(path_text(name) or "")
+        new = put.node if put is not None else value
+        if isinstance(name, str):
+            found += _attribute(site, resolver, subject, base, name, new, "")
+            continue
+        names = (
+            given.strings() if given is not None else resolver.strings(name, site.scope, site.block, site.node.lineno)
+        )
+        found += set_by_name(site, resolver, subject, base, names, new)
+    return found
+
+
+def is_setattr(call: ast.Call) -> bool:
+    """`setattr(obj, name, value)` and `nn.Module.__setattr__(obj, name, value)`, whosever it is."""
+    return len(call.args) == 3 and (path_text(call.func) or "").rpartition(".")[2] in {"setattr", "__setattr__"}
 
 
 def set_by_name(
@@ -74,7 +103,8 @@ def _attribute(
     site: Site, resolver: Resolver, subject: ast.expr, base: Ref | None, name: str, value: ast.expr, shape: str
 ) -> list[Install]:
     """`subject.name = value`, where `subject` was resolved to `base`."""
-    base = evidence.of_object(site, resolver, subject, base, name, value, named=not shape)
+    named = not shape or (isinstance(site.node, ast.Call) and _says(site.node, name))
+    base = evidence.of_object(site, resolver, subject, base, name, value, named)
     if base is None or not base.is_core:
         return []
 
@@ -106,6 +136,9 @@ def _attribute(
         return _class_attribute(site, resolver, subject, base, name, value, install)
     if base.kind == "instance":
         return _instance_attribute(site, resolver, base, name, value, install)
+    if base.kind == "function" and name in {"__code__", "__defaults__", "__kwdefaults__"}:
+        in_module = module_of(base).name == base.name.rpartition(".")[0]
+        return [install("module-attr" if in_module else "class-attr", base.name)]
     if base.kind == "field" and name in {"default", "default_factory"} and is_callable(site, resolver, value):
         owner, _, attribute = base.name.rpartition(".")
         return [install("class-attr", owner, f"{owner}.{attribute}")]
@@ -118,7 +151,7 @@ def _class_attribute(site, resolver, subject, base, name, value, install) -> lis
     if isinstance(value, ast.Constant) and value.value is not None:
         return []  # a mark
     kind = "class-of-instance" if _is_class_of_instance(subject) else "class-attr"
-    replaces = api.has_callable(base.name, name)
+    replaces = api.has_callable(base.name, name) or (name == "__bases__" and base.node is None)
     if not replaces and (base.node is not None or not is_callable(site, resolver, value)):
         return []
     return [install(kind, owner, adds=not replaces) for owner in (base.name, *base.also)]
@@ -145,7 +178,7 @@ def _instance_attribute(site, resolver, base, name, value, install) -> list[Inst
         return [
             install("submodule", layout.GPT_MODEL if is_output_layer and not api.submodule(base.name, name) else owner)
         ]
-    if is_bound_method(value) and not _is_config(base.name):
+    if is_bound_method(value) and base.node is None and not _is_config(base.name):
         return [install("instance-attr", owner, adds=True)]
     return []
 
@@ -158,6 +191,8 @@ def _item(site: Site, resolver: Resolver, target: ast.Subscript, value: ast.expr
     holder = dict_owner(target.value)
     if holder is not None:
         base = resolver.expr(holder, site.scope, site.block, line)
+        if base is not None and base.kind == "function":
+            base = module_of(base)  # `function.__globals__`
         if base is None or not base.is_core:
             return []
         names = resolver.strings(target.slice, site.scope, site.block, line)
@@ -186,12 +221,20 @@ def whole_modules(site: Site, keys: list[str], value: ast.expr) -> list[Install]
 
 
 def dict_owner(node: ast.expr) -> ast.expr | None:
-    """`x` in `x.__dict__` and `vars(x)`."""
-    if isinstance(node, ast.Attribute) and node.attr == "__dict__":
+    """`x` in `x.__dict__`, `vars(x)` and `x.__globals__`."""
+    if isinstance(node, ast.Attribute) and node.attr in {"__dict__", "__globals__"}:
         return node.value
     if isinstance(node, ast.Call) and path_text(node.func) == "vars" and len(node.args) == 1:
         return node.args[0]
     return None
+
+
+def module_of(ref: Ref) -> Ref:
+    """The module that a function or a class of Megatron's stands in."""
+    name = ref.name
+    while within(name) and ((symbol := api.lookup(name)) is None or symbol.kind != "module"):
+        name = name.rpartition(".")[0]
+    return ref.but(kind="module", name=name)
 
 
 def _plausible(target: ast.Attribute, value: ast.expr) -> bool:
@@ -233,6 +276,11 @@ def _is_class_of_instance(node: ast.expr) -> bool:
 
 def _last_name(node: ast.Name | ast.Attribute) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _says(call: ast.Call, name: str) -> bool:
+    """Whether a call names an attribute itself."""
+    return any(isinstance(value, ast.Constant) and value.value == name for value in call.args)
 
 
 def _is_config(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from mcore_unpatch.scanner.names.resolver import Resolver
-from mcore_unpatch.scanner.shapes import helpers, mocks, registries
+from mcore_unpatch.scanner.shapes import helpers, mocks, registries, source_rewrites
 from mcore_unpatch.scanner.shapes.assignments import dict_owner, from_setattr, set_by_name, whole_modules
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.scopes import Site, path_text
@@ -19,13 +19,8 @@ def from_call(site: Site, resolver: Resolver) -> list[Install]:
     if mocks.is_mock(text, site, resolver):
         return mocks.from_mock(site, resolver, text)
     if text.endswith(("setattr", "__setattr__")):
-        return [] if helpers.is_parametric(site) else from_setattr(site, resolver)
-    return (
-        registries.from_register_call(site, resolver, text)
-        or registries.from_table_method(site)
-        or _from_namespace_update(site, resolver)
-        or helpers.from_helper_call(site, resolver)
-    )
+        return [] if helpers.is_parametric(site, resolver) else from_setattr(site, resolver)
+    return next((found for shape in _SHAPES if (found := shape(site, resolver))), [])
 
 
 def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
@@ -49,3 +44,14 @@ def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
     for install in found:
         install.shape = "sys-modules" if base.kind == "module" else "instance-attr"
     return found
+
+
+# What a call can be, the most telling first.
+_SHAPES = (
+    registries.from_register_call,
+    registries.from_table_method,
+    _from_namespace_update,
+    source_rewrites.from_exec,
+    helpers.from_helper_call,
+    registries.from_patcher,
+)

@@ -9,7 +9,7 @@ from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.shapes import possible
 from mcore_unpatch.scanner.shapes.assigned import is_bound_method, is_built, is_function
-from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
 
 # What code is handed whole, the most frequent first.
 _HANDED_AROUND = (layout.GPT_MODEL, layout.DATA_PARALLEL, layout.OPTIMIZER)
@@ -46,23 +46,34 @@ def _by_value(site: Site, resolver: Resolver, value: ast.expr) -> Ref | None:
     if not is_bound_method(value):
         return None
     assert isinstance(value, ast.Call)
+    if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__" and len(value.args) > 1:
+        cls = resolver.expr(value.args[1], site.scope, site.block, site.node.lineno)
+        if cls and cls.kind == "class" and cls.is_core:
+            return cls.but(kind="instance", why="the class given to `__get__`")
+    own = _annotated_self(site, resolver, value)
+    cls = own[0].annotated(own[1], own[2], own[1].lineno) if own is not None else None
+    return cls.but(sure=False, why="the annotation of the replacement's `self`") if cls and cls.is_core else None
+
+
+def _annotated_self(site: Site, resolver: Resolver, value: ast.Call) -> tuple[Resolver, ast.expr, Scope] | None:
+    """The annotation of the first parameter of a function that is bound, and where it stands."""
     function: ast.expr | None = value.args[0] if value.args else None
     if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
         function = value.func.value
-        if len(value.args) > 1:
-            cls = resolver.expr(value.args[1], site.scope, site.block, site.node.lineno)
-            if cls and cls.kind == "class" and cls.is_core:
-                return cls.but(kind="instance", why="the class given to `__get__`")
     ref = resolver.expr(function, site.scope, site.block, site.node.lineno)
-    if ref and ref.kind == "local-function" and ref.home is not None:
-        assert isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef)
-        first = (ref.node.args.posonlyargs + ref.node.args.args)[:1]
-        scope = ref.home.model.functions.get(ref.node)
-        if first and first[0].annotation is not None and scope is not None and scope.parent is not None:
-            cls = ref.home.annotated(first[0].annotation, scope.parent, ref.node.lineno)
-            if cls and cls.is_core:
-                return cls.but(sure=False, why="the annotation of the replacement's `self`")
-    return None
+    if ref is None or ref.home is None or not isinstance(ref.node, FunctionNode):
+        return None
+    first = (ref.node.args.posonlyargs + ref.node.args.args)[:1]
+    scope = ref.home.model.functions[ref.node].parent
+    annotation = first[0].annotation if first else None
+    return (ref.home, annotation, scope) if annotation is not None and scope is not None else None
+
+
+def _is_for_another(site: Site, resolver: Resolver, value: ast.expr) -> bool:
+    """Whether a function is bound that says it is for a class of another library, as `torch.optim.Optimizer`."""
+    own = _annotated_self(site, resolver, value) if isinstance(value, ast.Call) else None
+    cls = own[0].expr(own[1], own[2], own[2].block, own[1].lineno) if own is not None else None
+    return cls is not None and cls.kind == "external" and not cls.name.endswith("Module")
 
 
 def _by_use(site: Site, resolver: Resolver, subject: ast.expr, own: Ref | None, name: str) -> Ref | None:
@@ -139,7 +150,7 @@ def _by_method(resolver: Resolver, subject: ast.expr, name: str, value: ast.expr
 
 def _possible(site: Site, resolver: Resolver, subject: ast.expr, name: str, value: ast.expr) -> Ref | None:
     bound = is_bound_method(value)
-    if not bound and not is_function(site, resolver, value):
+    if (not bound and not is_function(site, resolver, value)) or _is_for_another(site, resolver, value):
         return None
     return possible.of_method(site, resolver, subject, name, bound)
 

@@ -1,51 +1,134 @@
-"""Functions of the repository that set an attribute of what they are given: their callers make the patches."""
+"""Functions and classes of the repository that set attributes of what they are given: their callers make patches."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from mcore_unpatch.megatron.roots import within
-from mcore_unpatch.scanner.names.resolver import Resolver
-from mcore_unpatch.scanner.shapes import source_rewrites
+from mcore_unpatch.scanner.conditions.literals import Place
+from mcore_unpatch.scanner.names.expressions import methods
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.shapes import fillings, source_rewrites
 from mcore_unpatch.scanner.shapes.assigned import is_data
-from mcore_unpatch.scanner.shapes.assignments import parameter_of, set_by_name
+from mcore_unpatch.scanner.shapes.assignments import is_setattr, parameter_of, set_by_name
+from mcore_unpatch.scanner.shapes.fillings import Filling, Given
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.callers import argument
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, path_text
+from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
+
+_LEVELS = 3  # helpers that call helpers
 
 
-def from_helper_call(site: Site, resolver: Resolver) -> list[Install]:
-    """A call of a function of the repository that sets an attribute of one of its parameters by name."""
-    call = site.node
-    assert isinstance(call, ast.Call)
-    if not call.args and not call.keywords:
-        return []
-    if not any(_may_be_core(value) for value in (*call.args, *(k.value for k in call.keywords))):
-        return []
-    called = resolver.expr(call.func, site.scope, site.block, call.lineno)
-    if called is None or called.kind != "local-function" or called.home is None:
-        return []
-    function = called.node
-    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-    found = source_rewrites.from_helper(site, resolver, called.home, function)
-    for inner in _setattrs_in(called.home, function) if not found else ():
-        found += _through(site, resolver, called.home, function, inner)
-    if not found and called.home is not resolver:
-        found = _assigned_by_helper(site, resolver, called.home, function)
-    return found
+class _Write(NamedTuple):
+    """A `setattr` within a helper, and what its open names are given."""
+
+    call: ast.Call
+    at: Given
+    filling: Filling
 
 
-def is_parametric(site: Site) -> bool:
-    """`setattr(obj, name, ...)` where the function around it takes the name: its callers are the patches."""
+def from_installers(resolver: Resolver) -> Iterator[Site]:
+    """The calls of helpers: of those that this file defines, and of those it imports."""
+    names = {*installers(resolver), *resolver.project.installers_for(resolver.model.path)}
+    for name in sorted(names):
+        for call, scope, block in resolver.callers.of(name, resolver.project.effort):
+            statement = resolver.statement_of(call, block)
+            decorators = getattr(statement, "decorator_list", ())
+            decorated = statement if any(node is call for one in decorators for node in walk(one)) else None
+            yield Site(call, statement, scope, block, decorated=decorated)  # type: ignore[arg-type]
+
+
+def installers(resolver: Resolver) -> frozenset[str]:
+    """The functions and classes of a file that set an attribute, by a name they are given, of what they are given."""
+    found: set[str] = set()
+    for site in resolver.model.calls:
+        if isinstance(site.node, ast.Call) and is_setattr(site.node) and is_parametric(site, resolver):
+            found |= _given_to(site.node.args[0], site.scope, resolver)
+    for _ in range(_LEVELS if found else 0):
+        callers = [one for name in found for one in resolver.callers.of(name, resolver.project.effort)]
+        found |= {owner for call, scope, _ in callers for arg in call.args for owner in _given_to(arg, scope, resolver)}
+    return frozenset(found)
+
+
+def is_parametric(site: Site, resolver: Resolver) -> bool:
+    """`setattr(obj, name, ...)` where the function or class around it is given both: its callers are the patches."""
     call = site.node
     assert isinstance(call, ast.Call)
     if len(call.args) != 3:
         return False
-    name = call.args[1]
+    subject, name = call.args[:2]
+    while isinstance(name, ast.BoolOp):  # name or fn.__name__
+        name = name.values[0]
     if isinstance(name, ast.Attribute) and name.attr == "__name__":
         name = name.value
-    return parameter_of(name, site.scope) is not None and parameter_of(call.args[0], site.scope) is not None
+    return bool(_given_to(subject, site.scope, resolver) and _given_to(name, site.scope, resolver))
+
+
+def _given_to(node: ast.expr, scope: Scope, resolver: Resolver) -> set[str]:
+    """Who is given something: the function that has it as a parameter, the class that keeps it."""
+    if (parameter := parameter_of(node, scope)) is not None:
+        return {parameter[0].name}
+    around: Scope | None = scope
+    while around is not None and around.kind != "class":
+        around = around.parent
+    owner = around.node if around is not None else None
+    if isinstance(owner, ast.ClassDef) and (path_text(node) or "") in fillings.fields(owner, resolver):
+        return {owner.name}
+    return set()
+
+
+def from_helper_call(site: Site, resolver: Resolver) -> list[Install]:
+    """A call of a function or class of the repository that sets an attribute of what it is given, by name."""
+    call = site.node
+    assert isinstance(call, ast.Call)
+    if not any(_may_be_core(value) for value in (*call.args, *(k.value for k in call.keywords))):
+        return []
+    called = resolver.expr(call.func, site.scope, site.block, call.lineno)
+    if called is None or called.home is None or called.node is None:
+        return []
+    found = []
+    if isinstance(called.node, FunctionNode):
+        found = source_rewrites.from_helper(site, resolver, called.home, called.node)
+    at = Given(resolver, call, site.scope, site.block, call.lineno)
+    for write in _writes(called, fillings.of_call(call, called, at), _LEVELS) if not found else ():
+        found += _through(site, resolver, write)
+    if not found and called.home is not resolver and isinstance(called.node, FunctionNode):
+        found = _assigned_by_helper(site, resolver, called.home, called.node)
+    return found
+
+
+def _writes(called: Ref, filling: Filling, levels: int) -> Iterator[_Write]:
+    """The `setattr`s that a helper makes on what it is given, by itself or through another one."""
+    home = called.home
+    if home is None or called.node is None or not filling:
+        return
+    home.project.effort.spend(home.once(_size, called.node))
+    for call in home.once(_calls, called.node):
+        if is_setattr(call):
+            if path_text(call.args[0]) in filling:
+                yield _Write(call, _place(call, home), filling)
+        elif levels and any(path_text(value) in filling for value in (*call.args, *(k.value for k in call.keywords))):
+            at = _place(call, home)
+            inner = home.expr(call.func, at.scope, at.block, at.line)
+            if inner is not None and inner.home is not None and inner.node is not called.node:
+                passed = fillings.of_call(call, inner, at)
+                known = {name: filling.get(path_text(given.node) or "", given) for name, given in passed.items()}
+                yield from _writes(inner, known, levels - 1)
+
+
+def _calls(node: ast.AST) -> list[ast.Call]:
+    return [inner for inner in walk(node) if isinstance(inner, ast.Call)]
+
+
+def _size(node: ast.AST) -> int:
+    return (getattr(node, "end_lineno", 0) or 0) - getattr(node, "lineno", 0)
+
+
+def _place(call: ast.Call, home: Resolver) -> Given:
+    return Given(home, call, *home.model.at(call.lineno), call.lineno)
 
 
 def _assigned_by_helper(site: Site, resolver: Resolver, home: Resolver, function: FunctionNode) -> list[Install]:
@@ -77,45 +160,68 @@ def _may_be_core(value: ast.expr) -> bool:
     return text is not None or (isinstance(value, ast.Constant) and within(str(value.value)))
 
 
-def _setattrs_in(home: Resolver, function: FunctionNode) -> Iterator[Site]:
-    for other in home.calls_in(function):
-        call = other.node
-        if isinstance(call, ast.Call) and path_text(call.func) == "setattr" and len(call.args) == 3:
-            if parameter_of(call.args[0], other.scope) is not None:
-                yield other
-
-
-def _through(site: Site, resolver: Resolver, home: Resolver, function: FunctionNode, place: Site) -> list[Install]:
-    """The patch made by a setattr within a helper, with the arguments of this call put in."""
-    call, inner = site.node, place.node
-    assert isinstance(call, ast.Call)
-    assert isinstance(inner, ast.Call)
-
-    def given(node: ast.expr) -> ast.expr | None:
-        return argument(call, function, node.id, False) if isinstance(node, ast.Name) else None
-
-    subject = given(inner.args[0])
-    if subject is None:
+def _through(site: Site, resolver: Resolver, write: _Write) -> list[Install]:
+    """The patch made by a setattr within a helper, with what it is given by this call put in."""
+    subject = write.filling[path_text(write.call.args[0]) or ""]
+    base = subject.ref()
+    if (base is not None and not base.is_core) or (base is None and subject.home is not resolver):
         return []
-    base = resolver.expr(subject, site.scope, site.block, call.lineno)
-    if base is None or not base.is_core:
-        return []
-    if is_data(inner.args[2], place.scope):
+    if is_data(write.call.args[2], write.at.scope):
         return []  # the helper only leaves a mark
-    name_node = inner.args[1]
-    names: list[str] = []
-    value = given(inner.args[2])
-    if isinstance(name_node, ast.Constant):
-        names = [str(name_node.value)]
-    elif passed := given(name_node):
-        names = resolver.strings(passed, site.scope, site.block, call.lineno)
-    elif isinstance(name_node, ast.Attribute) and name_node.attr == "__name__" and site.decorated is not None:
-        names = [site.decorated.name]  # @patch_method(GPTModel) above `def forward`
-    else:
-        names = home.strings(name_node, place.scope, place.block, inner.lineno)
-    own = {arg.arg for arg in [*function.args.args, *function.args.kwonlyargs]}
-    if value is None and isinstance(inner.args[2], ast.Name) and inner.args[2].id in own:
-        return []  # a default of the helper's: a mark, not a function
-    if value is None:
-        value = ast.copy_location(ast.Name(site.decorated.name if site.decorated else "", ast.Load()), call)
-    return set_by_name(site, resolver, subject, base, names, value)
+    name, value = write.call.args[1], _value(site, write)
+    passed = write.filling.get(path_text(name) or "")
+    if value is None or (passed is not None and _hands_on(subject, passed, site, resolver)):
+        return []
+    found = set_by_name(site, resolver, subject.node, base, _names(site, write, name), value)
+    for install in found:
+        install.inner = _inner(write)
+    return found
+
+
+def _hands_on(subject: Given, name: Given, site: Site, resolver: Resolver) -> bool:
+    """Whether a call stands in a helper itself, and passes on what that one is given."""
+    return all(given.scope is site.scope and _given_to(given.node, site.scope, resolver) for given in (subject, name))
+
+
+def _names(site: Site, write: _Write, node: ast.expr) -> list[str]:
+    """The names that a helper sets; of a whole class it is given, those of its methods."""
+    if isinstance(node, ast.BoolOp):  # name or fn.__name__
+        return next((found for one in node.values if (found := _names(site, write, one))), [])
+    if (given := write.filling.get(path_text(node) or "")) is not None:
+        return given.strings()
+    if isinstance(node, ast.Attribute) and node.attr == "__name__":
+        if (given := write.filling.get(path_text(node.value) or "")) is not None:
+            return given.other(ast.Attribute(given.node, "__name__", ast.Load())).strings()
+        return (
+            [site.decorated.name] if site.decorated is not None else []
+        )  # @patch_method(GPTModel) above `def forward`
+    if isinstance(site.decorated, ast.ClassDef):
+        return [name for name in methods(site.decorated) if not name.startswith("__")]
+    return write.at.home.strings(node, write.at.scope, write.at.block, write.at.line)
+
+
+def _value(site: Site, write: _Write) -> ast.expr | None:
+    """What a helper puts in place; None for one of its own defaults, which is a mark and no function."""
+    node = write.call.args[2]
+    path = path_text(node) or ""
+    if path in write.filling:
+        return write.filling[path].node
+    bindings = write.at.scope.bindings.get(path, [])
+    if any(binding.kind == "param" for binding in bindings) and site.decorated is None:
+        return None
+    name = site.decorated.name if site.decorated is not None else ""
+    for made in [b.node for b in bindings if isinstance(b.node, ast.Call)] if not name else ():
+        factory = write.filling.get(path_text(made.func) or "")
+        if factory is not None:  # wrapped = factory(original)
+            return ast.copy_location(ast.Call(factory.node, [], []), site.node)
+    return ast.copy_location(ast.Name(name, ast.Load()), site.node)
+
+
+def _inner(write: _Write) -> Place:
+    """Where the helper sets the attribute, with what is known of its parameters."""
+    known = {}
+    for name, given in write.filling.items():
+        strings, ref = given.strings(), given.ref()
+        if len(strings) == 1 or ref is not None:
+            known[name] = strings[0] if len(strings) == 1 else ref
+    return Place(write.at.home, write.at.scope, write.at.block, write.at.line, known)

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.findings import SUBCLASS, WRAPPER, Finding
-from mcore_unpatch.megatron import api, facts, layout
+from mcore_unpatch.megatron import api, facts, layout, lookup
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.judging.breakage import drops
@@ -42,7 +42,7 @@ def _of_class(node: ast.ClassDef, scope: Scope, resolver: Resolver, text: Text) 
         function = own.get(name)
         if function is None:
             continue
-        if base is not None and _has_output(base):
+        if base is not None and _has_output(base) and not _is_headless(own.get("__init__"), base):
             inner = _handed_on(function, f"super().{name}")
             yield from _finding(node, function, base, SUBCLASS, inner, resolver, text)
         elif name == "forward" and base is None and (held := _held_model(node, function, scope, resolver)):
@@ -53,6 +53,17 @@ def _of_class(node: ast.ClassDef, scope: Scope, resolver: Resolver, text: Text) 
 def _has_output(model: str) -> bool:
     """Whether a class is a model whose output the hook is for."""
     return model in _WITHOUT_HOOK or layout.GPT_MODEL in api.ancestry(model)
+
+
+def _is_headless(init: FunctionNode | None, model: str) -> bool:
+    """Whether a class builds its base without the last stage: it returns hidden states, and there is no hook."""
+    call = _handed_on(init, "super().__init__") if init is not None else None
+    if call is None:
+        return False
+    names = lookup.parameters(model, api.releases()[-1]) or ()
+    given = {**dict(zip(names[1:], call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
+    last = given.get("post_process")
+    return isinstance(last, ast.Constant) and last.value is False
 
 
 def _held_model(

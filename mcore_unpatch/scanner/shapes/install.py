@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, field
 
 from mcore_unpatch.megatron import api
+from mcore_unpatch.scanner.conditions.literals import Place
 from mcore_unpatch.scanner.sources.scopes import Site
 
 
@@ -26,6 +27,7 @@ class Install:
     adds: bool = False  # a name Megatron does not have is added, nothing is replaced
     mock: bool = False  # a test's mock: a family of its own
     possible: bool = False  # an object of unknown type, told by the method's name alone
+    inner: Place | None = None  # within the helper that makes it
     restores: list[Site] = field(default_factory=list)
 
 

@@ -6,13 +6,17 @@ import ast
 import re
 
 from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.shapes.assignments import set_by_name
 from mcore_unpatch.scanner.shapes.install import Install, core_target
 from mcore_unpatch.scanner.sources.scopes import Site, path_text
 
 _MOCKERS = re.compile(
     r"(?:^|\.)(?:mock|mocker)\.patch(?:\.|$)|^patch(?:\.|$)|(?:^|\.)monkeypatch\.|^mp\.set(?:attr|item)$"
 )
+
+_IN_PROGRAMS = re.compile(r"^(?!mocker\.)(?:\w+\.)*patch(?:\.|$)")  # pytest's own work in tests alone
 
 
 def is_mock(text: str, site: Site, resolver: Resolver) -> bool:
@@ -26,6 +30,13 @@ def is_mock(text: str, site: Site, resolver: Resolver) -> bool:
     return ref is None or (ref.kind == "external" and "mock" in ref.name)
 
 
+def _is_of_a_test(text: str, site: Site, path: str) -> bool:
+    """Whether a mock is there to test something: elsewhere it is a patch like any other."""
+    function = site.scope.function
+    name = getattr(function.node, "name", "") if function is not None else getattr(site.decorated, "name", "")
+    return is_test(path) or name.startswith("test") or not _IN_PROGRAMS.search(text)
+
+
 def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
     """What a mock replaces."""
     call = site.node
@@ -36,9 +47,14 @@ def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
     first = call.args[0]
     second = call.args[1] if len(call.args) > 1 else None
 
+    new = next((k.value for k in call.keywords if k.arg in {"new", "side_effect"}), None)
+    if new is None and leaf in {"object", "patch"}:
+        new = next(iter(call.args[2 if leaf == "object" else 1 :]), None)
+    of_a_test = _is_of_a_test(text, site, resolver.model.path)
+
     def install(target: str) -> list[Install]:
         owner, _, attribute = target.rpartition(".")
-        return [Install(site, call, target, "mock", True, "", None, owner, attribute, mock=True)]
+        return [Install(site, call, target, "mock", True, "", new, owner, attribute, mock=of_a_test)]
 
     dotted = resolver.string(first, site.scope, site.block, call.lineno)
     if dotted is not None and within(dotted):
@@ -51,6 +67,14 @@ def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
         base = resolver.expr(first, site.scope, site.block, call.lineno)
         if base is None or not base.is_core or base.kind not in {"class", "module", "instance"}:
             return []
-        names = resolver.strings(second, site.scope, site.block, call.lineno) or ["*"]
+        names = resolver.strings(second, site.scope, site.block, call.lineno)
+        if leaf == "multiple":
+            names = [keyword.arg for keyword in call.keywords if keyword.arg]
+        if not of_a_test:
+            found = set_by_name(site, resolver, first, base, names, new or call)
+            for one in found:
+                one.shape = "mock"
+            return found
+        names = names or ["*"]
         return [i for name in names for i in install(f"{base.via or base.name}.{name}")]
     return []

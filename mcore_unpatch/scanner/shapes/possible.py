@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 
 from mcore_unpatch.megatron import api
 from mcore_unpatch.paths import is_test
@@ -42,6 +43,23 @@ def _is_class_of_object(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type"
 
 
+def _is_made_elsewhere(node: ast.Name, scope: Scope, resolver: Resolver) -> bool:
+    """Whether a name holds what another library has made, as `hf` of `for m in hf.modules()`."""
+    home = next((home for home in scope.chain() if node.id in home.bindings), scope)
+    for binding in home.bindings.get(node.id, ()):
+        if isinstance(binding.node, ast.Call):
+            maker = resolver.expr(binding.node.func, home, binding.block, binding.line)
+            if _is_of_another_library(maker):
+                return True
+    return False
+
+
+def _is_of_another_library(ref: Ref | None) -> bool:
+    """Whether something belongs to a library that may make models: neither Megatron nor Python's own."""
+    head = ref.name.partition(".")[0] if ref is not None and ref.kind == "external" else "megatron"
+    return head != "megatron" and head not in sys.stdlib_module_names
+
+
 def _is_foreign(subject: ast.expr, site: Site, resolver: Resolver) -> bool:
     """Whether an object comes from another library, or is one that the repository's own class holds."""
     while isinstance(subject, ast.Attribute | ast.Subscript):
@@ -66,6 +84,9 @@ def _is_foreign(subject: ast.expr, site: Site, resolver: Resolver) -> bool:
         elif binding.kind != "narrow":
             continue
         made = resolver.expr(asked, scope or site.scope, binding.block, binding.line)
-        if made is not None and made.kind == "external" and not made.name.startswith("megatron"):
+        walked = asked.value if made is None and isinstance(asked, ast.Attribute) else None
+        if isinstance(walked, ast.Name) and _is_made_elsewhere(walked, scope or site.scope, resolver):
+            return True
+        if _is_of_another_library(made):
             return True
     return scope is None

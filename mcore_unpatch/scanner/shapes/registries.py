@@ -8,38 +8,87 @@ from collections.abc import Iterator
 
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.roots import within
-from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.shapes.install import Install, core_target
-from mcore_unpatch.scanner.sources.scopes import Site, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, path_text
 
-_REGISTERS = re.compile(r"register|patch|replace|override|substitute|swap|monkey|adapt|wrap", re.IGNORECASE)
+_REGISTERS = re.compile(r"register|patch|replace|override|substitute|swap|monkey|adapt|wrap|set_?attr", re.IGNORECASE)
+_PATCHES = re.compile(r"patch|replace|override|substitute|swap|monkey|wrap", re.IGNORECASE)
 _TAKES_BACK = re.compile(r"unpatch|remove|unregister|restore|revert|undo|clear|pop", re.IGNORECASE)
 
 
-def from_register_call(site: Site, resolver: Resolver, text: str) -> list[Install]:
-    """`register("megatron.core....", fn)` or the same as a decorator."""
+def from_register_call(site: Site, resolver: Resolver) -> list[Install]:
+    """`register("megatron.core....", fn)` or the same as a decorator; a table of such names."""
     call = site.node
     assert isinstance(call, ast.Call)
-    leaf = text.rpartition(".")[2] or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
-    if not _REGISTERS.search(leaf) or _TAKES_BACK.search(leaf):
+    if not _is_called(call, _REGISTERS):
         return []
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if tables := [install for value in values for install in _table(site, value)]:
+        return tables
     for index, value in enumerate(values):
         dotted = resolver.string(value, site.scope, site.block, call.lineno)
         if dotted is None or not within(dotted):
             continue
         others = [v for i, v in enumerate(values) if i != index and not isinstance(v, ast.Constant)]
+        for name in call.args[index + 1 :]:  # register("megatron...Cls", "method", fn)
+            if not (isinstance(name, ast.Constant) and isinstance(name.value, str) and _may_have(dotted, name.value)):
+                break
+            dotted = f"{dotted}.{name.value}"
         symbol = api.lookup(dotted)
         if symbol is not None and symbol.kind == "module" and not others:
             continue  # a label or a module to import, no name to replace
-        names = [v for v in values[index + 1 : index + 2] if isinstance(v, ast.Constant) and isinstance(v.value, str)]
-        if names and symbol is not None and symbol.kind == "class":
-            dotted = f"{symbol.name}.{names[0].value!s}"  # register("megatron...Cls", "method", fn)
         target = core_target(dotted)
         replacement = others[0] if others else _decorated_name(site)
         owner, _, attribute = target.rpartition(".")
         return [Install(site, call, target, "string-target", True, "", replacement, owner, attribute, None)]
     return []
+
+
+def from_patcher(site: Site, resolver: Resolver) -> list[Install]:
+    """`patcher.replace(GPTModel, "forward", fn)`, `@patches(GPTModel)`: what is called does as its name says."""
+    call = site.node
+    assert isinstance(call, ast.Call)
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if not values or not _is_called(call, _PATCHES):
+        return []
+    at = (site.scope, site.block, call.lineno)
+    base = resolver.expr(values[0], *at)
+    if base is None or not base.is_core or base.kind not in {"class", "module", "instance"}:
+        return []
+    names = resolver.strings(values[1], *at) if len(values) > 1 else []
+    new: list[ast.expr | None] = [v for v in values[2 if names else 1 :] if path_text(v) or isinstance(v, ast.Lambda)]
+    if isinstance(site.decorated, FunctionNode):
+        names, new = names or [site.decorated.name], [_decorated_name(site)]
+    why = f"the name of `{ast.unparse(call.func)}`, which is given it"
+    found = []
+    for dotted in names if new else ():
+        *path, name = dotted.split(".")
+        owner: Ref | None = base
+        for part in path:
+            owner = resolver.member(owner, part) if owner is not None else None
+        if owner is not None and owner.is_core and _has(owner, name):
+            target = f"{owner.name}.{name}"
+            found.append(Install(site, call, target, "string-target", False, why, new[0], owner.name, name, values[0]))
+    return found
+
+
+def _has(owner: Ref, name: str) -> bool:
+    return api.in_module(owner.name, name) if owner.kind == "module" else api.has_callable(owner.name, name)
+
+
+def _may_have(dotted: str, name: str) -> bool:
+    """Whether a dotted name is that of a class, or of a module that has such a name."""
+    symbol = api.lookup(dotted)
+    if symbol is None or symbol.kind != "module":
+        return symbol is not None and symbol.kind == "class"
+    return api.in_module(symbol.name, name.partition(".")[0])
+
+
+def _is_called(call: ast.Call, verb: re.Pattern[str]) -> bool:
+    """Whether the name of what is called says that it patches, and not that it takes a patch back."""
+    leaf = (path_text(call.func) or "").rpartition(".")[2] or getattr(call.func, "attr", "")
+    return bool(verb.search(leaf)) and not _TAKES_BACK.search(leaf)
 
 
 def from_literal(site: Site, resolver: Resolver) -> list[Install]:
@@ -52,7 +101,7 @@ def from_literal(site: Site, resolver: Resolver) -> list[Install]:
     return _table(site, site.value) if any(_REGISTERS.search(name.rpartition(".")[2]) for name in names) else []
 
 
-def from_table_method(site: Site) -> list[Install]:
+def from_table_method(site: Site, _: Resolver) -> list[Install]:
     """`patches.extend([...])` and `patches.append((name, fn))`."""
     call = site.node
     assert isinstance(call, ast.Call)

@@ -6,7 +6,7 @@ import ast
 
 from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.names.resolver import Resolver
-from mcore_unpatch.scanner.shapes.assignments import parameter_of
+from mcore_unpatch.scanner.shapes.assignments import dict_owner, module_of, parameter_of
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
@@ -27,6 +27,31 @@ def from_module(resolver: Resolver) -> list[Install]:
                 Install(runner, runner.node, ref.name, "source-rewrite", ref.sure, ref.why, None, owner, attribute)
             )
     return found
+
+
+def from_exec(site: Site, resolver: Resolver) -> list[Install]:
+    """`exec(text, module.__dict__)`: whatever the text defines is put into the module."""
+    call = site.node
+    assert isinstance(call, ast.Call)
+    if (path_text(call.func) or "").rpartition(".")[2] != "exec" or len(call.args) != 2:
+        return []  # with a third argument, names go there
+    holder = dict_owner(call.args[1])
+    base = resolver.expr(holder, site.scope, site.block, call.lineno) if holder is not None else None
+    if base is None or not base.is_core or base.kind == "instance":
+        return []
+    owner = module_of(base).name
+    names = resolver.once(_defined, call.args[0]) or ["*"]
+    why = "a namespace that `exec` fills"
+    return [Install(site, call, f"{owner}.{n}", "source-rewrite", n != "*", why, None, owner, n) for n in names]
+
+
+def _defined(text: ast.expr) -> list[str]:
+    """The functions and classes that a text defines, where it is written out."""
+    try:
+        body = ast.parse(text.value).body if isinstance(text, ast.Constant) and isinstance(text.value, str) else []
+    except (SyntaxError, ValueError):
+        return []
+    return [node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
 
 
 def from_helper(site: Site, resolver: Resolver, home: Resolver, function: FunctionNode) -> list[Install]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cached_property
 
 from mcore_unpatch.scanner.sources.effort import Effort
-from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, ModuleModel, Scope, calls_on, path_text
+from mcore_unpatch.scanner.sources.nodes import calls_on
+from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, ModuleModel, Scope, path_text
 
-_CALLED = re.compile(rb"([\w\x80-\xff]++)\s*+\(")
+_CALLED = re.compile(rb"(?<![\w\x80-\xff])([\w\x80-\xff]++)\s*+\(")
 
 
 class Callers:
@@ -22,14 +24,26 @@ class Callers:
     def of(self, name: str, effort: Effort) -> list[tuple[ast.Call, Scope, Block]]:
         """Calls whose function is written `name` or `something.name`."""
         if name not in self._known:
-            found = self._known[name] = []
+            known: dict[ast.Call, tuple[Scope, Block]] = {}
             for line in dict.fromkeys(self._lines.get(name.encode(), ())):
-                scope, block = self._model.at(line)
-                for statement in self._model.statements_at(line):
-                    calls = [call for call in calls_on(statement, [line]) if _leaf(call.func) == name]
+                for statement, scope, block in self._around(line):
+                    parts = (statement, *getattr(statement, "decorator_list", ()))
+                    calls = [c for part in parts for c in calls_on(part, [line]) if _leaf(c.func) == name]
                     effort.spend(1 + len(calls))
-                    found += [(call, scope, block) for call in calls]
+                    for call in calls:
+                        known.setdefault(call, (scope, block))
+            self._known[name] = [(call, *place) for call, place in known.items()]
         return self._known[name]
+
+    def _around(self, line: int) -> Iterator[tuple[ast.stmt, Scope, Block]]:
+        """The statements on a line, the innermost first: a body may stand on the line of what it is of."""
+        scope, block = self._model.at(line)
+        yield from ((statement, scope, block) for statement in self._model.statements_at(line))
+        while block.owner is not None and block.parent is not None and block.owner.lineno == line:
+            if block is scope.block and scope.parent is not None:
+                scope = scope.parent
+            owner, block = block.owner, block.parent
+            yield owner, scope, block
 
     def appends(self, name: str, scope: Scope, effort: Effort) -> list[tuple[ast.Call, Block]]:
         """`name.append(item)` in one scope."""
@@ -59,12 +73,18 @@ def argument(call: ast.Call, function: FunctionNode, name: str, is_method: bool)
         if keyword.arg == name:
             return keyword.value
     names = [arg.arg for arg in [*function.args.posonlyargs, *function.args.args]]
-    if is_method and isinstance(call.func, ast.Attribute):
+    if is_method and (isinstance(call.func, ast.Attribute) or function.name == "__init__"):
         names = names[1:]
     if name in names and names.index(name) < len(call.args):
         value = call.args[names.index(name)]
         return None if isinstance(value, ast.Starred) else value
     return None
+
+
+def called_as(function: FunctionNode, scope: Scope | None) -> str:
+    """The name by which a function of a scope is called; a class by its own."""
+    is_init = function.name == "__init__" and scope is not None and isinstance(scope.node, ast.ClassDef)
+    return scope.node.name if is_init else function.name  # type: ignore[union-attr]
 
 
 def _leaf(node: ast.expr) -> str | None:

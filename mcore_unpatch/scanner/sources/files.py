@@ -34,6 +34,7 @@ class Files:
         self._bases = lru_cache(_ANSWERS)(self._find_bases)
         self.imported = lru_cache(_ANSWERS)(self._find_imported)
         self._reaches = lru_cache(_ANSWERS)(self._find_megatron)
+        self._installers = lru_cache(_ANSWERS)(self._find_installers)
 
     def _data(self, path: str) -> bytes:
         """The bytes of a file, with plain line ends."""
@@ -82,6 +83,21 @@ class Files:
         return self.mentions_megatron(path) or (
             steps > 0 and any(self._reaches(target, steps - 1) for target in self.imported(path))
         )
+
+    def installers_for(self, path: str) -> frozenset[str]:
+        """The functions and classes that set attributes of what they are given, of the files that a file imports."""
+        return frozenset().union(*(self._installers(one) for one in self.imported(path)))
+
+    def _find_installers(self, path: str) -> frozenset[str]:
+        try:
+            found = prefilter.installers(self.data(path))
+        except (OSError, Unreadable):
+            return frozenset()
+        if path.endswith("__init__.py"):  # what it passes on
+            found = found.union(
+                *(self._installers(one) for one in self.imported(path) if not one.endswith("__init__.py"))
+            )
+        return found
 
     def _mentions_megatron(self, path: str) -> bool:
         try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 
 def children(node: ast.AST) -> Iterator[ast.AST]:
@@ -25,3 +26,33 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
         node = waiting.popleft()
         waiting.extend(children(node))
         yield node
+
+
+def calls_on(node: ast.AST, lines: Sequence[int]) -> Iterator[ast.Call]:
+    """Calls below `node` that span one of the (sorted) lines; everything else is not walked."""
+    for found in calls_and_loops_on(node, lines):
+        if isinstance(found, ast.Call):
+            yield found
+
+
+def calls_and_loops_on(node: ast.AST, lines: Sequence[int]) -> Iterator[ast.Call | ast.comprehension]:
+    """The same with the loops of comprehensions."""
+    if not lines:
+        return
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        start = getattr(current, "lineno", None)
+        if start is not None:
+            index = bisect_left(lines, start)
+            if index == len(lines) or lines[index] > (current.end_lineno or start):  # type: ignore[attr-defined]
+                continue
+        if isinstance(current, ast.Call | ast.comprehension):
+            yield current
+        stack.extend(children(current))
+
+
+def first_line(statement: ast.stmt) -> int:
+    """Where a statement begins, with its decorators."""
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return decorators[0].lineno if decorators else statement.lineno

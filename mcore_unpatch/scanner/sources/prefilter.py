@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from mcore_unpatch.megatron import api, layout
@@ -19,12 +21,25 @@ _CONSTANT = re.compile(rb"(?:True|False|None)\b|[-0-9\"']|\[\]|\{\}|[fbr]+[\"']"
 _COMPOUND = re.compile(rb"^(?:if|elif|else|for|while|with|try|except|finally|def|class)\b.*:\s+(?=\S)")
 _LOOK_BACK = 300
 _SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]]{0,200}+)(?:[^,]{0,200}+,\s*+(?:[\"'](\w{1,100}+)[\"'])?)?")
-_NAMESPACE_WRITE = re.compile(rb"(?:__dict__|vars\([^)\n]{0,200}+\))\s*+(?:\[|\.update)")
+_NAMESPACE_WRITE = re.compile(rb"(?:__dict__|__globals__|vars\([^)\n]{0,200}+\))\s*+(?:\[|\.update|\))")
 _MOCKS = (b"monkeypatch", b"mock")
 _RESTORES = (b"delattr(", b"callback(setattr")
-_GIVEN_A_CLASS = rb"\w{0,100}+\(\s*+(?:[\w.\[\]]{1,200}+,\s*+)?(?:\w+\.)*[A-Z]\w++[,.)]"
+# A class, or an object and a name of it.
+_GIVEN = (
+    rb"\(\s*+(?:\w++=)?(?:[\w.\[\]]{1,200}+,\s*+(?:\w++=)?[\"'][\w.]++[\"']|"
+    rb"(?:[\w.\[\]]{1,200}+,\s*+)?(?:\w+\.)*[A-Z]\w++[,.)])"
+)
 _PATCH_CALLS = tuple(
-    re.compile(verb + _GIVEN_A_CLASS) for verb in (b"patch", b"override", b"swap", b"replace_", b"extend_")
+    re.compile(verb + rb"\w{0,100}+" + _GIVEN)
+    for verb in (b"patch", b"Patch", b"override", b"swap", b"replace", b"substitute", b"wrap")
+)
+# A name that is computed, on an object that the function or the class around may be given.
+_COMPUTED = re.compile(rb"setattr(?:__)?\(\s*+(?!self,)([\w.]{1,200}+),\s*+(?![\"'])[\w.]{1,200}+")
+_OTHER_CLASS = re.compile(rb"\b(\w++)\.__class__[ \t]*+=(?!=)")
+_LEVELS = 3  # helpers that call helpers
+_NEAREST = 200  # definitions above a place
+_DEFINITION = re.compile(
+    rb"^([ \t]*+)(?:class[ \t]++(\w++)|(?:async[ \t]++)?def[ \t]++(\w++)([^)]{0,1000}+))", re.MULTILINE
 )
 STRING_TARGETS = (b'"megatron.core', b"'megatron.core", b'"megatron.training', b"'megatron.training")
 _CALLS = (
@@ -92,7 +107,7 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
     """Whether calls of a file have to be looked into, not only assignments."""
     if b"sys.modules" in data or b"getsource" in data or any(word in data for word in STRING_TARGETS):
         return True
-    if (b"__dict__" in data or b"vars(" in data) and _NAMESPACE_WRITE.search(data):
+    if (b"__dict__" in data or b"vars(" in data or b"__globals__" in data) and _NAMESPACE_WRITE.search(data):
         return True
     if b"setattr" in data and any(map(_plausible_setattr, _SETATTR.finditer(data))):
         return True
@@ -116,6 +131,44 @@ def call_lines(data: bytes) -> list[int]:
     return found
 
 
+def installers(data: bytes) -> frozenset[str]:
+    """The functions and classes of a file around a `setattr` whose name is computed, or a new `__class__`."""
+    if b"setattr" not in data and b".__class__" not in data:
+        return frozenset()
+    places = [match for pattern in (_COMPUTED, _OTHER_CLASS) for match in pattern.finditer(data)]
+    definitions = list(_DEFINITION.finditer(data)) if places else []
+    found: set[bytes] = set()
+    for _ in range(_LEVELS if places else 0):
+        new = {name for place in places for name in _given_to(place, definitions)} - found
+        if not new:
+            break
+        found |= new
+        places = list(re.finditer(rb"\b(?:%b)\(\s*+(\w++)" % b"|".join(sorted(new)), data))
+    return frozenset(map(bytes.decode, found))
+
+
+def _given_to(place: re.Match[bytes], definitions: list[re.Match[bytes]]) -> Iterator[bytes]:
+    """The functions around a place that have an object of it as a parameter, the class that keeps it."""
+    subject, _, field = place[1].partition(b".")
+    depth = place.start() - place.string.rfind(b"\n", 0, place.start())
+    above = bisect_left(definitions, place.start(), key=re.Match.start)
+    for definition in reversed(definitions[max(0, above - _NEAREST) : above]):
+        indent, owner, function, parameters = definition.groups()
+        if len(indent) < depth:
+            depth = len(indent)
+            if owner is not None and field:
+                yield owner
+            elif function is not None and function[:2] != b"__" and subject in _WORD.findall(parameters):
+                yield function
+        if not depth:
+            return
+
+
+def calls_one_of(data: bytes, names: Iterable[str]) -> bool:
+    """Whether a file has a call of one of these that gives it a class, or an object and a name."""
+    return any(name in data and re.search(name + _GIVEN, data) for name in map(str.encode, names))
+
+
 def _plausible(match: re.Match[bytes]) -> bool:
     attribute, value = match[1], match[3]
     owner = _owner(match)
@@ -123,7 +176,8 @@ def _plausible(match: re.Match[bytes]) -> bool:
         owner = owner.rpartition(b"=")[2].lstrip()  # kept = model.forward = fn
     if owner == b"self" or b"=" in owner or b": " in owner:
         return False
-    if _CONSTANT.match(value) and not attribute.isupper():  # a flag; a module's constants are in capitals
+    if _CONSTANT.match(value) and not attribute.isupper() and attribute[:2] != b"__":
+        # a flag; a module's constants are in capitals
         return False
     if owner.count(b"(") > owner.count(b")"):  # a keyword of a call, no statement
         return False

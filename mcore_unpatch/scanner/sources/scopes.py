@@ -7,13 +7,13 @@ says that a call such as `setattr` can be found.
 from __future__ import annotations
 
 import ast
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from mcore_unpatch.scanner.sources.narrowing import checks
-from mcore_unpatch.scanner.sources.nodes import children
+from mcore_unpatch.scanner.sources.narrowing import case_checks, checks
+from mcore_unpatch.scanner.sources.nodes import calls_and_loops_on, calls_on, first_line
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _LONGEST_PATH = 40  # names in `a.b.c`
@@ -124,7 +124,7 @@ class ModuleModel:
     def statements_at(self, line: int) -> list[ast.stmt]:
         """The statements of the innermost block that span a line."""
         statements, _, _ = self._around(line)
-        index = bisect_right(statements, line, key=lambda statement: statement.lineno)
+        index = bisect_right(statements, line, key=first_line)
         spanning = []
         while index and (statements[index - 1].end_lineno or 0) >= line:
             index -= 1
@@ -135,7 +135,7 @@ class ModuleModel:
         if not self._innermost:  # blocks stand in the order of the source, the outer before the inner
             self._innermost = [0] * (_last_line(self.tree.body) + 1)
             for number, (body, _, _) in enumerate(self.blocks):
-                first, last = body[0].lineno, _last_line(body)
+                first, last = first_line(body[0]), _last_line(body)
                 self._innermost[first : last + 1] = [number] * (last + 1 - first)
         return self.blocks[self._innermost[line] if line < len(self._innermost) else 0]
 
@@ -164,23 +164,6 @@ def build(path: str, data: bytes, tree: ast.Module, call_lines: Sequence[int]) -
         for bindings in scope.bindings.values():
             bindings.sort(key=attrgetter("line"))
     return model
-
-
-def calls_on(node: ast.AST, lines: Sequence[int]) -> Iterator[ast.Call]:
-    """Calls below `node` that span one of the (sorted) lines; everything else is not walked."""
-    if not lines:
-        return
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        start = getattr(current, "lineno", None)
-        if start is not None:
-            index = bisect_left(lines, start)
-            if index == len(lines) or lines[index] > (current.end_lineno or start):  # type: ignore[attr-defined]
-                continue
-            if isinstance(current, ast.Call):
-                yield current
-        stack.extend(children(current))
 
 
 class _Walker:
@@ -214,7 +197,10 @@ class _Walker:
             elif kind == "item" and isinstance(value, ast.Call) and path_text(value.func) == "zip":
                 values = list(value.args) if len(value.args) == len(target.elts) else values
             for element, part in zip(target.elts, values, strict=True):
-                self.bind_target(element, kind if part is not None else "opaque", part, scope, block)
+                if part is not None:
+                    self.bind_target(element, kind, part, scope, block)
+                else:  # of a loop, what it runs over tells where it comes from
+                    self.bind_target(element, "opaque", value if kind == "item" else None, scope, block)
         elif isinstance(target, ast.Starred):
             self.bind_target(target.value, "opaque", None, scope, block)
         elif (name := path_text(target)) is not None:
@@ -381,12 +367,17 @@ class _Walker:
     def on_Match(self, node: ast.Match, scope: Scope, block: Block) -> None:
         self.expressions(node.subject, scope, block, node)
         for case in node.cases:
-            self.body(case.body, scope, Block(block, "case", node))
+            body = Block(block, "case", node)
+            self.narrow(case_checks(node.subject, case.pattern), scope, case.pattern.lineno, body)
+            self.body(case.body, scope, body)
 
     # --- calls -------------------------------------------------------------------------------------------------
 
     def expressions(self, node: ast.AST, scope: Scope, block: Block, statement: ast.stmt | None = None) -> None:
-        for call in calls_on(node, self.call_lines):
+        for found in calls_and_loops_on(node, self.call_lines):
             owner = statement or node
             assert isinstance(owner, ast.stmt)
-            self.model.calls.append(Site(call, owner, scope, block))
+            if isinstance(found, ast.Call):
+                self.model.calls.append(Site(found, owner, scope, block))
+            elif isinstance(found.target, ast.Name):  # [setattr(cls, "forward", fn) for cls in classes]
+                self.bind(scope, found.target.id, Binding("item", owner.lineno, block, found.iter))

@@ -122,6 +122,11 @@ CASES: dict[str, str | dict[str, str]] = {
         "setattr": "setattr(GPTModel, 'forward', f)",
         "__setattr__": "type.__setattr__(GPTModel, 'forward', f)",
     },
+    "assignments._attribute#functions": "GPTModel.forward.{} = f.{}",
+    "assignments.dict_owner": {
+        "__dict__": "megatron.core.utils.__dict__['get_model_config'] = f",
+        "__globals__": "GPTModel.forward.__globals__['parallel_state'] = f",
+    },
     "assignments._attribute": "from megatron.core.transformer.moe.moe_layer import MoESubmodules\n"
     "MoESubmodules.__dataclass_fields__['router'].{} = f",
     "assigned._TYPES": "setattr(GPTModel, sys.argv[1], {}())",
@@ -132,7 +137,10 @@ CASES: dict[str, str | dict[str, str]] = {
         "setdefault": "sys.modules.setdefault('megatron.core.utils', f)",
         "__setitem__": "sys.modules.__setitem__('megatron.core.utils', f)",
     },
-    "assignments.from_setattr": "{}(GPTModel, 'forward', f)",
+    "assignments.is_setattr": {
+        "setattr": "setattr(GPTModel, 'forward', f)",
+        "__setattr__": "torch.nn.Module.__setattr__(GPTModel(), 'forward', f)",
+    },
     "assigned.is_mock_object": "GPTModel.forward = mock.{}()",
     "assigned.is_callable": "GPTModel.of_our_own = functools.{}(f)",
     "install.core_target": {
@@ -183,6 +191,12 @@ CASES: dict[str, str | dict[str, str]] = {
         "setitem": "def t(monkeypatch): monkeypatch.setitem(sys.modules, 'megatron.core.utils', f)",
         "delitem": "def t(monkeypatch): monkeypatch.delitem(sys.modules, 'megatron.core.utils')",
     },
+    "mocks.from_mock#new": {
+        "new": "def log_probs(self): return log_probs\nmock.patch.object(GPTModel, 'forward', new=log_probs)",
+        "side_effect": "def log_probs(self): ...\nmock.patch.object(GPTModel, 'forward', side_effect=log_probs)",
+        "object": "def log_probs(self): ...\nmock.patch.object(GPTModel, 'forward', log_probs)",
+        "patch": "def log_probs(self): ...\nmock.patch('megatron.core.models.gpt.GPTModel.forward', log_probs)",
+    },
     "mocks.from_mock#attributes": {
         "object": "mock.patch.object(GPTModel, 'forward')",
         "multiple": "mock.patch.multiple(GPTModel, forward=f)",
@@ -219,7 +233,10 @@ CASES: dict[str, str | dict[str, str]] = {
     "expressions.UNWRAPPERS": "from nowhere import m\nn = {}(m)\nn.forward = f",
     "resolver.execs": "def g():\n    {}(inspect.getsource(GPTModel.forward))",
     "expressions._instance_member": "GPTModel().{}.forward = f",
-    "expressions._on_Call": "importlib.{}('megatron.core.utils').get_model_config = f",
+    "expressions._on_Call": {
+        "import_module": "importlib.import_module('megatron.core.utils').get_model_config = f",
+        "__import__": "__import__('megatron.core.utils').core.utils.get_model_config = f",
+    },
     "expressions._assigned_to_self": {
         "value": "class A:\n    def __init__(self): self.m = GPTModel()\nA().m.forward = f",
         "annotation": "class A:\n    def __init__(self): self.m: GPTModel = make()\nA().m.forward = f",
@@ -276,10 +293,7 @@ CASES: dict[str, str | dict[str, str]] = {
         ".": "##other.Own.state_dict = some_function",
         "setattr": "##setattr(other.Own, 'state_dict', some_function)",
     },
-    "prefilter._PATCH_CALLS": {
-        verb: f"#!from other import {verb.strip('_')}_all\n{verb.strip('_')}_all(GPTModel, f)"
-        for verb in ("patch", "override", "swap", "replace_", "extend_")
-    },
+    "prefilter._PATCH_CALLS": "#!import nowhere\nnowhere.{}_it(GPTModel, 'forward', f)",
     "prefilter._CALLS": {
         "setattr": "setattr(GPTModel, NAME, f)",
         "delattr": "def g(m: GPTModel):\n    m.forward = f\n    delattr(m, 'forward')",
@@ -293,11 +307,10 @@ CASES: dict[str, str | dict[str, str]] = {
         "'megatron.core": "register('megatron.core.models.gpt.GPTModel.forward', f)",
         '"megatron.training': 'register("megatron.training.training.train", f)',
         "'megatron.training": "register('megatron.training.training.train', f)",
-        "patch": "from other import patch_all\npatch_all(GPTModel, f)",
-        "override": "from other import override_all\noverride_all(GPTModel, f)",
-        "swap": "from other import swap_all\nswap_all(GPTModel, f)",
-        "replace_": "from other import replace_all\nreplace_all(GPTModel, f)",
-        "extend_": "from other import extend_all\nextend_all(GPTModel, f)",
+        **{
+            verb: f"import nowhere\nnowhere.{verb}_it(GPTModel, 'forward', f)"
+            for verb in ("patch", "Patch", "override", "swap", "replace", "substitute", "wrap")
+        },
     },
     # Patterns
     "mocks._MOCKERS": {
@@ -307,6 +320,12 @@ CASES: dict[str, str | dict[str, str]] = {
         r"^mp\.set(?:attr|item)$": "def t(mp): mp.setattr(GPTModel, 'forward', f)",
     },
     "registries._REGISTERS": "{}_it('megatron.core.models.gpt.GPTModel.forward', f)",
+    "registries._PATCHES": "import nowhere\nsetattr(nowhere.{}_it(GPTModel, 'forward', f), NAME, f)",
+    "registries.from_patcher": {
+        "class": "import nowhere\nnowhere.patch_it(GPTModel, 'forward', f)",
+        "module": "import nowhere\nnowhere.patch_it(megatron.core.utils, 'get_model_config', f)",
+        "instance": "import nowhere\nm = GPTModel()\nnowhere.patch_it(m, 'forward', f)",
+    },
     "registries._TAKES_BACK": "{}_patch('megatron.core.models.gpt.GPTModel.forward', f)",
     "restores._KEPT": "GPTModel.forward = f\nGPTModel.forward = x.get('{}')",
     "replacement._OUTPUT_WORDS": "def g(self): return {}\nGPTModel.forward = g",
@@ -316,6 +335,7 @@ CASES: dict[str, str | dict[str, str]] = {
 # How a branch of a pattern is written where its text is not an example of itself.
 EXAMPLES = {
     r"\bbak": "bak", r"\bold": "old", r"_real\b": "x_real", r"log_?probs?\b": "logprob", r"logp\b": "logp",
+    "set_?attr": "set_attr",
     "linear_?ce": "linear_ce", "fused_?ce": "fusedce", r"\bold_": "old_x", r"_old\b": "x_old", "^fn$": "fn",
     "^func$": "func", "^forward_fn$": "forward_fn", "_bak": "x_bak", "_old": "x_old",
 }  # fmt: skip
@@ -340,9 +360,8 @@ def _key(item: bytes | re.Pattern[bytes]) -> str:
     if isinstance(item, bytes):
         return item.decode()
     text = item.pattern.decode().replace("\\.", ".")
-    given = prefilter._GIVEN_A_CLASS.decode().replace("\\.", ".")
-    if text.endswith(given):
-        return text.removesuffix(given)
+    if item in prefilter._PATCH_CALLS:
+        return text.partition("\\")[0]
     return text if text.startswith(("'", '"')) else re.match(r"\\?(\w+\.?|\.)", text)[1]  # type: ignore[index]
 
 

@@ -39,7 +39,7 @@ def test_a_method() -> None:
 
 def test_a_mock() -> None:
     source = "from unittest import mock\nwith mock.patch('megatron.training.get_args'): ...\n"
-    check_found(source, options=with_mocks(), rule="MCU901")
+    check_found({"tests/a.py": source}, options=with_mocks(), rule="MCU901")
 
 
 def test_state_that_it_sets_itself_is_no_patch() -> None:

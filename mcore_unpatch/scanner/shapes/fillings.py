@@ -1,0 +1,167 @@
+"""What open names stand for: a function's parameters by a call, an object's fields by its making, a loop's by a row."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mcore_unpatch.scanner.names.expressions import methods
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.sources.callers import argument
+from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, Scope, Site, path_text
+
+_MOST_ROWS = 1000
+
+
+class Given(NamedTuple):
+    """An expression, and where it stands."""
+
+    home: Resolver
+    node: ast.expr
+    scope: Scope
+    block: Block
+    line: int
+
+    def ref(self) -> Ref | None:
+        """What it stands for."""
+        return self.home.expr(self.node, self.scope, self.block, self.line)
+
+    def strings(self) -> list[str]:
+        """The strings it may be."""
+        return self.home.strings(self.node, self.scope, self.block, self.line)
+
+    def other(self, node: ast.expr) -> Given:
+        """Another expression of the same place."""
+        return self._replace(node=node)
+
+
+Filling = dict[str, Given]  # by the path that is written: `cls`, `self.owner`, `row.name`
+
+
+def of_call(call: ast.Call, called: Ref, at: Given) -> Filling:
+    """The parameters of a function, or the fields of an object that is made, as a call gives them."""
+    home, node = called.home, called.node
+    if home is None:
+        return {}
+    if isinstance(node, FunctionNode):
+        return _arguments(call, node, home, at, called.bound)
+    return _fields(call, node, home, at) if isinstance(node, ast.ClassDef) else {}
+
+
+def _arguments(call: ast.Call, function: FunctionNode, home: Resolver, at: Given, bound: bool) -> Filling:
+    spec = function.args
+    outer = home.model.functions[function].parent
+    is_method = bound or (outer is not None and outer.kind == "class" and not _is_static(function))
+    names = [arg.arg for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
+    passed = ((name, argument(call, function, name, is_method)) for name in names)
+    return {name: at.other(value) for name, value in passed if value is not None}
+
+
+def _is_static(function: FunctionNode) -> bool:
+    return any(path_text(one) == "staticmethod" for one in function.decorator_list)
+
+
+def fields(node: ast.ClassDef, home: Resolver) -> dict[str, str]:
+    """What an object keeps of its construction: `self.owner`, and the parameter that it is."""
+    init = home.once(methods, node).get("__init__")
+    if init is None:  # a dataclass, or a named tuple
+        named = [s.target.id for s in node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
+        return {f"self.{name}": name for name in named}
+    bindings = home.model.functions[init].bindings
+    kept = ((path, b.node) for path, all_of in bindings.items() if path.startswith("self.") for b in all_of)
+    return {
+        path: n.id
+        for path, n in kept
+        if isinstance(n, ast.Name) and n.id in bindings and bindings[n.id][0].kind == "param"
+    }
+
+
+def _fields(call: ast.Call, node: ast.ClassDef, home: Resolver, at: Given) -> Filling:
+    kept, init = fields(node, home), home.once(methods, node).get("__init__")
+    if init is not None:
+        given = _arguments(call, init, home, at, True)
+    else:
+        pairs = [*zip(kept.values(), call.args, strict=False), *((k.arg or "", k.value) for k in call.keywords)]
+        given = {name: at.other(value) for name, value in pairs if not isinstance(value, ast.Starred)}
+    return {path: given[name] for path, name in kept.items() if name in given}
+
+
+def of_loops(site: Site, resolver: Resolver, subject: ast.expr) -> list[Filling]:
+    """What the names of the loops around a statement stand for, row by row, if one takes rows apart for `subject`."""
+    path = path_text(subject)
+    loops: list[tuple[ast.For, Block]] = []
+    block: Block | None = site.block
+    while block is not None and block is not site.scope.block:
+        if block.kind == "for" and isinstance(block.owner, ast.For) and block.parent is not None:
+            loops.append((block.owner, block.parent))
+        block = block.parent
+    filled: list[Filling] = [{}]
+    for loop, around in reversed(loops):
+        at = Given(resolver, loop.iter, site.scope, around, loop.lineno)
+        filled = [{**one, **more} for one in filled for more in _rows(loop.target, at, one)][:_MOST_ROWS]
+        resolver.project.effort.spend(len(filled))
+    return [one for one in filled if path in one]
+
+
+def _rows(target: ast.expr, at: Given, known: Filling) -> Iterator[Filling]:
+    rows = list(_items(at, known))
+    yield from (_taken_apart(target, row) for row in rows) if rows else [{}]
+
+
+def _taken_apart(target: ast.expr, row: Given) -> Filling:
+    if isinstance(target, ast.Tuple | ast.List) and isinstance(row.node, ast.Tuple | ast.List):
+        found: Filling = {}
+        for name, value in zip(target.elts, row.node.elts, strict=False):
+            found |= {name.id: row.other(value)} if isinstance(name, ast.Name) else _taken_apart(name, row.other(value))
+        return found
+    if isinstance(target, ast.Name) and isinstance(row.node, ast.Call):  # a row that is an object
+        made = row.home.expr(row.node.func, row.scope, row.block, row.line)
+        fields = of_call(row.node, made, row) if made is not None and made.kind == "class" else {}
+        return {f"{target.id}.{path.removeprefix('self.')}": given for path, given in fields.items()}
+    return {}
+
+
+def _items(at: Given, known: Filling) -> Iterator[Given]:
+    """What a loop runs over, where it is written out."""
+    table = _display(at, known)
+    match at.node:
+        case ast.Call(func=ast.Attribute(attr="items", value=inner), args=[]):
+            table = _display(at.other(inner), known)
+            if table is not None and isinstance(table.node, ast.Dict):
+                for key, value in zip(table.node.keys, table.node.values, strict=True):
+                    if key is not None:
+                        yield table.other(ast.Tuple([key, value], ast.Load()))
+        case ast.Call(func=ast.Name(id="zip"), args=columns):
+            tables = [_display(at.other(column), known) for column in columns]
+            written = [_elements(table) for table in tables if table is not None]
+            if len(written) == len(tables):
+                yield from (at.other(ast.Tuple(list(row), ast.Load())) for row in zip(*written, strict=False))
+        case _ if table is not None:
+            yield from map(table.other, _elements(table))
+
+
+def _elements(table: Given) -> list[ast.expr]:
+    return table.node.elts if isinstance(table.node, ast.Tuple | ast.List | ast.Set) else []
+
+
+def _display(at: Given, known: Filling) -> Given | None:
+    """The table behind an expression: written there, given by a row around, or kept under a name."""
+    if isinstance(at.node, ast.Tuple | ast.List | ast.Set | ast.Dict):
+        return at
+    path = path_text(at.node)
+    if path is None:
+        return None
+    if path in known:
+        return known[path]
+    for home in at.scope.chain():
+        for binding in home.bindings.get(path, ()):
+            if binding.kind == "value" and isinstance(binding.node, ast.Tuple | ast.List | ast.Set | ast.Dict):
+                return Given(at.home, binding.node, home, binding.block, binding.line)
+            if binding.kind == "from" and isinstance(binding.node, ast.ImportFrom):
+                other = at.home.project.find(at.home.model.path, binding.node.module or "", binding.node.level)
+                if other is not None and other is not at.home:
+                    scope = other.model.scope
+                    name = ast.Name(binding.detail, ast.Load())
+                    return _display(Given(other, name, scope, scope.block, 0), {})
+    return None
