@@ -1,7 +1,7 @@
 """How well `unpatch scan` does on public repositories that were read by hand.
 
-`MCORE_UNPATCH_CHECKOUTS` names a folder with one checkout for each file in `labels/field` and `labels/held_out`, under
-the repository's own name and at the commit in the file. Without it nothing is measured.
+`MCORE_UNPATCH_CHECKOUTS` names a folder with one checkout for each file in `labels/field`, `labels/held_out` and
+`labels/unseen`, under the repository's own name and at the commit in the file. Without it nothing is measured.
 """
 
 import os
@@ -20,6 +20,7 @@ READ = {name: repositories(name) for name in SETS}
 def test_labels_are_whole() -> None:
     assert len(READ["field"]) >= 10
     assert len(READ["held_out"]) >= 3
+    assert len(READ["unseen"]) >= 6
     everything = [repository for read in READ.values() for repository in read]
     assert len({repository.name for repository in everything}) == len(everything)
     for repository in everything:
