@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mcore_unpatch.codemods.fingerprints.normalise import fingerprint, parts
+from mcore_unpatch.codemods.fingerprints.normalise import fingerprint, nesting, parts
 from mcore_unpatch.megatron.roots import PACKAGES
 
 DIGEST_BYTES = 4  # enough to tell that something changed, and a third less to ship
@@ -26,12 +26,14 @@ class Definition:
     signature: the parameter list of a function, the bases of a class as written, the dotted name of an import.
     digest: of the normalised body, where comments, docstrings and annotations do not count.
     statements: two bytes of digest per statement of a function, to tell how near a copy is.
+    nesting: a byte per statement, how it stands in the blocks around it.
     """
 
     kind: str
     signature: str = ""
     digest: bytes = b""
     statements: bytes = b""
+    nesting: bytes = b""
 
 
 Snapshot = Mapping[str, Definition]
@@ -54,7 +56,7 @@ class SourceNames(Snapshot):
             if file := self._file(module):
                 if name not in self._known:
                     node = self._read(module, file)[name]
-                    self._known[name] = _describe(name, node, module, file.name == "__init__.py")
+                    self._known[name] = describe(name, node, module, file.name == "__init__.py")
                 return self._known[name]
         raise KeyError(name)
 
@@ -96,7 +98,7 @@ def read_release(folder: Path) -> dict[str, Definition]:
 
 def read_module(source: bytes, module: str, is_package: bool = False) -> dict[str, Definition]:
     """The definitions of one module by dotted name, the module itself among them."""
-    return {name: _describe(name, node, module, is_package) for name, node in _nodes(source, module).items()}
+    return {name: describe(name, node, module, is_package) for name, node in _nodes(source, module).items()}
 
 
 def _nodes(source: bytes, module: str) -> dict[str, ast.AST]:
@@ -182,13 +184,14 @@ def digest(node: ast.stmt) -> bytes:
     return bytes.fromhex(fingerprint(node, _PACKAGE))[:DIGEST_BYTES]
 
 
-def _describe(name: str, node: ast.AST, module: str, is_package: bool) -> Definition:
+def describe(name: str, node: ast.AST, module: str, is_package: bool) -> Definition:
+    """What a statement of a module says of a name that it binds."""
     leaf = name.rpartition(".")[2]
     match node:
         case ast.Module():
             return Definition("module")
         case ast.FunctionDef() | ast.AsyncFunctionDef():
-            return Definition("function", parameters(node), digest(node), statement_digests(node))
+            return Definition("function", parameters(node), digest(node), statement_digests(node), nesting(node)[1:])
         case ast.ClassDef() if node.name != leaf:
             return Definition("attribute")
         case ast.ClassDef():

@@ -32,6 +32,7 @@ def pack(snapshots: Mapping[str, Snapshot]) -> bytes:
                 entries.append((number, snapshot.get(name)))
     lines = [" ".join(snapshots)]
     blobs: list[bytes] = []
+    nesting: list[bytes] = []
     for name, entries in sorted(names.items()):
         words: list[Any] = []
         signature = ""
@@ -45,9 +46,10 @@ def pack(snapshots: Mapping[str, Snapshot]) -> bytes:
             length = len(definition.statements) // STATEMENT_BYTES
             words += [_LETTERS[definition.kind], 0 if same else signature, length]
             blobs.append(definition.digest + definition.statements)
+            nesting.append(definition.nesting)
         lines.append(f"{name}\t{json.dumps(words, separators=(',', ':'))}")
-    index = zlib.compress("\n".join(lines).encode(), 9)
-    return len(index).to_bytes(4) + index + zlib.compress(b"".join(blobs), 9)
+    streams = ("\n".join(lines).encode(), b"".join(blobs), b"".join(nesting))
+    return b"".join(len(one).to_bytes(4) + one for one in (zlib.compress(stream, 9) for stream in streams))
 
 
 def releases() -> tuple[str, ...]:
@@ -117,24 +119,23 @@ class _History:
     """The content of the file: `lines` by name, and the definitions once someone asks for them."""
 
     def __init__(self, packed: bytes) -> None:
-        end = 4 + int.from_bytes(packed[:4])
-        first, *lines = zlib.decompress(packed[4:end]).decode().split("\n")
+        index, *self._streams = _streams(packed)
+        first, *lines = zlib.decompress(index).decode().split("\n")
         self.releases = tuple(first.split())
         self.lines: dict[str, str] = dict(line.split("\t", 1) for line in lines)
-        self._digests = packed[end:]
         self._asked: dict[str, list[tuple[int, Definition | None]]] = {}
 
     def without_digests(self, name: str) -> list[tuple[int, Definition | None]]:
         """The definitions of a name by the number of the release; raises `KeyError`."""
         if name not in self._asked:
-            self._asked[name] = list(_entries(self.lines[name], BytesIO()))
+            self._asked[name] = list(_entries(self.lines[name], BytesIO(), BytesIO()))
         return self._asked[name]
 
     @cached_property
     def names(self) -> dict[str, list[tuple[int, Definition | None]]]:
         """The definitions of every name."""
-        digests = BytesIO(zlib.decompress(self._digests))
-        return {name: list(_entries(line, digests)) for name, line in self.lines.items()}
+        digests, nesting = (BytesIO(zlib.decompress(stream)) for stream in self._streams)
+        return {name: list(_entries(line, digests, nesting)) for name, line in self.lines.items()}
 
 
 @cache
@@ -147,7 +148,14 @@ def unpack(packed: bytes) -> _History:
     return _History(packed)
 
 
-def _entries(line: str, digests: BytesIO) -> Iterator[tuple[int, Definition | None]]:
+def _streams(packed: bytes) -> Iterator[bytes]:
+    while packed:
+        end = 4 + int.from_bytes(packed[:4])
+        yield packed[4:end]
+        packed = packed[end:]
+
+
+def _entries(line: str, digests: BytesIO, nesting: BytesIO) -> Iterator[tuple[int, Definition | None]]:
     signature = ""
     each = iter(json.loads(line))
     for number in each:
@@ -157,5 +165,7 @@ def _entries(line: str, digests: BytesIO) -> Iterator[tuple[int, Definition | No
             continue
         written = next(each)
         signature = signature if written == 0 else written
+        length = next(each)
         digest = b"" if letter in _BODILESS else digests.read(DIGEST_BYTES)
-        yield number, Definition(_KINDS[letter], signature, digest, digests.read(next(each) * STATEMENT_BYTES))
+        statements = digests.read(length * STATEMENT_BYTES)
+        yield number, Definition(_KINDS[letter], signature, digest, statements, nesting.read(length))
