@@ -81,7 +81,9 @@ def renames(top: Path, revision: str) -> dict[str, str]:
 
 
 def _key(finding: Finding, path: str) -> Key:
-    return (path, finding.rule, finding.target, "".join(finding.source.split()))
+    # The head of a hunk says nothing but line numbers, and a patch file is written anew as a whole.
+    content = "" if finding.shape == "patch-file" else "".join(finding.source.split())
+    return (path, finding.rule, finding.target, content)
 
 
 def _blobs(top: Path, revision: str) -> dict[str, str]:

@@ -111,6 +111,7 @@ class Finding:
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
     done: str = ""  # where Megatron already has what it does
     unread: int = 0  # nobody reads what it sets; the line that sets the same elsewhere
+    stays: str = ""  # why a change of Megatron's source is kept, where nothing is promised
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
 

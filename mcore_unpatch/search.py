@@ -15,6 +15,7 @@ from mcore_unpatch.scanner.shapes import patch_files
 from mcore_unpatch.scanner.sources.files import Reader
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.scanner.sources.series import applied_before
 
 Progress = Callable[[int, int], None]
 
@@ -47,13 +48,17 @@ class Search:
             project = task.project(self.parsed)
             whole.findings = call_sites.narrowed(whole.findings, python, whole.testing, project, versions)
             registry.complete(whole, task, self.parsed)
-            for path in patches:
-                self._patch_file(path, whole)
+            files = list(patches)
+            for path in files:
+                self._patch_file(path, files, whole)
             return suppress.settle(whole.findings, whole.marked, self.read), whole.errors
 
-    def _patch_file(self, path: str, whole: Part) -> None:
+    def _patch_file(self, path: str, files: list[str], whole: Part) -> None:
         try:
-            whole.findings += patch_files.findings_in(path, self.read(path), self.source)
+            data, versions = self.read(path), self.versions(path)
+            first = applied_before(path, files, self.exists, self.read) if self.source else []
+            before = [self.read(one) for one in first]
+            whole.findings += patch_files.findings_in(path, data, self.source, versions, before)
         except FileNotFoundError:
             return  # listed by git, deleted on disk
         except Unreadable as error:

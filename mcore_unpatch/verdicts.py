@@ -84,9 +84,14 @@ class _Case:
         """No patch, but a comment for one."""
         return not self.finding.target
 
-    def is_hunk(self) -> bool:
-        """A change of Megatron's source, of which nothing but the place is known."""
-        return self.finding.shape == "patch-file"
+    def is_kept_hunk(self) -> bool:
+        """A change of Megatron's source for which nothing is promised."""
+        return bool(self.finding.stays)
+
+    def is_hunk_on_its_own(self) -> bool:
+        """One that no longer applies, or that changes no function in particular: nothing of Megatron's explains it."""
+        symbol = api.lookup(self.finding.target)
+        return self.is_kept_hunk() and (bool(self.finding.breaks) or symbol is None or symbol.kind != "function")
 
     def is_of_what_is_gone(self) -> bool:
         """Unless the original is read too, which raises: that is no dead code."""
@@ -127,7 +132,6 @@ class _Case:
     capital_way = property(lambda self: self.way[:1].upper() + self.way[1:])
     known_way = property(lambda self: f"{self.way}{self.row.reference}" if self.row else "")
     because = property(lambda self: f": {self.known_way}" if self.row else "")
-    perhaps = property(lambda self: f"; if it is for that: {self.known_way}" if self.row else "")
     how = property(lambda self: f"`unpatch migrate{'' if self.finding.fix == 'safe' else ' --unsafe-fixes'}`")
     deletes = property(lambda self: f"; {self.how} deletes it" if self.finding.fix else "")
 
@@ -150,7 +154,8 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (_Case.is_for_later, KEEP, "It is for a Megatron newer than {0.newest}: on the known releases it never runs."),
     (_Case.never_runs, DELETE, "It never runs on {0.on}: {0.guard}{0.deletes}."),
     (lambda case: case.finding.done, DELETE, "{0.finding.done}."),
-    (_Case.is_hunk, KEEP, "What its hunks do is not read{0.perhaps}. {0.outlook}"),
+    (_Case.is_hunk_on_its_own, KEEP, "{0.finding.stays}."),
+    (_Case.is_kept_hunk, KEEP, "{0.finding.stays}. {0.why}. {0.outlook}"),
     (_Case.is_of_what_moved, KEEP, "It has no effect on {0.on}: Megatron calls `{0.moved}` in its place."),
     (_Case.is_of_what_is_gone, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
     (lambda case: case.finding.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),

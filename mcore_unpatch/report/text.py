@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.report import patch_files
 from mcore_unpatch.report.lines import Line, count, show, subjects, tally, width, wrapped
 from mcore_unpatch.rules import rules
 
@@ -30,10 +31,16 @@ def write(report: Report, statistics: bool) -> None:
 
 def lines(report: Report, statistics: bool) -> Iterator[Line]:
     """The report, line by line."""
-    for path, group in groupby(report.findings, key=lambda finding: finding.path):
-        yield [(report.from_here(path), "bold")]
-        for finding in group:
-            yield from _finding(finding)
+    files = {path: list(group) for path, group in groupby(report.findings, key=lambda finding: finding.path)}
+    alike: dict[object, list[str]] = {}
+    for path, findings in files.items():
+        alike.setdefault(patch_files.same(findings) if patch_files.is_patch_file(findings) else path, []).append(path)
+    for first, *others in alike.values():
+        yield from ([(report.from_here(path), "bold")] for path in (first, *others))
+        if patch_files.is_patch_file(files[first]):
+            yield from patch_files.entry(files[first])
+        else:
+            yield from (line for finding in files[first] for line in _finding(finding))
         yield []
     if statistics and report.findings:
         yield from _statistics(report)

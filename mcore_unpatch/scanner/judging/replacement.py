@@ -13,7 +13,7 @@ from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
 
 # What code at the output boundary speaks of, and Megatron's own forward and _postprocess do not.
-_OUTPUT_WORDS = re.compile(
+OUTPUT_WORDS = re.compile(
     r"log_?probs?\b|logp\b|entropy|linear_?ce|fused_?ce|lm_loss|temperature|fused_linear|topk_logits", re.IGNORECASE
 )
 _KEPT = re.compile(
@@ -41,7 +41,7 @@ class Replacement:
     @cached_property
     def deals_with_output(self) -> bool:
         """Log-probs, entropy, temperature and the like appear in it."""
-        return any(_OUTPUT_WORDS.search(word) for word in self.words)
+        return any(OUTPUT_WORDS.search(word) for word in self.words)
 
     @cached_property
     def deals_with_mtp(self) -> bool:

@@ -156,12 +156,12 @@ def _counts(finding: dict[str, Any], repository: Repository) -> bool:
 
 
 def _patch_files_as_one(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A patch file has one label: the finding that promises most speaks for it."""
+    """A patch file has one label, for all of it: the finding that promises least speaks for it."""
     files: dict[str, dict[str, Any]] = {}
     for finding in findings:
         if finding.get("shape") == "patch-file":
             known = files.setdefault(finding["path"], finding)
-            if _STRENGTH[finding["verdict"]] > _STRENGTH[known["verdict"]]:
+            if _STRENGTH[finding["verdict"]] < _STRENGTH[known["verdict"]]:
                 files[finding["path"]] = finding
     whole = [finding for finding in findings if finding.get("shape") != "patch-file"]
     return whole + [{**finding, "line": 1} for finding in files.values()]

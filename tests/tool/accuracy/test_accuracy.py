@@ -107,7 +107,9 @@ def test_a_patch_file_is_one_label() -> None:
     change = {"shape": "patch-file", "path": "a.patch"}
     found = [finding(5, verdict="keep", **change), finding(50, "other", verdict="steps", **change)]
     row = score(read(replace(label(1), path="a.patch")), found)
-    assert (row.labels, row.false, row.missed, row.targets, len(row.promises)) == (1, [], [], [], 1)
+    assert (row.labels, row.false, row.missed, row.targets, row.promises) == (1, [], [], [], [])
+    row = score(read(replace(label(1), path="a.patch")), found[1:])
+    assert (row.labels, len(row.promises)) == (1, 1)
 
 
 def test_an_optional_label_counts_for_nothing() -> None:

@@ -93,6 +93,18 @@ def test_a_patch_file_is_new_until_the_base_has_it(repository: Repository, suffi
     assert new_targets(repository) == []
 
 
+def test_a_patch_file_that_is_written_anew(repository: Repository) -> None:
+    """Line numbers shift; only the function that is new in it is new."""
+    head = "--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n"
+    hunk = "@@ -{0},2 +{0},3 @@ def {1}(a, b):\n     a\n+    b\n     c\n"
+    repository.commit({"fix.patch": head + hunk.format(9, "divide")})
+    repository.git("branch", "--quiet", "--force", "main")
+    repository.commit({"fix.patch": f"From: A <a@example.org>\n\n{head}{hunk.format(40, 'divide')}"})
+    assert new_targets(repository) == []
+    repository.commit({"fix.patch": head + hunk.format(50, "divide") + hunk.format(90, "log_single_rank")})
+    assert new_targets(repository) == ["log_single_rank"]
+
+
 def test_the_merge_base_counts_and_not_the_tip(repository: Repository) -> None:
     """What somebody else takes out of main meanwhile is not held against this branch."""
     repository.git("checkout", "--quiet", "main")

@@ -49,6 +49,19 @@ def test_one_more_fails(project: Path) -> None:
     assert [f["target"].rpartition(".")[2] for f in result.json["findings"]] == ["state_dict"]
 
 
+def test_a_patch_file_counts_by_what_it_changes_and_not_by_how(tmp_path: Path) -> None:
+    """Made for another release, with other statements and another number of hunks."""
+    head = "--- a/megatron/core/transformer/mlp.py\n+++ b/megatron/core/transformer/mlp.py\n"
+    hunk = "@@ -{0},3 +{0},4 @@ class MLP(A):\n     def forward(self, x):\n         y = x\n+{1}\n         z = y\n"
+    write_files(tmp_path, {"a.patch": head + hunk.format(9, "        y = y.float()")})
+    assert unpatch("check", "--write-baseline", cwd=tmp_path).code == CLEAN
+    again = hunk.format(9, "        y = 1") + hunk.format(80, "        y = 2")
+    for text in (hunk.format(40, "        # y"), hunk.format(9, "        y = ["), again):
+        write_files(tmp_path, {"a.patch": head + text})
+        result = unpatch("check", "--baseline", FILE, cwd=tmp_path)
+        assert (result.code, result.err) == (CLEAN, "")
+
+
 def test_another_file_fails(project: Path) -> None:
     write_files(project, {"pkg/more.py": OLD})
     result = unpatch("check", "--baseline", FILE, "--output-format", "json", cwd=project)

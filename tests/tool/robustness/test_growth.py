@@ -17,6 +17,8 @@ from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.report import text as text_report
 from mcore_unpatch.scanner.parallel import Part, Task, analyse
 from mcore_unpatch.scanner.shapes import patch_files
+from mcore_unpatch.scanner.sources import hunks
+from mcore_unpatch.scanner.sources.applying import Tree
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
 
@@ -248,6 +250,14 @@ STAGES: dict[str, Callable[[int], Callable[[], object]]] = {
     "patch files, names": lambda n: lambda: patch_files.findings_in("a.patch", b"+++ /" + b"megatron/core/" * n + b"*"),
     "patch files, one line": lambda n: lambda: patch_files.findings_in("a.patch", b"diff --git " + b" b/" * n),
     "patch files, headers": lambda n: lambda: patch_files.findings_in("a.patch", b"diff --git a b\n+++ \n--- \n" * n),
+    "patch files, hunks": lambda n: lambda: _patch(DIFF + HUNK * n),
+    "patch files, functions": lambda n: lambda: _patch(DIFF + _added(n, "def f{0}(x):\n+    return f{0}(x)\n+")),
+    "patch files, classes": lambda n: lambda: _patch(DIFF + _added(n, "class A{0}:\n+    x = 1\n+")),
+    "patch files, statements": lambda n: lambda: _patch(DIFF + _added(n, "    x = f({0})")),
+    "patch files, brackets": lambda n: lambda: _patch(DIFF + _added(n, "(")),
+    "patch files, quotes": lambda n: lambda: _patch(DIFF + _added(n, '"' + 3 * "'")),
+    "patch files, long lines": lambda n: lambda: _patch(DIFF + _added(1, '"' + '\\"' * n)),
+    "patch files, to apply": lambda n: lambda: _applied(n),
     "no Python": lambda n: lambda: _unreadable(b"print 1\n" + b"\n" * n),
     "pins": lambda n: lambda: _pins("megatron-core==0.18," * n),
     "pins, brackets": lambda n: lambda: _pins("megatron-core[" * n),
@@ -258,6 +268,28 @@ STAGES: dict[str, Callable[[int], Callable[[], object]]] = {
     "what is new": lambda n: _comparing(n),
     "baselines": lambda n: _subtracting(n),
 }
+
+
+DIFF = "--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n"
+HUNK = "@@ -1,2 +1,3 @@ def f(x):\n     a = 1\n+    b = 2\n     c = 3\n"
+
+
+def _added(number: int, line: str) -> str:
+    """A hunk that adds something many times."""
+    lines = "".join(f"+{line.format(index)}\n" for index in range(number))
+    return f"@@ -9,1 +9,{lines.count(chr(10)) + 1} @@ def g(x):\n     a = 1\n{lines}"
+
+
+def _patch(text: str) -> None:
+    patch_files.findings_in("a.patch", text.encode(), versions=(NEWEST,))
+
+
+def _applied(number: int) -> None:
+    hunk = "@@ -{0},3 +{0},3 @@\n x = 0\n-x = 0\n+y = 0\n x = 0\n"
+    (file,) = hunks.read((DIFF + "".join(hunk.format(4 * index + 1) for index in range(number))).encode())
+    tree = Tree(Path())
+    tree._files["a"] = ["x = 0"] * 1000
+    tree.apply(file, "a", "a")
 
 
 def _pins(text: str) -> None:

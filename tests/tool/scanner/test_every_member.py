@@ -328,7 +328,7 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     "registries._TAKES_BACK": "{}_patch('megatron.core.models.gpt.GPTModel.forward', f)",
     "restores._KEPT": "GPTModel.forward = f\nGPTModel.forward = x.get('{}')",
-    "replacement._OUTPUT_WORDS": "def g(self): return {}\nGPTModel.forward = g",
+    "replacement.OUTPUT_WORDS": "def g(self): return {}\nGPTModel.forward = g",
     "replacement._KEPT": "def g(self, hidden):\n    {}(self)\n    return hidden\nGPTModel._postprocess = g",
     "replacement._VALUE_WORDS": "def g(self): return {}\nGPTModel.state_dict = g",
 }

@@ -6,30 +6,39 @@ from fnmatch import fnmatchcase
 import pytest
 from checking import found_in
 
+from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron import lookup
 from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.rules import rules
+from mcore_unpatch.scanner.judging.patched import HUNK_TRAITS, SHAPE
 from mcore_unpatch.scanner.judging.traits import TRAITS
 
 HEAD = "from megatron.core.models.gpt import GPTModel\n"
+
+
+def found(text: str) -> list[Finding]:
+    """The findings of an example: Python, or a patch file."""
+    return found_in({"a.patch": f"{text}\n"} if text.startswith("---") else HEAD + text, possible=True)
+
+
 each = pytest.mark.parametrize("row", answers(), ids=lambda row: row.name)
 
 
 @each
 def test_the_example_fits(row: Answer) -> None:
-    assert row.name in [finding.answer for finding in found_in(HEAD + row.example, possible=True)]
+    assert row.name in [finding.answer for finding in found(row.example)]
 
 
 @each
 def test_the_words_are_those_of_the_place(row: Answer) -> None:
-    said = [finding.evidence for finding in found_in(HEAD + row.example, possible=True) if finding.answer == row.name]
+    said = [finding.evidence for finding in found(row.example) if finding.answer == row.name]
     assert not any("{" in text for text in said)
 
 
 @each
 def test_the_counterexample_does_not(row: Answer) -> None:
-    findings = found_in(HEAD + row.counterexample, possible=True)
+    findings = found(row.counterexample)
     assert findings, "a counterexample is a patch too"
     assert row.name not in [finding.answer for finding in findings]
 
@@ -54,17 +63,18 @@ def test_the_release_has_it_and_none_before(row: Answer) -> None:
 
 @each
 def test_the_words(row: Answer) -> None:
+    known = HUNK_TRAITS if row.shapes == (SHAPE,) else TRAITS
     assert row.verdict in {"steps", "delete", "keep"}
     assert bool(row.steps) == (row.verdict == "steps")
     assert not row.rule or row.rule in rules()
     assert row.since == "" or row.since in row.way
-    assert {one.lstrip("!") for trait in row.traits for one in trait.split("|")} <= TRAITS.keys()
+    assert {one.lstrip("!") for trait in row.traits for one in trait.split("|")} <= known.keys()
     assert not row.way.endswith(".")
 
 
 def test_every_trait_is_asked_for() -> None:
     asked = {one.lstrip("!") for row in answers() for trait in row.traits for one in trait.split("|")}
-    assert asked == TRAITS.keys()
+    assert asked == TRAITS.keys() | HUNK_TRAITS.keys()
 
 
 def test_zero_mtp_layers_are_none_where_the_row_says_so() -> None:

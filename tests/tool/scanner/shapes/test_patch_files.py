@@ -375,7 +375,7 @@ class TestApplied:
         text = made_by_git(megatron, self.CHANGED)
         write_files(tmp_path / "own", {"a.patch": text, "requirements.txt": "megatron-core==0.19.2\n"})
         own = tmp_path / "own"
-        assert "applies to megatron-core 0.19.2" in " ".join(unpatch("scan", "--mcore", megatron, cwd=own).out.split())
+        assert "2 apply to megatron-core 0.19.2" in " ".join(unpatch("scan", "--mcore", megatron, cwd=own).out.split())
         (megatron / FILE).write_text(SOURCE.replace("two = helper(one)", "two = other(one)"))
         checked = unpatch("check", "--mcore", megatron, cwd=own)
         assert checked.code == 1
