@@ -62,12 +62,13 @@ class Repository(Project):
             return self.source(path) if path.endswith(".py") else None
         return None
 
-    def sources_saying(self, word: str, *, tests: bool = True) -> Iterator[Source]:
-        """The Python files that say a word and can be read, parsed."""
+    def sources_saying(self, word: str | re.Pattern[bytes], *, tests: bool = True) -> Iterator[Source]:
+        """The Python files that say a word, or what a pattern finds, and can be read, parsed."""
+        pattern = re.compile(re.escape(word.encode())) if isinstance(word, str) else word
         for path in self.paths:
             if path.endswith(".py") and (tests or not is_test(path)):
                 with suppress(Unreadable, OSError):
-                    if word.encode() in self.data(path):
+                    if pattern.search(self.data(path)):
                         yield self.source(path)
 
     def named_elsewhere(self, name: str, path: str) -> bool:

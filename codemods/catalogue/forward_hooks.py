@@ -213,7 +213,7 @@ factory or by `partial`, and a class of its own for one module, whose `forward` 
 - The wrapper stands beside the assignment, is a lambda, is made by a function of the file (`make(module.forward, ...)`,
   `make(module)`), is given the original first (`partial(wrapper, module.forward)`), or reads it from the module
   (`module._forward = module.forward`). A factory keeps its other parameters. `types.MethodType(f, module)` and
-  `f.__get__(module)` work as well; `functools.wraps` goes.
+  `f.__get__(module)` work as well, and so does `setattr(module, "forward", f)`; `functools.wraps` goes.
 - Parameters with names of their own are read by position or by name, as Python binds them, with or without `*args` and
   `**kwargs` behind them. Keywords that the original
   does not get (`*args, images=None, **kwargs`) are taken out in a pre-hook. Values that are bound as defaults

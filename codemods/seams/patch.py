@@ -26,8 +26,9 @@ class Patch:
 
     situation: Situation
     source: Source
-    statement: ast.Assign
+    statement: ast.Assign | ast.Expr
     target: ast.Attribute
+    value: ast.expr
     function: Function | None
     bound: bool  # the function's first parameter is the patched object
     around: Function | None  # the function that the statement stands in
@@ -94,22 +95,24 @@ def is_taken(name: str, tree: ast.Module) -> bool:
     return name in named or any(is_stored(node, name) for node in ast.walk(tree))
 
 
-def find_patch(situation: Situation) -> Patch | None:
-    """The patch of a finding; None if it is no plain assignment to one attribute."""
+def find_patch(situation: Situation, *, by_name: bool = False) -> Patch | None:
+    """The patch of a finding; None if it is no plain assignment to one attribute, nor a `setattr` of one `by_name`."""
     finding = situation.finding
     source = situation.files.readable(finding.path)
     if source is None:
         return None
     statement = source.starting.get((finding.line, finding.column - 1))
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        return None
-    target = statement.targets[0]
-    if not isinstance(target, ast.Attribute):
-        return None
-    name, bound = function_name(statement.value)
+    match statement:
+        case ast.Assign(targets=[ast.Attribute() as target], value=value):
+            pass
+        case ast.Expr(ast.Call(ast.Name("setattr"), [module, ast.Constant(str(name)), value], [])) if by_name:
+            target = ast.copy_location(ast.Attribute(module, name, ast.Store()), module)
+        case _:
+            return None
+    called, bound = function_name(value)
     around = source.function_of(statement)
     bound = bound or finding.shape in {"class-attr", "class-of-instance"}
-    return Patch(situation, source, statement, target, defined(source.tree, name, around), bound, around)
+    return Patch(situation, source, statement, target, value, defined(source.tree, called, around), bound, around)
 
 
 def function_name(value: ast.expr) -> tuple[str, bool]:

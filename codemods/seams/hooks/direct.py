@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ from mcore_unpatch.codemods.syntax import leaf
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.paths import is_test
 
+# Called, or an argument; not of what a call returns, as in `super().forward(...)`.
+_SAID = re.compile(rb"(?<!\(\))\.forward\s*[(,)]")
 # What is given a `forward` and does not run it.
 _ASKS = {
     "wraps",
@@ -40,7 +43,7 @@ def find_direct_calls(files: Workbench) -> list[DirectCall]:
     """Where the repository calls `forward` without the module, or hands it on."""
     return [
         DirectCall(source.path, node.lineno, _leaf(node.value), isinstance(node.value, ast.Name) and is_call)
-        for source in files.sources_saying(f".{FORWARD}")
+        for source in files.sources_saying(_SAID)
         for node in source.every(ast.Attribute)
         if node.attr == FORWARD and isinstance(node.ctx, ast.Load) and not isinstance(node.value, ast.Call)
         if (is_call := _is_called(source, node)) or _is_handed_on(source, node)

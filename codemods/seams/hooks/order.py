@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mcore_unpatch.codemods.answering import Situation
 
 NOT_PLAIN = "it is not a plain assignment"
+_OF_ONE = "module-hook"  # what is known of patches of one module
 _LOOPS = ast.For | ast.AsyncFor | ast.While
 _LEAVES = ast.Return | ast.Raise | ast.Continue | ast.Break
 
@@ -100,7 +101,7 @@ class _Wrappers:
         """A patch, and the hook that it is or why it is none."""
         key = _key(situation.finding)
         if key not in self._known:
-            patch = find_patch(situation)
+            patch = find_patch(situation, by_name=True)
             if situation.finding.target.endswith(f".{CLASS}"):
                 self._known[key] = patch, self.mixins.read(situation)
             else:
@@ -150,7 +151,8 @@ def _commute(one: Hooked, other: Hooked) -> bool:
 
 def _wrapped(patch: Patch, calls: Iterable[DirectCall]) -> _Wrapped | str:
     around = patch.around
-    if patch.target.attr != FORWARD or patch.finding.shape != "instance-attr":
+    by_name = patch.finding.shape == "setattr" and patch.finding.answer == _OF_ONE
+    if patch.target.attr != FORWARD or not (by_name or patch.finding.shape == "instance-attr"):
         return "a hook runs around `forward` of one module, and this patch is of another kind"
     if not is_module(patch.target.value, around, patch.finding):
         return f"`{patch.text(patch.target.value)}` cannot be shown to be a module"

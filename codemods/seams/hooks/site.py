@@ -46,7 +46,7 @@ class Site:
 
 def find_site(patch: Patch, around: Function) -> Site | str:
     """The wrapper of a patch, or why it is not found."""
-    value = patch.statement.value
+    value = patch.value
     if isinstance(value, ast.Lambda):
         return _from_lambda(patch, around, value)
     if isinstance(value, ast.Call) and leaf(value.func) == "partial":
@@ -63,7 +63,7 @@ def _plain(patch: Patch, around: Function) -> Site | str:
     function = patch.function
     if not isinstance(function, ast.FunctionDef):
         return _NOT_BESIDE
-    if patch.bound and not _is_the_module(patch, bound_to(patch.statement.value)):
+    if patch.bound and not _is_the_module(patch, bound_to(patch.value)):
         return _NOT_BOUND.format(function.name)
     inside, kept = is_one_of(function, ast.walk(around)), _kept(patch, around)
     of_the_module = isinstance(kept, ast.Attribute) and _is_the_module(patch, kept.value)

@@ -237,6 +237,7 @@ TRAITS: dict[str, Trait] = {
     "module": _is_module,
     "part": _is_part,
     "adds": lambda install, _, __: install.adds,
+    "instance": lambda install, _, __: install.on_instance or install.shape == "instance-attr",
     "own-name": _has_own_name,
     "adapter": lambda install, _, resolver: any(word in _called(install, resolver) for word in _ADAPTERS),
     "passing": lambda install, _, resolver: any(word in _called(install, resolver) for word in _PASSING),

@@ -123,6 +123,7 @@ def _attribute(
             adds,
             is_mock_object(value),
             base.possible,
+            kind == "instance-attr",
         )
 
     if base.kind == "module":

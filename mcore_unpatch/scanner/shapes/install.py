@@ -27,6 +27,7 @@ class Install:
     adds: bool = False  # a name Megatron does not have is added, nothing is replaced
     mock: bool = False  # a test's mock: a family of its own
     possible: bool = False  # an object of unknown type, told by the method's name alone
+    on_instance: bool = False  # of one object alone
     inner: Place | None = None  # within the helper that makes it
     restores: list[Site] = field(default_factory=list)
 

@@ -91,6 +91,7 @@ DRIVERS: dict[str, Callable[[Any, Any, Call], Tensor]] = {
     "bound_values": _installed("scaled", 4.0),
     "changes_an_argument": _installed("detach_encoder"),
     "changes_the_output": _installed("scale_embeddings", 3.0),
+    "by_setattr": _installed("scale", 3.0),
     "counts_calls": _counts_calls,
     "factory_of_the_module": _installed("double"),
     "from_a_factory": _installed("scale_embeddings", 3.0),
