@@ -231,8 +231,8 @@ original that is used for more, a function that is bound to another object than 
 something else uses, a class that `isinstance` asks for or that has more than a `forward`, objects that nothing shows
 to be modules (`x.training`, `named_modules()`, an annotation). So are two wrappers of one method whose order would
 matter (two that change the output keep it; what one changes of the arguments, the hook of the other would see), and a
-module whose `forward` something in the repository calls directly or hands on (`checkpoint(layer.forward, ...)`): hooks
-do not run there.
+module whose `forward` something in the repository calls directly or hands on (`checkpoint(layer.forward, ...)`), or
+Megatron does (rotary embeddings): hooks do not run there.
 """
     by_hand = """
 - **Order.** A hook runs behind those that the module has by then; the wrapper ran inside all of them
@@ -242,6 +242,8 @@ do not run there.
 - **Graphs.** Register the hook before the model is compiled or captured in a CUDA graph. Layers that Transformer Engine
   captures (`cuda_graph_impl="transformer_engine"`) run without their hooks.
 - **Classes of modules.** The module has its own class again: `type(module)` and what asks for it see that.
+- **Whole models.** Megatron-FSDP up to 0.18 calls `forward` of the model that it wraps directly: with Float16Module in
+  between the hooks of the model run, without it they do not.
 - **None.** A forward hook that returns None leaves the output as it is.
 - **Classes.** A hook is for one module. For `Class.forward = wrapper`, register it where the model is built, on each
   module of that class: `for module in model.modules(): if isinstance(module, Class): module.register_forward_hook(f)`.

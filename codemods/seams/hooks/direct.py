@@ -12,10 +12,13 @@ from mcore_unpatch.codemods.seams.undo import FORWARD
 from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.syntax import leaf
 from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.findings import Finding
 from mcore_unpatch.paths import is_test
 
 # Called, or an argument; not of what a call returns, as in `super().forward(...)`.
 _SAID = re.compile(rb"(?<!\(\))\.forward\s*[(,)]")
+# YaRN's embedding calls its own `forward` for its cache, MimoModel that of its submodules.
+_OF_MEGATRON, _ROTARY = ("RotaryEmbedding", "ModalitySubmodules"), "rotary_pos_emb"
 # What is given a `forward` and does not run it.
 _ASKS = {
     "wraps",
@@ -48,6 +51,12 @@ def find_direct_calls(files: Workbench) -> list[DirectCall]:
         if node.attr == FORWARD and isinstance(node.ctx, ast.Load) and not isinstance(node.value, ast.Call)
         if (is_call := _is_called(source, node)) or _is_handed_on(source, node)
     ]
+
+
+def called_by_megatron(module: ast.expr, around: Function | None, finding: Finding) -> bool:
+    """Whether Megatron itself calls `forward` of such a module without the module."""
+    owner = finding.target.split(".")[-2]
+    return owner.endswith(_OF_MEGATRON) or name_of(module, around) == _ROTARY
 
 
 def directly(module: ast.expr, around: Function | None, path: str, calls: Iterable[DirectCall]) -> Iterator[DirectCall]:

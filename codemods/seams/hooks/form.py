@@ -31,6 +31,7 @@ NOTES = (
 # What is there only after a hook of Megatron's: its DDP and FSDP gather parameters when a module is called.
 _GATHERED = {"weight", "bias", "parameters", "named_parameters", "state_dict"}
 _ALWAYS_THERE = {"dtype", "device", "shape", "requires_grad"}
+WHOLE_MODEL = "Megatron-FSDP up to 0.18 calls `forward` of the model that it wraps: without Float16Module no hook runs"
 KEEPS = "a forward hook that returns None leaves the output as it is; the wrapper's None was the output"
 _MODULE, _OUTPUT = "_module", "output"
 _INNER = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Insert, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.hooks.direct import DirectCall, directly, find_direct_calls
-from mcore_unpatch.codemods.seams.hooks.form import Form, Hooked, Wrapper
+from mcore_unpatch.codemods.seams.hooks.direct import DirectCall, called_by_megatron, directly, find_direct_calls
+from mcore_unpatch.codemods.seams.hooks.form import WHOLE_MODEL, Form, Hooked, Wrapper
 from mcore_unpatch.codemods.seams.hooks.method import made
 from mcore_unpatch.codemods.seams.hooks.mixin import CLASS, MixedIn, Mixins
-from mcore_unpatch.codemods.seams.hooks.module import is_module, may_be_the_same
+from mcore_unpatch.codemods.seams.hooks.module import MODEL, is_module, may_be_the_same, name_of
 from mcore_unpatch.codemods.seams.hooks.site import Site, find_site
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch
 from mcore_unpatch.codemods.seams.said import Said
@@ -166,6 +166,8 @@ def _wrapped(patch: Patch, calls: Iterable[DirectCall]) -> _Wrapped | str:
         return f"line {patch.statement.lineno} or `{function.name}` holds several statements on a line"
     if direct := next(directly(patch.target.value, around, patch.source.path, calls), None):
         return f"{direct.path}:{direct.line} calls `forward` directly, where hooks do not run"
+    if called_by_megatron(patch.target.value, around, patch.finding):
+        return "Megatron itself calls `forward` of such a module directly, where hooks do not run"
     wrapper = Wrapper(site.snippet or patch.source, function, site.calling)
     if not wrapper.original:
         return "the original is not kept in one name"
@@ -235,4 +237,6 @@ def _installed(alone: _Wrapped, undoing: Undoing) -> Rewritten:
     else:
         changes.append(above(patch.source, undoing.lift, text))
         removed.append(patch.statement)
-    return Rewritten([*changes, *remove(patch.source, removed, with_comments=True)], notes=form.notes)
+    of_model = name_of(patch.target.value, alone.around) == MODEL or _module(patch.finding).endswith("Model")
+    notes = (*form.notes, WHOLE_MODEL) if of_model else form.notes
+    return Rewritten([*changes, *remove(patch.source, removed, with_comments=True)], notes=notes)

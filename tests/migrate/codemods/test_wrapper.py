@@ -288,6 +288,23 @@ def test_direct_calls_in_the_same_file(call: str, rewritten: bool) -> None:
     assert bool(migrate({"pkg/wrapper.py": text}, Options(unsafe_fixes=True)).changed) is rewritten
 
 
+def test_stays_where_megatron_calls_forward_directly() -> None:
+    """`YarnRotaryEmbedding.get_cached_cos_sin` asks its own `forward`."""
+    text = WRAPPER.replace(b"model.decoder", b"model.rotary_pos_emb")
+    result = migrate({"pkg/wrapper.py": text}, Options(unsafe_fixes=True))
+    assert result.changed == set()
+    (remark,) = result.plan.remarks
+    assert "Megatron itself calls `forward` of such a module directly" in remark.text
+
+
+def test_of_a_whole_model_it_is_said_who_calls_that_directly() -> None:
+    notes = {}
+    for name in (b"model", b"model.decoder"):
+        result = migrate({"pkg/wrapper.py": WRAPPER.replace(b"model.decoder", name)}, Options(unsafe_fixes=True))
+        notes[name] = {note for edit in result.plan.edits for note in edit.notes}
+    assert {one[:26] for one in notes[b"model"] - notes[b"model.decoder"]} == {"Megatron-FSDP up to 0.18 c"}
+
+
 def test_a_wrapper_of_a_class_has_steps() -> None:
     text = b"""from megatron.core.transformer.transformer_block import TransformerBlock
 
