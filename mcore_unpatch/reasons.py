@@ -22,7 +22,7 @@ def why(finding: Finding, version: Version) -> str:
         return "Which class it changes is not known, so nothing can be named in its place"
     line = _line(target)
     if line is None or not line.is_on(version):
-        return _of_missing(target, line, version)
+        return _of_missing(finding, line, version)
     if holder is None or holder.kind == "module":
         symbol = api.lookup(target)
         if symbol is not None and symbol.kind == "module":
@@ -78,23 +78,24 @@ def _line(target: str) -> Known | None:
     return next(filter(None, map(uses.known, places)), None)
 
 
-def _of_missing(target: str, line: Known | None, version: Version) -> str:
+def _of_missing(finding: Finding, line: Known | None, version: Version) -> str:
     """What Megatron does not define on a release: it was there once, a base class outside has it, or nobody does."""
-    owner, _, name = target.rpartition(".")
+    owner, _, name = finding.target.rpartition(".")
     holder = api.lookup(owner)
+    adds = "the patch adds it" + (", and this repository reads it" if finding.is_read else "")
     on = f"megatron-core {show(version)}"
     if holder is None or holder.kind not in ("class", "module"):
         return f"{on} has no such name: what it changes is not known"
     if line is not None and (there := [minor for minor in uses.minors() if line.is_on(minor)]):
         others = f"up to {show(there[-1])}" if there[0] < version else f"from {show(there[0])} on"
-        return f"{on} has no `{name}` in `{_leaf(owner)}`, only Megatron {others}: the patch adds it"
+        return f"{on} has no `{name}` in `{_leaf(owner)}`, only Megatron {others}: {adds}"
     outside = [base for base in api.ancestry(holder.name) if not within(base)] if holder.kind == "class" else []
     if holder.kind == "class" and api.has_callable(holder.name, name):
         base = outside[0] if outside else "object"
         return f"`{_leaf(owner)}` inherits `{name}` from `{base}`: only the code that builds one can use a subclass"
     if any(_leaf(base) not in EXTERNAL_METHODS for base in outside):
         return f"`{_leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{outside[0]}` is a base of it"
-    return f"{on} has no `{name}` in `{_leaf(owner)}`: the patch adds it"
+    return f"{on} has no `{name}` in `{_leaf(owner)}`: {adds}"
 
 
 def _of_module(use: Use, is_class: bool, version: Version) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.megatron import uses
+from mcore_unpatch.megatron import gone, uses
 from mcore_unpatch.megatron.mentions import mentions
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner.sources.parsing import Unreadable
@@ -36,21 +36,28 @@ class Files:
 def mark(
     findings: list[Finding], versions: dict[str, tuple[Version, ...]], files: Callable[[], Files]
 ) -> list[Finding]:
-    """The findings, those marked that have no effect because nobody reads what they set."""
+    """The findings, with what is known of who reads the names that Megatron does not read or no longer has."""
     copies = _copies(findings)
-    candidates = [
-        one
+    unread = {
+        one: one.target
         for one in findings
         if one in copies and one.confidence == "certain" and _is_left_alone(one, versions[one.path])
-    ]
-    if not candidates:
-        return findings
+    }
+    missing = {one: one.target for one in findings if _is_missing(one, versions[one.path])}
+    asked = {*unread.values(), *missing.values()}
     try:
-        left = _unread(files(), {one.target for one in candidates})
+        left = _unread(files(), asked) if asked else set()
     except (OSError, SyntaxError, ValueError, RecursionError, Unreadable):
-        return findings  # what cannot be read may read anything
-    unread = {one for one in candidates if one.target in left}
-    return [replace(one, unread=copies[one]) if one in unread else one for one in findings]
+        left = set()  # what cannot be read may read anything
+    said = {one: {"unread": copies[one]} for one, target in unread.items() if target in left}
+    said |= {one: {"is_read": True} for one, target in missing.items() if target not in left}
+    return [replace(one, **said[one]) if one in said else one for one in findings]
+
+
+def _is_missing(finding: Finding, versions: tuple[Version, ...]) -> bool:
+    """Whether all of the judged releases lack a name, and the assignment that sets it does not name it as a text."""
+    plain = finding.shape in ("module-attr", "class-attr", "instance-attr")
+    return plain and all(gone.is_gone(finding.target, version) for version in versions)
 
 
 def _copies(findings: list[Finding]) -> dict[Finding, int]:

@@ -102,6 +102,10 @@ class _Case:
         """Megatron has it in another module now, and calls that one."""
         return self.is_of_what_is_gone() and self.moved is not None
 
+    def is_of_nothing(self) -> bool:
+        """Of what is gone, and the repository does not keep it alive for itself."""
+        return self.is_of_what_is_gone() and not self.finding.is_read
+
     def is_of_unknown_class(self) -> bool:
         """The row is for one class, and other classes have such a method; or the patch is for one call of an object."""
         assert self.row is not None
@@ -157,7 +161,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (_Case.is_hunk_on_its_own, KEEP, "{0.finding.stays}."),
     (_Case.is_kept_hunk, KEEP, "{0.finding.stays}. {0.why}. {0.outlook}"),
     (_Case.is_of_what_moved, KEEP, "It has no effect on {0.on}: Megatron calls `{0.moved}` in its place."),
-    (_Case.is_of_what_is_gone, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
+    (_Case.is_of_nothing, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
     (lambda case: case.finding.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),
     (lambda case: case.row is None, KEEP, "{0.why}. {0.outlook}"),

@@ -16,6 +16,7 @@ from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.roots import within
 
 EVERYTHING = "*"
+_SELF = "self"
 _WORD = re.compile(r"[^\W\d]\w*")
 _ASKING = {"getattr", "hasattr"}
 
@@ -32,12 +33,15 @@ class Mentions:
     sentences: set[str] = field(default_factory=set)  # words of the others, docstrings apart
     runs_texts: bool = False  # exec, eval, the source of a function
 
-    def may_read(self, module: str, name: str) -> bool:
-        """Whether the code of a file outside of Megatron may read the name of a module of Megatron's."""
+    def may_read(self, owner: str, name: str) -> bool:
+        """Whether the code of a file outside of Megatron may read a name of a module or a class of Megatron's."""
+        if owner.rpartition(".")[2][:1].isupper():  # whatever the object, it may be one of that class
+            return any(attribute == name for _, attribute in self.attributes)
+        module = owner
         if not self.imported.isdisjoint({(module, name), (module, EVERYTHING)}):
             return True
         return any(
-            (attribute == name and (not within(of) or _is(of, module)))
+            (attribute == name and of != _SELF and (not within(of) or _is(of, module)))
             or (attribute in (EVERYTHING, "__dict__") and _is(of, module))
             for of, attribute in self.attributes
         )
@@ -107,14 +111,14 @@ def source_of(node: ast.ImportFrom, package: str) -> str:
 
 
 def _objects(node: ast.expr, bound: dict[str, set[str]]) -> Iterator[str]:
-    """What an expression may be; an attribute of `self` is none of a module."""
+    """What an expression may be."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.insert(0, node.attr)
         node = node.value
     if not isinstance(node, ast.Name) or node.id not in bound:
-        if parts or not isinstance(node, ast.Name) or node.id not in ("self", "cls"):
-            yield ""
+        is_self = not parts and isinstance(node, ast.Name) and node.id in ("self", "cls")
+        yield _SELF if is_self else ""
         return
     for start in bound[node.id]:
         yield ".".join([start, *parts])

@@ -160,3 +160,30 @@ def test_migrate_deletes_it(tmp_path: Path) -> None:
     assert finding["evidence"].endswith("; `unpatch migrate --unsafe-fixes` deletes it.")
     unpatch("migrate", "--unsafe-fixes", cwd=tmp_path)
     assert ".GroupedMLP" not in (tmp_path / "patches.py").read_text()
+
+
+def test_what_is_gone_and_read_by_the_repository_is_kept_alive() -> None:
+    patch = "from megatron.core import parallel_state\nparallel_state.is_inside_encoder = lambda: False\n"
+    assert verdict(patch) == ("delete", "Megatron has no such name after 0.13.1: nothing calls it.")
+    reader = "from megatron.core import parallel_state\nprint(parallel_state.is_inside_encoder())\n"
+    added = "has no `is_inside_encoder` in `parallel_state`, only Megatron up to 0.13: the patch adds it"
+    said = f"megatron-core 0.19 {added}, and this repository reads it. `unpatch pin` cannot guard it."
+    assert verdict({"patches.py": patch, "other.py": reader}) == ("keep", said)
+
+
+@pytest.mark.parametrize(
+    ("reader", "expected"),
+    [
+        ("class Mine:\n    def f(self):\n        return self._checkpointed_forward()", "keep"),
+        ("def f(block):\n    return block._checkpointed_forward()", "keep"),
+        ("class Mine:\n    def _checkpointed_forward(self): ...", "delete"),
+        ("print('_checkpointed_forward')", "delete"),
+    ],
+)
+def test_a_method_that_is_gone_may_be_called_by_the_repository(reader: str, expected: str) -> None:
+    patch = """
+        from megatron.core.transformer.transformer_block import TransformerBlock
+        def new(self): ...
+        TransformerBlock._checkpointed_forward = new
+        """
+    assert verdict({"patches.py": patch, "other.py": reader + "\n"})[0] == expected
