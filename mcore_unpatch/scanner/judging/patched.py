@@ -17,6 +17,7 @@ from mcore_unpatch.scanner.judging.upstream import Change
 from mcore_unpatch.scanner.sources.applying import APPLIES, DONE, FAILS
 from mcore_unpatch.scanner.sources.fragments import Statement
 from mcore_unpatch.scanner.sources.hunks import FileDiff, Hunk
+from mcore_unpatch.scanner.sources.segments import Segment
 
 SHAPE = "patch-file"
 _RULE = "MCU608"
@@ -139,7 +140,8 @@ class Patched:
         if since is None:
             return ""
         what = "the same" if change.is_new else "what it adds, in the same place,"
-        return f"Megatron has {what} since {show(parse_version(since))}, and nothing of what it takes away"
+        when = f"{show(parse_version(since))}{' or before' if since == RELEASES[0] else ''}"
+        return f"Megatron has {what} since {when}, and nothing of what it takes away"
 
     @cached_property
     def row(self) -> Answer | None:
@@ -257,7 +259,7 @@ class Patched:
         """A file or a definition of a module that no judged release has: nothing of Megatron's changes by it."""
         change, name = self.change, self.file.path.rpartition("/")[2]
         brought = not self.file.old and name.endswith(".py") and name != "__init__.py"
-        if not brought and not (change.is_new and "." not in change.name):
+        if not brought and not (change.is_new and "." not in change.name and all(map(_can_move, change.segments))):
             return False
         return not any(upstream.definition(change.target, release) for release in upstream.releases(self.versions))
 
@@ -298,6 +300,14 @@ HUNK_TRAITS: dict[str, Callable[[Patched], bool]] = {
     "own-code": Patched.is_own_code,
     "twin": lambda one: upstream.twin(one.change, one.versions) is not None,
 }
+
+
+def _can_move(segment: Segment) -> bool:
+    """Whether a definition that is added does the same in another module: what it decorates or sets may lead back."""
+    node = segment.adds
+    if node is None or getattr(node, "decorator_list", None) or getattr(node, "name", "").startswith("__"):
+        return False
+    return not any(isinstance(inner, ast.Global) for inner in ast.walk(node))
 
 
 def _names_in(statements: list[Statement]) -> set[str]:

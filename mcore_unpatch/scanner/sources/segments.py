@@ -200,7 +200,7 @@ def _beyond(some: list[Statement], others: list[Statement]) -> list[Statement]:
 
 def _whole(hunk: Hunk, name: str, names: list[str], begin: int) -> ast.stmt | None:
     """The definition that a hunk adds; None where its end is out of sight."""
-    while begin and hunk.lines[begin - 1][:2] == "+ " and hunk.lines[begin - 1][1:].lstrip().startswith("@"):
+    while begin and hunk.lines[begin - 1][:1] == "+" and hunk.lines[begin - 1][1:].lstrip().startswith("@"):
         begin -= 1
     rows = []
     for index in range(begin, len(hunk.lines)):

@@ -149,3 +149,11 @@ class TestSeries:
         first, second = ("\n".join(line for line in one.split("\n") if not line.startswith("index ")) for one in two)
         listed = {"b_patch": first, "a_patch": second, "series": "# ours\nb.patch\na.patch -p1\n"}
         assert words(tmp_path / "own", tmp_path / "megatron", **listed) == ["applies"] * 2
+
+
+def test_a_hunk_does_not_lean_on_another_of_the_same_file(tmp_path: Path) -> None:
+    hunk = "@@ -14,3 +14,3 @@\n line14 = 14\n-{0} = 15\n+{1} = 15\n line16 = 16\n"
+    text = HEAD + hunk.format("line15", "one") + hunk.format("one", "two")
+    write_files(tmp_path / "megatron", {NAME: TEXT})
+    assert words(tmp_path / "own", tmp_path / "megatron", a_patch=text) == ["fails"]
+    assert not git_applies(tmp_path / "megatron", text)

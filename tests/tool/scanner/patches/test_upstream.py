@@ -131,6 +131,32 @@ class TestNames:
         assert check_found({"a.patch": text}, verdict="delete", target=f"{CORE}.utils")
 
 
+class TestOwnCode:
+    """What a patch file brings and Megatron does not have can stand elsewhere, unless it leads back to the module."""
+
+    @pytest.mark.parametrize(
+        ("code", "verdict"),
+        [
+            ("+def ours(x):\n+    return x\n", "steps"),
+            ("+class Ours(Base):\n+    x = 1\n", "steps"),
+            ("+def ours(x):\n+    global _KEPT\n+    _KEPT = x\n", "keep"),
+            ("+@register\n+def ours(x):\n+    return x\n", "keep"),
+            ("+def __getattr__(name):\n+    return name\n", "keep"),
+            ("+def divide(x):\n+    return x\n", "keep"),
+        ],
+    )
+    def test_added_to_a_module(self, code: str, verdict: str) -> None:
+        check_found({"a.patch": hunk(f" x = 1\n \n{code}+\n y = 2\n", "")}, verdict=verdict)
+
+    def test_where_it_is_used(self) -> None:
+        text = hunk(" x = 1\n \n+def ours(x):\n+    return x\n+\n y = 2\n", "") + hunk(
+            "     a = 1\n+    b = ours(a)\n     c = 2\n"
+        )
+        moved = next(one for one in found_in({"a.patch": text}) if one.verdict == "steps")
+        step = "Move lines 6-7 into a module of your own, and import it from there where the patch uses it (line 14)."
+        assert moved.steps == (step,)
+
+
 class TestPlaces:
     """A method out of sight is told by its statements or its parameters."""
 
