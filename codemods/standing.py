@@ -34,9 +34,9 @@ class Staying:
 
     @classmethod
     def of(cls, findings: Iterable[Finding], removed: Iterable[Finding]) -> Staying:
-        """All of them but the removed, and but mocks, which last as long as a test."""
+        """All but the removed, mocks, which last as long as a test, and patch files, which edit Megatron's own body."""
         gone = set(removed)
-        return cls(tuple(one for one in findings if one not in gone and one.shape != "mock"))
+        return cls(tuple(one for one in findings if one not in gone and one.shape not in {"mock", "patch-file"}))
 
     def below(self, path: str, methods: Methods) -> Finding | None:
         """A patch of one of the methods that code in `path` may meet: one in the same file, or one of all models."""

@@ -79,8 +79,6 @@ def test_alone_it_moves() -> None:
 @pytest.mark.parametrize(
     ("files", "where"),
     [
-        ({"a": HEAD + AROUND}, "`GPTModel.forward` stays patched in pkg/a.py, line 19"),
-        ({"a": HEAD + ON_INSTANCE}, "`GPTModel.forward` stays patched in pkg/a.py, line 20"),
         (
             {"a": HEAD + SWAP, "b": HEAD + CLASS_PATCH + "GPTModel._postprocess = ours\n"},
             "`GPTModel._postprocess` stays patched in pkg/b.py, line 8",
@@ -94,13 +92,25 @@ def test_alone_it_moves() -> None:
             "`GPTModel.build_schedule_plan` stays patched in pkg/b.py, line 8",
         ),
     ],
-    ids=["wrapper of the class", "wrapper of an instance", "another file", "setattr", "schedule plan"],
+    ids=["another file", "setattr", "schedule plan"],
 )
 def test_an_lm_head_wrapper_beside_a_patch_of_what_carries_the_hook(files: dict[str, str], where: str) -> None:
     result = unsafe(**files)
     assert b"attach(" not in result.files["pkg/a.py"]
     [text] = said(result, "MCU103")
     assert text.startswith(f"Not rewritten: {where}, and the hook goes through it: move that patch first.\n1. ")
+
+
+@pytest.mark.parametrize(
+    ("text", "carrier"),
+    [(AROUND, "`with_hidden` carries it, which line 19"), (ON_INSTANCE, "`forward` carries it, which line 20")],
+    ids=["of the class", "of an instance"],
+)
+def test_an_lm_head_wrapper_within_a_patch_of_what_carries_the_hook(text: str, carrier: str) -> None:
+    result = unsafe(a=HEAD + text)
+    assert b"attach(" not in result.files["pkg/a.py"]
+    [by_hand] = said(result, "MCU103")
+    assert by_hand.startswith(f"Not rewritten: {carrier} puts in the place of `GPTModel.forward`: move both.\n1. ")
 
 
 def test_what_does_not_carry_the_hook_is_no_reason() -> None:

@@ -163,3 +163,15 @@ def test_scan_says_that_migrate_does_it(tmp_path: Path) -> None:
     (tmp_path / "critic.py").write_bytes(CRITIC)
     (finding,) = scan([tmp_path], ScanOptions(fixes=True)).findings
     assert (finding.rule, finding.fix, finding.verdict) == (RULE, "unsafe", "rewrite")
+
+
+def test_a_patch_file_of_the_body_that_has_the_hook_is_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / "critic.py").write_bytes(CRITIC)
+    (tmp_path / "megatron.patch").write_text(
+        "--- a/megatron/core/models/gpt/gpt_model.py\n+++ b/megatron/core/models/gpt/gpt_model.py\n"
+        "@@ -400,2 +400,3 @@ class GPTModel(LanguageModule):\n"
+        "     def _postprocess(\n         self,\n+        more=None,\n"
+    )
+    critic, patch_file = scan([tmp_path], ScanOptions(fixes=True)).findings
+    assert (patch_file.shape, patch_file.target.rpartition(".")[2]) == ("patch-file", "_postprocess")
+    assert (critic.rule, critic.verdict) == (RULE, "rewrite")
