@@ -165,6 +165,17 @@ class TestConfig:
         assert "config.moe_enable_routing_replay" in finding.replacement
         assert "megatron-core 0." in finding.replacement
 
+    @pytest.mark.parametrize(
+        "said", ["replay_mask", "self.replay_backward_mask_list", "masked_replay", "ReplayTokenMask"]
+    )
+    def test_a_replay_of_single_tokens_is_not_promised(self, said: str) -> None:
+        finding = check_found(
+            "from megatron.core.transformer.moe.router import TopKRouter\n"
+            f"def new(self, logits):\n    return self.router_replay.select(logits, {said})\nTopKRouter.routing = new\n",
+            rule="MCU401",
+        )
+        assert finding.answer == "router-replay-masked"
+
     def test_module_spec(self) -> None:
         check_found(
             "from megatron.core.models.gpt import gpt_layer_specs as s\nclass Mine: ...\ns.SelfAttention = Mine\n",
