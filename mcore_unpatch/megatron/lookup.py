@@ -72,6 +72,12 @@ def ever(name: str) -> bool:
 
 
 @cache
+def first(name: str) -> str | None:
+    """The oldest known release that has a name."""
+    return next((release for release in history.releases() if has(name, release)), None)
+
+
+@cache
 def parameters(name: str, release: str) -> tuple[str, ...] | None:
     """The parameters of a function, or of the constructor of a class; None where a release does not tell."""
     found = find(history.names_of(release), name)

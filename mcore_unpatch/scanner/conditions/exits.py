@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.sources.scopes import path_text
 
 LEAVES = {"sys.exit", "exit", "quit", "os._exit", "pytest.skip"}
@@ -23,6 +24,16 @@ def may_leave(statement: ast.stmt) -> bool:
             caught = [one for handler in handlers for one in handler.body]
             return any(map(may_leave, (*body, *caught, *orelse)))
     return isinstance(statement, _EXITS)
+
+
+def imported(statement: ast.stmt) -> list[str]:
+    """The names of Megatron's that a statement imports: it raises where they are not there."""
+    found: list[str] = []
+    if isinstance(statement, ast.Import):
+        found = [alias.name for alias in statement.names]
+    elif isinstance(statement, ast.ImportFrom) and not statement.level and within(f"{statement.module}."):
+        found = [f"{statement.module}.{alias.name}".removesuffix(".*") for alias in statement.names]
+    return [name for name in found if within(name)]
 
 
 def leaves_by_choice(statement: ast.stmt) -> bool:

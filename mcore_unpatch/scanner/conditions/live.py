@@ -11,7 +11,7 @@ from mcore_unpatch.findings import Guard, Live
 from mcore_unpatch.megatron import needs
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
-from mcore_unpatch.scanner.conditions.exits import LEAVES, leaves_by_choice, may_leave
+from mcore_unpatch.scanner.conditions.exits import LEAVES, imported, leaves_by_choice, may_leave
 from mcore_unpatch.scanner.conditions.literals import Place
 from mcore_unpatch.scanner.conditions.values import LATER, Named, Values, written
 from mcore_unpatch.scanner.names.resolver import Resolver
@@ -32,7 +32,7 @@ class Condition:
     """Something that has to hold for a place to be reached.
 
     branch: `if` or `else` of a test, `after` a statement that may leave, `try`, `except` or `else` of a try, `value`
-    where the condition stands in the expression itself.
+    where the condition stands in the expression itself, `loaded` for a module that `test` names.
     """
 
     branch: str
@@ -59,6 +59,9 @@ class Run(Values):
                 return self.truth(condition.test, at)
             case "else" if condition.test is not None:
                 return _not(self.truth(condition.test, at))
+            case "loaded":
+                assert isinstance(condition.test, ast.Constant)
+                return not self.has_not_yet(str(condition.test.value))
             case "after":
                 assert isinstance(owner, ast.stmt)
                 return self._falls(owner, at)
@@ -76,6 +79,8 @@ class Run(Values):
         match statement:
             case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
                 return False
+            case ast.Import() | ast.ImportFrom():
+                return not any(map(self.has_not_yet, imported(statement)))
             case ast.Assert(test=test):
                 return self.truth(test, at)
             case ast.If(test=test, body=body, orelse=orelse):
@@ -182,7 +187,9 @@ def _leaving(home: Resolver, block: Block) -> list[ast.stmt]:
     """The statements of a block that can keep what stands behind them from being reached."""
     known = home.leaving
     if block not in known:
-        known[block] = list(filter(may_leave, home.statements_of.get(block, ())))
+        in_function = block.parent is not None  # what a whole file imports says nothing of one patch
+        statements = home.statements_of.get(block, ())
+        known[block] = [one for one in statements if may_leave(one) or (in_function and imported(one))]
     return known[block]
 
 
@@ -201,7 +208,8 @@ class Liveness:
         if key not in self._runs:
             self._runs[key] = [Run(release, known, named) for release in (*RELEASES, LATER)]
         inner = conditions(install.inner) if install.inner is not None else ()
-        return self._of((*_in_expression(install, at), *inner, *conditions(at)), self._runs[key], key)
+        around = (*_in_expression(install, at), *_in_loaded(install, at), *inner, *conditions(at))
+        return self._of(around, self._runs[key], key)
 
     def at(self, place: Place) -> Live:
         """The releases on which a place is reached."""
@@ -246,6 +254,12 @@ def _guard(condition: Condition, held: tuple[bool | None, ...]) -> Guard:
     owner = condition.owner
     dead = tuple(release for release, truth in zip(RELEASES, held, strict=False) if truth is False)
     return Guard(owner.lineno, owner.end_lineno or owner.lineno, condition.branch, dead)
+
+
+def _in_loaded(install: Install, at: Place) -> Iterator[Condition]:
+    """A name is put into a module that is loaded: where there is none, nothing is done."""
+    if install.shape == "sys-modules" and install.attribute and isinstance(install.node, ast.stmt | ast.expr):
+        yield Condition("loaded", install.node, at, ast.Constant(install.owner))
 
 
 def _in_expression(install: Install, at: Place) -> Iterator[Condition]:

@@ -88,6 +88,13 @@ class Values(Literals):
             return lookup.has(name, RELEASES[-1]) if lookup.ever(name) else None
         return lookup.has(name, self.release)
 
+    def has_not_yet(self, name: str) -> bool:
+        """Whether this release is older than the first that has a name. One that has lost it breaks: another matter."""
+        if not name.startswith(ROOT) or self.release == LATER or self.has(name) is not False:
+            return False
+        since = lookup.first(name)
+        return since is not None and RELEASES.index(self.release) < RELEASES.index(since)
+
     def compare(self, symbol: ast.cmpop, left: object, right: object) -> bool | None:
         """As for any value; a release to come may have parameters that are not known yet."""
         absent = isinstance(right, Parameters) and left not in right
@@ -107,6 +114,8 @@ class Values(Literals):
                 value = self._bound(node.id, scope, at)
         if value is UNKNOWN:  # which object it is, is known more often than what it is worth
             ref = at.home.expr(node, at.scope, at.block, at.line)
+            if ref is None and self._object is not None and node.id == self._object[0]:
+                return Ref("instance", self._object[1])
             return ref if ref is not None and ref.kind == "instance" else UNKNOWN
         return value
 

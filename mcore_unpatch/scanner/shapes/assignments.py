@@ -33,7 +33,7 @@ def from_assignment(site: Site, resolver: Resolver) -> list[Install]:
     if isinstance(target, ast.Attribute):
         if isinstance(target.value, ast.Name) and _is_own_self(target.value, site.scope):
             return []
-        if not _plausible(target, value):
+        if not _plausible(target, value) and not _is_defined_here(value, site.scope):
             return []
         if rows := fillings.of_loops(site, resolver, target.value):
             return _row_by_row(site, resolver, rows, target.value, target.attr, value)
@@ -246,6 +246,11 @@ def _plausible(target: ast.Attribute, value: ast.expr) -> bool:
         isinstance(value, ast.Name | ast.Attribute | ast.Lambda | ast.Call)
         and not isinstance(target.value, ast.Name | ast.Attribute)
     ) or (isinstance(target.value, ast.Name | ast.Attribute) and _last_name(target.value)[:1].isupper())
+
+
+def _is_defined_here(value: ast.expr, scope: Scope) -> bool:
+    """Whether a value is a function that stands right here: put under a name that no known release has, perhaps."""
+    return isinstance(value, ast.Name) and any(binding.kind == "def" for binding in scope.bindings.get(value.id, ()))
 
 
 # --- small questions ------------------------------------------------------------------------------------------------

@@ -392,3 +392,51 @@ def test_handlers_of_other_errors_decide_nothing(handler: str, live: str) -> Non
     source = f"from megatron.core.models.gpt import GPTModel\ntry: import megatron.core.none_such\n{handler}\n"
     (finding,) = found_in(f"{source}GPTModel.forward = print\n")
     assert str(finding.live) == live
+
+
+class TestNamesThatAreNotThereYet:
+    def test_imported_where_the_patch_is_made(self) -> None:
+        finding = guarded(
+            """
+            def install():
+                from megatron.core.models.gpt import experimental_attention_variant_module_specs as specs
+                specs.DSAIndexer = f
+            """
+        )
+        assert str(finding.live) == NEW
+
+    def test_what_the_whole_file_imports_says_nothing_of_one_patch(self) -> None:
+        finding = guarded(
+            "from megatron.core.transformer.moe.router_replay import RouterReplay\nGPTModel.forward = f\n"
+        )
+        assert str(finding.live) == "any"
+
+    def test_a_name_that_is_gone_breaks(self) -> None:
+        finding = guarded(
+            """
+            def install():
+                from megatron.core.transformer.custom_layers import transformer_engine
+                GPTModel.forward = f
+            """
+        )
+        assert str(finding.live) == "any"
+
+    def test_put_into_every_module_that_is_loaded(self) -> None:
+        finding = guarded(
+            """
+            for module in list(sys.modules.values()):
+                if vars(module).get("hadamard_transform", 1) is None:
+                    vars(module)["hadamard_transform"] = f
+            """
+        )
+        assert str(finding.live) == NEW
+
+    def test_an_object_known_by_what_is_done_to_it(self) -> None:
+        """`combine` of a MoELayer took two arguments before 0.16; 0.12 has no such method, and what then is unknown."""
+        (finding,) = found_in(
+            f"{HEAD}import types\ndef install(mlp):\n    fuses = len(inspect.signature(mlp.combine).parameters) >= 2\n"
+            "    if not fuses:\n        mlp.postprocess = types.MethodType(f, mlp)\n",
+            possible=True,
+        )
+        assert finding.target.endswith(".MoELayer.postprocess")
+        assert str(finding.live) == "<=0.12.3 or >=0.16.0"
