@@ -81,8 +81,12 @@ class _Answer:
     @cached_property
     def elsewhere(self) -> list[Asked]:
         """Those of any file that other findings may ask for too."""
-        reason = replace(self.reason, notes=(), finding_line=0)
-        return [Asked(one.source, one.change, reason) for one in self.wanted if isinstance(one, Elsewhere)]
+        return [Asked(one.source, one.change, self.beside) for one in self.wanted if isinstance(one, Elsewhere)]
+
+    @property
+    def beside(self) -> Reason:
+        """What changes of other files are for."""
+        return replace(self.reason, notes=(), finding_line=0)
 
     @cached_property
     def touched(self) -> list[Span]:
@@ -197,7 +201,7 @@ class Answers:
                     elif isinstance(new, AlsoImport):
                         imports.join(new.node, new.name, reason)
                     elif isinstance(new, Elsewhere) and new.needs:
-                        files.imports(new.source.path).add(new.needs.module, [new.needs.name], reason)
+                        files.imports(new.source.path).add(new.needs.module, [new.needs.name], answer.beside)
                 self.closed.add(finding)
                 if self.options.applies(reason) and not codemod.mends:
                     self.found.removes.append(finding)

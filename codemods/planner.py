@@ -59,17 +59,19 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
 
 def fixed(
     repository: Repository, findings: Sequence[Finding], choices: Sequence[Options]
-) -> Iterator[tuple[set[Finding], dict[Finding, str]]]:
+) -> Iterator[tuple[set[Finding], set[Finding], dict[Finding, str]]]:
     """The findings that a plan does something about, for each of some options; the files are looked into once for all.
 
-    It removes them, or keeps the patch and mends it. With them those that are left though there is a way, and why.
+    It removes the first, and mends the second, whose patch stays. The last are left though there is a way, and why.
     """
     known = _known(repository, choices[0])
     for options in choices:
         found = _found(repository, findings, options, known)[2]
         reasons = [(one.path, one.reason) for one in found.asked if options.applies(one.reason)]
         applied = {(path, reason.finding_line, reason.rule) for path, reason in reasons}
-        yield {*found.removes, *(one for one in findings if (one.path, one.line, one.rule) in applied)}, found.held
+        gone = set(found.removes)
+        mended = {one for one in findings if (one.path, one.line, one.rule) in applied} - gone
+        yield gone, mended, found.held
 
 
 def _answering(

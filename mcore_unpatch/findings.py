@@ -106,6 +106,7 @@ class Finding:
     steps: tuple[str, ...] = ()
     verdict: str = "keep"
     evidence: str = ""
+    mended: bool = False  # `migrate` fits its signature, and it stays
     held: str = ""  # why `migrate` leaves it, where a codemod has a way
     within: str = ""  # the function that has to be called for the patch to be made
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release

@@ -36,14 +36,15 @@ def mark(survey: Survey) -> list[Finding]:
     editable = frozenset(survey.found.own)
     while True:
         repository = survey.repository(editable)
-        fixes, held = dict[Finding, str](), dict[Finding, str]()
+        fixes, held, stay = dict[Finding, str](), dict[Finding, str](), set[Finding]()
         both = fixed(repository, [*findings, *survey.elsewhere], choices)
-        for name, (ones, left) in zip(("unsafe", "safe"), both, strict=True):
-            fixes.update(dict.fromkeys(ones, name))
+        for name, (gone, mended, left) in zip(("unsafe", "safe"), both, strict=True):
+            fixes.update(dict.fromkeys(gone | mended, name))
+            stay = (stay | mended) - gone
             held.update(left)
         broken = _left(repository, {finding.path for finding in fixes if finding.path in editable})
         if not broken:
-            return [replace(one, fix=fixes.get(one), held=held.get(one, "")) for one in findings]
+            return [replace(one, fix=fixes.get(one), mended=one in stay, held=held.get(one, "")) for one in findings]
         editable -= broken
 
 

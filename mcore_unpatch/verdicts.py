@@ -51,6 +51,8 @@ def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
     evidence = words.format(case)
     if finding.held and verdict == STEPS:
         evidence += f" Not rewritten: {finding.held.rstrip('.')}."
+    if finding.mended:
+        evidence += f" {case.how} fits its signature meanwhile."
     return replace(finding, verdict=verdict, evidence=evidence)
 
 
@@ -74,7 +76,8 @@ class _Case:
     def is_rewritten(self) -> bool:
         """By a codemod, where it runs, or where it may once a newer release is out; what is to go is deleted."""
         runs = not self.never_runs() or self.is_for_later()
-        return self.finding.fix is not None and self.finding.verdict != DELETE and runs
+        goes = self.finding.fix is not None and not self.finding.mended
+        return goes and self.finding.verdict != DELETE and runs
 
     def is_pin(self) -> bool:
         """No patch, but a pin of one."""
