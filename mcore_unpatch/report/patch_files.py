@@ -15,6 +15,7 @@ SHAPE = "patch-file"
 _FATES = {"delete": "to delete", "steps": "by hand", "keep": "kept"}
 _STYLES = {"delete": "green", "steps": "yellow"}
 _INDENT = 4
+_FEW = 3  # so many are told why one by one; JSON does it for all
 _APPLIES = re.compile(r"; applies to (megatron-core [^\s;]+)")
 
 
@@ -63,6 +64,10 @@ def _reason(verdict: str, style: str, reason: str, findings: list[Finding]) -> I
             for number, step in enumerate(finding.steps, 1):
                 if step not in shared or finding is findings[-1]:
                     yield from wrapped(f"{number}. {step}", _INDENT + 2)
+        return
+    if verdict == "keep" and len(findings) <= _FEW and all(one.evidence != reason for one in findings):
+        for finding in findings:
+            yield from wrapped(f"{_place(finding)}: {finding.evidence.removeprefix(reason).strip()}", _INDENT, hang=6)
         return
     for detail, group in groupby(sorted(findings, key=_detail), key=_detail):
         said = f"{detail}: " if detail else ""

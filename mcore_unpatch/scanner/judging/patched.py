@@ -167,15 +167,11 @@ class Patched:
     @property
     def _reason(self) -> str:
         if self.breaks:
-            return f"It {self.breaks[0].partition(':')[0]}; make it anew, or leave it out"
+            added = len(self.change.added)
+            there = f", where {self.standing} of the {added} statements it adds stand by now" if self.standing else ""
+            return f"It {self.breaks[0].partition(':')[0]}{there}; make it anew, or leave it out"
         if self.change.is_new or not self.file.old:
             return "It is new in the patch, and no release has it"
-        added = len(self.change.added)
-        if self.standing == added and added and not any(segment.unread for segment in self.change.segments):
-            return f"All that it adds stands in {self._on} already, in another order or place; see whether it is needed"
-        if self.standing:
-            already = f"{self.standing} of the {added} statements it adds stand in {self._on} already"
-            return f"{already}; no official way is known for the rest"
         return "No official way is known for what it does"
 
     def told(self, sentences: Iterable[str]) -> tuple[str, ...]:

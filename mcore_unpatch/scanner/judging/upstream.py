@@ -7,9 +7,12 @@ they stand in; comments, docstrings, annotations and formatting do not count.
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
+from itertools import islice, takewhile
 
 from mcore_unpatch.codemods.fingerprints.normalise import DEEPEST, nesting
 from mcore_unpatch.megatron import history
@@ -124,11 +127,12 @@ def _spans(module: str) -> tuple[tuple[tuple[str, ...], Definition], ...]:
 
 
 def standing(change: Change, version: Version) -> int:
-    """How many of the statements it brings in stand in the function already, in whatever place."""
-    judged = releases([version])
-    known = definition(change.target, judged[-1]) if judged else None
-    there = set(_split(known.statements)) if known is not None else set()
-    return sum(one.digest in there for one in change.added)
+    """How many of the statements it brings in the function has got since the release that the hunks are for."""
+    base, judged = last_read(change, version), releases([version])
+    if base is None or not judged:
+        return 0
+    had, has = (Counter(_split(_body(definition(change.target, one))[0])) for one in (base, judged[-1]))
+    return (Counter(one.digest for one in change.added) & (has - had)).total()
 
 
 def locate(module: str, place: Place, statements: Sequence[Statement]) -> Place | None:
@@ -170,8 +174,15 @@ def taking(module: str, place: Place, names: Sequence[str]) -> Place | None:
 @cache
 def functions_of(module: str) -> tuple[str, ...]:
     """The functions and methods that a module has had."""
-    names = (name for name in history.every_name() if name.startswith(f"{module}.") and _is_near(name, module))
+    every, prefix = _names(), f"{module}."
+    inside = takewhile(lambda name: name.startswith(prefix), islice(every, bisect_left(every, prefix), None))
+    names = (name for name in inside if _is_near(name, module))
     return tuple(name for name in names if any(one and one.kind == "function" for _, one in history.versions_of(name)))
+
+
+@cache
+def _names() -> list[str]:
+    return sorted(history.every_name())
 
 
 def _is_near(name: str, module: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from checking import found_in
 
+from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron import history
 from mcore_unpatch.megatron.definitions import read_module
 from mcore_unpatch.megatron.versions import RELEASES
@@ -70,7 +71,14 @@ def releases(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     packed = history.pack({release: new if release >= "0.16" else old for release in RELEASES})
     known = history.unpack(packed)
     monkeypatch.setattr(history, "_known", lambda: known)
-    caches = (upstream.definition, upstream.functions_of, upstream._spans, upstream._by_body, upstream._read_by)
+    caches = (
+        upstream._names,
+        upstream.definition,
+        upstream.functions_of,
+        upstream._spans,
+        upstream._by_body,
+        upstream._read_by,
+    )
     for cached in caches:
         cached.cache_clear()
     yield
@@ -78,12 +86,17 @@ def releases(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         cached.cache_clear()
 
 
-def verdict(body: str, section: str = "class Kept:") -> str:
+def finding_of(body: str, section: str) -> Finding:
     body = textwrap.dedent(body).replace("|", "")
     lines = body.splitlines()
     old, new = (sum(not line.startswith(mark) for line in lines) for mark in "+-")
     head = f"--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n@@ -20,{old} +20,{new} @@ {section}\n"
     (finding,) = [one for one in found_in({"a.patch": head + body}) if one.target != MODULE]
+    return finding
+
+
+def verdict(body: str, section: str = "class Kept:") -> str:
+    finding = finding_of(body, section)
     return finding.done.partition(" since ")[2].partition(",")[0] or finding.verdict
 
 
@@ -129,6 +142,17 @@ def test_one_statement_alone() -> None:
 def test_in_one_of_two_places() -> None:
     body = "|         p = one(y)\n|-        q = two(y)\n|+        q = other(y)\n|         r = three(y)\n"
     assert verdict(body, "def g(x):") == "keep"
+
+
+def test_statements_that_came_since_are_counted() -> None:
+    body = "|     a = one(x)\n|+    d = four(x)\n|+    e = five(x)\n|     return a\n"
+    said = "It no longer applies to megatron-core 0.19, where 1 of the 2 statements it adds stand by now;"
+    assert finding_of(body, "def f(x):").evidence.startswith(said)
+
+
+def test_statements_that_always_stood_elsewhere_are_not() -> None:
+    body = "|         r = three(y)\n|+        p = one(y)\n|     return p\n"
+    assert "stand" not in finding_of(body, "def g(x):").evidence
 
 
 class TestFields:

@@ -183,14 +183,6 @@ class TestPlaces:
         assert [one.target.rpartition(".")[2] for one in found] == ["Mine", "ours"]
 
 
-def test_statements_that_stand_there_already_are_counted(between_releases: str) -> None:
-    """Another statement beside one that Megatron has."""
-    file = "megatron/core/utils.py"
-    body = "     x = f()\n+    ensure_divisibility(numerator, denominator)\n+    ours(numerator)\n     y = g()\n"
-    finding = check_found({"a.patch": hunk(body, file=file)}, verdict="keep")
-    assert finding.evidence.startswith("1 of the 2 statements it adds stand in megatron-core 0.19 already")
-
-
 def test_a_patch_file_of_very_many_lines_is_not_read_but_listed() -> None:
     body = "     x = f()\n" + "+    y = g()\n" * 20_001
     assert check_found({"a.patch": hunk(body)}, target=f"{CORE}.utils", verdict="keep")
