@@ -230,7 +230,8 @@ other decorators, a return of None, a default that the original may not have, a 
 original that is used for more, a function that is bound to another object than the module, factories and classes that
 something else uses, a class that `isinstance` asks for or that has more than a `forward`, objects that nothing shows
 to be modules (`x.training`, `named_modules()`, an annotation). So are two wrappers of one method whose order would
-matter (two that change the output keep it; what one changes of the arguments, the hook of the other would see), and a
+matter (two that change the output keep it; what one changes of the arguments, the hook of the other would see; what a
+model wraps in its own `__init__` stays inside of later ones), a module on which the repository registers hooks, and a
 module whose `forward` something in the repository calls directly or hands on (`checkpoint(layer.forward, ...)`), or
 Megatron does (rotary embeddings): hooks do not run there.
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from mcore_unpatch.codemods.seams.hooks.module import name_of
@@ -17,6 +16,7 @@ from mcore_unpatch.paths import is_test
 
 # Called, or an argument; not of what a call returns, as in `super().forward(...)`.
 _SAID = re.compile(rb"(?<!\(\))\.forward\s*[(,)]")
+_REGISTERS = {"register_forward_hook", "register_forward_pre_hook"}
 # YaRN's embedding calls its own `forward` for its cache, MimoModel that of its submodules.
 _OF_MEGATRON, _ROTARY = ("RotaryEmbedding", "ModalitySubmodules"), "rotary_pos_emb"
 # What is given a `forward` and does not run it.
@@ -42,6 +42,13 @@ class DirectCall(NamedTuple):
     is_local: bool
 
 
+class Reached:
+    """How else a repository reaches the `forward` of modules."""
+
+    def __init__(self, files: Workbench) -> None:
+        self.calls, self.hooks = find_direct_calls(files), find_registered(files)
+
+
 def find_direct_calls(files: Workbench) -> list[DirectCall]:
     """Where the repository calls `forward` without the module, or hands it on."""
     return [
@@ -53,19 +60,37 @@ def find_direct_calls(files: Workbench) -> list[DirectCall]:
     ]
 
 
+def find_registered(files: Workbench) -> list[DirectCall]:
+    """Where the repository registers hooks, by the names that modules have in others."""
+    return [
+        DirectCall(source.path, node.lineno, name, isinstance(node.func.value, ast.Name))
+        for source in files.sources_saying("register_forward_", tests=False)
+        for node in source.every(ast.Call)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _REGISTERS
+        if (name := name_of(node.func.value, source.function_of(node)))
+    ]
+
+
 def called_by_megatron(module: ast.expr, around: Function | None, finding: Finding) -> bool:
     """Whether Megatron itself calls `forward` of such a module without the module."""
     owner = finding.target.split(".")[-2]
     return owner.endswith(_OF_MEGATRON) or name_of(module, around) == _ROTARY
 
 
-def directly(module: ast.expr, around: Function | None, path: str, calls: Iterable[DirectCall]) -> Iterator[DirectCall]:
-    """Those of what has the same name, tests left out, and in this file those of locals, which may be the module."""
-    names = {_leaf(module), name_of(module, around)}
-    for one in calls:
+def why_not(module: ast.expr, around: Function | None, path: str, reached: Reached) -> str:
+    """Why a hook on a module is not what a wrapper of its `forward` was.
+
+    What is called directly has the same name, tests left out; in this file any local may be the module.
+    """
+    name, names = name_of(module, around), {_leaf(module), name_of(module, around)} - {""}
+    for one in reached.calls:
         here = one.path == path
         if (here and one.is_local) or (one.name in names and (here or not is_test(one.path))):
-            yield one
+            return f"{one.path}:{one.line} calls `forward` directly, where hooks do not run"
+    for one in reached.hooks:
+        if name and one.name == name:
+            return f"{one.path}:{one.line} registers a hook on such a module too, which ran outside of the wrapper"
+    return ""
 
 
 def _is_called(source: Source, node: ast.Attribute) -> bool:

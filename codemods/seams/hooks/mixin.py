@@ -7,7 +7,7 @@ The mixin's `forward` is written as a function of the hook beside the class.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mcore_unpatch.codemods.changes import Change, Rewrite, below
 from mcore_unpatch.codemods.codemod import AlsoImport, Elsewhere
 from mcore_unpatch.codemods.imported import imported
-from mcore_unpatch.codemods.seams.hooks.direct import DirectCall, directly
+from mcore_unpatch.codemods.seams.hooks.direct import Reached, why_not
 from mcore_unpatch.codemods.seams.hooks.form import Calling, Form, Hooked, Wrapper
 from mcore_unpatch.codemods.seams.hooks.method import as_function, has_a_footer, is_supers, made, snake, with_docstring
 from mcore_unpatch.codemods.seams.hooks.module import is_module
@@ -83,8 +83,8 @@ class _Hook:
 class Mixins:
     """The mixins of a repository, each read once."""
 
-    def __init__(self, files: Workbench, calls: Sequence[DirectCall]) -> None:
-        self.files, self.calls = files, calls
+    def __init__(self, files: Workbench, reached: Reached) -> None:
+        self.files, self.reached = files, reached
         self._hooks: dict[tuple[str, int], _Hook | str] = {}
 
     def read(self, situation: Situation) -> MixedIn | str:
@@ -104,8 +104,8 @@ class Mixins:
         around = source.function_of(statement)
         if not is_module(module, around, finding):
             return f"`{source.text(module)}` cannot be shown to be a module"
-        if direct := next(directly(module, around, source.path, self.calls), None):
-            return f"{direct.path}:{direct.line} calls `forward` directly, where hooks do not run"
+        if because := why_not(module, around, source.path, self.reached):
+            return because
         home = self._definition(source, mixin)
         if home is None or not isinstance(home.node, ast.ClassDef):
             return f"`{source.text(mixin)}` is not a class of this repository"

@@ -26,10 +26,18 @@ def is_module(module: ast.expr, around: Function | None, finding: Finding) -> bo
 
 def name_of(module: ast.expr, around: Function | None) -> str:
     """What a module is called by the one that holds it; empty where it is only handed in."""
-    node = _behind(module, around)
+    node = behind(module, around)
     if isinstance(node, ast.Attribute):
         return node.attr
     return MODEL if isinstance(node, ast.Name) and _is_model(node, around) else ""
+
+
+def holder(module: ast.expr, around: Function | None) -> ast.expr:
+    """What a module is an attribute of, at last: `self` of `self.decoder.layers[0]`."""
+    node = behind(module, around)
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node
 
 
 def may_be_the_same(one: Patch, other: Patch) -> bool:
@@ -39,7 +47,7 @@ def may_be_the_same(one: Patch, other: Patch) -> bool:
         return names[0] == names[1]
     if one.source.path != other.source.path:
         return False
-    mine, theirs = (ast.unparse(_behind(patch.target.value, patch.around)) for patch in (one, other))
+    mine, theirs = (ast.unparse(behind(patch.target.value, patch.around)) for patch in (one, other))
     holds = mine.startswith(f"{theirs}.") or theirs.startswith(f"{mine}.")
     return not (one.around is other.around and holds)
 
@@ -47,7 +55,7 @@ def may_be_the_same(one: Patch, other: Patch) -> bool:
 def _is_module(node: ast.expr, around: Function | None) -> bool:
     if around is None:
         return False
-    held = _behind(node, around)
+    held = behind(node, around)
     said = _attributes({ast.unparse(node), ast.unparse(held)}, around)
     if said & _OF_MODULES or _is_model(node, around) or _is_annotated(held, around) or _is_walked(held, around):
         return True
@@ -85,7 +93,7 @@ def _asked(node: ast.AST) -> tuple[ast.expr, str] | None:
     return None
 
 
-def _behind(node: ast.expr, around: Function | None) -> ast.expr:
+def behind(node: ast.expr, around: Function | None) -> ast.expr:
     """The attribute that a local name was read from, or whose items it stands for."""
     for _ in range(4):  # a local of a local
         while isinstance(node, ast.Subscript):

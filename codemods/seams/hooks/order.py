@@ -7,17 +7,18 @@ values; what puts the original back removes it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Insert, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.hooks.direct import DirectCall, called_by_megatron, directly, find_direct_calls
+from mcore_unpatch.codemods.seams.hooks.direct import Reached, called_by_megatron, why_not
 from mcore_unpatch.codemods.seams.hooks.form import WHOLE_MODEL, Form, Hooked, Wrapper
 from mcore_unpatch.codemods.seams.hooks.method import made
 from mcore_unpatch.codemods.seams.hooks.mixin import CLASS, MixedIn, Mixins
 from mcore_unpatch.codemods.seams.hooks.module import MODEL, is_module, may_be_the_same, name_of
+from mcore_unpatch.codemods.seams.hooks.nesting import is_made_inside
 from mcore_unpatch.codemods.seams.hooks.site import Site, find_site
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch
 from mcore_unpatch.codemods.seams.said import Said
@@ -54,8 +55,8 @@ class _Wrappers:
     """The wrappers of a repository: two around one module can become hooks if their order does not matter."""
 
     def __init__(self, files: Workbench) -> None:
-        self.files, self.calls = files, find_direct_calls(files)
-        self.mixins = Mixins(files, self.calls)
+        self.files, self.reached = files, Reached(files)
+        self.mixins = Mixins(files, self.reached)
         self._known: dict[_Key, tuple[Patch | None, Hooked | str]] = {}
 
     def to_hook(self, situation: Situation) -> Rewritten | str:
@@ -70,6 +71,8 @@ class _Wrappers:
                 where = f"{other.finding.path}:{other.finding.line} wraps the same method"
                 here, there = self._read(one)[1], self._read(other)[1]
                 if isinstance(here, str) or isinstance(there, str) or not _commute(here, there):
+                    if isinstance(here, Hooked) and is_made_inside(self._read(other)[0], here):
+                        continue  # it stays, and the hook runs around it
                     return f"{where}, and which of them runs first would change"
                 if _key(other.finding) not in seen:
                     seen.add(_key(other.finding))
@@ -105,7 +108,7 @@ class _Wrappers:
             if situation.finding.target.endswith(f".{CLASS}"):
                 self._known[key] = patch, self.mixins.read(situation)
             else:
-                self._known[key] = patch, _wrapped(patch, self.calls) if patch is not None else NOT_PLAIN
+                self._known[key] = patch, _wrapped(patch, self.reached) if patch is not None else NOT_PLAIN
         return self._known[key]
 
     def _around_the_same(self, situation: Situation) -> Iterator[Situation]:
@@ -149,7 +152,7 @@ def _commute(one: Hooked, other: Hooked) -> bool:
     return type(one) is type(other) and one.form.commutes_with(other.form)
 
 
-def _wrapped(patch: Patch, calls: Iterable[DirectCall]) -> _Wrapped | str:
+def _wrapped(patch: Patch, reached: Reached) -> _Wrapped | str:
     around = patch.around
     by_name = patch.finding.shape == "setattr" and patch.finding.answer == _OF_ONE
     if patch.target.attr != FORWARD or not (by_name or patch.finding.shape == "instance-attr"):
@@ -164,8 +167,8 @@ def _wrapped(patch: Patch, calls: Iterable[DirectCall]) -> _Wrapped | str:
     function = site.function
     if not all(map(patch.source.owns_lines, (patch.statement, *(() if site.snippet else function.body)))):
         return f"line {patch.statement.lineno} or `{function.name}` holds several statements on a line"
-    if direct := next(directly(patch.target.value, around, patch.source.path, calls), None):
-        return f"{direct.path}:{direct.line} calls `forward` directly, where hooks do not run"
+    if because := why_not(patch.target.value, around, patch.source.path, reached):
+        return because
     if called_by_megatron(patch.target.value, around, patch.finding):
         return "Megatron itself calls `forward` of such a module directly, where hooks do not run"
     wrapper = Wrapper(site.snippet or patch.source, function, site.calling)

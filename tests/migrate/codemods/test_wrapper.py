@@ -288,6 +288,64 @@ def test_direct_calls_in_the_same_file(call: str, rewritten: bool) -> None:
     assert bool(migrate({"pkg/wrapper.py": text}, Options(unsafe_fixes=True)).changed) is rewritten
 
 
+INNER = """from megatron.core.models.gpt.gpt_model import GPTModel
+from pkg.base import Base, tell
+
+
+class Scaled(GPTModel):
+    def __init__(self, *args):
+        super().__init__(*args)
+        original = self.output_layer.forward
+
+        def divided(x, *a, **k):
+            return original(x / 4, *a, **k)
+
+        self.output_layer.forward = divided
+"""
+OUTER = WRAPPER.replace(b"model.decoder", b"model.output_layer").replace(b"* 2", b"+ args[0]")
+
+
+def test_what_a_model_wraps_while_it_is_made_stays_inside() -> None:
+    inner = INNER.replace(
+        "        original =",
+        "        if bool(getattr(self, 'x', tell(self.config.x))):\n            tell()\n        original =",
+    )
+    files = {"pkg/inner.py": inner.encode(), "pkg/outer.py": OUTER}
+    assert migrate(files, Options(unsafe_fixes=True)).changed == {"pkg/outer.py"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("(GPTModel):", "(Base):"),
+        ("        original =", "        tell(self)\n        original ="),
+        ("        original =", "        self.prepare()\n        original ="),
+        ("        original =", "        tell(self.output_layer)\n        original ="),
+        ("        original =", "        tell(of=[self])\n        original ="),
+        ("        original =", "        self.output_layer = args[0]\n        original ="),
+        ("__init__(self, *args):", "prepare(self, *args):"),
+    ],
+)
+def test_what_others_may_have_wrapped_before_is_not_known_to_be_inside(old: str, new: str) -> None:
+    assert INNER.count(old) == 1
+    files = {"pkg/inner.py": INNER.replace(old, new).encode(), "pkg/outer.py": OUTER}
+    assert migrate(files, Options(unsafe_fixes=True)).changed == set()
+
+
+@pytest.mark.parametrize(
+    ("call", "rewritten"),
+    [
+        ("model.decoder.register_forward_hook(f)", False),
+        ("model.decoder.register_forward_pre_hook(f)", False),
+        ("part = model.decoder\n    part.register_forward_hook(f)", False),
+        ("model.embedding.register_forward_hook(f)", True),
+    ],
+)
+def test_stays_where_other_hooks_ran_around_it(call: str, rewritten: bool) -> None:
+    """These were given what the wrapper returned; before a hook that comes later they are given what it gets."""
+    assert bool(beside(f"def watch(model, f):\n    {call}\n").changed) is rewritten
+
+
 def test_stays_where_megatron_calls_forward_directly() -> None:
     """`YarnRotaryEmbedding.get_cached_cos_sin` asks its own `forward`."""
     text = WRAPPER.replace(b"model.decoder", b"model.rotary_pos_emb")

@@ -1,0 +1,28 @@
+# golden: unsafe
+"""The model divides what goes into its head; whoever comes later sees what was passed, and adds to what comes out."""
+
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+class Scaled(GPTModel):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if getattr(self, "post_process", False):
+            layer = self.output_layer
+            original = layer.forward
+
+            def divided(x, *a, **k):
+                return original(x / 4, *a, **k)
+
+            layer.forward = divided
+
+
+def add_to_logits(model: GPTModel, factor):
+    layer = model.output_layer
+    original = layer.forward
+
+    def forward(x, *a, **k):
+        output, bias = original(x, *a, **k)
+        return output + x.sum(-1, keepdim=True) * factor, bias
+
+    layer.forward = forward
