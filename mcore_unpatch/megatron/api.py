@@ -160,6 +160,22 @@ def submodule(name: str, attribute: str) -> str | None:
     return None
 
 
+def holders(name: str) -> list[tuple[str, str]]:
+    """The classes that build a class by name, and the attribute that holds it."""
+    return [
+        (f"{expand(module)}.{owner}", attribute)
+        for module, facts in _table()["modules"].items()
+        for owner, known in facts.get("classes", {}).items()
+        for attribute, built in known.get("submodules", {}).items()
+        if expand(built).endswith(f".{name.rpartition('.')[2]}") and _defined_as(expand(built)) == name
+    ]
+
+
+def _defined_as(name: str) -> str:
+    found = lookup(name)
+    return found.name if found is not None else name
+
+
 @cache
 def attribute_class(name: str, attribute: str) -> str | None:
     """The class that an annotation of Megatron's gives an attribute of class `name`; of a list, that of its items."""

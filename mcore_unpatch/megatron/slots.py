@@ -47,6 +47,23 @@ def holder(name: str, attribute: str) -> str | None:
     return None
 
 
+@cache
+def beyond(name: str) -> tuple[str, ...]:
+    """The attributes that hold a class (by its dotted name) that Megatron builds by name: no spec reaches them."""
+    return tuple(dict.fromkeys(f"{owner.rpartition('.')[2]}.{attribute}" for owner, attribute in api.holders(name)))
+
+
+def is_built_by_models(name: str) -> bool:
+    """Whether models themselves build a class, as their LM head or MTP block, beside what specs name it for."""
+    return any(api.is_model(owner) for owner, _ in api.holders(name))
+
+
+def unreached(name: str) -> str:
+    """In words, where a spec does not reach a class."""
+    held = [f"`{one}`" for one in beyond(name)]
+    return f" No spec reaches {_listed(held, 'and')}, which Megatron builds by that name." if held else ""
+
+
 def classes(name: str) -> str:
     """In words, what a subclass has to derive from that takes the place of a patch of a class."""
     own, *derived = named(name)

@@ -104,8 +104,12 @@ def _slots(install: Install) -> dict[str, str]:
     """And of the specs that name the class."""
     symbol = api.lookup(install.target)
     name = install.target if symbol is not None and symbol.kind == "class" else install.owner
-    of_a_class = {"classes": slots.classes(name), "slots": slots.where(name)} if slots.named(name) else {}
+    of_a_class = _of_specs(name) if slots.named(name) else {}
     return {**of_a_class, "holder": slots.holder(install.owner, install.attribute) or ""}
+
+
+def _of_specs(name: str) -> dict[str, str]:
+    return {"classes": slots.classes(name), "slots": slots.where(name), "unreached": slots.unreached(name)}
 
 
 def _quoted(node: ast.expr) -> str:

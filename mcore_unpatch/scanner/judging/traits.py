@@ -115,8 +115,9 @@ def _is_module(install: Install, _: Replacement, __: Resolver) -> bool:
 
 
 def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
-    """A class that a ModuleSpec names is replaced, or a method of one."""
-    return bool(slots.named(install.target if _is_class(install, _, __) else install.owner))
+    """A class that a ModuleSpec names is replaced, or a method of one; not one that models build too."""
+    name = install.target if _is_class(install, _, __) else install.owner
+    return bool(slots.named(name)) and not slots.is_built_by_models(name)
 
 
 def _is_slot(install: Install, _: Replacement, __: Resolver) -> bool:

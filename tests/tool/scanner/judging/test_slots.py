@@ -198,3 +198,22 @@ def test_a_part_of_a_layer_is_named_by_its_spec_unless_it_is_made_from_the_old_o
     [finding] = found_in(PARTS.format(line))
     assert (finding.verdict, finding.rule) == (("steps", "MCU402") if step else ("keep", finding.rule))
     assert not step or finding.steps[0].startswith(step)
+
+
+def test_a_class_that_models_build_by_name_has_no_answer_in_specs() -> None:
+    """`GPTModel` builds its output layer of `ColumnParallelLinear`, whatever specs name."""
+    [whole] = found_in(PATCH.format(module="tensor_parallel.layers", name="ColumnParallelLinear"))
+    assert whole.verdict == "keep"
+    mtp = PATCH.format(module="transformer.multi_token_prediction", name="MultiTokenPredictionBlock")
+    assert "ModuleSpec" not in str(found_in(mtp)[0].replacement)
+    [module] = found_in("from megatron.core.tensor_parallel import layers\nlayers.ColumnParallelLinear = Mine\n")
+    assert module.verdict == "keep"
+    [other] = found_in(PATCH.format(module="tensor_parallel.layers", name="RowParallelLinear"))
+    assert other.verdict == "steps"
+
+
+def test_what_no_spec_reaches_is_said() -> None:
+    [finding] = found_in(PATCH.format(module="extensions.transformer_engine", name="TELinear"))
+    assert finding.steps[1].endswith(
+        "No spec reaches `MoELayer.fc1_latent_proj` and `MoELayer.fc2_latent_proj`, which Megatron builds by that name."
+    )
