@@ -69,9 +69,10 @@ def fixed(
         found = _found(repository, findings, options, known)[2]
         reasons = [(one.path, one.reason) for one in found.asked if options.applies(one.reason)]
         applied = {(path, reason.finding_line, reason.rule) for path, reason in reasons}
-        gone = set(found.removes)
-        mended = {one for one in findings if (one.path, one.line, one.rule) in applied} - gone
-        yield gone, mended, found.held
+        changed = [one for one in findings if (one.path, one.line, one.rule) in applied]
+        places = {(one.path, one.line, one.rule) for one in found.removes}  # a line may patch several names
+        gone = {*found.removes, *(one for one in changed if (one.path, one.line, one.rule) in places)}
+        yield gone, set(changed) - gone, found.held
 
 
 def _answering(

@@ -197,7 +197,8 @@ def _read_end(copy: Copy, body: Sequence[ast.stmt], target: Version) -> str:
             copy.end.append(statement)
     if because := _wait(copy):
         return because
-    if all(one.lineno < body[0].lineno for one in copy.end):
+    own = [one for one in copy.end if body and one.lineno >= body[0].lineno]
+    if not own:
         return "what follows the decoder is Megatron's own; delete the patch"
     for node in (node for one in copy.end for node in ast.walk(one)):
         name = part_called(node, copy.model) or getattr(node, "id", "")
@@ -209,6 +210,9 @@ def _read_end(copy: Copy, body: Sequence[ast.stmt], target: Version) -> str:
         if name in {_POSTPROCESS, _FORWARD, "decoder", "_preprocess"}:
             return f"line {_line(node)} calls `{name}`, which a processor cannot; it is not the end alone that differs"
         if isinstance(node, ast.Attribute) and node.attr in {"post_process", "pre_process", "mtp_process"}:
+            if node.attr == "post_process" and node in ast.walk(own[0]):
+                early = f"`if not {copy.model}.post_process: return {copy.hidden}`"
+                return f"line {node.lineno} asks for `post_process`: write {early} before it, then migrate again"
             return (
                 f"line {node.lineno} asks for `{node.attr}` behind code of its own, which ran on every pipeline stage; "
                 "a processor runs on the last alone. Move what is for the last behind that line, then migrate again"

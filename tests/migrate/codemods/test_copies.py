@@ -337,6 +337,20 @@ def p(model: GPTModel):
     assert not result.plan.remarks
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "    if self.post_process:\n        return self.output_layer(hidden_states)[0]\n    return hidden_states\n",
+        "    return self.output_layer(hidden_states)[0] if self.post_process else hidden_states\n",
+    ],
+)
+def test_an_end_that_asks_for_its_stage_is_told_to_leave_early(end: str) -> None:
+    own = "    if not self.post_process:\n        return hidden_states\n"
+    own += "    return self.values(hidden_states).squeeze(-1).transpose(0, 1)\n"
+    (told,) = changed("values", own, end)
+    assert "write `if not self.post_process: return hidden_states` before it, then migrate again" in told
+
+
 def test_code_for_inference_stays() -> None:
     own = composed((GOLDEN / "undone.in.py").read_bytes())
     line = b"    logits, _ = self.output_layer(hidden_states)\n"
