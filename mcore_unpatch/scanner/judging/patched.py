@@ -12,7 +12,7 @@ from itertools import groupby
 from mcore_unpatch.megatron import api, gone, slots
 from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show
-from mcore_unpatch.scanner.judging import replacement, upstream
+from mcore_unpatch.scanner.judging import replacement, traits, upstream
 from mcore_unpatch.scanner.judging.upstream import Change
 from mcore_unpatch.scanner.sources.applying import APPLIES, DONE, FAILS
 from mcore_unpatch.scanner.sources.fragments import Statement
@@ -216,6 +216,7 @@ class Patched:
             "twin_since": show(parse_version(twin[1])),
             "classes": slots.classes(holder) if named else "",
             "slots": slots.where(holder) if named else "",
+            "unreached": slots.unreached(holder) if named else "",
         }
 
     @property
@@ -245,10 +246,11 @@ class Patched:
         return [_names_in(run) for segment in self.change.segments for run in segment.runs()]
 
     def all_say(self, pattern: re.Pattern[str]) -> bool:
-        """Whether every run of statements that is added speaks of something, and all of them are read."""
+        """Whether every run of statements that is added speaks of something, and nothing of it is out of sight."""
         runs, segments = self._runs, self.change.segments
         heads = any(segment.old.signature != segment.new.signature for segment in segments)
-        whole = bool(runs) and not heads and not any(segment.unread for segment in segments)
+        elsewhere = any(isinstance(one.node, ast.Import | ast.ImportFrom) for one in self.change.added)
+        whole = bool(runs) and not heads and not elsewhere and not any(segment.unread for segment in segments)
         return whole and all(any(map(pattern.search, words)) for words in runs)
 
     def is_own_code(self) -> bool:
@@ -281,7 +283,8 @@ class Patched:
     def is_in_specs(self) -> bool:
         """A method of a class that specs name."""
         owner = self.change.name.rpartition(".")[0]
-        return bool(owner) and bool(slots.named(f"{self.change.module}.{owner}"))
+        name = f"{self.change.module}.{owner}"
+        return bool(owner) and bool(slots.named(name)) and not slots.is_built_by_models(name)
 
 
 # What hunks do, for the rows of `answers.toml` with the shape of patch files.
@@ -289,7 +292,7 @@ HUNK_TRAITS: dict[str, Callable[[Patched], bool]] = {
     "all-log-probs": lambda one: one.all_say(replacement.OUTPUT_WORDS),
     "all-detach": lambda one: one.all_say(re.compile("detach")),
     "all-replay": lambda one: one.all_say(re.compile("replay", re.IGNORECASE)),
-    "with-mask": lambda one: b"replay_mask" in one.text.data,
+    "with-mask": lambda one: bool(traits.MASKED.search(one.text.data)),
     "in-a-class-of-specs": Patched.is_in_specs,
     "within-a-method": Patched.is_within,
     "fields": Patched.adds_fields,

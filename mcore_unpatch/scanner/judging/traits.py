@@ -22,7 +22,7 @@ _PARTS = {
     *("experts", "shared_experts", "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"),
 }
 _COLLECTIONS = ast.Set | ast.Tuple | ast.List
-_MASKED = re.compile(rb"(?i)replay\w*mask|mask\w*replay")
+MASKED = re.compile(rb"(?i)replay\w*mask|mask\w*replay")
 _LOSSES = ("loss_func", "compute_language_model_loss", "cross_entropy", "MTPLossAutoScaler")
 _ADAPTERS = ("lora", "quant", "fp8", "wrap", "adapter")
 _PRODUCT = ("linear", "matmul", "float")
@@ -100,7 +100,7 @@ def _removes_keys(_: Install, new: Replacement, __: Resolver) -> bool:
 
 def _masks_replay(_: Install, new: Replacement, __: Resolver) -> bool:
     """Its file replays single tokens, which Megatron's own replay does not."""
-    return new.home is not None and bool(_MASKED.search(new.home.model.data))
+    return new.home is not None and bool(MASKED.search(new.home.model.data))
 
 
 def _is_class(install: Install, _: Replacement, __: Resolver) -> bool:

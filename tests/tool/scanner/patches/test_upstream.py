@@ -157,6 +157,14 @@ class TestOwnCode:
         assert moved.steps == (step,)
 
 
+def test_what_is_imported_from_elsewhere_is_not_read() -> None:
+    section, file = "class TopKRouter(Router):", "megatron/core/transformer/moe/router.py"
+    body = "     def __init__(self):\n         a = 1\n{0}+        self.replay = Replay(self)\n         b = 2\n"
+    check_found({"a.patch": hunk(body.format(""), section, file)}, verdict="steps", answer="hunk-router-replay")
+    imported = body.format("+        from ours.replay import Replay\n")
+    check_found({"a.patch": hunk(imported, section, file)}, verdict="keep")
+
+
 class TestPlaces:
     """A method out of sight is told by its statements or its parameters."""
 
