@@ -210,14 +210,14 @@ factory or by `partial`, and a class of its own for one module, whose `forward` 
     changes = """
 - What begins with `out = original(*args, **kwargs)`, or returns something made of it, becomes a forward hook; what ends
   with `return original(...)` becomes a pre-hook, with the arguments that it passed.
-- The wrapper stands beside the assignment, is a lambda, is made by a function of the file (`make(module.forward, ...)`,
-  `make(module)`), is given the original first (`partial(wrapper, module.forward)`), or reads it from the module
-  (`module._forward = module.forward`). A factory keeps its other parameters. `types.MethodType(f, module)` and
-  `f.__get__(module)` work as well, and so does `setattr(module, "forward", f)`; `functools.wraps` goes.
+- The wrapper stands beside the assignment, is a lambda, is made by a function of the file (`make(module.forward,
+  ...)`, `make(module)`), is given the original first (`partial(wrapper, module.forward)`), or reads it from the module
+  (`module._forward = module.forward`) or from its class (`original = type(module).forward`). A factory keeps its other
+  parameters. `types.MethodType(f, module)` and `f.__get__(module)` work as well, and so does `setattr(module,
+  "forward", f)`; `functools.wraps` goes.
 - Parameters with names of their own are read by position or by name, as Python binds them, with or without `*args` and
-  `**kwargs` behind them. Keywords that the original
-  does not get (`*args, images=None, **kwargs`) are taken out in a pre-hook. Values that are bound as defaults
-  (`_width=width`) stay so.
+  `**kwargs` behind them. Keywords that the original does not get (`*args, images=None, **kwargs`) are taken out in a
+  pre-hook. Values that are bound as defaults (`_width=width`) stay so.
 - `module.__class__ = type(name, (Mixin, module.__class__), {})`, directly or in a helper of the repository
   (`extend_instance(module, Mixin)`), and `module.__class__ = Subclass`: the `forward` of a class that has nothing else
   becomes a function beside it, or in its place where nothing else names the class.

@@ -13,6 +13,7 @@ from mcore_unpatch.codemods.source import Function, Source, first_line, last_lin
 from mcore_unpatch.codemods.syntax import (
     body_of,
     identifiers,
+    is_name,
     is_one_of,
     is_value,
     leaf,
@@ -100,6 +101,7 @@ class Calling:
     original: str = ""  # how the function names it: `original`, `self._forward`, `super().forward`
     bound: bool = False  # the first parameter is the module
     given: bool = False  # the next one is the original
+    unbound: bool = False  # it is the class's own function, which is given the module first
 
 
 class Wrapper:
@@ -107,6 +109,7 @@ class Wrapper:
 
     def __init__(self, source: Source, function: ast.FunctionDef, calling: Calling) -> None:
         self.source, self.function, self.target = source, function, calling.target
+        self.unbound = calling.unbound
         spec = function.args
         positional = [one.arg for one in (*spec.posonlyargs, *spec.args)]
         defaults = [_constant(one) for one in spec.defaults]
@@ -147,6 +150,8 @@ class Wrapper:
         inside = [node for one in function.body for node in walk_without(one, [call.func for call in calls])]
         if len(calls) != 1 or any(map(self._says_original, inside)):
             return f"`{function.name}` does more with the original than to call it once"
+        if self.unbound and not (calls[0].args and is_name(calls[0].args[0], self.module)):
+            return f"`{function.name}` calls the original for another object"
         if len(wraps) != len(function.decorator_list):
             return f"`{function.name}` is decorated"
         if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in walk_own(function)):
@@ -197,7 +202,7 @@ class Wrapper:
         return leaf(node.func) == "wraps" and named == [True]
 
     def _passes_everything(self, call: ast.Call) -> bool:
-        given = [one.name for one in self.named]
+        given = [*([self.module] if self.unbound else []), *(one.name for one in self.named)]
         given += [f"*{self.args}"] if self.args else []
         by_name = [f"{one.arg}={one.arg}" for one in call.keywords if one.arg is not None]
         if by_name and not self.args:  # the last ones, each by its name
@@ -277,11 +282,12 @@ class Wrapper:
     def _before(self, body: list[ast.stmt], last: ast.Return, call: ast.Call) -> Form | str:
         """The original last: a pre-hook, which may give other arguments."""
         name, everything = self.function.name, self._passes_everything(call)
+        arguments = call.args[self.unbound :]
         keywords = [one for one in call.keywords if one.arg is not None]
         spread = [ast.unparse(one.value) for one in call.keywords if one.arg is None]
         if spread != ([self.kwargs] if self.kwargs else []):
             return f"`{name}` does not pass `**{self.all_kwargs}` on"
-        passed = [one for one in (*call.args, *(one.value for one in keywords)) if not isinstance(one, ast.Name)]
+        passed = [one for one in (*arguments, *(one.value for one in keywords)) if not isinstance(one, ast.Name)]
         if read := next((word for one in (*body, *passed) for word in _gathered(one)), ""):
             return f"`{name}` reads `{read}` before the original, where Megatron may not have gathered it yet"
         used = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name)}
@@ -293,14 +299,14 @@ class Wrapper:
             self.changes += remove(self.source, [last])
             self.changes.append(self._with_own(f"_{self.all_args}"))
             return Form("before", False, False, self.changes, NOTES)
-        parts = [self.source.text(one) for one in call.args]
-        if not self.args and (self.kwargs in used or any(isinstance(one, ast.Starred) for one in call.args)):
+        parts = [self.source.text(one) for one in arguments]
+        if not self.args and (self.kwargs in used or any(isinstance(one, ast.Starred) for one in arguments)):
             return f"`{name}` uses its arguments both by name and together"
         if self.named and self.args:
-            if parts[-1:] != [f"*{self.args}"] or self.args in used | set().union(*map(names_in, call.args[:-1])):
+            if parts[-1:] != [f"*{self.args}"] or self.args in used | set().union(*map(names_in, arguments[:-1])):
                 return f"`{name}` uses its arguments both by name and together"
             parts[-1] = f"*{self.args}[{len(self.named)}:]"
-        inner = used | set().union(*map(names_in, (*call.args, *keywords)))
+        inner = used | set().union(*map(names_in, (*arguments, *keywords)))
         lines = self._read_named(named, take=True)
         for one in self.withheld:
             popped = one.taken_from(self.all_kwargs, take=True)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 NOT_PLAIN = "it is not a plain assignment"
 _OF_ONE = "module-hook"  # what is known of patches of one module
+_OF_ALL = {"class-attr", "class-of-instance", "string-target"}
 _LOOPS = ast.For | ast.AsyncFor | ast.While
 _LEAVES = ast.Return | ast.Raise | ast.Continue | ast.Break
 
@@ -64,14 +65,17 @@ class _Wrappers:
         _, mine = self._read(situation)
         if isinstance(mine, str):
             return mine
+        if of_class := next(_of_its_class(situation), None):
+            return f"{of_class.path}:{of_class.line} replaces the method of the class, which the hook would run around"
+        alone = isinstance(mine, _Wrapped) and mine.site.calling.unbound
         seen, waiting = {_key(situation.finding)}, [situation]
         while waiting:
             one = waiting.pop()
             for other in self._around_the_same(one):
                 where = f"{other.finding.path}:{other.finding.line} wraps the same method"
                 here, there = self._read(one)[1], self._read(other)[1]
-                if isinstance(here, str) or isinstance(there, str) or not _commute(here, there):
-                    if isinstance(here, Hooked) and is_made_inside(self._read(other)[0], here):
+                if alone or isinstance(here, str) or isinstance(there, str) or not _commute(here, there):
+                    if not alone and isinstance(here, Hooked) and is_made_inside(self._read(other)[0], here):
                         continue  # it stays, and the hook runs around it
                     return f"{where}, and which of them runs first would change"
                 if _key(other.finding) not in seen:
@@ -136,6 +140,13 @@ def _key(finding: Finding) -> _Key:
 
 def _module(finding: Finding) -> str:
     return finding.target.rpartition(".")[0]
+
+
+def _of_its_class(situation: Situation) -> Iterator[Finding]:
+    """Patches of the class: the wrapper kept what the class had by then."""
+    for one in situation.staying.findings:
+        if one.target == f"{_module(situation.finding)}.{FORWARD}" and one.shape in _OF_ALL and not one.in_test:
+            yield one
 
 
 def _others(situation: Situation) -> Iterator[Situation]:

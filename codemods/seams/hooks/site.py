@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.changes import Change, Header, Rewrite, above
@@ -66,6 +67,8 @@ def _plain(patch: Patch, around: Function) -> Site | str:
     if patch.bound and not _is_the_module(patch, bound_to(patch.value)):
         return _NOT_BOUND.format(function.name)
     inside, kept = is_one_of(function, ast.walk(around)), _kept(patch, around)
+    if inside and kept is None and patch.bound and (of_class := _kept_of_class(patch, around, function)):
+        return of_class
     of_the_module = isinstance(kept, ast.Attribute) and _is_the_module(patch, kept.value)
     if not inside and not (of_the_module and patch.bound):
         return _NOT_BESIDE
@@ -75,6 +78,30 @@ def _plain(patch: Patch, around: Function) -> Site | str:
     if isinstance(kept, ast.Attribute) and of_the_module and patch.bound and parameters(function):
         original = f"{parameters(function)[0]}.{kept.attr}"
     return Site(function, Calling(ast.unparse(patch.target), original, patch.bound), function.name, of_the_module)
+
+
+def _kept_of_class(patch: Patch, around: Function, function: ast.FunctionDef) -> Site | None:
+    """`original = type(module).forward`, which is called with the module."""
+    module, attribute = ast.unparse(patch.target.value), patch.target.attr
+    texts = {f"type({module}).{attribute}", f"{module}.__class__.{attribute}"}
+    kept = [one for one in ast.walk(around) if isinstance(one, ast.Assign) and ast.unparse(one.value) in texts]
+    name = kept[0].targets[0] if len(kept) == 1 and patch.source.owns_lines(kept[0]) else None
+    if not isinstance(name, ast.Name) or _times_stored(name.id, around) != 1 or len(kept[0].targets) > 1:
+        return None
+    if name.id in names_outside(around, [kept[0], function]) or _used_elsewhere(patch, function, around):
+        return None
+    calling = Calling(ast.unparse(patch.target), name.id, bound=True, unbound=True)
+    return Site(function, calling, function.name, False, tuple(_without_keeping(patch, [*kept], function)))
+
+
+def _without_keeping(patch: Patch, gone: list[ast.stmt], function: ast.FunctionDef) -> Iterator[Change]:
+    """What kept the original goes; what was said of it goes to the function."""
+    said = Said(patch.source)
+    for one in gone:
+        said.between(patch.source.first_with_comments(one), last_line(one))
+    yield from remove(patch.source, gone, with_comments=True)
+    if said.lines():
+        yield above(patch.source, function, "\n".join(said.lines()))
 
 
 def _from_lambda(patch: Patch, around: Function, value: ast.Lambda) -> Site | str:
@@ -171,11 +198,7 @@ class _Factory:
             return f"`{self.name}` does more with the original than to call it once"
         if gone and dropped[0] in around | names_in(function):
             dropped = []
-        said = Said(self.patch.source)
-        for one in gone:
-            said.between(self.patch.source.first_with_comments(one), last_line(one))
-        changes: list[Change] = [*remove(self.patch.source, gone, with_comments=True)]
-        changes += [above(self.patch.source, function, "\n".join(said.lines()))] if said.lines() else []
+        changes = list(_without_keeping(self.patch, gone, function))
         changes += [Rewrite(bound, f"return {function.name}")] if bound else []
         changes += [Header(self.factory, _without(self.factory.args, dropped[0]))] if dropped else []
         leaving = [given[name] for name in dropped]

@@ -68,6 +68,12 @@ def _by_names(wrapper: Any, model: Any, call: Call) -> Tensor:
     return call()
 
 
+def _of_the_class(wrapper: Any, model: Any, call: Call) -> Tensor:
+    wrapper.shift(model, 0.5)
+    wrapper.detach(model)
+    return call()
+
+
 def _inside_a_model(wrapper: Any, model: Any, call: Call) -> Tensor:
     config, case = model.config, Case()
     sizes = {"vocab_size": case.vocab, "max_sequence_length": 4 * case.sequence, "position_embedding_type": "rope"}
@@ -107,6 +113,7 @@ DRIVERS: dict[str, Callable[[Any, Any, Call], Tensor]] = {
     "from_a_factory": _installed("scale_embeddings", 3.0),
     "in_one_expression": _installed("in_double"),
     "inside_a_model": _inside_a_model,
+    "kept_of_the_class": _of_the_class,
     "kept_on_the_module": _shifted,
     "keywords_withheld": _with_images,
     "mixed_in": _installed("scale_embeddings"),
@@ -127,6 +134,7 @@ HOOKS = {
     "kept_on_the_module": 0,
     "factory_of_the_module": 2,
     "names_alone": 3,
+    "kept_of_the_class": 2,
     "two_on_one_module": 2,
     "of_unknown_type": 2,
 }  # else one

@@ -288,6 +288,57 @@ def test_direct_calls_in_the_same_file(call: str, rewritten: bool) -> None:
     assert bool(migrate({"pkg/wrapper.py": text}, Options(unsafe_fixes=True)).changed) is rewritten
 
 
+OF_CLASS = b"""from types import MethodType
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def double(model: GPTModel):
+    original = type(model.decoder).forward
+
+    def doubled(self, *args, **kwargs):
+        return original(self, *args, **kwargs) * 2
+
+    model.decoder.forward = MethodType(doubled, model.decoder)
+"""
+BLOCK = b"""from megatron.core.transformer.transformer_block import TransformerBlock
+
+
+def forward(self, x): ...
+
+
+TransformerBlock.forward = forward
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rewritten"),
+    [
+        (b"(self, *args, **kwargs) *", b"(self, *args, **kwargs) *", True),
+        (b"original(self,", b"original(model.decoder,", False),
+        (b"type(model.decoder)", b"type(model.embedding)", False),
+        (b"MethodType(doubled, model.decoder)", b"doubled", False),
+    ],
+)
+def test_the_original_of_the_class(old: bytes, new: bytes, rewritten: bool) -> None:
+    assert old in OF_CLASS
+    text = OF_CLASS.replace(old, new)
+    assert bool(migrate({"pkg/wrapper.py": text}, Options(unsafe_fixes=True)).changed) is rewritten
+
+
+def test_the_original_of_the_class_left_other_wrappers_out() -> None:
+    files = {"pkg/wrapper.py": OF_CLASS, "pkg/other.py": WRAPPER}
+    assert migrate(files, Options(unsafe_fixes=True)).changed <= {"pkg/other.py"}
+
+
+@pytest.mark.parametrize("text", [OF_CLASS, WRAPPER])
+def test_stays_where_the_class_is_patched_too(text: bytes) -> None:
+    """The wrapper kept what the class had by then, which may be either."""
+    result = migrate({"pkg/wrapper.py": text, "pkg/block.py": BLOCK}, Options(unsafe_fixes=True))
+    assert result.changed == set()
+    (remark,) = [one for one in result.plan.remarks if one.path == "pkg/wrapper.py"]
+    assert "pkg/block.py:7 replaces the method of the class" in remark.text
+
+
 INNER = """from megatron.core.models.gpt.gpt_model import GPTModel
 from pkg.base import Base, tell
 
