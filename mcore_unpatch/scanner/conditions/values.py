@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from mcore_unpatch.megatron import lookup
+from mcore_unpatch.megatron import api, lookup
 from mcore_unpatch.megatron.layout import COMPILED
 from mcore_unpatch.megatron.roots import ROOT, TRAINING, TRAINING_SINCE, within
 from mcore_unpatch.megatron.versions import OLDEST_PYTHON, RELEASES, parse_version
@@ -370,7 +370,7 @@ def _known(ref: Ref | None) -> object:
 def _is_mark(subject: ast.expr, name: str, at: Place) -> bool:
     """Whether the function around a place leaves an attribute behind, to know the object again."""
     function = at.scope.function
-    if function is None:
+    if function is None or name in api.attribute_names():
         return False
     marks = at.home.once(at.home.marks_in, cast("FunctionNode", function.node))
     return (None, name) in marks or (path_text(subject), name) in marks

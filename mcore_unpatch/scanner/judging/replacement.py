@@ -224,8 +224,16 @@ def _function(
         return next((found for found in arms if found[0] is not None), (None, resolver))
     ref = resolver.expr(value, install.site.scope, install.site.block, install.site.node.lineno)
     if ref is not None and isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return ref.node, ref.home or resolver
+        home = ref.home or resolver
+        if install.shape == "string-target" and _takes_one(ref.node) and (made := _returned_closure(ref.node, home)):
+            return made, home  # a registry hands it the original
+        return ref.node, home
     return None, resolver
+
+
+def _takes_one(node: FunctionNode) -> bool:
+    spec = node.args
+    return len([*spec.posonlyargs, *spec.args]) == 1 and spec.vararg is None
 
 
 def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | ast.Lambda | None:

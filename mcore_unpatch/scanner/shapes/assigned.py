@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
 
@@ -56,8 +57,8 @@ def is_function(site: Site, resolver: Resolver, value: ast.expr) -> bool:
 
 
 def wraps(target: ast.expr | None, value: ast.Call) -> bool:
-    """`x.forward = traced(x.forward)`: of other names, that may be data."""
-    if not isinstance(target, ast.Attribute) or target.attr != "forward":
+    """`x.forward = traced(x.forward)`: under names that torch does not have, that may be data."""
+    if not isinstance(target, ast.Attribute) or not any(target.attr in names for names in EXTERNAL_METHODS.values()):
         return False
     return any(isinstance(one, ast.Attribute) and ast.unparse(one) == ast.unparse(target) for one in value.args)
 

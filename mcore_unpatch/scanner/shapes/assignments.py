@@ -127,11 +127,14 @@ def _attribute(
         )
 
     if base.kind == "module":
-        if api.is_state(base.name, name):
+        if api.is_state(base.name, name) and not _is_code(site, resolver, value):
             return []
         known = [module for module in (base.name, *base.also) if api.in_module(module, name)]
         if known:
-            return [install("module-attr", module) for module in known]
+            found = install("module-attr", known[0])
+            if len(known) > 1:  # a loop over several is one patch
+                found.why = f"and in {len(known) - 1} more modules"
+            return [found]
         return [install("module-attr", base.name, adds=True)] if is_callable(site, resolver, value) else []
     if base.kind == "class":
         return _class_attribute(site, resolver, subject, base, name, value, install)
@@ -251,6 +254,12 @@ def _plausible(target: ast.Attribute, value: ast.expr) -> bool:
 def _is_defined_here(value: ast.expr, scope: Scope) -> bool:
     """Whether a value is a function that stands right here: put under a name that no known release has, perhaps."""
     return isinstance(value, ast.Name) and any(binding.kind == "def" for binding in scope.bindings.get(value.id, ()))
+
+
+def _is_code(site: Site, resolver: Resolver, value: ast.expr) -> bool:
+    """Whether a function or a class is put where Megatron keeps state: groups and sizes are neither."""
+    ref = resolver.expr(value, site.scope, site.block, site.node.lineno)
+    return (ref is not None and ref.kind in {"external", "class", "function"}) or is_callable(site, resolver, value)
 
 
 # --- small questions ------------------------------------------------------------------------------------------------

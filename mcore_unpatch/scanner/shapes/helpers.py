@@ -172,6 +172,8 @@ def _through(site: Site, resolver: Resolver, write: _Write) -> list[Install]:
     passed = write.filling.get(path_text(name) or "")
     if value is None or (passed is not None and _hands_on(subject, passed, site, resolver)):
         return []
+    if passed is not None and passed.scope is not site.scope and passed.home is resolver:
+        return []  # the helper's own call of another names it
     found = set_by_name(site, resolver, subject.node, base, _names(site, write, name), value)
     for install in found:
         install.inner = _inner(write)

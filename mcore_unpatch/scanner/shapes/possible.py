@@ -9,10 +9,11 @@ import ast
 import re
 import sys
 
-from mcore_unpatch.megatron import api
+from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
-from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
+from mcore_unpatch.scanner.sources.callers import argument
+from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, Site, path_text
 
 _IMPORTS_MEGATRON = re.compile(rb"^[ \t]*+(?:from|import)[ \t]++megatron\b", re.MULTILINE)
 _DEFINED = ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -23,7 +24,12 @@ def of_method(site: Site, resolver: Resolver, subject: ast.expr, name: str, boun
     """The class an object may be of, by the method that is replaced; `bound`: the value is a method bound to it."""
     if is_test(resolver.model.path) or name.startswith("__") or not imports_megatron(resolver):
         return None
+    called = _last_name(subject)
+    if called.endswith(("config", "args")):  # fields, not methods
+        return None
     owner = api.method_owner(name)
+    if owner is None and "optimizer" in called and api.has_callable(layout.OPTIMIZER, name):
+        owner = layout.OPTIMIZER
     if name == "forward" or (bound and owner is None and api.has_callable(MODULE, name)):
         owner = MODULE
     if owner is None or _is_foreign(subject, site, resolver):
@@ -35,6 +41,10 @@ def of_method(site: Site, resolver: Resolver, subject: ast.expr, name: str, boun
 def imports_megatron(resolver: Resolver) -> bool:
     """Whether a file itself imports something of Megatron's."""
     return _IMPORTS_MEGATRON.search(resolver.model.data) is not None
+
+
+def _last_name(node: ast.expr) -> str:
+    return (path_text(node) or "").rpartition(".")[2].lower()
 
 
 def _is_class_of_object(node: ast.expr) -> bool:
@@ -60,6 +70,19 @@ def _is_of_another_library(ref: Ref | None) -> bool:
     return head != "megatron" and head not in sys.stdlib_module_names
 
 
+def _is_given_others_classes(binding: Binding, scope: Scope | None, resolver: Resolver) -> bool:
+    """Whether all calls of the function around pass classes of other libraries for a parameter."""
+    if scope is None or not isinstance(scope.node, FunctionNode) or not isinstance(binding.node, ast.arg):
+        return False
+    passed = [
+        resolver.expr(value, caller, block, call.lineno)
+        for call, caller, block in resolver.callers.of(scope.node.name, resolver.project.effort)
+        if (value := argument(call, scope.node, binding.node.arg, False)) is not None
+    ]
+    leaves = [one.name.rpartition(".")[2] if one is not None and one.kind == "external" else "" for one in passed]
+    return bool(leaves) and all(leaf[:1].isupper() for leaf in leaves)
+
+
 def _is_foreign(subject: ast.expr, site: Site, resolver: Resolver) -> bool:
     """Whether an object comes from another library, or is one that the repository's own class holds."""
     while isinstance(subject, ast.Attribute | ast.Subscript):
@@ -77,6 +100,8 @@ def _is_foreign(subject: ast.expr, site: Site, resolver: Resolver) -> bool:
             holder = resolver.expr(asked.args[0], scope or site.scope, binding.block, binding.line)
             if holder is not None and holder.kind == "external":
                 return True  # what another library's module has
+        if binding.kind == "param" and _is_given_others_classes(binding, scope, resolver):
+            return True
         if binding.kind == "narrow" and not site.block.within(binding.block):
             continue
         if isinstance(asked, ast.Call):

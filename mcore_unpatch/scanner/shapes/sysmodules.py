@@ -64,10 +64,12 @@ def _written(site: Site, resolver: Resolver) -> tuple[ast.expr | None, list[str]
 
 
 def _is_loop_variable(subject: ast.expr, loop: ast.For, resolver: Resolver, site: Site) -> bool:
-    """The loop's own variable, or a name set from it (`module = sys.modules[name]`)."""
+    """The loop's own variable, `sys.modules[name]`, or a name set from it (`module = sys.modules[name]`)."""
+    loop_names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    if isinstance(subject, ast.Subscript) and path_text(subject.value) == "sys.modules":
+        return path_text(subject.slice) in loop_names
     if not isinstance(subject, ast.Name):
         return False
-    loop_names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
     if subject.id in loop_names:
         return True
     for binding in site.scope.bindings.get(subject.id, []):

@@ -183,7 +183,7 @@ def _plausible(match: re.Match[bytes]) -> bool:
         return False
     if b"MethodType" in value or b"__get__" in value:
         return True
-    if owner.endswith((b"config", b"cfg", b"args")):
+    if owner.endswith((b"config", b"cfg", b"args")) and not owner.startswith(b"megatron."):
         return False
     return attribute in _known_attributes() or owner[:1].isupper()
 

@@ -123,6 +123,12 @@ CASES: dict[str, str | dict[str, str]] = {
         "__setattr__": "type.__setattr__(GPTModel, 'forward', f)",
     },
     "assignments._attribute#functions": "GPTModel.forward.{} = f.{}",
+    "assignments._is_code": {
+        "external": "gpt_layer_specs.LNImpl = torch.relu",
+        "class": "gpt_layer_specs.LNImpl = Model",
+        "function": "gpt_layer_specs.LNImpl = megatron.core.utils.get_model_config",
+    },
+    "possible.of_method": "def g({}): {}.activation_func = functools.partial(f, 1)",
     "assignments.dict_owner": {
         "__dict__": "megatron.core.utils.__dict__['get_model_config'] = f",
         "__globals__": "GPTModel.forward.__globals__['parallel_state'] = f",
@@ -416,7 +422,7 @@ def _cases(where: str, word: str) -> Iterator[tuple[str, str]]:
 def _found(source: str) -> list[Any]:
     head = {"#!": SHORT_HEAD, "##": "import other\n"}.get(source[:2], HEAD)
     files = {"a.py": f"{head}{source.removeprefix('#!').removeprefix('##')}\n", "other.py": OTHER}
-    return [finding.to_json() for finding in found_in(files, **with_mocks())]
+    return [finding.to_json() for finding in found_in(files, possible=True, **with_mocks())]
 
 
 def _take_out(where: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -440,3 +440,11 @@ class TestNamesThatAreNotThereYet:
         )
         assert finding.target.endswith(".MoELayer.postprocess")
         assert str(finding.live) == "<=0.12.3 or >=0.16.0"
+
+    def test_a_part_that_is_taken_away_is_no_mark(self) -> None:
+        (finding,) = found_in(
+            f"{HEAD}import types\ndef install(mlp):\n    fc1 = getattr(mlp, 'linear_fc1', None)\n"
+            "    if fc1 is None:\n        return\n    del mlp.linear_fc1\n    mlp.forward = types.MethodType(f, mlp)\n",
+            possible=True,
+        )
+        assert str(finding.live) == "any"

@@ -101,6 +101,8 @@ def test_parts_of_a_function_and_of_a_namespace(statement: str, target: str) -> 
 
 
 POSSIBLE = {
+    "a step": "def g(optimizer): optimizer.step = f",
+    "a step that is wrapped": "def g(optimizer, book): optimizer.step = book.wrapped(optimizer.step, 1)",
     "setattr": "def g(model):\n    for name, m in model.named_modules(): setattr(m, 'forward', types.MethodType(f, m))",
     "a function": "def g(model):\n    for m in model.modules(): setattr(m, 'compute_language_model_loss', f)",
     "wrapped": "def g(model):\n    for m in model.modules(): m.forward = torch.compile(m.forward)",
@@ -131,6 +133,8 @@ NONE = {
     "data that is passed on": "def g(model):\n    for m in model.modules(): m.num_layers = max(1, m.num_layers)",
     "a function for another class": "def load(adam: torch.optim.Optimizer, state): ...\n"
     "def g(inner): setattr(inner, 'load_state_dict', types.MethodType(load, inner))",
+    "a field of the arguments": "def g(args): args.activation_func = functools.partial(f, 1)",
+    "classes of others": "from megatron.bridge import A, B\ndef g(cls): cls.forward = wrap(cls.forward)\ng(A)\ng(B)",
     "names of its own": "exec('x = 1', mlp.__dict__, {})",
 }
 
@@ -138,6 +142,52 @@ NONE = {
 @pytest.mark.parametrize("form", NONE)
 def test_no_patch(form: str) -> None:
     check_noop(f"{HEAD}{NONE[form]}\n", possible=True)
+
+
+def test_each_loaded_module_by_its_name() -> None:
+    check_found(
+        f"{HEAD}for k in sys.modules:\n    if k.startswith('megatron'):\n"
+        "        for name in ['fused_apply_mla_rope_for_q']: setattr(sys.modules[k], name, f)\n",
+        shape="sys-modules",
+        line=12,
+    )
+
+
+def test_one_statement_for_several_modules_is_one_patch() -> None:
+    finding = check_found(
+        f"{HEAD}for name in ('megatron.core.transformer.mlp', 'megatron.core.transformer.attention'):\n"
+        "    importlib.import_module(name).MegatronModule = f\n",
+        target=f"{CORE}.transformer.mlp.MegatronModule",
+    )
+    assert "and in 1 more modules" in finding.message
+
+
+def test_code_where_megatron_keeps_state() -> None:
+    source = (
+        "from megatron.core.models.common.embeddings import rope_utils\nimport apex\ndef f(): ...\nrope_utils.{} = {}\n"
+    )
+    for value in ("f", "apex.fused"):
+        check_found(source.format("fused_apply_rotary_pos_emb", value))
+    check_noop("from megatron.core import parallel_state as p\nimport torch\np._MPU_RANK = torch.new_group()\n")
+
+
+def test_a_module_that_is_called_config() -> None:
+    check_found(
+        "import megatron.core.transformer.transformer_config\nclass Own: ...\n"
+        "megatron.core.transformer.transformer_config.TransformerConfig = Own\n",
+        target=f"{CORE}.transformer.transformer_config.TransformerConfig",
+    )
+
+
+def test_a_registry_hands_the_original_to_a_factory() -> None:
+    source = """
+        def {}(fn):
+            def wrapped(self, *args, **kwargs): return fn(self, *args, **kwargs)
+            return wrapped
+        register_patch('megatron.core.models.gpt.gpt_model.GPTModel.forward', {})
+        """
+    finding = check_found(source.format("forward_wrapper", "forward_wrapper"), target=f"{GPT}.forward")
+    assert "TypeError" not in finding.message
 
 
 class TestMocksInPrograms:

@@ -128,3 +128,9 @@ def test_what_is_no_patch() -> None:
     check_noop(f"{HEAD}{helper}class Own(MLP):\n    def forward(self): ...\nput(Own, 'forward', f)\n")
     check_noop(f"{HEAD}def put(owner, name, new=True): setattr(owner, name, new)\nput(GPTModel, 'forward')\n")
     check_noop({"b.py": helper, "a.py": f"{HEAD}from b import put\nput(print, 'forward', f)\n"})
+
+
+def test_a_helper_that_names_the_attribute_itself() -> None:
+    """The call that says which one is the patch, not the one further out."""
+    helper = "def put(owner, name, new): setattr(owner, name, new)\ndef wrap(owner): put(owner, 'forward', f)\n"
+    check_found(f"{HEAD}{helper}wrap(MLP)\n", line=5, target=MLP_FORWARD)
