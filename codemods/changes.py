@@ -65,10 +65,11 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Header:
-    """Other parameters of a function, which then no longer says what it returns."""
+    """Other parameters of a function, which then no longer says what it returns, unless that is as before."""
 
     node: Function
     parameters: str
+    returns: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,7 +24,8 @@ def changed(asked: Asked, node: Any) -> Any:
         return node.with_changes(args=_with_argument(node.args, change.text))
     if isinstance(change, Header):
         new = _function(change.parameters)
-        return node.with_changes(params=new.params, returns=None, whitespace_before_params=new.whitespace_before_params)
+        made = node.with_changes(params=new.params, whitespace_before_params=new.whitespace_before_params)
+        return made if change.returns else made.with_changes(returns=None)
     assert isinstance(change, Parameters)
     return node.with_changes(params=_with_parameters(node.params, change.texts))
 

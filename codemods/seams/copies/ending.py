@@ -87,7 +87,8 @@ class _Writer:
         taken |= set() if bound else set(given.values())
         lines = [self._read(name, key) for name, key in self.travelling.items() if name in self.used]
         taken |= {_CONTEXT} if lines else set()
-        changes: list[Change] = [Header(self.function, self._header([one for one in KEYWORDS if one in taken], bound))]
+        header = self._header([one for one in KEYWORDS if one in taken], bound)
+        changes: list[Change] = [Header(self.function, header, returns=True)]
         if not bound:
             changes += [Replace(node, new) for node, new in given.items()]
         if self.copy.hidden != "hidden_states":
@@ -212,7 +213,8 @@ class _Writer:
     def _header(self, taken: list[str], bound: bool) -> str:
         words = [*([self.copy.model] if bound else []), "*", *taken, "**_"]
         line, indent = ", ".join(words), self.source.indentation(self.function)
-        if len(indent) + len(f"def {self.function.name}():") + len(line) <= self.limit:
+        returns = f" -> {self.source.text(self.function.returns)}" if self.function.returns else ""
+        if len(indent) + len(f"def {self.function.name}({line}){returns}:") <= self.limit:
             return line
         return "".join(f"\n{indent}    {word}," for word in words) + f"\n{indent}"
 

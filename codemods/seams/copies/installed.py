@@ -172,6 +172,6 @@ def steps(patch: Patch) -> str:
         "`(*, hidden_states, output_layer, output_weight, labels, context, config, **_)`; drop what comes before it.\n"
         f"2. Replace line {patch.statement.lineno} by `attach(model, the_function)` of `mcore_unpatch.compat`, or pass "
         f"it as `output_processor=` where the model is called{also}.\n"
-        "3. Parameters that Megatron has not go into `output_processor_context={...}`, or `attach(..., legacy={...})` "
-        "where callers cannot change."
+        "3. Parameters that Megatron does not have go into `output_processor_context={...}`, or `attach(..., "
+        "legacy={...})` where callers cannot change."
     )

@@ -351,6 +351,14 @@ def test_an_end_that_asks_for_its_stage_is_told_to_leave_early(end: str) -> None
     assert "write `if not self.post_process: return hidden_states` before it, then migrate again" in told
 
 
+def test_what_a_copy_says_that_it_returns_stays() -> None:
+    own = composed((GOLDEN / "instance.in.py").read_bytes()).replace(
+        b"temperature=1.0,\n):", b"temperature=1.0,\n) -> Any:"
+    )
+    new = migrate({"a.py": own}, Options(unsafe_fixes=True)).files["a.py"].decode()
+    assert re.search(r"def forward_with_log_probs\([^)]*\) -> Any:\n", new)
+
+
 def test_code_for_inference_stays() -> None:
     own = composed((GOLDEN / "undone.in.py").read_bytes())
     line = b"    logits, _ = self.output_layer(hidden_states)\n"
