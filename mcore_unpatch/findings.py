@@ -111,6 +111,7 @@ class Finding:
     within: str = ""  # the function that has to be called for the patch to be made
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
     done: str = ""  # where Megatron already has what it does
+    others: bool = False  # the statement patches other modules too, of which less is known
     is_read: bool = False  # by the repository, though Megatron no longer has it
     unread: int = 0  # nobody reads what it sets; the line that sets the same elsewhere
     stays: str = ""  # why a change of Megatron's source is kept, where nothing is promised

@@ -39,19 +39,26 @@ def mark(
     """The findings, with what is known of who reads the names that Megatron does not read or no longer has."""
     copies = _copies(findings)
     unread = {
-        one: one.target
+        one
         for one in findings
-        if one in copies and one.confidence == "certain" and _is_left_alone(one, versions[one.path])
+        if one in copies and not one.others and one.confidence == "certain" and _is_left_alone(one, versions[one.path])
     }
-    missing = {one: one.target for one in findings if _is_missing(one, versions[one.path])}
-    asked = {*unread.values(), *missing.values()}
+    missing = {one for one in findings if _is_missing(one, versions[one.path])}
+    asked = {one.target for one in unread | missing}
+    if not asked:
+        return findings
     try:
-        left = _unread(files(), asked) if asked else set()
+        left = _unread(files(), asked)
     except (OSError, SyntaxError, ValueError, RecursionError, Unreadable):
         left = set()  # what cannot be read may read anything
-    said = {one: {"unread": copies[one]} for one, target in unread.items() if target in left}
-    said |= {one: {"is_read": True} for one, target in missing.items() if target not in left}
-    return [replace(one, **said[one]) if one in said else one for one in findings]
+    return [
+        replace(
+            one,
+            unread=copies[one] if one in unread and one.target in left else 0,
+            is_read=one in missing and one.target not in left,
+        )
+        for one in findings
+    ]
 
 
 def _is_missing(finding: Finding, versions: tuple[Version, ...]) -> bool:

@@ -107,7 +107,7 @@ class _Case:
 
     def is_of_nothing(self) -> bool:
         """Of what is gone, and the repository does not keep it alive for itself."""
-        return self.is_of_what_is_gone() and not self.finding.is_read
+        return self.is_of_what_is_gone() and not self.finding.is_read and not self.finding.others
 
     def is_of_unknown_class(self) -> bool:
         """The row is for one class, and other classes have such a method; or the patch is for one call of an object."""

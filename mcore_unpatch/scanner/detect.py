@@ -140,6 +140,7 @@ def _finding(
         live=alive,
         within=call_sites.installer(install.site.scope),
         breaks=tuple(breaks),
+        others=install.others,
         source=text.between(node.lineno, end_line),
     )
 

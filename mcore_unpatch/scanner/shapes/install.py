@@ -28,6 +28,7 @@ class Install:
     mock: bool = False  # a test's mock: a family of its own
     possible: bool = False  # an object of unknown type, told by the method's name alone
     on_instance: bool = False  # of one object alone
+    others: bool = False  # the statement patches more modules than this
     inner: Place | None = None  # within the helper that makes it
     restores: list[Site] = field(default_factory=list)
 
