@@ -125,7 +125,7 @@ class _Case:
 
     # --- words of the evidence -----------------------------------------------------------------------------------
 
-    newest = RELEASES[-1]
+    oldest, newest = RELEASES[0], RELEASES[-1]
     version = property(lambda self: self.versions[-1] if self.versions else NEWEST)
     why = property(lambda self: reasons.why(self.finding, self.version))
     outlook = property(lambda self: reasons.outlook(self.finding.target, self.version))
@@ -158,7 +158,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (_Case.is_rewritten, REWRITE, "{0.how} rewrites it{0.because}"),
     (_Case.is_pin, STEPS, "The pin does not hold; `unpatch explain {0.finding.rule}` tells what to do."),
     (_Case.is_comment, DELETE, "The comment suppresses nothing."),
-    (_Case.is_for_later, KEEP, "It is for a Megatron newer than {0.newest}: on the known releases it never runs."),
+    (_Case.is_for_later, KEEP, "It is for another Megatron than {0.oldest} to {0.newest}: on these it never runs."),
     (_Case.never_runs, DELETE, "It never runs on {0.on}: {0.guard}{0.deletes}."),
     (lambda case: case.finding.done, DELETE, "{0.finding.done}."),
     (_Case.is_hunk_on_its_own, KEEP, "{0.finding.stays}."),

@@ -62,6 +62,10 @@ SEAM_METHODS = {
 EXTERNAL_METHODS = {
     "Module": frozenset(
         [
+            "_apply",
+            "_call_impl",
+            "_load_from_state_dict",
+            "_save_to_state_dict",
             "add_module",
             "apply",
             "bfloat16",

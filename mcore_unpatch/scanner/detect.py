@@ -24,6 +24,7 @@ from mcore_unpatch.scanner.sources.quoting import Text
 from mcore_unpatch.scanner.sources.scopes import Scope
 
 _STEPS_OF_A_FINDING = 10
+_MOST_CONDITIONS = 3  # that are named
 _HOW = {
     "class-attr": "on the class",
     "class-of-instance": "on the class of an instance",
@@ -153,7 +154,9 @@ def _when(alive: Live, versions: tuple[Version, ...]) -> list[str]:
         said.append(f"never runs on megatron-core {' or '.join(map(show, versions))}{elsewhere}")
     elif str(alive) != "any":
         said.append(f"runs only on megatron-core {alive}")
-    return [*said, *(f"depends on {condition}" for condition in alive.depends)]
+    said += [f"depends on {condition}" for condition in alive.depends[:_MOST_CONDITIONS]]
+    more = len(alive.depends) - _MOST_CONDITIONS
+    return [*said, f"and on {more} more conditions above it"] if more > 0 else said
 
 
 def _message(install: Install, breaks: list[str]) -> str:

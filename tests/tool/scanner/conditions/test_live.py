@@ -448,3 +448,13 @@ class TestNamesThatAreNotThereYet:
             possible=True,
         )
         assert str(finding.live) == "any"
+
+
+def test_three_conditions_are_named() -> None:
+    finding = guarded(
+        "def g(a, b, c, d, e):\n    if a and b:\n        return\n"
+        + "".join(f"    if {x}: return\n" for x in "cde")
+        + "    GPTModel.forward = f\n"
+    )
+    assert finding.message.count("depends on") == 3
+    assert finding.message.endswith("and on 1 more conditions above it")
