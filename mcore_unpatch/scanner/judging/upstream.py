@@ -234,8 +234,9 @@ def _has(change: Change, release: str) -> bool:
     coded = [segment for segment in change.segments if segment.has_code]
     known = definition(change.target, release)
     if change.is_new:
-        added = [segment.adds for segment in coded]
-        return known is not None and len(added) == 1 and added[0] is not None and digest(added[0]) == known.digest
+        added = [segment.adds for segment in coded if not segment.unread and not segment.old.statements]
+        alone = len(added) == len(coded) == 1
+        return known is not None and alone and added[0] is not None and digest(added[0]) == known.digest
     if known is not None and known.kind == "function":
         return all(_function_has(segment, known) for segment in coded) and any(one.added or one.moved for one in coded)
     return bool(coded) and all(_names_stand(change, segment, release) for segment in coded)

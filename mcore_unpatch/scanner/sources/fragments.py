@@ -82,6 +82,8 @@ def read(lines: tuple[str, ...]) -> Fragment:
         above = text.count("\n", 0, opening) + 1  # where it begins within a string, what ends that is no code
         rest = "\n" * (above - 1) + " " * 4 + text[opening + 3 :]
         ways.append(_read(rest, len(lines)))
+        ways[-1].cut.update(range(above))
+        ways[-1].code[:above] = lines[:above]  # that it is text is likely, not sure
     return max(ways, key=lambda way: len(way.statements) - len(way.cut) / (len(lines) + 1))
 
 
@@ -146,6 +148,8 @@ def _logical(text: str, code: list[str]) -> tuple[list[_Line], int, int]:
             row += 1
             continue
         if kind == "cut":
+            if not "".join(code[: row + 1]).rstrip().endswith(":"):
+                code[row:] = text.split("\n")[row:]  # no docstring for sure
             return found, head_end, row if first < 0 else first  # a string that ends below
         if kind == "open":
             depth += 1
@@ -171,7 +175,7 @@ def _logical(text: str, code: list[str]) -> tuple[list[_Line], int, int]:
 @lru_cache(8192)  # the sides of a hunk, and the patch files of a folder, say the same
 def _statements(text: str) -> tuple[tuple[bytes, int, int, ast.stmt], ...] | None:
     """Digest, depth, block and node of what stands in a logical line; None if that is no statement."""
-    if text.endswith(",") or text[0] in _OPERATORS or len(text) > 20 * _LONGEST:
+    if text.endswith(",") or (text[0] in _OPERATORS and text != "...") or len(text) > 20 * _LONGEST:
         return None  # an argument of a call or a part of a sum, far more likely than a tuple or a value alone
     block, whole = 0, text
     if text.startswith("elif") and _WORD.match(text)[0] == "elif":  # type: ignore[index]

@@ -86,6 +86,17 @@ class Hunk:
             found.append(added)
         return found
 
+    def entangled(self, place: Place) -> set[str]:
+        """What lines around the change stand in before or after it, where that is not the same."""
+        old = new = place
+        found: set[str] = set()
+        for line in self.lines:
+            old = old if line[:1] == "+" else old.after(line[1:])
+            new = new if line[:1] == "-" else new.after(line[1:])
+            if not line[:1].strip() and line.strip() and old.name != new.name:
+                found |= {old.name, new.name, old.cls, new.cls}
+        return found
+
 
 @dataclass(slots=True)
 class FileDiff:

@@ -88,10 +88,12 @@ def read(hunk: Hunk, place: Place) -> dict[str, Segment]:
     found: dict[str, Segment] = {}
     for mark in "-+":
         _read_side(hunk, mark, names, places, found)
+    entangled = hunk.entangled(place)
     for name, segment in found.items():
         if name in own:
             segment.is_new = True
             segment.adds = _whole(hunk, name, names, own[name])
+        segment.new.split = segment.new.split or name in entangled
     return {name: one for name, one in found.items() if one.lines}
 
 

@@ -86,12 +86,16 @@ def releases(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         cached.cache_clear()
 
 
-def finding_of(body: str, section: str) -> Finding:
+def findings_of(body: str, section: str) -> list[Finding]:
     body = textwrap.dedent(body).replace("|", "")
     lines = body.splitlines()
     old, new = (sum(not line.startswith(mark) for line in lines) for mark in "+-")
     head = f"--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n@@ -20,{old} +20,{new} @@ {section}\n"
-    (finding,) = [one for one in found_in({"a.patch": head + body}) if one.target != MODULE]
+    return [one for one in found_in({"a.patch": head + body}) if one.target != MODULE]
+
+
+def finding_of(body: str, section: str) -> Finding:
+    (finding,) = findings_of(body, section)
     return finding
 
 
@@ -153,6 +157,12 @@ def test_statements_that_came_since_are_counted() -> None:
 def test_statements_that_always_stood_elsewhere_are_not() -> None:
     body = "|         r = three(y)\n|+        p = one(y)\n|     return p\n"
     assert "stand" not in finding_of(body, "def g(x):").evidence
+
+
+def test_lines_that_belong_to_another_function_afterwards() -> None:
+    """As diffs have it where a function is put above another's end."""
+    body = WHOLE + "|+\n|+\n|+def h(x):\n|+    e = 1\n|     return d\n"
+    assert all(one.verdict != "delete" for one in findings_of(body, ""))
 
 
 class TestFields:
