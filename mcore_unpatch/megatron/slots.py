@@ -26,7 +26,7 @@ def named(name: str) -> tuple[str, ...]:
     """The classes that specs name, of a class (by its dotted name) and those that derive from it, itself first."""
     own = name.rpartition(".")[2]
     derived = [one for one in _table() if one != own and any(name in api.ancestry(full) for full in api.classes(one))]
-    derived.sort(key=lambda one: -len(_table()[one]))  # the most used first
+    derived.sort(key=lambda one: (-len(_table()[one].split()), len(one)))  # the most used first, then the plainest
     if own in _table():
         return (own, *derived)
     return tuple(derived) if len(derived) <= _MOST_DERIVED else ()

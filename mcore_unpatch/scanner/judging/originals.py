@@ -5,26 +5,29 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mcore_unpatch.scanner.judging.replacement import Replacement
+from mcore_unpatch.scanner.judging.paths import once_on_every_path
+from mcore_unpatch.scanner.judging.replacement import Replacement, calls_kept
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
 
 
-def calls_of_original(install: Install, new: Replacement) -> int:
-    """How many calls of what it replaced stand in a replacement: of what was read from there, or is called so."""
+def calls_original_once(install: Install, new: Replacement) -> bool:
+    """Whether a replacement calls what it replaced, by itself and on each of its ways, exactly once."""
     function = new.function
     if function is None:
-        return new.delegations
+        return new.delegations == 1
     given = {**_bound_as_defaults(function.args), **dict.fromkeys(_given(install, new), "")}
     called = [node.func for node in walk(function) if isinstance(node, ast.Call)]
-    names = [given.get(one.id, one.id) for one in called if isinstance(one, ast.Name)]
-    attributes = {one.attr for one in called if isinstance(one, ast.Attribute)}
+    names = [one for one in called if isinstance(one, ast.Name)]
+    attributes = [one for one in called if isinstance(one, ast.Attribute)]
     kept = _kept_attributes(install, new) if attributes else set()
-    found = sum(not name or _holds(name, install, new) for name in names)
-    found += sum(isinstance(one, ast.Attribute) and one.attr in kept for one in called)
-    return found or new.delegations
+    known = {id(one) for one in names if not (name := given.get(one.id, one.id)) or _holds(name, install, new)}
+    known |= {id(one) for one in attributes if one.attr in kept}
+    if not known:
+        return once_on_every_path(function, calls_kept)
+    return once_on_every_path(function, lambda call: id(call.func) in known)
 
 
 def _bound_as_defaults(spec: ast.arguments) -> dict[str, str]:

@@ -61,8 +61,7 @@ class Replacement:
     @cached_property
     def delegations(self) -> int:
         """How many calls of what it replaced stand in it."""
-        called = [(path_text(node.func) or "").rpartition(".")[2] for node in self._nodes if isinstance(node, ast.Call)]
-        return sum(_KEPT.search(name) is not None for name in called)
+        return sum(isinstance(node, ast.Call) and calls_kept(node) for node in self._nodes)
 
     @cached_property
     def written(self) -> frozenset[str]:
@@ -151,6 +150,11 @@ class Replacement:
 
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+def calls_kept(call: ast.Call) -> bool:
+    """Whether a call is, by its name, one of what was there before."""
+    return _KEPT.search((path_text(call.func) or "").rpartition(".")[2]) is not None
 
 
 def _is_head(node: ast.expr) -> bool:

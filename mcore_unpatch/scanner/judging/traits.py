@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from mcore_unpatch.megatron import api, slots
-from mcore_unpatch.scanner.judging.originals import calls_of_original
+from mcore_unpatch.scanner.judging.originals import calls_original_once
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
@@ -207,7 +207,7 @@ def _called(install: Install, resolver: Resolver) -> str:
 TRAITS: dict[str, Trait] = {
     "unknown": lambda _, new, __: new.function is None,
     "delegates": lambda _, new, __: new.delegates,
-    "calls-once": lambda install, new, _: calls_of_original(install, new) == 1,
+    "calls-once": lambda install, new, _: calls_original_once(install, new),
     "log-probs": lambda _, new, __: new.deals_with_output,
     "mtp": lambda _, new, __: new.deals_with_mtp,
     "values": lambda _, new, __: new.deals_with_values,

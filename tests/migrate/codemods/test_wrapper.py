@@ -56,7 +56,7 @@ def test_other_modules_and_tests_do_not_count(text: str, path: str) -> None:
     [
         ("original(*args, **kwargs) * 2", "original(*args) * 2", "does not pass all its arguments on"),
         ("return original", "print(original)\n        return original", "more with the original than to call it once"),
-        ("original(*args, **kwargs) * 2", "print() or original(*args, **kwargs)", "after something else"),
+        ("original(*args, **kwargs) * 2", "(print(), original(*args, **kwargs))[1]", "after something else"),
         ("    def doubled", "    @cached\n    def doubled", "is decorated"),
         ("(*args, **kwargs):", "(*args, flag, **kwargs):", "has parameters of its own"),
         (

@@ -74,7 +74,7 @@ def test_the_table_has_what_a_release_names(tool: ModuleType) -> None:
     ("name", "classes"),
     [
         ("transformer.attention.SelfAttention", ("SelfAttention",)),
-        ("transformer.multi_latent_attention.MultiLatentAttention", ("FusedMLASelfAttention", "MLASelfAttention")),
+        ("transformer.multi_latent_attention.MultiLatentAttention", ("MLASelfAttention", "FusedMLASelfAttention")),
         ("transformer.attention.Attention", ()),  # too general
         ("extensions.transformer_engine.TELMHeadColumnParallelLinear", ()),  # the head, though it ends in Linear
         ("transformer.transformer_block.TransformerBlock", ()),
@@ -108,7 +108,7 @@ def new(self, *args): ...
             "MultiLatentAttention",
             (
                 (
-                    "Write a subclass of `FusedMLASelfAttention` and of `MLASelfAttention`, as far as your specs name "
+                    "Write a subclass of `MLASelfAttention` and of `FusedMLASelfAttention`, as far as your specs name "
                     "them, with `forward` overridden."
                 ),
                 "Name it in your `ModuleSpec` (`self_attention` of `TransformerLayerSubmodules`), and remove line 4.",
@@ -217,3 +217,8 @@ def test_what_no_spec_reaches_is_said() -> None:
     assert finding.steps[1].endswith(
         "No spec reaches `MoELayer.fc1_latent_proj` and `MoELayer.fc2_latent_proj`, which Megatron builds by that name."
     )
+
+
+def test_a_method_that_is_replaced_by_its_dotted_name() -> None:
+    [finding] = found_in("registry.register_patch('megatron.core.transformer.moe.moe_layer.MoELayer.forward', new)\n")
+    assert finding.steps[0] == "Write a subclass of `MoELayer` with `forward` overridden."

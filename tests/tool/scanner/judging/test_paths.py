@@ -1,0 +1,88 @@
+"""A hook fits only where the original is called once, on each way through a replacement, and by that itself."""
+
+import ast
+
+import pytest
+from checking import found_in
+
+from mcore_unpatch.scanner.judging.paths import once_on_every_path
+
+ONCE = [
+    "return f(x)",
+    "y = f(x)\nif y: return y\nreturn 2 * y",
+    "if x: return f(x)\nreturn f(-x)",
+    "if x is None: raise ValueError\nreturn f(x)",
+    "with no_grad(): return f(x)",
+    "try:\n    y = f(x)\nfinally:\n    done()\nreturn y",
+    "for i in x: i.go()\nreturn f(x)",
+    "y = f(x) if x else f(-x)\nreturn y",
+    "return [f(x)][0]",
+    "while True:\n    step()\n    break\nreturn f(x)",
+]
+NOT = [
+    "return x",
+    "return f(f(x))",
+    "if x: return f(x)\nreturn x",
+    "if debug: return f(x)\nassert ready\nreturn other(x)",
+    "return x and f(x)",
+    "return f(x) if x else x",
+    "for i in x: f(i)",
+    "for i in x: return f(i)",
+    "return [f(i) for i in x]",
+    "def inside(*a): return f(*a)\nreturn checkpoint(inside, x)",
+    "return checkpoint(lambda: f(x), x)",
+    "try:\n    return f(x)\nexcept ValueError:\n    return x",
+    "match x:\n    case 1: return f(x)",
+    "while x: x = f(x)\nreturn x",
+    "if x: f(x)\nreturn f(x)",
+]
+
+
+@pytest.mark.parametrize(("body", "once"), [*((one, True) for one in ONCE), *((one, False) for one in NOT)])
+def test_paths(body: str, once: bool) -> None:
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    [function] = ast.parse(f"def new(x):\n{lines}\n").body
+    assert isinstance(function, ast.FunctionDef)
+    assert once_on_every_path(function, lambda call: ast.unparse(call.func) == "f") is once
+
+
+def test_what_is_too_deep_is_not_told() -> None:
+    deep: ast.expr = ast.parse("f(x)", mode="eval").body
+    for _ in range(5000):
+        deep = ast.UnaryOp(ast.USub(), deep)
+    function = ast.parse("def new(x): return 1").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    function.body = [ast.Return(deep)]
+    assert not once_on_every_path(function, lambda call: ast.unparse(call.func) == "f")
+
+
+def test_lambdas() -> None:
+    for text, once in (("lambda x: 2 * f(x)", True), ("lambda x: x or f(x)", False)):
+        node = ast.parse(text, mode="eval").body
+        assert isinstance(node, ast.Lambda)
+        assert once_on_every_path(node, lambda call: ast.unparse(call.func) == "f") is once
+
+
+RECOMPUTED = """
+from megatron.core import tensor_parallel
+from megatron.core.transformer.transformer_layer import TransformerLayer
+def install(layer: TransformerLayer):
+    original = layer.forward
+    def new(*args):
+        def inside(*args):
+            return original(*args)
+        return tensor_parallel.checkpoint(inside, False, *args)
+    layer.forward = new
+"""
+
+
+def test_no_hook_is_promised_for_a_forward_that_is_recomputed_or_skipped() -> None:
+    for source in (
+        RECOMPUTED,
+        RECOMPUTED.replace("return tensor_parallel.checkpoint(inside, False, *args)", "return inside(*args)"),
+        RECOMPUTED.replace("        def inside(*args):\n    ", "        if DEBUG:\n    ").replace(
+            "(inside, ", "(other, "
+        ),
+    ):
+        [finding] = found_in(source)
+        assert finding.seam != "hook", source
