@@ -211,8 +211,8 @@ def _read_end(copy: Copy, body: Sequence[ast.stmt], target: Version) -> str:
             return f"line {_line(node)} calls `{name}`, which a processor cannot; it is not the end alone that differs"
         if isinstance(node, ast.Attribute) and node.attr in {"post_process", "pre_process", "mtp_process"}:
             if node.attr == "post_process" and node in ast.walk(own[0]):
-                early = f"`if not {copy.model}.post_process: return {copy.hidden}`"
-                return f"line {node.lineno} asks for `post_process`: write {early} before it, then migrate again"
+                leaving = f"`if not {copy.model}.post_process: return {copy.hidden}`"
+                return f"line {node.lineno} asks for `post_process`: write {leaving} before it, then migrate again"
             return (
                 f"line {node.lineno} asks for `{node.attr}` behind code of its own, which ran on every pipeline stage; "
                 "a processor runs on the last alone. Move what is for the last behind that line, then migrate again"
