@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import importlib.util
 import sysconfig
 import tomllib
 from pathlib import Path
 
 import pytest
+from builders import load_builder
 
 from mcore_unpatch.codemods.codemod import Codemod
 from mcore_unpatch.codemods.registry import own
@@ -87,11 +87,7 @@ def test_dependencies_are_the_promised_ones() -> None:
 
 @needs_checkout
 def test_the_rules_page_is_up_to_date() -> None:
-    spec = importlib.util.spec_from_file_location("build_rules_page", ROOT / "tools" / "build_rules_page.py")
-    assert spec and spec.loader
-    builder = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(builder)
-    assert (ROOT / "docs" / "rules.md").read_text() == builder.page()
+    assert (ROOT / "docs" / "rules.md").read_text() == load_builder("build_rules_page").page()
 
 
 @pytest.mark.parametrize("codemod", own(), ids=[codemod.name for codemod in own()])

@@ -1,9 +1,9 @@
 """Every `keep` has a reason of its own: what Megatron does with the name, how often it changed, what guards it."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from builders import load_builder
 from checking import CORE, GPT, check_found, found_in
 from downloads import unpacked
 
@@ -85,13 +85,7 @@ def test_no_reason_is_long() -> None:
 
 @pytest.mark.slow
 def test_one_release_read_anew_is_the_one_that_is_packed() -> None:
-    file = Path(__file__).parents[4] / "tools" / "build_megatron_uses.py"
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    read = tool.facts(unpacked("megatron-core", "0.18.2"), history.names_of("0.18.2"))
+    read = load_builder("build_megatron_uses").facts(unpacked("megatron-core", "0.18.2"), history.names_of("0.18.2"))
     packed = {name: line.written((0, 18)) for name in history.every_name() if (line := uses.known(name))}
     assert read == {name: written for name, written in packed.items() if written}
 

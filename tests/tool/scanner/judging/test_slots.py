@@ -1,16 +1,15 @@
 """What a ModuleSpec names is read from Megatron's own specs, and where this repository makes its specs is said."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from builders import load_builder
 from checking import CORE, found_in
 from downloads import unpacked
 
 from mcore_unpatch.megatron import api, slots
 
-ROOT = Path(__file__).parents[4]
 SPECS = """
 from functools import partial
 class Attention: ...
@@ -40,14 +39,7 @@ def get_block_spec():
 
 @pytest.fixture
 def tool() -> ModuleType:
-    if not (ROOT / "tools").is_dir():
-        pytest.skip("the builders are not here")
-    spec = importlib.util.spec_from_file_location("build_megatron_slots", ROOT / "tools" / "build_megatron_slots.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_builder("build_megatron_slots")
 
 
 def test_slots_are_read_through_variables_functions_and_providers(tool: ModuleType, tmp_path: Path) -> None:
