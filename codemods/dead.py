@@ -49,9 +49,15 @@ def delete_dead(
     for finding in findings:
         versions = options.pinned(finding.path)
         if not _is_dead(finding, versions or (options.target,)):
-            runs = any(map(finding.live.on, versions or (options.target,)))
-            if runs and (cut := _without_effect(bench, finding)):
-                idle.append((finding, cut))
+            if finding.verdict != "delete" or not any(map(finding.live.on, versions or (options.target,))):
+                continue
+            without = _without_effect(bench, finding)
+            if isinstance(without, _Cut):
+                idle.append((finding, without))
+            elif without:
+                found.held[finding] = without
+                text = f"Not deleted: {without}. {finding.evidence}"
+                found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
             continue
         dead.add(finding)
         notes = () if versions else (_WITHOUT_A_PIN,)
@@ -140,22 +146,24 @@ class _Cut:
         return all(one.line in lines for one in finding.related if one.role == "restore")
 
 
-def _without_effect(bench: Workbench, finding: Finding) -> _Cut | None:
-    """The assignment that makes a patch which is to be deleted wherever it runs, if it can go by itself."""
-    if finding.verdict != "delete" or finding.path not in bench.editable or not finding.path.endswith(".py"):
-        return None
+def _without_effect(bench: Workbench, finding: Finding) -> _Cut | str:
+    """The assignment that makes a patch which is to be deleted wherever it runs, or why it cannot go by itself."""
+    if finding.path not in bench.editable or not finding.path.endswith(".py"):
+        return ""
     source, name = bench.readable(finding.path), finding.target.rpartition(".")[2]
     node = source.starting.get((finding.line, finding.column - 1)) if source else None
     if source is None or not isinstance(node, ast.Assign) or len(node.targets) > 1 or not source.owns_lines(node):
-        return None
+        return "it is not a plain assignment"
     target = node.targets[0]
-    plain = isinstance(target, ast.Attribute) and target.attr == name and isinstance(node.value, ast.Name)
-    if not plain or any(one.role == "restore" for one in finding.related):
-        return None
+    if not (isinstance(target, ast.Attribute) and target.attr == name and isinstance(node.value, ast.Name)):
+        return "it is not a plain assignment of a function or class"
+    if restores := [one.line for one in finding.related if one.role == "restore"]:
+        return f"line {restores[0]} puts the original back"
     # What Megatron no longer has may be called by the repository itself.
     here = sum(isinstance(one, ast.Attribute) and one.attr == name for one in source.nodes)
     if finding.target in last_releases() and (here > 1 or bench.named_elsewhere(name, finding.path)):
-        return None
+        where = "elsewhere in this file" if here > 1 else "in other files"
+        return f"`{name}` is also named {where}, which may mean this one"
     reason = Reason(finding.rule, "unsafe", _NOT_NEEDED, (finding.evidence,), finding.line)
     return _Cut(source, node, "", (), reason, whole=(node,))
 

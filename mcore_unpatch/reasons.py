@@ -8,7 +8,7 @@ from __future__ import annotations
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron import api, slots, uses
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS, LANGUAGE_MODULE
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.roots import PACKAGES, within
 from mcore_unpatch.megatron.uses import Known, Use
 from mcore_unpatch.megatron.versions import Version, show
 
@@ -82,6 +82,8 @@ def _of_missing(finding: Finding, line: Known | None, version: Version) -> str:
     """What Megatron does not define on a release: it was there once, a base class outside has it, or nobody does."""
     owner, _, name = finding.target.rpartition(".")
     holder = api.lookup(owner)
+    if finding.shape == "sys-modules" and owner in PACKAGES:
+        return f"It is put into each loaded module that has `{name}`, and those call it by name"
     adds = "the patch adds it" + (", and this repository reads it" if finding.is_read else "")
     on = f"megatron-core {show(version)}"
     if holder is None or holder.kind not in ("class", "module"):

@@ -49,8 +49,8 @@ def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
     case = _Case(finding, versions)
     verdict, words = next((verdict, words) for holds, verdict, words in _TABLE if holds(case))
     evidence = words.format(case)
-    if finding.held and verdict == STEPS:
-        evidence += f" Not rewritten: {finding.held.rstrip('.')}."
+    if finding.held and verdict in {STEPS, DELETE}:
+        evidence += f" Not {'rewritten' if verdict == STEPS else 'deleted'}: {finding.held.rstrip('.')}."
     if finding.mended:
         evidence += f" {case.how} fits its signature meanwhile."
     return replace(finding, verdict=verdict, evidence=evidence)

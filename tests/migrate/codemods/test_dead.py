@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -9,6 +10,8 @@ from planning import migrate
 
 from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.scan import scan
+from mcore_unpatch.survey import Options as ScanOptions
 
 HEAD = """
 import megatron.core
@@ -303,6 +306,7 @@ def test_it_goes_beside_what_never_runs() -> None:
     assert safe.endswith("new\n\n\ndef older():\n    pass")
 
 
+LINE = 'setattr(TransformerBlock, "_checkpointed_forward", new)'
 GONE = """
 def new(self, *args):
     print(args)
@@ -322,3 +326,24 @@ def test_what_patches_a_name_that_is_gone_goes_unless_the_repository_calls_it() 
     assert "def new" in rewritten(GONE, chosen)  # not private: others may import it
     assert rewritten(f"{GONE}\n\ndef run(block):\n    return block._checkpointed_forward()\n", chosen) == ""
     assert rewritten(GONE.replace("_checkpointed_forward", "__call__"), chosen) == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "because"),
+    [
+        ("\n\ndef run(block):\n    return block._checkpointed_forward()\n", "also named elsewhere in this file"),
+        ("\n\ndef undo(block, old):\n    block.x = new\n", ""),
+    ],
+)
+def test_what_is_not_deleted_says_why(more: str, because: str) -> None:
+    chosen = options((0, 19), (0, 19), unsafe=True, target=(0, 19))
+    result = migrate({"pkg/a.py": (HEAD + GONE + more).encode()}, chosen)
+    said = [remark.text for remark in result.plan.remarks if remark.text.startswith("Not deleted: ")]
+    assert [because in text for text in said] == ([True] if because else [])
+
+
+def test_scan_says_why_it_is_not_deleted(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(HEAD + GONE.replace("TransformerBlock._checkpointed_forward = new", LINE))
+    (finding,) = scan([tmp_path], ScanOptions(fixes=True, target=(0, 19))).findings
+    assert finding.verdict == "delete"
+    assert finding.evidence.endswith(" Not deleted: it is not a plain assignment.")

@@ -92,3 +92,18 @@ def test_one_release_read_anew_is_the_one_that_is_packed() -> None:
 
 def test_the_releases_are_those_of_the_history() -> None:
     assert list(uses.minors()) == sorted({parse_version(release) for release in history.releases()})
+
+
+def test_a_name_that_is_put_into_every_module_is_not_said_to_be_added() -> None:
+    [finding] = found_in(
+        """
+        import sys
+        def patch(apply_rotary_pos_emb):
+            for k in sys.modules:
+                if k.startswith("megatron.core"):
+                    for target in ["apply_rotary_pos_emb"]:
+                        if getattr(sys.modules[k], target, None):
+                            setattr(sys.modules[k], target, apply_rotary_pos_emb)
+        """
+    )
+    assert "It is put into each loaded module that has `apply_rotary_pos_emb`" in finding.evidence
