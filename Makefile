@@ -17,7 +17,7 @@ PYTEST = $(if $(LIMIT),$(LIMIT) 1500) $(TEST)/bin/pytest --numprocesses $(JOBS) 
 help:
 	@echo "make demo        scan and migrate the sample project in examples/"
 	@echo "make check       lint, and the tests that start no ranks and take less than a second: 4 to 5 minutes"
-	@echo "make test        run the whole test suite (Python 3.12+, torch, megatron-core): 13 to 15 minutes"
+	@echo "make test        run the whole test suite (Python 3.12+, torch, megatron-core): about 15 minutes"
 	@echo "make test-alone  run every test file by itself, in random order"
 	@echo "make test-wheel  run the tests of the tool against the built wheel"
 	@echo "make mutation    put small faults into the code and see which the tests notice: an hour"

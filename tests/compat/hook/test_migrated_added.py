@@ -1,11 +1,11 @@
 """Methods added to Megatron's timers, before and after `unpatch migrate`: the functions give what the methods gave."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from harness import run_on_ranks
+from harness.files import load_file
 from harness.models import Case, start_world
 from megatron.core.timers import Timers
 
@@ -14,12 +14,7 @@ NAMES = sorted(path.name.removesuffix(".out.py") for path in PAIRS.glob("*.out.p
 
 
 def _load(name: str, side: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{name}_{side}", PAIRS / f"{name}.{side}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(PAIRS / f"{name}.{side}.py")
 
 
 def _before_and_after(name: str) -> None:

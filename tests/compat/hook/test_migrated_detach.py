@@ -1,6 +1,5 @@
 """Encoder detaches before and after `unpatch migrate`: the same results and gradients, at every depth."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 from downstream.comparing import ROUNDING, Run, assert_same, run
 from harness import run_on_ranks
 from harness.faithful import inputs_for
+from harness.files import load_file
 from harness.models import Case, build_model, start_world
 
 from mcore_unpatch.compat import detach_mtp_inputs
@@ -27,12 +27,7 @@ def _run(case: Case, detach: Any) -> Run:
 
 
 def _detach(name: str, side: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"{name}_{side}", PAIRS / f"{name}.{side}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.detach_encoder
+    return load_file(PAIRS / f"{name}.{side}.py").detach_encoder
 
 
 def _before_and_after(name: str) -> None:

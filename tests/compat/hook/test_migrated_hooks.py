@@ -3,7 +3,6 @@
 The pairs are those of the codemod's own tests; each side runs on a model of its own with the same parameters.
 """
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from harness import run_on_ranks
 from harness.faithful import inputs_for
+from harness.files import load_file
 from harness.models import Case, block_of, build_model, start_world
 from harness.oracle import gradients_of
 from torch import Tensor
@@ -23,12 +23,7 @@ Call = Callable[..., Tensor]
 
 
 def load(name: str, side: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{name}_{side}", PAIRS / f"{name}.{side}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_file(PAIRS / f"{name}.{side}.py")
 
 
 def _installed(name: str, *arguments: Any) -> Callable[[Any, Any, Call], Tensor]:

@@ -1,6 +1,5 @@
 """Megatron's own router replay, as docs/recipes.md drives it, beside the patch of veRL 0.8 that masks nothing."""
 
-import importlib.util
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from harness import run_on_ranks
+from harness.files import load_file
 from harness.models import Case, build_config, start_world
 from harness.pages import from_page
 from megatron.core.process_groups_config import ProcessGroupCollection
@@ -58,11 +58,7 @@ def _probabilities(routing: Any, seed: int, dtype: torch.dtype) -> tuple[Tensor,
 
 def _same_as_the_patch(path: str) -> None:
     start_world(Case())
-    spec = importlib.util.spec_from_file_location("router_replay_patch", Path(path))
-    assert spec is not None
-    assert spec.loader is not None
-    verl = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(verl)
+    verl = load_file(Path(path))
     record, replay = recipe("record_routes"), recipe("replay_routes")
     for settings in SETTINGS:
         RouterReplay.clear_global_router_replay_instances()
