@@ -36,6 +36,11 @@ def test_files_and_links(page: str) -> None:
     assert set(missing) <= ELSEWHERE
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\]\((docs/[^)#]+)", _text("README.md")))
+    assert [page for page in PAGES if page != "README.md" and page not in linked] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_modules_and_tests(page: str) -> None:
     text = _text(page)
