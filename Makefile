@@ -9,9 +9,8 @@ MCORE_NEWER := 0.19.2
 PIP_FLAGS := --quiet --disable-pip-version-check
 # How many tests run at a time: make test JOBS=8.
 JOBS ?= 2
-# Each test and each job of the ranks has a limit of its own; this one is for what they do not see. In seconds.
-LIMIT := $(shell command -v timeout >/dev/null && echo timeout --foreground --kill-after=10)
-PYTEST = $(if $(LIMIT),$(LIMIT) 1500) $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
+# Each test and each job of the ranks has a limit of its own (tests/limits.py); the whole has none.
+PYTEST = $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
 
 .PHONY: help demo check test test-alone test-wheel mutation lint format clean torture
 help:
@@ -75,7 +74,7 @@ test-wheel: $(TEST)/.installed
 	@$(WHEEL)/bin/pip install $(PIP_FLAGS) --upgrade 'pip>=25.1'
 	@$(WHEEL)/bin/pip install $(PIP_FLAGS) build/dist/*.whl --group dev
 	@mkdir -p build/neutral && cp -r tests examples pyproject.toml build/neutral/
-	cd build/neutral && $(if $(LIMIT),$(LIMIT) 600) ../../$(WHEEL)/bin/pytest --numprocesses $(JOBS) tests/tool \
+	cd build/neutral && ../../$(WHEEL)/bin/pytest --numprocesses $(JOBS) tests/tool \
 		--ignore tests/tool/robustness
 
 # How work grows, signals, kills, full disks, two runs at once and fuzzed files; docs/robustness.md has the last figures.

@@ -4,6 +4,7 @@ import random
 
 import pytest
 from hypothesis import settings
+from watchdog import Watchdog
 
 # A first example may import torch and Megatron, and a machine may be busy: no example has a deadline of its own.
 settings.register_profile("any machine", deadline=None)
@@ -12,6 +13,10 @@ settings.load_profile("any machine")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--order-seed", type=int, help="run the tests in the random order of this seed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Watchdog(config))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from limits import patience
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 _ATTEMPTS = 3
@@ -58,7 +59,9 @@ def _download(name: str, version: str) -> Path:
             return found[0]
         time.sleep(2 * attempt)
         try:
-            said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT).stderr.strip()
+            said = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=patience(_LIMIT)
+            ).stderr.strip()
         except subprocess.TimeoutExpired:
             said = f"not done after {_LIMIT} s"
     if found := sorted(wheels.glob(pattern)):

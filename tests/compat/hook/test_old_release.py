@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from downloads import unpacked
+from limits import patience
 
 
 @pytest.mark.ranks
@@ -19,7 +20,7 @@ def test_a_real_release_from_before_the_hook_is_named() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=patience(120),
     )
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout.splitlines()[-1])

@@ -203,7 +203,8 @@ def _sharded_further(rows: int) -> None:
         from megatron.core.tensor_parallel.generalized_tensor_parallelism import GTPShardedParam
     except ImportError:  # megatron-core 0.18 has none
         GTPShardedParam = torch.nn.Parameter  # noqa: N806
-    part = GTPShardedParam(whole[:rows].clone())
+    # Its constructor makes CUDA events, for gathers that a refused layer never begins.
+    part = GTPShardedParam.__new__(GTPShardedParam, whole[:rows].clone())
     part.gtp_remat_size = 2
     model.output_layer.weight = part
     model.output_layer.gtp_remat_size = 2

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from limits import patience
 
 HERE = Path(__file__).parent
 
@@ -31,7 +32,7 @@ def test_the_kernels_by_the_interpreter(file: str, chosen: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=patience(280),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from limits import patience
 
 CACHE = Path(__file__).parents[3] / ".cache" / "verl"
 VERL = ("0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1")
@@ -24,7 +25,7 @@ def verl(release: str) -> dict[str, bytes]:
     CACHE.mkdir(parents=True, exist_ok=True)
     if not (wheels := list(CACHE.glob(f"verl-{release}-*.whl"))):
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(CACHE), f"verl=={release}"]
-        if subprocess.run(command, capture_output=True, check=False, timeout=300).returncode:
+        if subprocess.run(command, capture_output=True, check=False, timeout=patience(300)).returncode:
             pytest.skip(f"verl {release} cannot be downloaded here")
         wheels = list(CACHE.glob(f"verl-{release}-*.whl"))
     with zipfile.ZipFile(wheels[0]) as wheel:

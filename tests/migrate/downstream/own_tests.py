@@ -11,6 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from limits import patience
 
 TOP = Path(__file__).parents[3]
 PYTHON = "MCORE_UNPATCH_DOWNSTREAM_PYTHON"
@@ -58,7 +59,7 @@ class Downstream:
             capture_output=True,
             text=True,
             check=False,
-            timeout=_LIMIT,
+            timeout=patience(_LIMIT),
         )
         assert report.exists(), done.stdout + done.stderr
         return outcomes(report)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from limits import patience
 from sample_repository import ACTOR, CHANGED, FILES, MIGRATED, Sample, planner
 
 from mcore_unpatch.codemods.edits import Options, Plan, Repository
@@ -35,7 +36,7 @@ HERE = Path(__file__).parent
 )
 def test_struck_at_every_operation(how: str, tmp_path: Path) -> None:
     command = [sys.executable, str(HERE / "fault_driver.py"), how, str(tmp_path / "repo")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120))
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[0]) > 9
 
@@ -252,7 +253,7 @@ def test_interrupted_after_the_last_step(sample: Sample) -> None:
             cwd=sample.root,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patience(60),
         )
         assert (done.returncode, done.stderr.count("interrupted")) == (0, 0), done.stderr
         assert says in done.stdout

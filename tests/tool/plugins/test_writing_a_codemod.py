@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command import CLEAN, FINDINGS, Result, unpatch_process
+from limits import patience
 from repository import Repository
 
 pytestmark = pytest.mark.slow
@@ -29,9 +30,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (package / name).parent.mkdir(exist_ok=True)
         (package / name).write_text(FILES[name], encoding="utf-8")
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(site)]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(package)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(package)], check=True, timeout=patience(120))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(package / "tests")]
-    subprocess.run(command, check=True, timeout=120, env=environment(site), cwd=package)
+    subprocess.run(command, check=True, timeout=patience(120), env=environment(site), cwd=package)
     return site
 
 

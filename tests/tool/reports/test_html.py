@@ -11,6 +11,7 @@ import pytest
 from checking import write_files
 from command import CLEAN, ERROR, unpatch
 from downloads import unpacked
+from limits import patience
 
 from mcore_unpatch.report.html import Card, Kind, Pane, page
 
@@ -128,4 +129,4 @@ def rendered(file: Path) -> str:
     quiet = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
     profile = f"--user-data-dir={file.parent}/profile"
     command = ["chromium", "--headless", "--no-sandbox", *quiet, "--disable-sync", profile, "--dump-dom", file.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=patience(200), check=True).stdout

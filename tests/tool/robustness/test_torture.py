@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from limits import patience
 
 SCRIPT = Path(__file__).parents[3] / "tools/torture.py"
 
@@ -13,7 +14,7 @@ SCRIPT = Path(__file__).parents[3] / "tools/torture.py"
 def test_a_few_of_each() -> None:
     amounts = ["--signals=4", "--kills=4", "--full=3", "--pairs=2", "--files=240"]
     command = [sys.executable, str(SCRIPT), "--seed=2", *amounts]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(300))
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split(",")[0] for line in done.stdout.splitlines()] == [
         "signals 4",
