@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
-from limits import LOOK, Countdown, patience, slowness
+from limits import LOOK, Countdown, patience
 
 
 class Watchdog:
@@ -35,8 +35,6 @@ class Watchdog:
         while True:
             time.sleep(LOOK)
             with self._lock:
-                if self._countdown is not None and slowness() > 1:
-                    end = max(0.1, patience(self._countdown.left()))
-                    faulthandler.dump_traceback_later(
-                        end, file=self._stash[fault_handler_stderr_fd_key], exit=self._exit
-                    )
+                if self._countdown is not None:
+                    end, stderr = patience(self._countdown.left()), self._stash[fault_handler_stderr_fd_key]
+                    faulthandler.dump_traceback_later(max(0.1, end), file=stderr, exit=self._exit)

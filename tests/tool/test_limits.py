@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import limits
 import pytest
@@ -15,7 +16,7 @@ TESTS = Path(__file__).parents[1]
 LOADED = """
 import limits, watchdog
 
-limits.slowness = watchdog.slowness = lambda: 100.0
+limits.slowness = lambda: 100.0
 watchdog.LOOK = 0.05
 """
 WATCHED = """
@@ -63,7 +64,7 @@ def test_the_limit_of_this_project() -> None:
 def test_seconds_count_for_less_while_more_processes_want_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, load = [0.0], [0.5]
     cores = len(os.sched_getaffinity(0))
-    monkeypatch.setattr(limits.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(limits.os, "getloadavg", lambda: (load[0], 0, 0))
     countdown = Countdown(60)
     assert (patience(60), countdown.wait()) == (60, limits.LOOK)
