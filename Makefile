@@ -1,6 +1,7 @@
 # The two commands of the README are `make demo` and `make test`. Each makes the environment it needs.
 
-PYTHON ?= python3
+# A Python of your choice: make demo PYTHON=/path/to/python3. Else the first that will do.
+export PYTHON
 DEMO := .venv
 TEST := .venv-test
 WHEEL := .venv-wheel
@@ -26,10 +27,7 @@ help:
 # --- the demo: any Python 3.11 or newer, no torch ------------------------------------------------------------------
 
 $(DEMO)/.installed: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "error: $(PYTHON) is older than 3.11; name another: make demo PYTHON=/path/to/python3" >&2; exit 1; }
-	@echo "Creating $(DEMO) ..."
-	@$(PYTHON) -m venv $(DEMO)
+	@python=$$(.ci/find-python 3.11) && echo "Creating $(DEMO) with $$python ..." && "$$python" -m venv $(DEMO)
 	@$(DEMO)/bin/pip install $(PIP_FLAGS) --editable .
 	@touch $@
 

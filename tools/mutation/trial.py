@@ -213,7 +213,7 @@ class _Ranks:
     """A nursery of the tests' harness that has imported torch and Megatron, from which every trial has its ranks."""
 
     def __init__(self) -> None:
-        sys.path.append(str(REPOSITORY / "tests" / "compat"))
+        sys.path += [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "compat")]
         for name in ("torch", "megatron.core.models.gpt.gpt_model", "harness.pool"):
             importlib.import_module(name)
         self.pool: Any = None

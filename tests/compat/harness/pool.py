@@ -98,7 +98,12 @@ class _Pool:
         self.nursery, theirs = Pipe()
         self.process = subprocess.Popen(
             # Not as a script: what the ranks start by `spawn` would import the script, and Megatron, once more.
-            [sys.executable, "-c", f"from harness import worker; worker.nurse(worker.Connection({theirs.fileno()}))"],
+            [
+                sys.executable,
+                "-P",
+                "-c",
+                f"from harness import worker; worker.nurse(worker.Connection({theirs.fileno()}))",
+            ],
             env=_environment(release),
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
