@@ -82,7 +82,7 @@ torture: $(TEST)/.installed
 
 # FAULTS=20 tries more, SEED=3 others, AREA=scanner those of one area, AGAIN=1 what was not noticed. See docs/mutation.md.
 mutation: $(TEST)/.installed
-	$(TEST)/bin/python -m tools.mutation --faults $(or $(FAULTS),15) --seed $(or $(SEED),1) \
+	$(TEST)/bin/python -m tools.mutation --faults $(or $(FAULTS),15) --seed $(or $(SEED),1) --jobs $(JOBS) \
 		$(if $(AREA),--area "$(AREA)") $(if $(AGAIN),--again)
 
 lint: $(TEST)/.installed

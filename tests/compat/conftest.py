@@ -41,3 +41,12 @@ def _as_built_without_cuda() -> Iterator[None]:
 
     with nullcontext() if torch.cuda.is_available() else cpu_build():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _under_other_conditions() -> Iterator[None]:
+    """What `make margins` asks for."""
+    from harness.margins import conditions
+
+    with conditions():
+        yield

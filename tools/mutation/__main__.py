@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.mutation import report
+from tools.mutation import reach, report
 from tools.mutation.sample import AREAS, REPOSITORY, sample
 from tools.mutation.trial import Bench, Result
 
@@ -32,7 +34,14 @@ def main() -> int:
         "--folder", type=Path, default=REPOSITORY / ".cache" / "mutation", help="where results are kept"
     )
     parser.add_argument("--list", action="store_true", help="only say which faults were drawn and what became of them")
+    parser.add_argument("--jobs", type=int, default=1, help="how many areas are tried at a time")
     arguments = parser.parse_args()
+    if not (reach.RECORD / "done").exists() and not arguments.list:
+        print("Which tests run what is recorded first, once: the whole suite runs.", flush=True)
+        reach.record(arguments.jobs)
+    if arguments.jobs > 1 and not arguments.list:
+        _each_by_itself(arguments.area or list(AREAS), arguments)
+        arguments.list = True
     everything: list[Result] = []
     for area in arguments.area or AREAS:
         kept = arguments.folder / f"seed-{arguments.seed}" / f"{area.replace(' ', '-')}.json"
@@ -52,6 +61,14 @@ def main() -> int:
         everything += results
     print(report.table(everything))
     return 0
+
+
+def _each_by_itself(areas: list[str], arguments: argparse.Namespace) -> None:
+    """A process for each area, as many at a time as are asked for; what they find is written down by them."""
+    options = [f"--{name}={getattr(arguments, name)}" for name in ("faults", "seed", "tests", "seconds", "folder")]
+    command = [sys.executable, "-m", "tools.mutation", *options, *(["--again"] if arguments.again else [])]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        list(pool.map(lambda area: subprocess.run([*command, "--area", area], check=True), areas))
 
 
 def _is_to_do(result: Result, again: bool) -> bool:

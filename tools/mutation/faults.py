@@ -28,6 +28,10 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }
+# Without these nothing changes that a test could see: a line in a warning, what is the default anyway, a guard against
+# our own mistakes, an encoding that this machine has without being asked.
+_UNSEEN = {"stacklevel", "strict", "check", "encoding", "help", "show_default", "flush", "category", "repr", "maxsize"}
+_BOUND = 100  # a larger number is a bound with room, or a size that only costs speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,10 @@ def _is_silent(node: ast.AST) -> bool:
     match node:
         case ast.Expr(ast.Constant()) | ast.Import() | ast.ImportFrom() | ast.Assert():
             return True
+        case ast.keyword(arg=name) if name in _UNSEEN:
+            return True
+        case ast.BoolOp(ast.Or(), [ast.Attribute(attr="end_lineno" | "end_col_offset"), _]):
+            return True  # the parser sets both; the question is for the type checker
         case ast.If(ast.Name("TYPE_CHECKING")) | ast.Assign([ast.Name("__all__")]):
             return True
         case ast.FunctionDef(decorator_list=decorators):
@@ -121,13 +129,15 @@ def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:
             yield "arithmetic", _text(ast.BinOp(left, _ARITHMETIC[type(operator)](), right))
         case ast.Constant(bool() as value):
             yield "constant", repr(not value)
-        case ast.Constant(int() as value):
+        case ast.Constant(int() as value) if abs(value) < _BOUND:
             yield "constant", repr(value + 1)
         case ast.IfExp(_, body, orelse):
             yield "choice", _text(body)
             yield "choice", _text(orelse)
         case ast.Call(function, arguments, keywords) if keywords and not isinstance(function, ast.Name | ast.Constant):
             for keyword in keywords:
+                if keyword.arg in _UNSEEN:
+                    continue
                 rest_of = [other for other in keywords if other is not keyword]
                 yield "argument dropped", _text(ast.Call(function, arguments, rest_of))
         case ast.Set(elements) | ast.Tuple(elements, ast.Load()) | ast.List(elements, ast.Load()) if len(elements) > 1:

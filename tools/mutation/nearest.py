@@ -1,4 +1,4 @@
-"""Which tests are nearest to a fault: those that share its words, the rare ones above all."""
+"""Which tests are nearest to a fault: those that run its function and share its words, the rare ones above all."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from functools import cache
 from pathlib import Path
 
 from tools.mutation.faults import Fault
+from tools.mutation.reach import PACKAGES, REPOSITORY, function_at, reached, seconds
 
-REPOSITORY = Path(__file__).parents[2]
 # Over whole releases and environments, or with a compiler: tried after the others.
 _SLOW = re.compile("releases|accuracy|plugins|torture|site_packages|test_own_tests|test_compiles")
-PACKAGES = ("mcore_unpatch", "codemods", "compat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +33,28 @@ def nearest(fault: Fault, folders: tuple[str, ...], count: int) -> list[Test]:
     seen = Counter(word for test in known for word in test.words)
     wanted = {word: weight * math.log(len(known) / seen[word]) for word, weight in _wanted(fault).items() if seen[word]}
 
+    recorded = {function_of(test) for test in seconds()}
+    running = {function_of(test) for test in running_tests(fault)}
+
     def shared(test: Test) -> float:
         near = 0.1 if _SLOW.search(test.path) else 2.0 if test.path.startswith(f"{folders[0]}/") else 1.0
+        if (test.path, test.name) in recorded:
+            near *= 3.0 if (test.path, test.name) in running else 0.03
         return near * sum(wanted.get(word, 0.0) for word in test.words) / math.log2(8 + len(test.words))
 
     return sorted(known, key=shared, reverse=True)[:count]
+
+
+def running_tests(fault: Fault) -> list[str]:
+    """The tests, by their ids, that run the function of a fault; those of its file where nothing is known of it."""
+    known = reached()
+    return known.get(function_at(fault.path, fault.line)) or known.get((fault.path, ""), [])
+
+
+def function_of(nodeid: str) -> tuple[str, str]:
+    """The file and the function of a test."""
+    path, _, rest = nodeid.partition("::")
+    return path, rest.partition("[")[0].rpartition("::")[2]
 
 
 def _wanted(fault: Fault) -> Counter[str]:

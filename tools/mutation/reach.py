@@ -64,7 +64,7 @@ class _Recording:
 
 def pytest_configure(config: pytest.Config) -> None:
     """As a plugin of the run that records; the process that hands out the tests runs none."""
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses"):
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         config.pluginmanager.register(_Recording())
 
 

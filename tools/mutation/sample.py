@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tools.mutation.faults import Fault, faults_in
+from tools.mutation.reach import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 _SHIMS = ("verl", "nemo_rl", "skyrl", "slime", "miles", "roll", "areal")
 
 # Kernels are left out: they run on a GPU, or in an interpreter that takes minutes for each.

@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +24,11 @@ from typing import Any
 import pytest
 
 from tools.mutation.faults import Fault
-from tools.mutation.nearest import PACKAGES, REPOSITORY, nearest
+from tools.mutation.nearest import function_of, nearest, running_tests
+from tools.mutation.reach import PACKAGES, REPOSITORY
 from tools.mutation.sample import AREAS, area_of
 
+_FIRST = 6  # cases of a test that are tried before the others get their turn
 _HANGS = 300.0  # seconds beyond the time of a trial after which a fault is taken to make the tests run for ever
 _RELEASE = "0.19.2"  # of megatron-core, whose ranks start warm; other releases are left out
 # Each trial starts from nothing: no failing example of a property is remembered, and its examples are the same.
@@ -94,13 +97,14 @@ class Bench:
         tests = [test for test in dict.fromkeys((*near, *wide)) if self.passing.get(test, True)]
         top, _, rest = fault.path.partition("/")
         target = self.copy / "mcore_unpatch" / (rest if top == "mcore_unpatch" else fault.path)
+        running = frozenset(running_tests(fault))
         source = target.read_bytes()
         compiled = Path(importlib.util.cache_from_source(str(target)))
         while True:
             compiled.unlink(missing_ok=True)
             target.write_bytes(fault.applied_to(source))
             try:
-                failure, tried = self._run(tests, seconds)
+                failure, tried = self._run(tests, seconds, running)
             finally:
                 target.write_bytes(source)
             if failure is None:
@@ -122,8 +126,10 @@ class Bench:
                 print(f"left out, it fails without any fault: {'::'.join(test)}", flush=True)
         return self.passing[test]
 
-    def _run(self, tests: Sequence[tuple[str, str]], seconds: float) -> tuple[Failure | None, int]:
-        """The first test that fails, and how many were run."""
+    def _run(
+        self, tests: Sequence[tuple[str, str]], seconds: float, running: frozenset[str] = frozenset()
+    ) -> tuple[Failure | None, int]:
+        """The first test that fails, and how many were run; `running` are known to run the function of the fault."""
         log = self.copy / "log.txt"
         log.write_text("")
         if self.ranks:
@@ -140,7 +146,7 @@ class Bench:
                 if self.ranks:
                     self.ranks.adopt(self.copy)
                 files = list(dict.fromkeys(path for path, _ in tests))
-                code = pytest.main([*_OPTIONS, *files], plugins=[_Watch(tests, log, seconds)])
+                code = pytest.main([*_OPTIONS, *files], plugins=[_Watch(tests, log, seconds, running)])
             finally:
                 os._exit(code)
         end = time.monotonic() + seconds + _HANGS
@@ -169,8 +175,9 @@ class Bench:
 class _Watch:
     """Chooses and orders what was collected, and puts down what fails; in the trial's process."""
 
-    def __init__(self, tests: Sequence[tuple[str, str]], log: Path, seconds: float) -> None:
+    def __init__(self, tests: Sequence[tuple[str, str]], log: Path, seconds: float, running: frozenset[str]) -> None:
         self.rank = {test: number for number, test in enumerate(tests)}
+        self.running = running
         self.log = log.open("a", buffering=1)
         self.end = time.monotonic() + seconds
 
@@ -178,16 +185,24 @@ class _Watch:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         def chosen(item: pytest.Item) -> bool:
             other_release = any(mark in item.nodeid for mark in ("0.18.2", "growth"))
-            return _name(item.nodeid) in self.rank and not other_release and not item.get_closest_marker("growth")
+            return function_of(item.nodeid) in self.rank and not other_release and not item.get_closest_marker("growth")
 
-        items[:] = sorted(filter(chosen, items), key=lambda item: self.rank[_name(item.nodeid)])
+        taken: Counter[tuple[str, str]] = Counter()
+
+        def turn(item: pytest.Item) -> tuple[bool, int]:
+            test = function_of(item.nodeid)
+            taken[test] += 1
+            return taken[test] > _FIRST, self.rank[test]
+
+        chosen_items = sorted(filter(chosen, items), key=lambda item: item.nodeid not in self.running)
+        items[:] = sorted(chosen_items, key=turn)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._say("started", *_name(nodeid))
+        self._say("started", *function_of(nodeid))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self._say("failed", *_name(report.nodeid), " ".join(str(report.longrepr)[-300:].split()))
+            self._say("failed", *function_of(report.nodeid), " ".join(str(report.longrepr)[-300:].split()))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -202,11 +217,6 @@ class _Watch:
 
     def _say(self, *words: str) -> None:
         self.log.write("\t".join(words) + "\n")
-
-
-def _name(nodeid: str) -> tuple[str, str]:
-    path, _, rest = nodeid.partition("::")
-    return path, rest.partition("[")[0].rpartition("::")[2]
 
 
 class _Ranks:

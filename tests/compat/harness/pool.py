@@ -53,6 +53,7 @@ class Job:
     name: str
     args: tuple[Any, ...]
     limit: float
+    test: str  # which asks for it
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ class _Pool:
             self.world = (ranks, str(Path(self.folder.name) / f"store-{next(self.numbers)}"))
         path = inspect.getsourcefile(function)
         assert path is not None
-        job = Job(self.world[1], ranks, path, function.__qualname__, args, limit)
+        test = os.environ.get("PYTEST_CURRENT_TEST", "")
+        job = Job(self.world[1], ranks, path, function.__qualname__, args, limit, test)
         try:
             while len(self.ranks) < ranks:
                 self._bear_a_rank()

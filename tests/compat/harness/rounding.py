@@ -28,6 +28,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from harness.margins import note
+
 Tensors = Mapping[str, Tensor]
 
 # The tiny models of these tests: layers of width 16 to 64, attention over 16 to 48 tokens, sums over 48 words and all
@@ -73,6 +75,7 @@ def assert_agree(
         else:
             theirs = 0.0 if true.dtype == torch.float64 != dtype else own / 2
         allowed = 2 * theirs + own
+        note(error, allowed)
         assert error <= allowed, (
             f"{name}: error {error:.2e}, allowed {allowed:.2e}, the plain path's {theirs:.2e}, "
             f"size {true.double().norm().item():.2e}"

@@ -26,6 +26,7 @@ import torch
 from megatron.core.transformer.multi_token_prediction import MTPLossAutoScaler, MTPLossLoggingHelper
 
 from harness.cpu import on_the_cpu
+from harness.margins import conditions
 from harness.pool import Failure, Job, send
 from harness.worlds import enter_world, forget_layout
 
@@ -47,7 +48,8 @@ def work(rank: int, job: Job) -> Any:
     """Run one job as `rank`, and leave nothing of it behind but the world."""
     torch.manual_seed(1234)
     enter_world(job.store, rank, job.world)
-    with on_the_cpu():
+    os.environ["PYTEST_CURRENT_TEST"] = job.test
+    with on_the_cpu(), conditions():
         result = getattr(load(job.path), job.name)(*job.args)
     MTPLossLoggingHelper.tracker.clear()
     MTPLossAutoScaler.set_loss_scale(torch.tensor(1.0))
