@@ -8,12 +8,10 @@ import inspect
 from typing import Any
 
 import pytest
-import torch
 from downstream.checkouts import NEMO_RL, checkouts, nemo_rl_patch
+from downstream.nemo_rl_calls import CHUNK, FLAG, KEPT, SAME, call_of, values_and_gradients
 from harness import run_on_ranks
-from harness.faithful import inputs_for
-from harness.models import Case, batch_of, build_model, start_world
-from harness.oracle import gradients_of
+from harness.models import Case, build_model, start_world
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
@@ -22,30 +20,6 @@ from mcore_unpatch.compat.nemo_rl import (
     patch_gpt_model_forward_for_linear_ce_fusion,
     unpatch_gpt_model_forward_for_linear_ce_fusion,
 )
-
-CHUNK = 5
-FLAG = {"return_logprobs_for_linear_ce_fusion": True}
-
-
-def call_of(case: Case) -> dict[str, Any]:
-    """The call as NeMo RL makes it: the labels are the tokens themselves."""
-    batch = inputs_for(case) if case.packed else batch_of(case)
-    packed = {"packed_seq_params": batch["packed_seq_params"]} if case.packed else {}
-    return {
-        **packed,
-        "input_ids": batch["input_ids"],
-        "position_ids": batch["position_ids"],
-        "attention_mask": None,
-        "labels": batch["input_ids"],
-    }
-
-
-def values_and_gradients(model: Any, **call: Any) -> tuple[Tensor, dict[str, Tensor]]:
-    model.zero_grad()
-    log_probs = model(**call)
-    weights = torch.randn(log_probs.shape, generator=torch.Generator().manual_seed(3))
-    (log_probs * weights).sum().backward()
-    return log_probs.detach(), gradients_of(model)
 
 
 def assert_same(ours: tuple[Tensor, dict[str, Tensor]], theirs: tuple[Tensor, dict[str, Tensor]]) -> None:
@@ -84,22 +58,6 @@ def _same_as_the_patch(case: Case, checkout: str) -> None:
     if case in SAME:
         assert_same(values_and_gradients(model, **call, **linear_ce_fusion_kwargs(model, chunk_size=CHUNK)), theirs)
     assert model.config.mtp_num_layers == (case.mtp or None)
-
-
-SAME = [
-    Case(),
-    Case(tied=True),
-    Case(query_groups=2, bias=True, vocab=101, sequence=13),
-    Case(tp=2, sequence_parallel=True),
-    Case(tp=2, sequence_parallel=True, tied=True),
-    Case(recompute=True),
-    Case(dtype=torch.bfloat16),
-    Case(dtype=torch.bfloat16, tp=2, sequence_parallel=True),
-]
-
-# Where Megatron's numbers are others: MuP's scaling, an MTP loss, labels that stay in their sequence.
-KEPT = [Case(mup=True), Case(mtp=1), Case(mtp=2, tied=True, mup=True), Case(packed=True, batch=3)]
-KEPT += [Case(tp=2, sequence_parallel=True, mtp=1, mup=True)]
 
 
 @pytest.mark.parametrize("checkout", checkouts(NEMO_RL))
