@@ -13,13 +13,15 @@ JOBS ?= 2
 # Each test and each job of the ranks has a limit of its own (tests/limits.py); the whole has none.
 PYTEST = $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help demo check test test-alone test-wheel mutation lint format clean torture
+.PHONY: help demo check test test-alone test-wheel everything margins mutation lint format clean torture
 help:
 	@echo "make demo        scan and migrate the sample project in examples/"
 	@echo "make check       lint, and the tests that start no ranks and take less than a second: 4 to 5 minutes"
 	@echo "make test        run the whole test suite (Python 3.12+, torch, megatron-core): about 15 minutes"
 	@echo "make test-alone  run every test file by itself, in random order"
 	@echo "make test-wheel  run the tests of the tool against the built wheel"
+	@echo "make everything  all of it, with the downstreams' own code: CHECKOUTS names the folder of their clones"
+	@echo "make margins     how much of its tolerance each numeric test uses"
 	@echo "make mutation    put small faults into the code and see which the tests notice: an hour"
 	@echo "make lint        ruff and mypy"
 	@echo "make clean       remove the environments and build output"
@@ -79,6 +81,13 @@ test-wheel: $(TEST)/.installed
 torture: $(TEST)/.installed
 	$(PYTEST) -m growth tests
 	$(TEST)/bin/python tools/torture.py --seed 1
+
+everything: $(TEST)/.installed
+	CHECKOUTS=$(CHECKOUTS) .ci/everything
+
+# FILES=tests/compat/hook narrows it.
+margins: $(TEST)/.installed
+	$(TEST)/bin/python tests/run_margins.py --jobs $(JOBS) $(FILES)
 
 # FAULTS=20 tries more, SEED=3 others, AREA=scanner those of one area, AGAIN=1 what was not noticed. See docs/mutation.md.
 mutation: $(TEST)/.installed

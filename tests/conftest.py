@@ -4,6 +4,7 @@ import random
 
 import pytest
 from hypothesis import settings
+from skipping import pytest_terminal_summary as pytest_terminal_summary
 from watchdog import Watchdog
 
 # A first example may import torch and Megatron, and a machine may be busy: no example has a deadline of its own.

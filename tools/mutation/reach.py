@@ -72,11 +72,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def reached() -> dict[Function, list[str]]:
     """The tests that run each function, by their ids; those of a file under the name \"\"."""
     found: dict[Function, dict[str, None]] = defaultdict(dict)
+    within = f"{REPOSITORY}/"
     for file in RECORD.glob("*.reached"):
         names = {number: test for number, _, test in _lines(file.with_suffix(".tests"))}
         for number, path, function in _lines(file):
             if test := names.get(number):
-                relative = Path(path).relative_to(REPOSITORY).as_posix()
+                relative = path.removeprefix(within)
                 found[relative, function.partition(".<locals>")[0]][test] = None
                 found[relative, ""][test] = None
     return {function: list(tests) for function, tests in found.items()}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from harness.rounding import assert_agree, distance as error
+from harness.rounding import assert_agree
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob
@@ -111,10 +111,3 @@ def assert_as_exact_as_materialised(inputs: Inputs, **options: Any) -> None:
     found = results(linear_logprob, inputs, **options)
     assert {name: value.dtype for name, value in found.items()} == {name: value.dtype for name, value in plain.items()}
     assert_exact(found, truth, inputs, plain)
-
-
-def assert_close(found: Results, truth: Results, tolerance: float) -> None:
-    """Every result within `tolerance` of the truth, in relative norm."""
-    for name, value in truth.items():
-        assert found[name].shape == value.shape, name
-        assert error(found[name], value) <= tolerance, f"{name}: error {error(found[name], value):.2e}"

@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from fused_head.counters import peak_memory
-from fused_head.oracle import assert_close, grad_of
+from fused_head.oracle import grad_of
 from harness import run_on_ranks
+from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_kl
@@ -47,7 +48,7 @@ def results(function: Any, tensors: list[Tensor]) -> dict[str, Tensor]:
     return {"value": value.detach()} | {name: grad_of(leaf) for name, leaf in zip(names, leaves, strict=True)}
 
 
-def check(dtype: torch.dtype, tolerance: float, kind: str, beta: float, group: Any = None, **options: Any) -> None:
+def check(dtype: torch.dtype, kind: str, beta: float, group: Any = None, **options: Any) -> None:
     tensors = heads(dtype)
     mask, temperature = options.get("mask"), options.get("temperature", 1.0)
     exact = [x.double() for x in tensors]
@@ -57,21 +58,23 @@ def check(dtype: torch.dtype, tolerance: float, kind: str, beta: float, group: A
         tensors = [tensors[0], shard(tensors[1]), tensors[2], shard(tensors[3])]
         truth |= {name: shard(truth[name]) for name in ("student weight", "teacher weight")}
     call: dict[str, Any] = {"kind": kind, "beta": beta, "vocab_size": VOCAB, "tp_group": group} | options
-    assert_close(results(lambda leaves: linear_kl(*leaves, **call), tensors), truth, tolerance)
+    found = results(lambda leaves: linear_kl(*leaves, **call), tensors)
+    for name, value in truth.items():  # each by itself: a gradient is not measured against a larger one
+        assert_agree({name: found[name]}, {name: value}, dtype)
 
 
 @pytest.mark.parametrize(("kind", "beta"), KINDS)
 @pytest.mark.parametrize("tile_bytes", [None, 8_000])
 def test_values_and_gradients(kind: str, beta: float, tile_bytes: int | None) -> None:
     temperature = torch.rand(TOKENS, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) + 0.5
-    check(torch.float64, 1e-11, kind, beta, tile_bytes=tile_bytes)
-    check(torch.float64, 1e-11, kind, beta, tile_bytes=tile_bytes, temperature=temperature)
-    check(torch.float64, 1e-11, kind, beta, tile_bytes=tile_bytes, mask=torch.arange(TOKENS) % 3, temperature=0.7)
-    check(torch.float32, 1e-5, kind, beta, tile_bytes=tile_bytes)
+    check(torch.float64, kind, beta, tile_bytes=tile_bytes)
+    check(torch.float64, kind, beta, tile_bytes=tile_bytes, temperature=temperature)
+    check(torch.float64, kind, beta, tile_bytes=tile_bytes, mask=torch.arange(TOKENS) % 3, temperature=0.7)
+    check(torch.float32, kind, beta, tile_bytes=tile_bytes)
 
 
 def on_shards(kind: str, beta: float) -> None:
-    check(torch.float64, 1e-11, kind, beta, dist.group.WORLD)
+    check(torch.float64, kind, beta, dist.group.WORLD)
 
 
 @pytest.mark.parametrize(("kind", "beta"), KINDS)
@@ -115,7 +118,7 @@ def test_main_grad_of_the_student() -> None:
     linear_kl(tensors[0], weight, *tensors[2:], fuse_main_grad=True).sum().backward()
     leaf = tensors[1].clone().requires_grad_()
     linear_kl(tensors[0], leaf, *tensors[2:]).sum().backward()
-    torch.testing.assert_close(weight.main_grad - 1, grad_of(leaf), atol=1e-5, rtol=1e-5)
+    assert_close(weight.main_grad, 1 + grad_of(leaf))
 
 
 @pytest.mark.parametrize(
