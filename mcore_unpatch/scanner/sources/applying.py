@@ -94,7 +94,7 @@ def _fit(hunk: Hunk, lines: list[str], patched: list[bool]) -> Fit:
 
 
 def _position(hunk: Hunk, wanted: list[str], lines: list[str], patched: list[bool]) -> int | None:
-    """Where lines stand in a file: the place nearest to the expected one.
+    """Where lines stand in a file: the place nearest to the expected one, and of two the lower, as git has it.
 
     A hunk for the first line is for the beginning of the file, one without lines below its change for the end.
     """
@@ -109,7 +109,7 @@ def _position(hunk: Hunk, wanted: list[str], lines: list[str], patched: list[boo
         for at in _occurrences(wanted[0], lines, first, last)
         if lines[at : at + len(wanted)] == wanted and not any(patched[at : at + len(wanted)])
     )
-    return min(fitting, key=lambda at: abs(at - expected), default=None)
+    return min(fitting, key=lambda at: (abs(at - expected), -at), default=None)
 
 
 def _occurrences(line: str, lines: list[str], first: int, last: int) -> Iterator[int]:

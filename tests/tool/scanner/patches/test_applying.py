@@ -9,6 +9,8 @@ from repository import Repository
 
 from mcore_unpatch.scan import Options, scan
 from mcore_unpatch.scanner.shapes.patch_files import Source
+from mcore_unpatch.scanner.sources.applying import APPLIES, Tree
+from mcore_unpatch.scanner.sources.hunks import read
 
 NAME = "megatron/core/own.py"
 LINES = [f"line{number} = {number}" for number in range(1, 31)]
@@ -157,3 +159,26 @@ def test_a_hunk_does_not_lean_on_another_of_the_same_file(tmp_path: Path) -> Non
     write_files(tmp_path / "megatron", {NAME: TEXT})
     assert words(tmp_path / "own", tmp_path / "megatron", a_patch=text) == ["fails"]
     assert not git_applies(tmp_path / "megatron", text)
+
+
+BLOCK = "def f():\n    a = 1\n    b = 2\n    return a\n\n\n"
+
+
+@pytest.mark.parametrize("options", [(), ("-U1",)], ids=str)
+@pytest.mark.parametrize("above", [0, 1, 4, 9], ids="{} lines above".format)
+@pytest.mark.parametrize("chosen", [0, 2, 5])
+def test_of_several_places_the_nearest_is_taken(
+    chosen: int, above: int, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    blocks = [BLOCK] * 6
+    blocks[chosen] = BLOCK.replace("b = 2", "b = 3")
+    text = diff_of(tmp_path / "made", BLOCK * 6, "".join(blocks), *options)
+    megatron = tmp_path / "megatron"
+    write_files(megatron, {NAME: ("# more\n" * above + BLOCK * 6).encode()})
+    if not git_applies(megatron, text):
+        return
+    tree = Tree(megatron)
+    [file] = read(text.encode())
+    assert [fit.word for fit in tree.apply(file, NAME, NAME)] == [APPLIES]
+    subprocess.run(["git", "apply", "-"], cwd=megatron, input=text, text=True, check=True)
+    assert tree.lines(NAME) == (megatron / NAME).read_text().splitlines()
