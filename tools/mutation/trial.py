@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from tests.limits import Countdown
 from tools.mutation.faults import Fault
 from tools.mutation.nearest import function_of, nearest, running_tests
 from tools.mutation.reach import PACKAGES, REPOSITORY
@@ -78,6 +79,7 @@ class Bench:
             "OMP_NUM_THREADS": "1",
         }
         sys.dont_write_bytecode = True
+        sys.path.append(str(REPOSITORY / "tests"))
         sys.path[:] = [str(self.copy), *(path for path in sys.path if path not in ("", str(REPOSITORY)))]
         for name in ("hypothesis", "libcst.metadata", "rich", "tomlkit", "typer"):
             importlib.import_module(name)
@@ -149,9 +151,9 @@ class Bench:
                 code = pytest.main([*_OPTIONS, *files], plugins=[_Watch(tests, log, seconds, running)])
             finally:
                 os._exit(code)
-        end = time.monotonic() + seconds + _HANGS
+        hangs = Countdown(seconds + _HANGS)
         while not (done := os.waitpid(child, os.WNOHANG))[0]:
-            if time.monotonic() > end:
+            if not hangs.left():
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
                 if self.ranks:
@@ -179,7 +181,7 @@ class _Watch:
         self.rank = {test: number for number, test in enumerate(tests)}
         self.running = running
         self.log = log.open("a", buffering=1)
-        self.end = time.monotonic() + seconds
+        self.time = Countdown(seconds)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -210,7 +212,7 @@ class _Watch:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
-        if time.monotonic() > self.end:
+        if not self.time.left():
             self._say("stopped")
             item.session.shouldstop = "no more time"
         return (yield)
@@ -223,7 +225,7 @@ class _Ranks:
     """A nursery of the tests' harness that has imported torch and Megatron, from which every trial has its ranks."""
 
     def __init__(self) -> None:
-        sys.path += [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "compat")]
+        sys.path.append(str(REPOSITORY / "tests" / "compat"))
         for name in ("torch", "megatron.core.models.gpt.gpt_model", "harness.pool"):
             importlib.import_module(name)
         self.pool: Any = None
