@@ -1,5 +1,6 @@
 """An object of which nothing is known but what is called on it nearby: in its function, or in all of its class."""
 
+import pytest
 from checking import GPT, check_found, check_noop
 
 HEAD = "import megatron.core\ndef fast(self): ...\n"
@@ -27,3 +28,21 @@ class Worker:
 """
     finding = check_found(text, target=f"{GPT}.set_input_tensor")
     assert "`shared_embedding_or_output_weight` on line 6" in finding.message
+
+
+@pytest.mark.parametrize(
+    "value", ["fast.__get__(thing, TransformerLayer)", "MethodType(fast_of_a_layer, thing)", "fast.__get__(thing)"]
+)
+def test_what_the_annotation_says_is_not_left_open(value: str) -> None:
+    """Whatever else the statement speaks of, and though the class has no such method."""
+    text = f"""
+from types import MethodType
+from megatron.core.models.gpt import GPTModel
+from megatron.core.transformer.transformer_layer import TransformerLayer
+def fast(self): ...
+def fast_of_a_layer(self: TransformerLayer): ...
+def patch(thing: GPTModel):
+    thing.own_name = {value}
+"""
+    finding = check_found(text, target=f"{GPT}.own_name")
+    assert finding.message.endswith("resolved from its annotation")
