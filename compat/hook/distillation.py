@@ -101,17 +101,16 @@ class DistillationLoss(HeadOptions):
         hidden, gathered = enter_head(call, groups)  # [s, b, h]
         shape = (hidden.shape[1], hidden.shape[0])
         scale = call.logit_scale if self.scale_logits else 1.0
-        theirs = as_rows("teacher.hidden", teacher.hidden.detach(), shape, dims=3)
-        if teacher.logit_scale != scale:  # the operator has one factor for both heads
-            theirs = theirs.float() * (teacher.logit_scale / scale)
+        temperature = temperature_of(call, self, shape)
         loss = linear_kl(
             hidden,
             call.weight,
-            theirs,
+            as_rows("teacher.hidden", teacher.hidden.detach(), shape, dims=3),
             teacher.weight.detach(),
             kind=self.kind,
             beta=self.beta,
-            temperature=temperature_of(call, self, shape) / scale,
+            temperature=temperature / scale,
+            teacher_temperature=temperature / teacher.logit_scale,
             mask=as_rows("mask", mask_of(call, self), shape),
             mask_count=context.mask_count,
             vocab_size=self.vocab_size,
@@ -182,4 +181,4 @@ def _teacher_of(call: HookCall) -> TeacherStates | TeacherTopK:
             "teacher: its logits are divided by a temperature already; leave that to "
             "DistillationLoss(temperature=...), which divides those of both models."
         )
-    return TeacherStates(teacher.hidden, teacher.head.read(), teacher.head.logit_scale)
+    return TeacherStates(teacher.hidden, teacher._read()[0], teacher.head.settings.logit_scale)

@@ -96,6 +96,7 @@ class TopKLogits(HeadProcessor):
     """
 
     k: int
+    returns = MappingProxyType({name: name for name in ("topk_logits", "topk_ids", "logsumexp")})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,12 +107,6 @@ class TopKLogits(HeadProcessor):
     def wants(self) -> Wants:
         """The top k."""
         return Wants(topk=self.k)
-
-    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
-        """`topk_logits`, `topk_ids` and `logsumexp`."""
-        k = slice(0, self.k)  # a pass shared with a larger k has more
-        logits, ids = needed(out.topk_logits)[..., k], needed(out.topk_ids)[..., k]
-        return {"topk_logits": logits, "topk_ids": ids, "logsumexp": out.logsumexp}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +201,12 @@ class Compose:
         self.readers = [p for p in processors if isinstance(p, HeadProcessor)]
         for reader in self.readers[1:]:
             _check_agreement(self.readers[0], reader)
+        lengths = sorted({reader.wants.topk for reader in self.readers} - {0})
+        if len(lengths) > 1:
+            raise ValueError(
+                f"k: composed processors ask for the {' and the '.join(map(str, lengths))} largest logits under one "
+                f"name; ask for k={lengths[-1]} and take the first of them."
+            )
         if not processors:
             raise ValueError("Compose needs at least one processor.")
 

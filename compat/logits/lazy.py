@@ -1,7 +1,6 @@
 """Logits that are not there: hidden states and the LM head, and what can be computed from the two."""
 
-import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,49 +10,47 @@ from torch.utils._pytree import register_pytree_node
 
 from mcore_unpatch.compat.fused_head.divergence import Kind
 from mcore_unpatch.compat.fused_head.linear_kl import linear_kl
-from mcore_unpatch.compat.fused_head.linear_logprob import PassSettings, VocabOutput, vocab_pass
+from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
 from mcore_unpatch.compat.fused_head.problem import needed
+from mcore_unpatch.compat.fused_head.settings import HeadSettings, VocabQuery
 from mcore_unpatch.compat.fused_head.weight_grad import into_main_grad
 from mcore_unpatch.compat.hook.call import Outputs
+from mcore_unpatch.compat.hook.checkpoints import refuse_reentrant_checkpoint
 from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.groups import ProcessGroups
 from mcore_unpatch.compat.logits.like_a_tensor import LikeATensor
+from mcore_unpatch.compat.logits.written import WeightState
 
 
-@dataclass(frozen=True)
-class LMHead(PassSettings):
-    """This rank's shard of an LM head, and how a pass over the vocabulary reads it (see `linear_logprob`)."""
+@dataclass(frozen=True, eq=False)
+class LMHead:
+    """This rank's shard of an LM head, and how a pass over the vocabulary reads it."""
 
     weight: Tensor  # [vocab / tp, h]
-    version: int  # of the weight when the model ran
-    logit_scale: float
-    fuse_main_grad: bool
+    settings: HeadSettings
     groups: ProcessGroups
+    state: WeightState  # of the weight when the model ran
+
+    @classmethod
+    def of(cls, weight: Tensor, groups: ProcessGroups, settings: HeadSettings | None = None) -> "LMHead":
+        """The head as it is now. The hidden states sum their gradient over the ranks, once for all passes."""
+        settings = replace(settings or HeadSettings(), tp_group=groups.tp, reduce_hidden_grad=False)
+        return cls(weight, settings, groups, WeightState.of(weight))
 
     @property
     def tp_group(self) -> ProcessGroup | None:
         """The ranks that hold the shards."""
         return self.groups.tp
 
-    def read(self) -> Tensor:
-        """The weight, which must be the one the model ran with."""
+    def read(self) -> tuple[Tensor, Tensor | None]:
+        """The weight, which must be the one the model ran with; and a flag as `WeightState.holds` returns it."""
         if self.weight.untyped_storage().size() == 0:
             raise HookError(
                 "the LM head's weight was freed after the forward (FSDP shards it again), so nothing can be computed "
                 "from these logits; leave the output layer unsharded, or attach LogProbs(), which computes inside the "
                 "forward."
             )
-        if version_of(self.weight) != self.version:
-            raise HookError(
-                "the LM head's weight was written to after the forward that returned these logits (an optimizer step, "
-                "loaded weights); ask for log-probs before that, or run the model again."
-            )
-        return self.weight
-
-
-def version_of(tensor: Tensor) -> int:
-    """How often a tensor was written to (not counted in inference mode)."""
-    return 0 if tensor.is_inference() else tensor._version
+        return self.weight, self.state.holds(self.weight)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,26 +84,24 @@ class LazyLogits(LikeATensor):
         mask_count: int | None = None,
     ) -> VocabOutput:
         """Everything asked for from one pass over the vocabulary; the arguments are those of `vocab_pass`."""
-        head, temperature = self.head, self.temperature
-        return vocab_pass(
-            self.hidden,
-            self._read(),
-            labels,
+        temperature = self.temperature
+        query = VocabQuery(
+            labels=labels,
             temperature=temperature.squeeze(-1) if isinstance(temperature, Tensor) else temperature,
-            logit_scale=head.logit_scale,
-            mask=mask,
-            mask_count=mask_count,
             entropy=entropy,
             topk=topk,
             token_ids=token_ids,
             sum_pi_squared=sum_pi_squared,
-            keep_mask=keep_mask,
             logit_stats=logit_stats,
-            tp_group=head.tp_group,
-            reduce_hidden_grad=False,  # the hidden states sum their gradient themselves, once for all passes
-            fuse_main_grad=head.fuse_main_grad,
-            **head.settings,
+            keep_mask=keep_mask,
+            mask=mask,
+            mask_count=mask_count,
         )
+        weight, sound = self._read()
+        out = run_pass(self.hidden, weight, query, self.head.settings)
+        if sound is None:
+            return out
+        return VocabOutput(**{name: _where(sound, value) for name, value in vars(out).items()})
 
     def log_probs(self, labels: Tensor, *, mask: Tensor | None = None, keep_mask: Tensor | None = None) -> Tensor:
         """Log-probs of `labels` `[...]`, global token ids aligned with the logits; 0 where there is no label."""
@@ -152,30 +147,27 @@ class LazyLogits(LikeATensor):
         """
         if not isinstance(teacher, LazyLogits):
             raise TypeError(f"teacher: expected the LazyLogits of another model, got {type(teacher).__name__}")
-        mine, theirs = self.temperature, teacher.temperature
-        same = mine is theirs or (not isinstance(mine, Tensor) and not isinstance(theirs, Tensor) and mine == theirs)
-        if not same or self.head.logit_scale != teacher.head.logit_scale:
-            raise ValueError(
-                "teacher: its logits have another temperature or MuP scale than the student's, and the divergence is "
-                "computed with one for both; divide both by the same."
-            )
-        factor = self._factor
-        return linear_kl(
+        weight, sound = self._read()
+        other, other_sound = teacher._read()
+        student, settings = self._divisor, self.head.settings
+        values = linear_kl(
             self.hidden,
-            self._read(),
+            weight,
             teacher.hidden,
-            teacher._read(),
+            other,
             kind=kind,
             beta=beta,
-            temperature=1 / factor.squeeze(-1) if isinstance(factor, Tensor) else 1 / factor,
+            temperature=student,
+            teacher_temperature=teacher._divisor,
             mask=mask,
             mask_count=mask_count,
-            vocab_size=self.head.vocab_size,
-            tp_group=self.head.tp_group,
+            vocab_size=settings.vocab_size,
+            tp_group=settings.tp_group,
             reduce_hidden_grad=False,
-            fuse_main_grad=self.head.fuse_main_grad,
-            tile_bytes=self.head.tile_bytes,
+            fuse_main_grad=settings.fuse_main_grad,
+            tile_bytes=settings.tile_bytes,
         )
+        return needed(_where(other_sound, _where(sound, values)))
 
     def logits(self) -> Tensor:
         """The real logits `[..., vocab / tp]`, scaled and divided by the temperature, as Megatron would return them.
@@ -184,19 +176,20 @@ class LazyLogits(LikeATensor):
         while a 16-bit model's are converted), as much again for the gradient, and whatever you compute from them: 2.3
         GiB each for 4,096 tokens and 151,936 words. Select the tokens you need first: `logits[0, -1:].logits()`.
         """
-        product = torch.nn.functional.linear(self.hidden.to(self.head.weight.dtype), self._weight())
+        weight, sound = self._product_weight()
+        product = torch.nn.functional.linear(self.hidden.to(weight.dtype), weight).to(self.dtype)
         factor = self._factor
-        product = product.to(self.dtype)
-        return product if isinstance(factor, float) and factor == 1 else product * factor
+        return needed(_where(sound, product if isinstance(factor, float) and factor == 1 else product * factor))
 
     def sum(self, *dims: Any, **options: Any) -> Tensor:
         """The sum of this rank's logits, without building them: for `loss + 0 * logits.sum()`, which keeps a graph."""
         if dims or options:
             raise self._no("sum over some dimensions")
         factor = self._factor
+        weight, sound = self._product_weight()
         rows = self.hidden * factor if isinstance(factor, Tensor) else self.hidden
-        total = rows.reshape(-1, rows.shape[-1]).sum(0, dtype=self.dtype) @ self._weight().sum(0, dtype=self.dtype)
-        return total if isinstance(factor, Tensor) else total * factor
+        total = rows.reshape(-1, rows.shape[-1]).sum(0, dtype=self.dtype) @ weight.sum(0, dtype=self.dtype)
+        return needed(_where(sound, total if isinstance(factor, Tensor) else total * factor))
 
     def mean(self, *dims: Any, **options: Any) -> Tensor:
         """The mean of this rank's logits, without building them."""
@@ -204,34 +197,45 @@ class LazyLogits(LikeATensor):
 
     @property
     def _factor(self) -> float | Tensor:
-        return self.head.logit_scale / self.temperature
+        return self.head.settings.logit_scale / self.temperature
 
-    def _read(self) -> Tensor:
-        if self.hidden.requires_grad and not torch.is_grad_enabled():
-            _refuse_reentrant_checkpoints()
+    @property
+    def _divisor(self) -> float | Tensor:
+        """Factor and temperature in one, as an operator takes it."""
+        divisor = self.temperature / self.head.settings.logit_scale
+        return divisor.squeeze(-1) if isinstance(divisor, Tensor) else divisor
+
+    def _read(self) -> tuple[Tensor, Tensor | None]:
+        if self.requires_grad:
+            refuse_reentrant_checkpoint("LazyLogits were", returned=False)
         return self.head.read()
 
-    def _weight(self) -> Tensor:
-        """The weight for code that multiplies by it directly."""
-        weight = self._read()
-        return into_main_grad(weight) if self.head.fuse_main_grad else weight
+    def _product_weight(self) -> tuple[Tensor, Tensor | None]:
+        """The same for code that multiplies by the weight directly."""
+        weight, sound = self._read()
+        return into_main_grad(weight) if self.head.settings.fuse_main_grad else weight, sound
 
 
-def _refuse_reentrant_checkpoints() -> None:
-    """Raise inside a checkpoint that looks for gradients in tensors alone: the loss would silently have none."""
-    frame = sys._getframe()
-    while (caller := frame.f_back) is not None:
-        frame = caller
-        if frame.f_code.co_qualname == "CheckpointFunction.forward":
-            raise HookError(
-                "LazyLogits were passed to a reentrant checkpoint, which finds no tensor to differentiate in them, so "
-                "that the loss would have no gradient; pass use_reentrant=False to torch.utils.checkpoint.checkpoint."
-            )
+def _where(sound: Tensor | None, values: Tensor | None) -> Tensor | None:
+    """Results, or NaN where the head has changed."""
+    if sound is None or values is None or not values.dtype.is_floating_point:
+        return values
+    return values.where(sound, torch.nan)
+
+
+def _tensors_of(logits: LazyLogits) -> tuple[list[Tensor], tuple[LazyLogits, Tensor]]:
+    """The hidden states, and a view of the weight: hooks that somebody registers on it end with it."""
+    weight = logits.head.weight.view_as(logits.head.weight)
+    return [logits.hidden, weight], (logits, weight)
+
+
+def _from_tensors(children: Any, context: tuple[LazyLogits, Tensor]) -> LazyLogits:
+    """Other hidden states; of what became of the weight, only whether it was detached."""
+    (hidden, weight), (logits, before) = children, context
+    if before.requires_grad and not getattr(weight, "requires_grad", True):
+        logits = logits.detach()
+    return logits._with(hidden, logits.temperature)
 
 
 # PyTorch's FSDP looks for tensors in what a module returns, and starts its backward from them.
-register_pytree_node(
-    LazyLogits,
-    lambda logits: ([logits.hidden], logits),
-    lambda children, logits: logits._with(next(iter(children)), logits.temperature),
-)
+register_pytree_node(LazyLogits, _tensors_of, _from_tensors)

@@ -6,13 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.linear_logprob import PassSettings
+from mcore_unpatch.compat.fused_head.settings import PassSettings
 from mcore_unpatch.compat.hook.call import HookCall
+from mcore_unpatch.compat.hook.checkpoints import refuse_reentrant_checkpoint
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.groups import resolve_groups
 from mcore_unpatch.compat.hook.head import enter_head
 from mcore_unpatch.compat.hook.output_layer import fuses_weight_grad
-from mcore_unpatch.compat.logits.lazy import LazyLogits, LMHead, version_of
+from mcore_unpatch.compat.logits.lazy import LazyLogits, LMHead
 from mcore_unpatch.compat.packing.gather import sum_gradient
 
 
@@ -40,16 +41,11 @@ class DeferredHead(PassSettings):
         hidden, gathered = enter_head(call, groups)  # [s, b, h]
         if not gathered:
             hidden = sum_gradient(hidden, groups.tp)
-        head = LMHead(
-            weight=call.weight,
-            version=version_of(call.weight),
-            logit_scale=call.logit_scale,
-            fuse_main_grad=fuses_weight_grad(call),
-            groups=groups,
-            **self.settings,
-        )
-        logits = LazyLogits(hidden.transpose(0, 1).contiguous(), head)
+        settings = self.of_head(logit_scale=call.logit_scale, fuse_main_grad=fuses_weight_grad(call))
+        logits = LazyLogits(hidden.transpose(0, 1).contiguous(), LMHead.of(call.weight, groups, settings))
         if not torch.is_grad_enabled():
+            if call.labels is None:
+                refuse_reentrant_checkpoint("LazyLogits are", returned=True)
             logits = logits.detach()  # as logits made now have no graph, whoever asks later
         temperature = self.temperature if context.temperature is None else context.temperature
         if isinstance(temperature, Tensor) and temperature.dim() > 0:

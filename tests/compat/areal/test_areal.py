@@ -7,13 +7,13 @@ import torch
 from harness.rounding import assert_close
 
 from mcore_unpatch.compat import LazyLogits, ProcessGroups, areal
-from mcore_unpatch.compat.logits.lazy import LMHead, version_of
+from mcore_unpatch.compat.logits.lazy import LMHead
 
 
 def _logits() -> LazyLogits:
     generator = torch.Generator().manual_seed(1)
     hidden, weight = torch.randn(9, 8, generator=generator), torch.randn(30, 8, generator=generator)
-    return LazyLogits(hidden.requires_grad_(), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+    return LazyLogits(hidden.requires_grad_(), LMHead.of(weight, ProcessGroups()))
 
 
 def test_results_are_those_of_log_softmax() -> None:

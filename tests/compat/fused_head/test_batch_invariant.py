@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from fused_head.oracle import make_inputs, results
+from fused_head.oracle import assert_exact, make_inputs, materialised, results
 from harness import run_on_ranks
 from harness.rounding import assert_close
 from torch import Tensor
@@ -87,7 +87,7 @@ def test_a_product_that_depends_on_the_place_is_noticed() -> None:
         return stats
 
     problem = Problem(inputs.hidden, inputs.weight, columns=40, entropy=True, tile_bytes=123_456, batch_invariant=True)
-    assert invariant._rows_of_a_tile(problem, fold) == 4
+    assert invariant.rows_of_a_tile(problem, fold) == 4
     assert tried == [64, 16, 4]
 
 
@@ -105,10 +105,10 @@ def test_every_kind_of_product_is_tried_and_only_once(monkeypatch: pytest.Monkey
     kinds += [replace(one, entropy=False), replace(one, squares=True), replace(one, topk=2), replace(one, scale=0.5)]
     for kind in kinds:
         before = len(tried)
-        invariant._rows_of_a_tile(kind, fold)
+        invariant.rows_of_a_tile(kind, fold)
         asked = len(tried)
         assert asked > before
-        invariant._rows_of_a_tile(kind, fold)
+        invariant.rows_of_a_tile(kind, fold)
         assert len(tried) == asked
 
 
@@ -125,3 +125,24 @@ def test_the_numbers_are_those_without_it() -> None:
     ours, plain = (results(linear_logprob, inputs, batch_invariant=on) for on in (True, False))
     for name in plain:
         assert_close(ours[name], plain[name])
+
+
+@pytest.mark.parametrize("rows", [150, 256])
+def test_confident_rows_have_exact_gradients(rows: int) -> None:
+    """Where p is nearly 1, `1 - p` keeps no digit if the backward's logits are other bits than the forward's."""
+    inputs = make_inputs(rows, 256, 20_000)
+    inputs = replace(inputs, hidden=20 * inputs.hidden, entropy_grad=torch.zeros_like(inputs.entropy_grad))
+    logits = inputs.hidden @ inputs.weight.t()
+    inputs = replace(inputs, labels=logits.argmax(-1))
+    truth, plain = results(materialised, inputs.in_float64()), results(materialised, inputs)
+    assert_exact(results(linear_logprob, inputs, backend="torch", batch_invariant=True), truth, inputs, plain)
+
+
+def test_no_rows_with_a_temperature_for_each() -> None:
+    hidden, weight = torch.empty(0, 16, requires_grad=True), torch.randn(40, 16, requires_grad=True)
+    empty = torch.empty(0, dtype=torch.long)
+    log_probs, _ = linear_logprob(hidden, weight, empty, temperature=torch.empty(0), batch_invariant=True)
+    log_probs.sum().backward()
+    assert log_probs.shape == (0,)
+    assert weight.grad is not None
+    assert weight.grad.abs().max() == 0

@@ -209,7 +209,7 @@ def test_masked_rows_and_rows_with_fewer_tokens(release: str) -> None:
 def _one_pass() -> None:
     model, inputs, ids = _model_and_tokens()
     parts = [LogProbs(), Entropy(), LogProbsAt()]
-    with mock.patch.object(head, "vocab_pass", wraps=vocab_pass) as spy:
+    with mock.patch.object(head, "run_pass", wraps=head.run_pass) as spy:
         out = call_with_processor(model, Compose(*parts), context={"token_ids": ids}, **inputs)
     assert spy.call_count == 1
     assert torch.equal(out.log_probs_at, call_with_processor(model, parts[2], context={"token_ids": ids}, **inputs))
