@@ -5,7 +5,14 @@ from .fused_head.linear_logprob import (
     linear_logprob as linear_logprob,
     vocab_pass as vocab_pass,
 )
-from .hook.attach import attach as attach, attach_selector as attach_selector
+from .hook.attach import (
+    Handle as Handle,
+    attach as attach,
+    attach_selector as attach_selector,
+    call_with_processor as call_with_processor,
+    provide_hook as provide_hook,
+    schedule_plan_with_processor as schedule_plan_with_processor,
+)
 from .hook.call import HookCall as HookCall, Outputs as Outputs, Processor as Processor
 from .hook.context import HookContext as HookContext
 from .hook.distillation import (
@@ -47,15 +54,10 @@ from .hook.processors import (
     TokenLoss as TokenLoss,
     TopKLogits as TopKLogits,
 )
-from .hook.provide import Handle as Handle, provide_hook as provide_hook
 from .hook.value_head import (
     ValueLayer as ValueLayer,
     add_value_head as add_value_head,
     output_layer_of as output_layer_of,
-)
-from .hook.with_processor import (
-    call_with_processor as call_with_processor,
-    schedule_plan_with_processor as schedule_plan_with_processor,
 )
 from .logits.lazy import LazyLogits as LazyLogits
 from .logits.processor import DeferredHead as DeferredHead

@@ -157,23 +157,21 @@ def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery, settings: HeadSe
         logprob = labels.settle(logprob, logsumexp, settings.out_of_vocab_grad)
     if query.token_ids is not None:
         gathered = logsumexp.new_zeros(rows.count, 0) if ids is None else gathered.where(ids.known, 0)
-    return VocabOutput(
-        logprobs=rows.spread(logprob),
-        entropy=rows.spread(level),
-        logsumexp=rows.spread(logsumexp),
-        topk_logits=rows.spread(topk_logits),
-        topk_ids=rows.spread(topk_ids),
-        token_logprobs=rows.spread(gathered),
-        sum_pi_squared=rows.spread(squares),
-        **({} if moments is None else _logit_stats(rows, *moments)),
-    )
+    per_row = {
+        "logprobs": logprob,
+        "entropy": level,
+        "logsumexp": logsumexp,
+        "topk_logits": topk_logits,
+        "topk_ids": topk_ids,
+        "token_logprobs": gathered,
+        "sum_pi_squared": squares,
+        **({} if moments is None else _logit_stats(*moments)),
+    }
+    return VocabOutput(**{name: None if value is None else rows.spread(value) for name, value in per_row.items()})
 
 
-def _logit_stats(
-    rows: Rows, least: Tensor, total: Tensor, squares: Tensor, count: Tensor, most: Tensor
-) -> dict[str, Tensor]:
-    stats = {"logit_min": least, "logit_max": most, "logit_mean": total / count, "logit_norm": squares.sqrt()}
-    return {name: rows.spread(value) for name, value in stats.items()}
+def _logit_stats(least: Tensor, total: Tensor, squares: Tensor, count: Tensor, most: Tensor) -> dict[str, Tensor]:
+    return {"logit_min": least, "logit_max": most, "logit_mean": total / count, "logit_norm": squares.sqrt()}
 
 
 def locate_rows(hidden: Tensor, weight: Tensor, query: VocabQuery, settings: HeadSettings) -> tuple[VocabShard, Rows]:

@@ -1,7 +1,6 @@
 """Which rows are computed, which of their labels are tokens, and how results go back to the shape of the labels."""
 
 from dataclasses import dataclass
-from typing import overload
 
 import torch
 from torch import Tensor
@@ -28,14 +27,8 @@ class Rows:
         flat = per_token.reshape(self.shape.numel(), *per_token.shape[len(self.shape) :])
         return flat if self.index is None else flat[self.index]
 
-    @overload
-    def spread(self, values: Tensor) -> Tensor: ...
-    @overload
-    def spread(self, values: None) -> None: ...
-    def spread(self, values: Tensor | None) -> Tensor | None:
-        """Results `[rows, ...]` in the shape of the labels, 0 where nothing was computed; None is given back."""
-        if values is None:
-            return None
+    def spread(self, values: Tensor) -> Tensor:
+        """Results `[rows, ...]` in the shape of the labels, 0 where nothing was computed."""
         if self.live is not None:
             values = values.where(self.live.view(-1, *[1] * (values.dim() - 1)), 0)
         if self.index is not None:

@@ -1,6 +1,6 @@
 """One pass over the vocabulary for a hook call: gather hidden states, shift labels, return results as `[b, s]`."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -83,7 +83,7 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
         fuse_main_grad=fuses_weight_grad(call),
     )
     out = run_pass(hidden, call.weight, query, settings)
-    return VocabOutput(**{name: batch_first(value) for name, value in vars(out).items()})  # type: ignore[arg-type]
+    return replace(out, **{name: batch_first(value) for name, value in vars(out).items() if value is not None})
 
 
 def mask_of(call: HookCall, options: HeadOptions) -> Tensor | None:

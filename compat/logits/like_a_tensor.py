@@ -326,7 +326,7 @@ def _refuse(name: str) -> Callable[..., Any]:
     return refuse
 
 
-_ARITHMETIC = "add sub matmul pow mod floordiv and or xor".split()
+_ARITHMETIC = ["add", "sub", "matmul", "pow", "mod", "floordiv", "and", "or", "xor"]
 for _name in (
     *(f"__{side}{operation}__" for operation in _ARITHMETIC for side in ("", "r", "i")),
     *("__rtruediv__", "__itruediv__", "__imul__", "__neg__", "__pos__", "__abs__", "__invert__", "__round__", "__lt__"),

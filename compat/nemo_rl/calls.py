@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from mcore_unpatch.compat.hook.attach import Watched, provide_hook, require_called
 from mcore_unpatch.compat.hook.context import HookContext, complete_context
 from mcore_unpatch.compat.hook.errors import AttachmentError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, argument_names, find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.groups import sequence_group
 from mcore_unpatch.compat.hook.one_call import OneCallFields
-from mcore_unpatch.compat.hook.provide import provide_hook
-from mcore_unpatch.compat.hook.with_processor import Watched, require_called
 from mcore_unpatch.compat.nemo_rl.processor import NextTokenLogProbs
 
 _SHIM = "mcore_unpatch.compat.nemo_rl"
@@ -79,14 +78,15 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
         return args, kwargs
     refuse_patched(_SHIM, model)
     watched.called = False
-    kwargs |= zip(argument_names(model), args, strict=False)
+    names = argument_names(model)
+    kwargs |= zip(names, args, strict=False)
     if kwargs.get("labels") is None:
         raise ValueError("labels are missing, and linear CE fusion needs them; pass labels=input_ids to the model.")
     context = replace(HookContext.of(kwargs.get(_CONTEXT)), labels=kwargs["labels"])
     kwargs[_CONTEXT] = complete_context(context, model)
     if model.config.mtp_num_layers:  # type: ignore[union-attr]
         if watched.processor.numbers == "nemo_rl":  # type: ignore[attr-defined]
-            _served[model].leave_out_mtp(model, kwargs)
+            _served[model].leave_out_mtp(model, kwargs, names)
         else:
             kwargs["labels"], kwargs["loss_mask"] = _mtp_labels(model, kwargs)
     return (), kwargs

@@ -8,9 +8,9 @@ from torch.nn import Module
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.utils.hooks import RemovableHandle
 
+from mcore_unpatch.compat.hook.attach import Watched
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model, require_open_wrappers
-from mcore_unpatch.compat.hook.with_processor import Watched
 from mcore_unpatch.compat.nemo_rl.calls import Fusion, serve, serve_if_possible, watch
 from mcore_unpatch.compat.nemo_rl.processor import NextTokenLogProbs, Numbers
 from mcore_unpatch.compat.packing.gather import Gradient

@@ -5,12 +5,12 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
+from mcore_unpatch.compat.hook.attach import call_along
 from mcore_unpatch.compat.hook.call import HookCall, Processor
-from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
+from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched, require_open_wrappers
 from mcore_unpatch.compat.hook.groups import resolve_groups
 from mcore_unpatch.compat.hook.head import enter_head
 from mcore_unpatch.compat.hook.output_layer import lent_weight
-from mcore_unpatch.compat.hook.with_processor import call_with
 from mcore_unpatch.compat.packing.gather import sum_gradient
 
 
@@ -46,10 +46,8 @@ def call_model_with_fused_lm_head(
     Afterwards `output_processor_context["lm_head_weight"]` is this rank's shard of the LM head. On a pipeline stage
     before the last there is no such key, and the stage's own output is returned.
     """
-    refuse_patched("mcore_unpatch.compat.skyrl", find_language_model(model).model)
-    return call_with(model, output_processor, args, kwargs, lambda inner: _with_groups(output_processor_context, inner))
-
-
-def _with_groups(context: dict[str, Any], model: Module) -> dict[str, Any]:
-    context.setdefault("groups", resolve_groups(model))
-    return context
+    path, context = find_language_model(model), output_processor_context
+    refuse_patched("mcore_unpatch.compat.skyrl", path.model)
+    require_open_wrappers(path)
+    context.setdefault("groups", resolve_groups(path.model))
+    return call_along(path, model, output_processor, context, args, kwargs)

@@ -7,14 +7,13 @@ from typing import Any
 
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.attach import attach_selector
+from mcore_unpatch.compat.hook.attach import Handle, attach_selector, call_along, installed_on
 from mcore_unpatch.compat.hook.call import Processor, is_inference
-from mcore_unpatch.compat.hook.entrance import enter_as_module
+from mcore_unpatch.compat.hook.context import complete_context
 from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
-from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
+from mcore_unpatch.compat.hook.find import HookPath, enter_as_module, find_language_model, refuse_patched
+from mcore_unpatch.compat.hook.one_call import INSTALLING, PerThread
 from mcore_unpatch.compat.hook.processors import Logits
-from mcore_unpatch.compat.hook.provide import Handle, installed_on
-from mcore_unpatch.compat.hook.under_way import INSTALLING, UnderWay
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor
 from mcore_unpatch.compat.verl.mtp_call import MtpCalls
 from mcore_unpatch.compat.verl.numbers import Numbers, several_rows
@@ -32,7 +31,7 @@ class Installed:
         self.logits: Numbers | None = None
         self.config: Any = inner.config
         self.calls = 0  # of those that ask for something, in all threads
-        self.requests: UnderWay[Request] = UnderWay()
+        self.requests: PerThread[Request] = PerThread()
         self.handle: Handle = attach_selector(model, self._select, same_as=Installed)
         self.mtp = MtpCalls(inner, self)
         self.handle.on_removal(self.mtp.remove)
@@ -79,10 +78,28 @@ _REMEDY = (
 def installed(model: Module) -> Installed | None:
     """What is installed on the language model inside `model`, if it has one, and if anything is."""
     try:
-        calls = installed_on(find_language_model(model).model, MtpCalls)
+        return installed_along(find_language_model(model))
     except HookError:
         return None
+
+
+def installed_along(path: HookPath) -> Installed | None:
+    """What is installed on the language model at the end of this way."""
+    calls = installed_on(path.model, MtpCalls)
     return None if calls is None else calls.owner
+
+
+def call_with_request(path: HookPath, model: Module, processor: Processor, context: Any, keywords: Any) -> Any:
+    """`model(**keywords)` with `processor` at the output of its language model, whatever stands around that.
+
+    Where nothing is in the way the hook's keywords go with the call, and nothing is installed for it.
+    """
+    config: Any = path.model.config
+    if path.passes_keywords and not config.mtp_num_layers and not is_inference(keywords):
+        refuse_patched("mcore_unpatch.compat.verl", path.model, remedy=_REMEDY)
+        return call_along(path, model, processor, complete_context(context, path.model), (), keywords)
+    with requested(model, processor, context):
+        return model(**keywords)
 
 
 def install(model: Module) -> Installed:

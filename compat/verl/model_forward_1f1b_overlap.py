@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
+from mcore_unpatch.compat.hook.attach import schedule_plan_with_processor
 from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.processors import Logits
-from mcore_unpatch.compat.hook.with_processor import schedule_plan_with_processor
 from mcore_unpatch.compat.verl.batches import Batch, batch_of, vision_arguments
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context
 from mcore_unpatch.compat.verl.installed import installed

@@ -60,7 +60,7 @@ class MtpCalls:
         self.fields.begin()
         if self.model.config.mtp_num_layers and not is_inference():
             if kwargs.get("labels") is None or self.owner.leaves_out_mtp(kwargs):
-                self.fields.leave_out_mtp(self.model, kwargs)
+                self.fields.leave_out_mtp(self.model, kwargs, self.names)
             else:
                 self._with_mtp(kwargs.get("packed_seq_params"))
         return (), kwargs

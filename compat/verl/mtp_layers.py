@@ -12,8 +12,8 @@ from megatron.core import tensor_parallel
 from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionLayer
 from torch import Tensor
 
+from mcore_unpatch.compat.hook.attach import Handle
 from mcore_unpatch.compat.hook.errors import HookError
-from mcore_unpatch.compat.hook.provide import Handle
 from mcore_unpatch.compat.mtp import detach_mtp_inputs
 
 

@@ -29,7 +29,6 @@ from mcore_unpatch.compat import (
     TeacherTopK,
     attach,
     call_with_processor,
-    vocab_pass,
 )
 from mcore_unpatch.compat.hook import head
 

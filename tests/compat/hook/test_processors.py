@@ -30,7 +30,6 @@ from mcore_unpatch.compat import (
     TopKLogits,
     UnsupportedHeadError,
     call_with_processor,
-    vocab_pass,
 )
 from mcore_unpatch.compat.hook import head
 

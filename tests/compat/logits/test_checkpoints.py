@@ -29,7 +29,7 @@ def _whole_model(case: Case) -> None:
         with pytest.raises(HookError, match="use_reentrant=False"):
             checkpoint(run, anchor, use_reentrant=True)
         with torch.no_grad():
-            assert not checkpoint(run, anchor, use_reentrant=True).requires_grad  # an evaluation has no gradient to lose
+            assert not checkpoint(run, anchor, use_reentrant=True).requires_grad  # nothing to lose
         torch.autograd.backward(checkpoint(run, anchor, use_reentrant=False).log_probs(labels).sum())
     ours = gradients_of(model)
     model.zero_grad()
