@@ -1,4 +1,4 @@
-"""What hook and shim cost per micro-batch beside veRL's own patch: Python calls, and milliseconds until the host is done.
+"""What hook and shim cost per micro-batch beside veRL's own patch: Python calls, and time until the host is done.
 
     PYTHONPATH=tests/compat python benchmarks/hook_overhead.py VERL [--tokens 2048] [--hidden 2048] [--vocab 32000]
 

@@ -27,6 +27,10 @@ def test_results_are_those_of_log_softmax() -> None:
         (log_probs, log_p[labels, labels]),
         (areal.gather_logprobs(_logits(), labels, 0.7), log_p[labels, labels]),
         (entropy, -(log_p.exp() * log_p).sum(-1)),
+        (areal.gather_logprobs_entropy(_logits(), labels, 0.7, reuse_logits=True)[0], log_p[labels, labels]),
+        (areal.get_vocab_mean_norm_logits(_logits())[0], real.mean(-1)),
+        (areal.get_vocab_mean_norm_logits(_logits())[1], real.norm(dim=-1)),
+        (areal.get_vocab_mean_norm_logits(real)[1], real.norm(dim=-1)),
         (low, real.amin(-1)),
         (high, real.amax(-1)),
     ]
