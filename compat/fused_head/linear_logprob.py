@@ -1,5 +1,6 @@
 """The public functions: log-probs, entropy and more from hidden states and the LM-head weight."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -46,6 +47,11 @@ class VocabOutput:
     logit_max: Tensor | None = None
     logit_mean: Tensor | None = None
     logit_norm: Tensor | None = None  # the root of the sum of squares
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "VocabOutput":
+        """The same after `change` of every result that is there."""
+        results = {name: None if value is None else change(value) for name, value in vars(self).items()}
+        return VocabOutput(**results)  # type: ignore[arg-type]
 
 
 def linear_logprob(
@@ -157,17 +163,16 @@ def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery, settings: HeadSe
         logprob = labels.settle(logprob, logsumexp, settings.out_of_vocab_grad)
     if query.token_ids is not None:
         gathered = logsumexp.new_zeros(rows.count, 0) if ids is None else gathered.where(ids.known, 0)
-    per_row = {
-        "logprobs": logprob,
-        "entropy": level,
-        "logsumexp": logsumexp,
-        "topk_logits": topk_logits,
-        "topk_ids": topk_ids,
-        "token_logprobs": gathered,
-        "sum_pi_squared": squares,
+    return VocabOutput(
+        logprobs=logprob,
+        entropy=level,
+        logsumexp=logsumexp,
+        topk_logits=topk_logits,
+        topk_ids=topk_ids,
+        token_logprobs=gathered,
+        sum_pi_squared=squares,
         **({} if moments is None else _logit_stats(*moments)),
-    }
-    return VocabOutput(**{name: None if value is None else rows.spread(value) for name, value in per_row.items()})
+    ).each(rows.spread)
 
 
 def _logit_stats(least: Tensor, total: Tensor, squares: Tensor, count: Tensor, most: Tensor) -> dict[str, Tensor]:

@@ -119,7 +119,7 @@ class DistillationLoss(HeadOptions):
             fuse_main_grad=fuses_weight_grad(call),
             tile_bytes=self.tile_bytes,
         )
-        return needed(batch_first(loss))
+        return batch_first(loss)
 
     def _from_top_k(self, call: HookCall, teacher: TeacherTopK) -> Tensor:
         if self.kind == "reverse" and self.rest == "zero":

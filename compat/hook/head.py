@@ -1,6 +1,6 @@
 """One pass over the vocabulary for a hook call: gather hidden states, shift labels, return results as `[b, s]`."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from torch import Tensor
@@ -82,8 +82,7 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
         reduce_hidden_grad=options.reduce_hidden_grad and not gathered,
         fuse_main_grad=fuses_weight_grad(call),
     )
-    out = run_pass(hidden, call.weight, query, settings)
-    return replace(out, **{name: batch_first(value) for name, value in vars(out).items() if value is not None})
+    return run_pass(hidden, call.weight, query, settings).each(batch_first)
 
 
 def mask_of(call: HookCall, options: HeadOptions) -> Tensor | None:
@@ -176,6 +175,6 @@ def as_rows(name: str, value: Any, shape: tuple[int, int], dims: int = 2) -> Any
     return value.transpose(0, 1)
 
 
-def batch_first(value: Tensor | None) -> Tensor | None:
+def batch_first(value: Tensor) -> Tensor:
     """`[s, b, ...]` to `[b, s, ...]`."""
-    return None if value is None else value.transpose(0, 1).contiguous()
+    return value.transpose(0, 1).contiguous()

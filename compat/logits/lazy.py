@@ -99,9 +99,7 @@ class LazyLogits(LikeATensor):
         )
         weight, sound = self._read()
         out = run_pass(self.hidden, weight, query, self.head.settings)
-        if sound is None:
-            return out
-        return VocabOutput(**{name: _where(sound, value) for name, value in vars(out).items()})
+        return out if sound is None else out.each(lambda value: _where(sound, value))
 
     def log_probs(self, labels: Tensor, *, mask: Tensor | None = None, keep_mask: Tensor | None = None) -> Tensor:
         """Log-probs of `labels` `[...]`, global token ids aligned with the logits; 0 where there is no label."""
@@ -167,7 +165,7 @@ class LazyLogits(LikeATensor):
             fuse_main_grad=settings.fuse_main_grad,
             tile_bytes=settings.tile_bytes,
         )
-        return needed(_where(other_sound, _where(sound, values)))
+        return _where(other_sound, _where(sound, values))
 
     def logits(self) -> Tensor:
         """The real logits `[..., vocab / tp]`, scaled and divided by the temperature, as Megatron would return them.
@@ -179,7 +177,7 @@ class LazyLogits(LikeATensor):
         weight, sound = self._product_weight()
         product = torch.nn.functional.linear(self.hidden.to(weight.dtype), weight).to(self.dtype)
         factor = self._factor
-        return needed(_where(sound, product if isinstance(factor, float) and factor == 1 else product * factor))
+        return _where(sound, product if isinstance(factor, float) and factor == 1 else product * factor)
 
     def sum(self, *dims: Any, **options: Any) -> Tensor:
         """The sum of this rank's logits, without building them: for `loss + 0 * logits.sum()`, which keeps a graph."""
@@ -189,7 +187,7 @@ class LazyLogits(LikeATensor):
         weight, sound = self._product_weight()
         rows = self.hidden * factor if isinstance(factor, Tensor) else self.hidden
         total = rows.reshape(-1, rows.shape[-1]).sum(0, dtype=self.dtype) @ weight.sum(0, dtype=self.dtype)
-        return needed(_where(sound, total if isinstance(factor, Tensor) else total * factor))
+        return _where(sound, total if isinstance(factor, Tensor) else total * factor)
 
     def mean(self, *dims: Any, **options: Any) -> Tensor:
         """The mean of this rank's logits, without building them."""
@@ -216,9 +214,9 @@ class LazyLogits(LikeATensor):
         return into_main_grad(weight) if self.head.settings.fuse_main_grad else weight, sound
 
 
-def _where(sound: Tensor | None, values: Tensor | None) -> Tensor | None:
+def _where(sound: Tensor | None, values: Tensor) -> Tensor:
     """Results, or NaN where the head has changed."""
-    if sound is None or values is None or not values.dtype.is_floating_point:
+    if sound is None or not values.dtype.is_floating_point:
         return values
     return values.where(sound, torch.nan)
 
