@@ -70,10 +70,7 @@ def get_vocab_mean_norm_logits(logits: LazyLogits | Tensor) -> tuple[Tensor, Ten
 
 
 def unpad_logits(
-    logits: Rows,
-    padding_length: int,
-    cu_seqlens: Tensor | None = None,
-    old_cu_seqlens: Tensor | None = None,
+    logits: Rows, padding_length: int, cu_seqlens: Tensor | None = None, old_cu_seqlens: Tensor | None = None
 ) -> Rows:
     """Drop the padding after the row, and that of each sequence: of lazy logits, or of a tensor of results."""
     if padding_length > 0:

@@ -42,7 +42,7 @@ SHIMS: dict[str, tuple[Shim, ...]] = {
     "nemo_rl": (
         Shim("nemo_rl/install.py", "nemo_rl/distributed/model_utils.py",
              ("patch_gpt_model_forward_for_linear_ce_fusion",)),
-        Shim("nemo_rl/hidden_states.py", "nemo_rl/distributed/model_utils.py",
+        Shim("nemo_rl/install.py", "nemo_rl/distributed/model_utils.py",
              ("from_parallel_hidden_states_to_logprobs",)),
     ),
     "skyrl": (

@@ -12,10 +12,9 @@ from torch.distributed import ProcessGroup
 from mcore_unpatch.compat.fused_head.autograd import PassOptions
 from mcore_unpatch.compat.fused_head.backends import choose_backend
 from mcore_unpatch.compat.fused_head.checks import check_divergence, check_settings, check_tensors
-from mcore_unpatch.compat.fused_head.divergence import Divergence, Kind
 from mcore_unpatch.compat.fused_head.linear_logprob import locate_rows, row_scale
 from mcore_unpatch.compat.fused_head.memory import default_tile_bytes
-from mcore_unpatch.compat.fused_head.pair import Head, Pair, TorchPair, merge_pair_stats
+from mcore_unpatch.compat.fused_head.pair import Divergence, Head, Kind, Pair, TorchPair, merge_pair_stats
 from mcore_unpatch.compat.fused_head.problem import math_dtype
 from mcore_unpatch.compat.fused_head.settings import HeadSettings, VocabQuery
 from mcore_unpatch.compat.fused_head.shards import gather
@@ -63,29 +62,46 @@ def linear_kl(
         fuse_main_grad: add the gradient of the student's weight to its `main_grad`.
         tile_bytes: see `linear_logprob`; for the tiles of both heads together.
     """
-    theirs = temperature if teacher_temperature is None else teacher_temperature
-    check_tensors(student_hidden, student_weight, None, mask, temperature)
-    check_tensors(teacher_hidden, teacher_weight, None, mask, theirs)
-    check_divergence(student_hidden, student_weight, teacher_hidden, teacher_weight, kind, beta)
     settings = HeadSettings(
-        vocab_size=vocab_size, tp_group=tp_group, fuse_main_grad=fuse_main_grad, tile_bytes=tile_bytes
+        vocab_size=vocab_size,
+        tp_group=tp_group,
+        reduce_hidden_grad=reduce_hidden_grad,
+        fuse_main_grad=fuse_main_grad,
+        tile_bytes=tile_bytes,
     )
-    check_settings(student_weight, settings)
-
-    shape, dtype = student_hidden.shape[:-1], math_dtype(student_weight)
+    tensors = (student_hidden, student_weight, teacher_hidden, teacher_weight)
+    temperatures = (temperature, temperature if teacher_temperature is None else teacher_temperature)
     query = VocabQuery(mask=mask, mask_count=mask_count)
+    return run_kl(tensors, Divergence(kind, beta), temperatures, query, settings)
+
+
+def run_kl(
+    tensors: tuple[Tensor, Tensor, Tensor, Tensor],
+    divergence: Divergence,
+    temperatures: tuple[float | Tensor, float | Tensor],
+    query: VocabQuery,
+    settings: HeadSettings,
+) -> Tensor:
+    """`linear_kl` of hidden states and weight of student and teacher, with a temperature for each."""
+    student_hidden, student_weight, teacher_hidden, teacher_weight = tensors
+    own, others = temperatures
+    check_tensors(student_hidden, student_weight, None, query.mask, own)
+    check_tensors(teacher_hidden, teacher_weight, None, query.mask, others)
+    check_divergence(*tensors, divergence.kind, divergence.beta)
+    check_settings(student_weight, settings)
+    shape, dtype = student_hidden.shape[:-1], math_dtype(student_weight)
     shard, rows = locate_rows(student_hidden, student_weight, query, settings)
-    scale = row_scale(rows, temperature, 1.0, dtype)
+    scale = row_scale(rows, own, 1.0, dtype)
     options = _KlOptions(
-        divergence=Divergence(kind, beta),
+        divergence=divergence,
         shard=shard,
         rows=rows.index,
         scale=scale,
-        teacher_scale=scale if theirs is temperature else row_scale(rows, theirs, 1.0, dtype),
-        columns=shard.columns_below(vocab_size, len(student_weight)),
-        tile_bytes=tile_bytes or default_tile_bytes(student_hidden.device.type),
-        reduce_hidden_grad=reduce_hidden_grad,
-        main_grad_of=student_weight if fuse_main_grad else None,
+        teacher_scale=scale if others is own else row_scale(rows, others, 1.0, dtype),
+        columns=shard.columns_below(settings.vocab_size, len(student_weight)),
+        tile_bytes=settings.tile_bytes or default_tile_bytes(student_hidden.device.type),
+        reduce_hidden_grad=settings.reduce_hidden_grad,
+        main_grad_of=student_weight if settings.fuse_main_grad else None,
     )
     flat = [x.reshape(shape.numel(), x.shape[-1]) for x in (student_hidden, teacher_hidden)]
     arguments = (flat[0], student_weight, flat[1], teacher_weight, options)

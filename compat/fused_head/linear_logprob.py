@@ -21,7 +21,6 @@ from mcore_unpatch.compat.fused_head.checks import (
 )
 from mcore_unpatch.compat.fused_head.memory import bytes_to_keep, default_tile_bytes
 from mcore_unpatch.compat.fused_head.problem import math_dtype, needed
-from mcore_unpatch.compat.fused_head.rows import Rows, select_rows, sort_labels
 from mcore_unpatch.compat.fused_head.settings import (
     HeadSettings,
     LogprobKeywords,
@@ -29,7 +28,7 @@ from mcore_unpatch.compat.fused_head.settings import (
     VocabQuery,
     sort_keywords,
 )
-from mcore_unpatch.compat.fused_head.shards import VocabShard, locate_shard
+from mcore_unpatch.compat.fused_head.shards import Rows, VocabShard, locate_shard, select_rows, sort_labels
 
 
 @dataclass(frozen=True)

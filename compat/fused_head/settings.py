@@ -55,14 +55,29 @@ class HeadSettings(PassSettings):
     fuse_main_grad: bool = False
 
 
-class LogprobKeywords(TypedDict, total=False):
+class _OfRows(TypedDict, total=False):
+    mask: Tensor | None
+    mask_count: int | None
+    entropy: bool
+
+
+class _More(TypedDict, total=False):
+    topk: int
+    token_ids: Tensor | None
+    sum_pi_squared: bool
+    keep_mask: Tensor | None
+    logit_stats: bool
+
+
+class Asked(_OfRows, _More, total=False):
+    """The keywords of `LazyLogits.compute`."""
+
+
+class LogprobKeywords(_OfRows, total=False):
     """The keywords of `linear_logprob`."""
 
     temperature: float | Tensor
     logit_scale: float
-    mask: Tensor | None
-    mask_count: int | None
-    entropy: bool
     vocab_size: int | None
     tp_group: ProcessGroup | None
     reduce_hidden_grad: bool
@@ -75,14 +90,8 @@ class LogprobKeywords(TypedDict, total=False):
     batch_invariant: bool
 
 
-class PassKeywords(LogprobKeywords, total=False):
+class PassKeywords(LogprobKeywords, _More, total=False):
     """The keywords of `vocab_pass`: all of `VocabQuery` and `HeadSettings`."""
-
-    topk: int
-    token_ids: Tensor | None
-    sum_pi_squared: bool
-    keep_mask: Tensor | None
-    logit_stats: bool
 
 
 _SETTINGS = tuple(f.name for f in fields(PassSettings))

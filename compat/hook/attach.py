@@ -11,9 +11,14 @@ from torch import Tensor
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.call import Processor, is_inference, require_processor
-from mcore_unpatch.compat.hook.checkpoints import refuse_reentrant_checkpoint
 from mcore_unpatch.compat.hook.context import HookContext, complete_context
-from mcore_unpatch.compat.hook.errors import AttachmentError, HookError, HookMissingError, HookSwallowedError
+from mcore_unpatch.compat.hook.errors import (
+    AttachmentError,
+    HookError,
+    HookMissingError,
+    HookSwallowedError,
+    refuse_reentrant_checkpoint,
+)
 from mcore_unpatch.compat.hook.find import (
     HOOK_KEYWORDS,
     HookPath,

@@ -12,7 +12,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from types import CodeType
 from typing import Any
@@ -45,7 +45,11 @@ class HookPath:
     @property
     def is_hybrid(self) -> bool:
         """Whether the language model is a HybridModel (or its old name, MambaModel); megatron-core 0.17 has none."""
-        return isinstance(self.model, _hybrid_models())
+        if find_spec("megatron.core.models.hybrid") is None:
+            return False
+        from megatron.core.models.hybrid.hybrid_model import HybridModel
+
+        return isinstance(self.model, HybridModel)
 
     @property
     def passes_keywords(self) -> bool:
@@ -59,29 +63,13 @@ class HookPath:
         return bool(getattr(self.model, "post_process", True))
 
 
-@cache
-def _language_models() -> type:
-    from megatron.core.models.common.language_module.language_module import LanguageModule
-
-    kind: type = LanguageModule
-    return kind
-
-
-@cache
-def _hybrid_models() -> tuple[type, ...]:
-    if find_spec("megatron.core.models.hybrid") is None:
-        return ()
-    from megatron.core.models.hybrid.hybrid_model import HybridModel
-
-    return (HybridModel,)
-
-
 def find_language_model(model: Module) -> HookPath:
     """Follow `.module`, `._orig_mod` and `.language_model` down to Megatron's language model."""
-    language_model = _language_models()
+    from megatron.core.models.common.language_module.language_module import LanguageModule
+
     wrappers: list[Module] = []
     current = model
-    while not isinstance(current, language_model):
+    while not isinstance(current, LanguageModule):
         inner = next((m for name in _INNER_NAMES if isinstance(m := getattr(current, name, None), Module)), None)
         if inner is None:
             seen = " > ".join(type(m).__name__ for m in [*wrappers, current])
@@ -94,37 +82,23 @@ def find_language_model(model: Module) -> HookPath:
     return HookPath(tuple(wrappers), original_of(current))
 
 
-@dataclass(frozen=True)
-class _Signature:
-    """What is asked of the parameters of a `forward`."""
-
-    names: tuple[str, ...]
-    by_name: bool  # it has both keywords of the hook
-    var_positional: bool
-    var_keyword: bool
-
-
 @lru_cache(maxsize=256)
-def _signature_of(function: Callable[..., Any]) -> _Signature:
+def _parameters_of(function: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[Any]]:
     parameters = inspect.signature(function).parameters
-    kinds = {parameter.kind for parameter in parameters.values()}
-    return _Signature(
-        tuple(name for name in parameters if name != "self"),
-        all(name in parameters for name in HOOK_KEYWORDS),
-        inspect.Parameter.VAR_POSITIONAL in kinds,
-        inspect.Parameter.VAR_KEYWORD in kinds,
-    )
+    return tuple(name for name in parameters if name != "self"), frozenset(p.kind for p in parameters.values())
 
 
-def _signature(forward: Callable[..., Any]) -> _Signature:
-    return _signature_of(getattr(forward, "__func__", forward))
+def _parameters(forward: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[Any]]:
+    """The names in order, and which kinds there are."""
+    return _parameters_of(getattr(forward, "__func__", forward))
 
 
 def argument_names(model: Module) -> tuple[str, ...]:
     """The names of the arguments, in order: of `forward`, or of the one that takes what it passes on as `*args`."""
     for forward in _forwards(model):
-        if not _signature(forward).var_positional:
-            return _signature(forward).names
+        names, kinds = _parameters(forward)
+        if inspect.Parameter.VAR_POSITIONAL not in kinds:
+            return names
     return ()
 
 
@@ -134,14 +108,15 @@ def _forwards(model: Module) -> Iterator[Callable[..., Any]]:
     for forward in [own] if own is not None else [vars(cls).get("forward") for cls in type(model).__mro__]:
         if forward is not None:
             yield forward
-            if not _signature(forward).var_keyword:
+            if inspect.Parameter.VAR_KEYWORD not in _parameters(forward)[1]:
                 return
 
 
 def takes_hook(forward: Callable[..., Any], *, by_name: bool = False) -> bool:
     """Whether `forward` takes both keywords, by name or (unless `by_name`) through `**kwargs`."""
-    signature = _signature(forward)
-    return signature.by_name or (signature.var_keyword and not by_name)
+    names, kinds = _parameters(forward)
+    named = HOOK_KEYWORDS[0] in names and HOOK_KEYWORDS[1] in names
+    return named or (inspect.Parameter.VAR_KEYWORD in kinds and not by_name)
 
 
 def require_hook(path: HookPath) -> None:
@@ -270,7 +245,8 @@ def _twin_of(model: Module) -> Any:
 
 
 def _caller_of(model: Module) -> str:
-    codes: set[CodeType] = {vars(cls)["forward"].__code__ for cls in type(model).__mro__ if _is_python(cls)}
+    forwards: list[Any] = [vars(cls).get("forward") for cls in type(model).__mro__]
+    codes: set[CodeType] = {forward.__code__ for forward in forwards if hasattr(forward, "__code__")}
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_code not in codes:
         frame = frame.f_back
@@ -279,7 +255,3 @@ def _caller_of(model: Module) -> str:
     if frame.f_back is None:
         return ""
     return f" by {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
-
-
-def _is_python(cls: type) -> bool:
-    return hasattr(vars(cls).get("forward"), "__code__")

@@ -8,9 +8,8 @@ from torch import Tensor
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
 from mcore_unpatch.compat.fused_head.settings import PassSettings, VocabQuery
 from mcore_unpatch.compat.hook.call import HookCall
-from mcore_unpatch.compat.hook.context import HookContext
+from mcore_unpatch.compat.hook.context import HookContext, ProcessGroups, check_tp_group, resolve_groups, sequence_group
 from mcore_unpatch.compat.hook.errors import MissingContextError
-from mcore_unpatch.compat.hook.groups import ProcessGroups, check_tp_group, resolve_groups, sequence_group
 from mcore_unpatch.compat.hook.output_layer import check_head, fuses_weight_grad, wake
 from mcore_unpatch.compat.packing.labels import next_token_labels
 

@@ -1,7 +1,7 @@
 """The library of processors. `b` is the batch, `s` the sequence on this rank (the packed row, `b = 1`, for THD)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -144,6 +144,7 @@ class Logits:
         return call.finish(logits)
 
 
+@dataclass(unsafe_hash=True)
 class HeadInputs:
     """Returns `[b, s, h]`: the hidden states that the output layer would receive; its weight is in `.weight`.
 
@@ -158,9 +159,8 @@ class HeadInputs:
     equal: the first one attached runs.
     """
 
-    def __init__(self, keep: Callable[[Tensor], None] | None = None) -> None:
-        self.keep = keep
-        self.weight: Tensor | None = None
+    keep: Callable[[Tensor], None] | None = None
+    weight: Tensor | None = field(default=None, init=False, compare=False, repr=False)
 
     def __call__(self, **keywords: Any) -> Tensor:
         """Return the layer's input. Labels only serve the MTP loss; without MTP layers they raise a ValueError."""
@@ -176,15 +176,6 @@ class HeadInputs:
         if self.keep is not None:
             self.keep(self.weight)
         return call.finish(call.hidden_states)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, HeadInputs) and self.keep == other.keep
-
-    def __hash__(self) -> int:
-        return hash((HeadInputs, self.keep))
-
-    def __repr__(self) -> str:
-        return f"HeadInputs(keep={self.keep!r})"
 
 
 class Compose:

@@ -1,25 +1,26 @@
 """Logits that are not there: hidden states and the LM head, and what can be computed from the two."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
 from torch.utils._pytree import register_pytree_node
 
-from mcore_unpatch.compat.fused_head.divergence import Kind
-from mcore_unpatch.compat.fused_head.linear_kl import linear_kl
+from mcore_unpatch.compat.fused_head.linear_kl import run_kl
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
+from mcore_unpatch.compat.fused_head.pair import Divergence, Kind
 from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.fused_head.settings import HeadSettings, VocabQuery
+from mcore_unpatch.compat.fused_head.settings import Asked, HeadSettings, PassSettings, VocabQuery
 from mcore_unpatch.compat.fused_head.weight_grad import into_main_grad
-from mcore_unpatch.compat.hook.call import Outputs
-from mcore_unpatch.compat.hook.checkpoints import refuse_reentrant_checkpoint
-from mcore_unpatch.compat.hook.errors import HookError
-from mcore_unpatch.compat.hook.groups import ProcessGroups
+from mcore_unpatch.compat.hook.call import HookCall, Outputs
+from mcore_unpatch.compat.hook.context import HookContext, ProcessGroups, resolve_groups
+from mcore_unpatch.compat.hook.errors import HookError, refuse_reentrant_checkpoint
+from mcore_unpatch.compat.hook.head import enter_head
+from mcore_unpatch.compat.hook.output_layer import fuses_weight_grad
 from mcore_unpatch.compat.logits.like_a_tensor import LikeATensor
 from mcore_unpatch.compat.logits.written import WeightState
+from mcore_unpatch.compat.packing.gather import sum_gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +37,6 @@ class LMHead:
         """The head as it is now. The hidden states sum their gradient over the ranks, once for all passes."""
         settings = replace(settings or HeadSettings(), tp_group=groups.tp, reduce_hidden_grad=False)
         return cls(weight, settings, groups, WeightState.of(weight))
-
-    @property
-    def tp_group(self) -> ProcessGroup | None:
-        """The ranks that hold the shards."""
-        return self.groups.tp
 
     def read(self) -> tuple[Tensor, Tensor | None]:
         """The weight, which must be the one the model ran with; and a flag as `WeightState.holds` returns it."""
@@ -70,33 +66,11 @@ class LazyLogits(LikeATensor):
     head: LMHead
     temperature: float | Tensor = 1.0  # a tensor is [..., 1]
 
-    def compute(
-        self,
-        labels: Tensor | None = None,
-        *,
-        entropy: bool = False,
-        topk: int = 0,
-        token_ids: Tensor | None = None,
-        sum_pi_squared: bool = False,
-        logit_stats: bool = False,
-        keep_mask: Tensor | None = None,
-        mask: Tensor | None = None,
-        mask_count: int | None = None,
-    ) -> VocabOutput:
+    def compute(self, labels: Tensor | None = None, **asked: Unpack[Asked]) -> VocabOutput:
         """Everything asked for from one pass over the vocabulary; the arguments are those of `vocab_pass`."""
         temperature = self.temperature
-        query = VocabQuery(
-            labels=labels,
-            temperature=temperature.squeeze(-1) if isinstance(temperature, Tensor) else temperature,
-            entropy=entropy,
-            topk=topk,
-            token_ids=token_ids,
-            sum_pi_squared=sum_pi_squared,
-            logit_stats=logit_stats,
-            keep_mask=keep_mask,
-            mask=mask,
-            mask_count=mask_count,
-        )
+        own = temperature.squeeze(-1) if isinstance(temperature, Tensor) else temperature
+        query = VocabQuery(labels=labels, temperature=own, **asked)
         weight, sound = self._read()
         out = run_pass(self.hidden, weight, query, self.head.settings)
         return out if sound is None else out.each(lambda value: _where(sound, value))
@@ -147,23 +121,12 @@ class LazyLogits(LikeATensor):
             raise TypeError(f"teacher: expected the LazyLogits of another model, got {type(teacher).__name__}")
         weight, sound = self._read()
         other, other_sound = teacher._read()
-        student, settings = self._divisor, self.head.settings
-        values = linear_kl(
-            self.hidden,
-            weight,
-            teacher.hidden,
-            other,
-            kind=kind,
-            beta=beta,
-            temperature=student,
-            teacher_temperature=teacher._divisor,
-            mask=mask,
-            mask_count=mask_count,
-            vocab_size=settings.vocab_size,
-            tp_group=settings.tp_group,
-            reduce_hidden_grad=False,
-            fuse_main_grad=settings.fuse_main_grad,
-            tile_bytes=settings.tile_bytes,
+        values = run_kl(
+            (self.hidden, weight, teacher.hidden, other),
+            Divergence(kind, beta),
+            (self._divisor, teacher._divisor),
+            VocabQuery(mask=mask, mask_count=mask_count),
+            self.head.settings,
         )
         return _where(other_sound, _where(sound, values))
 
@@ -237,3 +200,40 @@ def _from_tensors(children: Any, context: tuple[LazyLogits, Tensor]) -> LazyLogi
 
 # PyTorch's FSDP looks for tensors in what a module returns, and starts its backward from them.
 register_pytree_node(LazyLogits, _tensors_of, _from_tensors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeferredHead(PassSettings):
+    """A model with this attached returns `LazyLogits` `[b, s, vocab / tp]` where it returned logits.
+
+    A call with labels returns the loss `[b, s]`, as Megatron does, without building logits either. The options are
+    those of `linear_logprob`; a `temperature` in the context overrides the option.
+    """
+
+    temperature: float | Tensor = 1.0
+
+    def __call__(self, **keywords: Any) -> LazyLogits | Tensor:
+        """Return the logits' stand-in, or the loss of the call's labels."""
+        call = HookCall.of(keywords)
+        context = HookContext.of(call.context)
+        for name in ("labels", "mask", "mask_count", "lengths", "keep_mask", "token_ids", "teacher"):
+            if getattr(context, name) is not None:
+                raise TypeError(
+                    f"output_processor_context: {name!r} has no effect on DeferredHead, which computes nothing in the "
+                    "forward; pass it to the method of LazyLogits that you call."
+                )
+        groups = context.groups or resolve_groups()
+        hidden, gathered = enter_head(call, groups)  # [s, b, h]
+        if not gathered:
+            hidden = sum_gradient(hidden, groups.tp)
+        settings = self.of_head(logit_scale=call.logit_scale, fuse_main_grad=fuses_weight_grad(call))
+        logits = LazyLogits(hidden.transpose(0, 1).contiguous(), LMHead.of(call.weight, groups, settings))
+        if not torch.is_grad_enabled():
+            if call.labels is None:
+                refuse_reentrant_checkpoint("LazyLogits are", returned=True)
+            logits = logits.detach()  # as logits made now have no graph, whoever asks later
+        temperature = self.temperature if context.temperature is None else context.temperature
+        if isinstance(temperature, Tensor) and temperature.dim() > 0:
+            temperature = temperature[..., None]  # [b, s, 1]
+        logits = logits / temperature
+        return logits if call.labels is None else -logits.log_probs(call.labels)

@@ -16,6 +16,10 @@ from mcore_unpatch.compat.fused_head.problem import math_dtype
 
 _GIB = 2**30
 _JOINS = (torch.cat, torch.concat, torch.concatenate, torch.stack)
+# Questions about logits that the hidden states answer, and those that a tensor without memory does.
+_OF_HIDDEN = {"device", "ndim", "is_cuda", "is_cpu", "get_device", "is_inference"}
+_OF_ANY_LOGITS = {"size", "numel", "nelement", "stride", "is_contiguous", "is_floating_point", "is_complex"}
+_OF_ANY_LOGITS |= {"element_size", "itemsize", "nbytes", "layout", "is_nested", "is_sparse", "storage_offset"}
 _IN_ORDER = (None, torch.contiguous_format, torch.preserve_format)
 
 
@@ -46,16 +50,6 @@ class LikeATensor:
         return replace(self, hidden=self.hidden.detach(), head=head)  # type: ignore[type-var]
 
     @property
-    def device(self) -> torch.device:
-        """Where the hidden states are, and all results."""
-        return self.hidden.device
-
-    @property
-    def ndim(self) -> int:
-        """With the vocabulary's dimension."""
-        return self.hidden.dim()
-
-    @property
     def requires_grad(self) -> bool:
         """Whether results will have gradients, to the hidden states or to the head."""
         return self.hidden.requires_grad or bool(self.head.weight.requires_grad)
@@ -63,38 +57,6 @@ class LikeATensor:
     def dim(self) -> int:
         """With the vocabulary's dimension."""
         return self.hidden.dim()
-
-    def size(self, dim: int | None = None) -> Any:
-        """`shape`, or one number of it."""
-        return self.shape if dim is None else self.shape[dim]
-
-    def numel(self) -> int:
-        """How many logits there would be."""
-        return self.shape.numel()
-
-    @property
-    def is_cuda(self) -> bool:
-        """Whether results are on a GPU of NVIDIA or AMD."""
-        return self.hidden.is_cuda
-
-    layout, is_leaf, is_nested, is_sparse = torch.strided, False, False, False
-
-    def is_contiguous(self, memory_format: Any = None) -> bool:
-        """Yes, as logits fresh from the output layer are."""
-        return memory_format in _IN_ORDER
-
-    def is_floating_point(self) -> bool:
-        """Yes."""
-        return True
-
-    def element_size(self) -> int:
-        """Bytes of one number."""
-        return self.dtype.itemsize
-
-    def stride(self, dim: int | None = None) -> Any:
-        """Of logits that lie one after another."""
-        steps = tuple(self.shape[at + 1 :].numel() for at in range(self.dim()))
-        return steps if dim is None else steps[dim]
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -151,10 +113,6 @@ class LikeATensor:
 
     view = reshape
 
-    def view_as(self, other: Any) -> Self:
-        """As of a tensor; the vocabulary stays the last dimension."""
-        return self.reshape(*other.shape)
-
     def new_zeros(self, *shape: Any) -> Any:
         """Logits that are all zero if the shape ends in the vocabulary, built from nothing; else zeros."""
         sizes = _sizes(shape)
@@ -174,10 +132,7 @@ class LikeATensor:
             raise self._no(f"a copy in {memory_format}")
         return self
 
-    clone = contiguous
-
-    def __copy__(self) -> Self:
-        return self
+    clone = __copy__ = contiguous
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         if self.requires_grad:
@@ -186,10 +141,6 @@ class LikeATensor:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise self._no("pickling")
-
-    def float(self) -> Self:
-        """The same if results are float32, which they are unless the head is float64."""
-        return self.to(torch.float32)
 
     def to(self, *args: Any, copy: bool = False, memory_format: Any = None, **kwargs: Any) -> Self:
         """The same for the dtype and the device that results have anyway; anything else raises."""
@@ -203,6 +154,10 @@ class LikeATensor:
         raise self._no(f"to({', '.join(map(str, asked))})", "the results, which you can convert")
 
     type_as = to
+
+    def float(self) -> Self:
+        """The same unless the head is float64."""
+        return self.to(torch.float32)
 
     def div(self, temperature: Any) -> Self:
         """Divide the logits by a temperature: a number, or `[..., 1]`."""
@@ -248,6 +203,10 @@ class LikeATensor:
         raise logits._no(f"torch's {name}")
 
     def __getattr__(self, name: str) -> Any:
+        if name in _OF_HIDDEN:
+            return getattr(self.hidden, name)
+        if name in _OF_ANY_LOGITS:
+            return getattr(torch.empty(self.shape, dtype=self.dtype, device="meta"), name)
         if name.startswith("__") or not hasattr(Tensor, name):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         raise self._no(f".{name}", error=_NotATensorError)
@@ -304,10 +263,9 @@ def _over_tokens(name: str, *dims: tuple[int, str, int | None]) -> Callable[...,
 
 _GIVE_SEVERAL = {"chunk", "split", "unbind"}
 _FIRST = (0, "dim", 0)
-_TWO = ((0, "dim0", 0), (1, "dim1", 0))
 _OVER_TOKENS: dict[str, tuple[tuple[int, str, int | None], ...]] = {
     "squeeze": ((0, "dim", None),), "flatten": ((0, "start_dim", 0), (1, "end_dim", -1)),
-    "transpose": _TWO, "swapaxes": ((0, "axis0", 0), (1, "axis1", 0)), "swapdims": _TWO,
+    "transpose": ((0, "dim0", 0), (1, "dim1", 0)),
     "select": (_FIRST,), "index_select": (_FIRST,), "narrow": (_FIRST,), "unbind": (_FIRST,),
     "chunk": ((1, "dim", 0),), "split": ((1, "dim", 0),),
 }  # fmt: skip
@@ -316,7 +274,7 @@ for _name, _dims in _OVER_TOKENS.items():
 
 # Functions of torch that are the methods of the same name.
 _FUNCTIONS = {*_OVER_TOKENS, "unsqueeze", "permute", "reshape", "div", "true_divide", "mul", "clone", "detach", "sum"}
-_FUNCTIONS |= {"mean", "zeros_like", "is_floating_point", "numel"}
+_FUNCTIONS |= {"mean", "zeros_like", "is_floating_point", "is_complex", "numel"}
 
 
 def _refuse(name: str) -> Callable[..., Any]:

@@ -7,7 +7,6 @@ there, and makes results NaN; only if an optimizer has stepped in between is it 
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import count
 from typing import Any
 
 import torch
@@ -21,21 +20,16 @@ _NUMBERS = 1 << 16  # of the weight in the sample: a step that 16 bits can hold 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-class _Steps:
-    """How often any optimizer of this process has stepped."""
-
-    def __init__(self) -> None:
-        self._numbers = count(1)
-        self.seen = 0
-        register_optimizer_step_post_hook(self._count)
-
-    def _count(self, *_: Any) -> None:
-        self.seen = next(self._numbers)
-
-
 @cache
-def _steps() -> _Steps:
-    return _Steps()
+def _steps() -> list[int]:
+    """How often any optimizer of this process has stepped, counted from the first call on."""
+    seen = [0]
+
+    def count(*_: Any) -> None:
+        seen[0] += 1
+
+    register_optimizer_step_post_hook(count)
+    return seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,12 +43,12 @@ class WeightState:
     @classmethod
     def of(cls, weight: Tensor) -> "WeightState":
         """The state now."""
-        return cls(_version(weight), _steps().seen, _sample(weight).clone())
+        return cls(_version(weight), _steps()[0], _sample(weight).clone())
 
     def holds(self, weight: Tensor) -> Tensor | None:
         """Raise if the weight was written to since; a flag on its device where finding out would mean waiting."""
         same = (_sample(weight) == self.sample).all()
-        known = waiting_is_free(weight) or (weight.is_cuda and _steps().seen != self.steps)
+        known = waiting_is_free(weight) or (weight.is_cuda and _steps()[0] != self.steps)
         if _version(weight) != self.version or (known and not same):
             raise HookError(
                 "the LM head's weight was written to after the forward that returned these logits (an optimizer step, "

@@ -1,8 +1,6 @@
 """What the veRL shims installed on one language model: a single attachment that serves them all."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from torch.nn import Module
@@ -14,9 +12,8 @@ from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
 from mcore_unpatch.compat.hook.find import HookPath, enter_as_module, find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.one_call import INSTALLING, PerThread
 from mcore_unpatch.compat.hook.processors import Logits
-from mcore_unpatch.compat.verl.fused_processor import FusedProcessor
+from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, Numbers, several_rows
 from mcore_unpatch.compat.verl.mtp_call import MtpCalls
-from mcore_unpatch.compat.verl.numbers import Numbers, several_rows
 
 Request = tuple[Processor, Any]
 
@@ -98,8 +95,26 @@ def call_with_request(path: HookPath, model: Module, processor: Processor, conte
     if path.passes_keywords and not config.mtp_num_layers and not is_inference(keywords):
         refuse_patched("mcore_unpatch.compat.verl", path.model, remedy=_REMEDY)
         return call_along(path, model, processor, complete_context(context, path.model), (), keywords)
-    with requested(model, processor, context):
-        return model(**keywords)
+    with INSTALLING:
+        state = install(model)
+        state.calls += 1
+    leave = enter_as_module(path.wrappers, path.model)
+    state.requests.begin((processor, context))
+    try:
+        result = model(**keywords)
+        if state.requests:
+            names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
+            inner = type(path.model).__name__
+            raise HookSwallowedError(
+                f"{names} returned without calling {inner}, so the processor never ran; pass {inner} itself."
+            )
+        return result
+    finally:
+        state.requests.end()
+        leave()
+        with INSTALLING:
+            state.calls -= 1
+            release(model)
 
 
 def install(model: Module) -> Installed:
@@ -114,34 +129,6 @@ def release(model: Module) -> None:
         found = installed(model)
         if found is not None and not found.in_use:
             found.handle.remove()
-
-
-@contextmanager
-def requested(model: Module, processor: Processor, context: Any) -> Iterator[Installed]:
-    """Run `processor` in the next forward of the language model inside `model`, whatever its wrappers.
-
-    Raises if `model` returned without that forward.
-    """
-    path = find_language_model(model)
-    with INSTALLING:
-        state = install(model)
-        state.calls += 1
-    leave = enter_as_module(path.wrappers, path.model)
-    state.requests.begin((processor, context))
-    try:
-        yield state
-        if state.requests:
-            names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
-            inner = type(path.model).__name__
-            raise HookSwallowedError(
-                f"{names} returned without calling {inner}, so the processor never ran; pass {inner} itself."
-            )
-    finally:
-        state.requests.end()
-        leave()
-        with INSTALLING:
-            state.calls -= 1
-            release(model)
 
 
 def language_model_in(model: Module, *, stacklevel: int = 3) -> Any:

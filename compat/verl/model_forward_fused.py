@@ -21,13 +21,22 @@ from mcore_unpatch.compat.hook.errors import MissingContextError
 from mcore_unpatch.compat.hook.find import HookPath, find_language_model
 from mcore_unpatch.compat.verl.batches import (
     Batch,
+    CpLayout,
     DataFormat,
     batch_of,
     labels_like_verl,
+    next_in_sequence,
     vision_arguments,
     vision_tokens,
 )
-from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context, refuse_value_head
+from mcore_unpatch.compat.verl.fused_processor import (
+    FusedProcessor,
+    Numbers,
+    check_numbers,
+    refuse_value_head,
+    several_rows,
+    warn_where_kept,
+)
 from mcore_unpatch.compat.verl.installed import (
     Installed,
     call_with_request,
@@ -38,8 +47,6 @@ from mcore_unpatch.compat.verl.installed import (
     release,
 )
 from mcore_unpatch.compat.verl.mtp_call import NORMALIZATION_FACTOR
-from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, several_rows, warn_where_kept
-from mcore_unpatch.compat.verl.packed_rows import CpLayout, next_in_sequence
 
 
 @dataclass
@@ -71,7 +78,7 @@ def fused_output_processor(
         raise several_rows(labels, 'use partial(fused_output_processor, numbers="megatron")')
     warn_where_kept("fused_output_processor", numbers, config)
     if not isinstance(context, HookContext | Mapping):
-        context = fused_context(None, _temperature_of(context))
+        context = HookContext(temperature=_temperature_of(context))
     if numbers == "verl" or not getattr(config, "use_mup", False):
         others = {**dict.fromkeys(KEYWORDS), "scale_logits": lambda logits: logits, **others}
     named = {"hidden_states": hidden_states, "output_layer": output_layer, "output_weight": output_weight}
@@ -132,7 +139,7 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
         `patch_postprocess` was called.
         """
         target = _Target.of(model)
-        batch = batch_of(input_ids, attention_mask, target.config, data_format)
+        batch = batch_of(input_ids, attention_mask, target.path.model.config, data_format)
         arguments = _arguments(batch, input_ids, vision_model, attention_mask, multi_modal_inputs)
         if position_ids is not None and position_ids.shape == attention_mask.shape and not vision_model:
             arguments["position_ids"] = batch.pack(position_ids)
@@ -180,7 +187,7 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         """
         target = _Target.of(model)
         row_options = {"local_cp_size": local_cp_size, "pad_to_length_bucket": pad_to_length_bucket}
-        batch = batch_of(input_ids, None, target.config, data_format, cp_layout=cp_layout, **row_options)
+        batch = batch_of(input_ids, None, target.path.model.config, data_format, cp_layout=cp_layout, **row_options)
         tokens, mask = vision_tokens(input_ids, pad_token_id) if vision_model else (input_ids, None)
         arguments = _arguments(batch, tokens, vision_model, mask, multi_modal_inputs)
         if router_padding_mask is not None:
@@ -255,11 +262,6 @@ class _Target:
         return cls(model, path, installed_along(path))
 
     @property
-    def config(self) -> Any:
-        """That of the language model."""
-        return self.path.model.config
-
-    @property
     def numbers(self) -> Numbers:
         """Whose numbers are returned."""
         return "verl" if self.state is None or self.state.fused is None else self.state.fused
@@ -269,7 +271,9 @@ class _Target:
         if labels is None:
             return self.model(**{"labels": None, **arguments})
         processor = FusedProcessor.giving(self.numbers, entropy=entropy)
-        return call_with_request(self.path, self.model, processor, fused_context(labels, temperature), arguments)
+        return call_with_request(
+            self.path, self.model, processor, HookContext(labels=labels, temperature=temperature), arguments
+        )
 
     def trains_mtp(self, asked: bool | None) -> bool:
         """Whether this call has an MTP loss."""

@@ -11,9 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.divergence import Divergence
 from mcore_unpatch.compat.fused_head.memory import spans
-from mcore_unpatch.compat.fused_head.pair import Pair, PairStats, merge_pair_stats
+from mcore_unpatch.compat.fused_head.pair import Divergence, Pair, PairStats, merge_pair_stats
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem
 from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend, TritonTiles, fits
