@@ -220,7 +220,7 @@ def _equal(left: Any, right: Any) -> bool:
     if type(left) is not type(right):
         return False
     if hasattr(left, "__dataclass_fields__"):
-        return all(_equal(getattr(left, f.name), getattr(right, f.name)) for f in fields(left))
+        return all(_equal(getattr(left, f.name), getattr(right, f.name)) for f in fields(left) if f.compare)
     result = left == right
     return result if isinstance(result, bool) else False
 

@@ -106,13 +106,9 @@ class DistillationLoss(HeadOptions):
             reduce_hidden_grad=self.reduce_hidden_grad and not gathered,
             fuse_main_grad=fuses_weight_grad(call),
         )
+        theirs = as_rows("teacher.hidden", teacher.hidden.detach(), shape, dims=3)
         loss = run_kl(
-            (
-                hidden,
-                call.weight,
-                as_rows("teacher.hidden", teacher.hidden.detach(), shape, dims=3),
-                teacher.weight.detach(),
-            ),
+            (hidden, call.weight, theirs, teacher.weight.detach()),
             Divergence(self.kind, self.beta),
             (temperature / scale, temperature / teacher.logit_scale),
             VocabQuery(mask=as_rows("mask", mask_of(call, self), shape), mask_count=context.mask_count),
@@ -171,4 +167,6 @@ def _teacher_of(call: HookCall) -> TeacherStates | TeacherTopK:
             "teacher: its logits are divided by a temperature already; leave that to "
             "DistillationLoss(temperature=...), which divides those of both models."
         )
-    return TeacherStates(teacher.hidden, teacher._read()[0], teacher.head.settings.logit_scale)
+    weight, sound = teacher._read()
+    hidden = teacher.hidden if sound is None else teacher.hidden.where(sound, nan)
+    return TeacherStates(hidden, weight, teacher.head.settings.logit_scale)

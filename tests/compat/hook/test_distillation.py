@@ -129,7 +129,7 @@ def _tries(teacher: Any, inputs: dict[str, Any], every: bool) -> Iterator[tuple[
         {"token_ids": ids},
         lambda whole: (whole / TEMPERATURE).log_softmax(-1).gather(-1, ids),
     )
-    states = TeacherStates(lazy.hidden, lazy.head.weight, lazy.head.logit_scale)
+    states = TeacherStates(lazy.hidden, lazy.head.weight, lazy.head.settings.logit_scale)
     top_k = TeacherTopK(ids, log_probs.float())
     chosen = {"forward": (lazy, "zero"), "reverse": (states, "renormalised"), "jsd": (lazy, "ignored")}
     for kind in chosen:
