@@ -109,7 +109,7 @@ def attach(
     If a whole model is checkpointed, its forward runs again in the backward, and `when` is called again there: stay
     attached until then, and make `when` return what it returned the first time. PyTorch raises if the two runs save
     different tensors; with `use_reentrant=True` it raises only if their outputs differ in shape, and otherwise the
-    gradients are wrong. There a result must be a tensor or a tuple of tensors: anything else would have no gradient, and
+    gradients are wrong. There a result must be a tensor or a tuple of tensors: anything else has no gradient, and
     raises. Megatron's own recompute works on layers inside the model and does not call `when`.
     """
     require_processor(processor)
