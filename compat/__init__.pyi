@@ -5,9 +5,16 @@ from .fused_head.linear_logprob import (
     linear_logprob as linear_logprob,
     vocab_pass as vocab_pass,
 )
-from .hook.attach import attach as attach, attach_selector as attach_selector
+from .hook.attach import (
+    Handle as Handle,
+    attach as attach,
+    attach_selector as attach_selector,
+    call_with_processor as call_with_processor,
+    provide_hook as provide_hook,
+    schedule_plan_with_processor as schedule_plan_with_processor,
+)
 from .hook.call import HookCall as HookCall, Outputs as Outputs, Processor as Processor
-from .hook.context import HookContext as HookContext
+from .hook.context import HookContext as HookContext, ProcessGroups as ProcessGroups, resolve_groups as resolve_groups
 from .hook.distillation import (
     DistillationLoss as DistillationLoss,
     LogProbsAt as LogProbsAt,
@@ -31,7 +38,6 @@ from .hook.find import (
     foreign_methods as foreign_methods,
 )
 from .hook.fp32_logits import fp32_logits as fp32_logits
-from .hook.groups import ProcessGroups as ProcessGroups, resolve_groups as resolve_groups
 from .hook.head import gather_hidden as gather_hidden
 from .hook.processors import (
     AsTuple as AsTuple,
@@ -47,31 +53,31 @@ from .hook.processors import (
     TokenLoss as TokenLoss,
     TopKLogits as TopKLogits,
 )
-from .hook.provide import Handle as Handle, provide_hook as provide_hook
 from .hook.value_head import (
     ValueLayer as ValueLayer,
     add_value_head as add_value_head,
     output_layer_of as output_layer_of,
 )
-from .hook.with_processor import (
-    call_with_processor as call_with_processor,
-    schedule_plan_with_processor as schedule_plan_with_processor,
-)
-from .logits.lazy import LazyLogits as LazyLogits
-from .logits.processor import DeferredHead as DeferredHead
+from .logits.lazy import DeferredHead as DeferredHead, LazyLogits as LazyLogits
 from .mtp import detach_mtp_inputs as detach_mtp_inputs
 from .packing.gather import (
-    gather_sequence as gather_sequence,
-    gather_shares as gather_shares,
-    sum_over_ranks as sum_over_ranks,
-)
-from .packing.labels import next_token_labels as next_token_labels
-from .packing.layout import PackedLayout as PackedLayout, plan_packing as plan_packing
-from .packing.pack import Packer as Packer, pack_nested as pack_nested, pack_padded as pack_padded
-from .packing.per_sequence import mean_per_sequence as mean_per_sequence, sum_per_sequence as sum_per_sequence
-from .packing.pipeline import (
     broadcast_from_last_stage as broadcast_from_last_stage,
     compute_on_last_stage as compute_on_last_stage,
+    gather_sequence as gather_sequence,
+    gather_shares as gather_shares,
     is_last_stage as is_last_stage,
+    sum_over_ranks as sum_over_ranks,
 )
-from .packing.zigzag import zigzag_index as zigzag_index, zigzag_merge as zigzag_merge, zigzag_split as zigzag_split
+from .packing.labels import (
+    mean_per_sequence as mean_per_sequence,
+    next_token_labels as next_token_labels,
+    sum_per_sequence as sum_per_sequence,
+)
+from .packing.layout import (
+    PackedLayout as PackedLayout,
+    plan_packing as plan_packing,
+    zigzag_index as zigzag_index,
+    zigzag_merge as zigzag_merge,
+    zigzag_split as zigzag_split,
+)
+from .packing.pack import Packer as Packer, pack_nested as pack_nested, pack_padded as pack_padded

@@ -43,8 +43,9 @@ def gather_logprobs_entropy(
     temperature: float = 1.0,
     tp_group: ProcessGroup | None = None,
     chunk_size: int = 1024,
+    reuse_logits: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropy, each `[...]`, from one pass."""
+    """Log-probs and entropy, each `[...]`, from one pass. `reuse_logits` changes nothing: no logits are stored."""
     out = (logits / temperature).compute(labels, entropy=True)
     return needed(out.logprobs), needed(out.entropy)
 
@@ -60,11 +61,16 @@ def get_vocab_min_max_logits(logits: LazyLogits | Tensor) -> tuple[Tensor, Tenso
     return stats.logit_min, stats.logit_max
 
 
+def get_vocab_mean_norm_logits(logits: LazyLogits | Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of each token's logits and their norm, likewise: for `output.mean(-1)` and `output.norm(dim=-1)`."""
+    if isinstance(logits, Tensor):
+        return logits.detach().float().mean(-1), logits.detach().float().norm(dim=-1)
+    stats = logits.detach().logit_stats()
+    return stats.logit_mean, stats.logit_norm
+
+
 def unpad_logits(
-    logits: Rows,
-    padding_length: int,
-    cu_seqlens: Tensor | None = None,
-    old_cu_seqlens: Tensor | None = None,
+    logits: Rows, padding_length: int, cu_seqlens: Tensor | None = None, old_cu_seqlens: Tensor | None = None
 ) -> Rows:
     """Drop the padding after the row, and that of each sequence: of lazy logits, or of a tensor of results."""
     if padding_length > 0:

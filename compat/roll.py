@@ -84,7 +84,7 @@ def op_compute_gather_by_teacher_indices(student_logits: LazyLogits, teacher_ind
     flat = teacher_indices.dim() == student_logits.dim() - 1
     ids = (teacher_indices[..., None] if flat else teacher_indices).long()
     out = student_logits.compute(token_ids=ids)
-    group = student_logits.head.tp_group
+    group = student_logits.head.groups.tp
     known = (ids >= 0) & (ids < student_logits.shape[-1] * (1 if group is None else group.size()))
     found = (needed(out.token_logprobs) + out.logsumexp[..., None]).where(known, 0)
     return found.squeeze(-1) if flat else found

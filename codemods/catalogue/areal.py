@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 
-from mcore_unpatch.codemods.codemod import Example
+from mcore_unpatch.codemods.codemod import Example, Match
 from mcore_unpatch.codemods.logits_caller import APPLIED, Homes, LogitsCaller, Place, attaching, offer
+
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.source import Source
 
 _ENGINE = "areal/engine/megatron_engine.py"
 _FUNCTIONAL = ("areal.utils.functional", "areal.utils.functional.vocab_parallel")
@@ -116,8 +121,15 @@ in what it imports; with `--unsafe-fixes` also `attach(self.model, DeferredHead(
 """
     applied = APPLIED
     by_hand = """
+- **Upgrade first**: AReaL pins megatron-core 0.17.0. The shim cannot be imported there, so not even an import is
+  rewritten before `pyproject.toml` asks for 0.18 or later.
 - **`areal/models/tree_attn/functional.py`** is shared with the FSDP and Archon engines. Once it imports the shim, they
   need an installed megatron-core 0.18 or later as well: that is why this import takes `--unsafe-fixes`.
 - **The vocabulary statistics** take a pass of their own over the vocabulary with the torch backend: drop them if
   nobody reads them.
 """
+
+    def find(self, source: Source) -> Iterator[Match]:
+        """The same; an import needs the hook's release too, because AReaL pins an older one."""
+        for match in super().find(source):
+            yield replace(match, needs_hook=True)

@@ -72,8 +72,8 @@ class VocabPass(torch.autograd.Function):
         """Run the backend's pass and merge the shards."""
         with torch.autocast(hidden.device.type, enabled=False):
             stats = merge_stats(options.backend.forward(options.problem(hidden, weight)), options.shard)
-            if options.keep_mask is not None:  # a row of which nothing is kept has no distribution
-                stats = replace(stats, sum_exp=stats.sum_exp.where(stats.row_max > NO_LOGIT / 2, torch.nan))
+            # A row of which nothing is kept, or with logits below every number that counts, has no distribution.
+            stats = replace(stats, sum_exp=stats.sum_exp.where(stats.row_max > NO_LOGIT / 2, torch.nan))
             log_sum = stats.sum_exp.log()
             logsumexp = stats.row_max + log_sum
             # From the maximum, not from logsumexp: the difference of near numbers is exact.

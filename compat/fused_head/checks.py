@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.problem import BACKENDS
+from mcore_unpatch.compat.fused_head.settings import HeadSettings
 from mcore_unpatch.compat.fused_head.weight_grad import has_main_grad
 
 
@@ -102,20 +103,22 @@ def check_mask_count(mask_count: Any, mask: Tensor | None) -> None:
     check_count("mask_count", mask_count, 0, None if mask is None else mask.numel())
 
 
-def check_options(
-    weight: Tensor, backend: Any, out_of_vocab_grad: Any, ignore_index: Any, tp_group: Any, fuse_main_grad: bool
-) -> None:
-    """Names, the process group and the weight's `main_grad`."""
+def check_settings(weight: Tensor, settings: HeadSettings) -> None:
+    """Names, numbers, the process group and the weight's `main_grad`."""
+    backend, ignore_index, tp_group = settings.backend, settings.ignore_index, settings.tp_group
     if backend not in BACKENDS:
         raise _wrong(ValueError, "backend", f"one of {', '.join(BACKENDS)}", repr(backend))
-    if out_of_vocab_grad not in ("zero", "legacy"):
-        raise _wrong(ValueError, "out_of_vocab_grad", "'zero' or 'legacy'", repr(out_of_vocab_grad))
+    if settings.out_of_vocab_grad not in ("zero", "legacy"):
+        raise _wrong(ValueError, "out_of_vocab_grad", "'zero' or 'legacy'", repr(settings.out_of_vocab_grad))
     if ignore_index is not None and (isinstance(ignore_index, bool) or not isinstance(ignore_index, int)):
         raise _wrong(TypeError, "ignore_index", "an integer or None", type(ignore_index).__name__)
     if tp_group is not None and (not isinstance(tp_group, ProcessGroup) or tp_group.rank() < 0):
         raise _wrong(TypeError, "tp_group", "a process group this rank belongs to, or None", tp_group)
+    check_number("logit_scale", settings.logit_scale, positive=False)
+    check_count("tile_bytes", settings.tile_bytes, 1)
+    check_count("vocab_size", settings.vocab_size, 1)
     will_have_grad = torch.is_grad_enabled() and weight.requires_grad
-    if fuse_main_grad and will_have_grad and not has_main_grad(weight):
+    if settings.fuse_main_grad and will_have_grad and not has_main_grad(weight):
         raise _wrong(
             ValueError, "fuse_main_grad", "a weight with main_grad (a parameter under Megatron's DDP or FSDP)", "none"
         )

@@ -1,7 +1,7 @@
 """The divergence of a student's next-token distribution from a teacher's, from hidden states and LM-head weights."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,12 +11,12 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions
 from mcore_unpatch.compat.fused_head.backends import choose_backend
-from mcore_unpatch.compat.fused_head.checks import check_count, check_divergence, check_options, check_tensors
-from mcore_unpatch.compat.fused_head.divergence import Divergence, Kind
+from mcore_unpatch.compat.fused_head.checks import check_divergence, check_settings, check_tensors
 from mcore_unpatch.compat.fused_head.linear_logprob import locate_rows, row_scale
 from mcore_unpatch.compat.fused_head.memory import default_tile_bytes
-from mcore_unpatch.compat.fused_head.pair import Head, Pair, TorchPair, merge_pair_stats
+from mcore_unpatch.compat.fused_head.pair import Divergence, Head, Kind, Pair, TorchPair, merge_pair_stats
 from mcore_unpatch.compat.fused_head.problem import math_dtype
+from mcore_unpatch.compat.fused_head.settings import HeadSettings, VocabQuery
 from mcore_unpatch.compat.fused_head.shards import gather
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 
@@ -30,6 +30,7 @@ def linear_kl(
     kind: Kind = "forward",
     beta: float = 0.5,
     temperature: float | Tensor = 1.0,
+    teacher_temperature: float | Tensor | None = None,
     mask: Tensor | None = None,
     mask_count: int | None = None,
     vocab_size: int | None = None,
@@ -52,6 +53,7 @@ def linear_kl(
             `m = beta * teacher + (1 - beta) * student`.
         beta: between 0 and 1; only used by "jsd".
         temperature: divides both heads' logits. The result is not multiplied by its square.
+        teacher_temperature: divides the teacher's logits instead, if they have another one.
         mask: see `linear_logprob`.
         mask_count: see `linear_logprob`.
         vocab_size: see `linear_logprob`.
@@ -60,23 +62,46 @@ def linear_kl(
         fuse_main_grad: add the gradient of the student's weight to its `main_grad`.
         tile_bytes: see `linear_logprob`; for the tiles of both heads together.
     """
-    check_tensors(student_hidden, student_weight, None, mask, temperature)
-    check_tensors(teacher_hidden, teacher_weight, None, mask, temperature)
-    check_divergence(student_hidden, student_weight, teacher_hidden, teacher_weight, kind, beta)
-    check_options(student_weight, "torch", "zero", None, tp_group, fuse_main_grad)
-    check_count("tile_bytes", tile_bytes, 1)
+    settings = HeadSettings(
+        vocab_size=vocab_size,
+        tp_group=tp_group,
+        reduce_hidden_grad=reduce_hidden_grad,
+        fuse_main_grad=fuse_main_grad,
+        tile_bytes=tile_bytes,
+    )
+    tensors = (student_hidden, student_weight, teacher_hidden, teacher_weight)
+    temperatures = (temperature, temperature if teacher_temperature is None else teacher_temperature)
+    query = VocabQuery(mask=mask, mask_count=mask_count)
+    return run_kl(tensors, Divergence(kind, beta), temperatures, query, settings)
 
-    shape = student_hidden.shape[:-1]
-    shard, rows = locate_rows(student_hidden, student_weight, mask, mask_count, vocab_size, tp_group)
+
+def run_kl(
+    tensors: tuple[Tensor, Tensor, Tensor, Tensor],
+    divergence: Divergence,
+    temperatures: tuple[float | Tensor, float | Tensor],
+    query: VocabQuery,
+    settings: HeadSettings,
+) -> Tensor:
+    """`linear_kl` of hidden states and weight of student and teacher, with a temperature for each."""
+    student_hidden, student_weight, teacher_hidden, teacher_weight = tensors
+    own, others = temperatures
+    check_tensors(student_hidden, student_weight, None, query.mask, own)
+    check_tensors(teacher_hidden, teacher_weight, None, query.mask, others)
+    check_divergence(*tensors, divergence.kind, divergence.beta)
+    check_settings(student_weight, settings)
+    shape, dtype = student_hidden.shape[:-1], math_dtype(student_weight)
+    shard, rows = locate_rows(student_hidden, student_weight, query, settings)
+    scale = row_scale(rows, own, 1.0, dtype)
     options = _KlOptions(
-        divergence=Divergence(kind, beta),
+        divergence=divergence,
         shard=shard,
         rows=rows.index,
-        scale=row_scale(rows, temperature, 1.0, math_dtype(student_weight)),
-        columns=shard.columns_below(vocab_size, len(student_weight)),
-        tile_bytes=tile_bytes or default_tile_bytes(student_hidden.device.type),
-        reduce_hidden_grad=reduce_hidden_grad,
-        main_grad_of=student_weight if fuse_main_grad else None,
+        scale=scale,
+        teacher_scale=scale if others is own else row_scale(rows, others, 1.0, dtype),
+        columns=shard.columns_below(settings.vocab_size, len(student_weight)),
+        tile_bytes=settings.tile_bytes or default_tile_bytes(student_hidden.device.type),
+        reduce_hidden_grad=settings.reduce_hidden_grad,
+        main_grad_of=student_weight if settings.fuse_main_grad else None,
     )
     flat = [x.reshape(shape.numel(), x.shape[-1]) for x in (student_hidden, teacher_hidden)]
     arguments = (flat[0], student_weight, flat[1], teacher_weight, options)
@@ -87,10 +112,12 @@ def linear_kl(
 @dataclass(frozen=True, kw_only=True)
 class _KlOptions(PassOptions):
     divergence: Divergence
+    teacher_scale: float | Tensor
 
     def heads(self, tensors: Sequence[Tensor], norms: Sequence[Tensor | None] = (None,) * 4) -> list[Head]:
         """Those of student and teacher; `norms` are the maximum and log_sum of each row, of the one and the other."""
-        return [Head(self.problem(*tensors[i : i + 2]), *norms[i : i + 2]) for i in (0, 2)]
+        student, teacher = self.problem(*tensors[:2]), self.problem(*tensors[2:4])
+        return [Head(student, *norms[:2]), Head(replace(teacher, scale=self.teacher_scale), *norms[2:])]
 
 
 class _KlPass(torch.autograd.Function):

@@ -1,11 +1,11 @@
 """The public functions: log-probs, entropy and more from hidden states and the LM-head weight."""
 
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Unpack
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.autograd import VocabOptions, VocabPass
 from mcore_unpatch.compat.fused_head.backends import choose_backend
@@ -13,17 +13,22 @@ from mcore_unpatch.compat.fused_head.checks import (
     check_count,
     check_keep_mask,
     check_mask_count,
-    check_number,
-    check_options,
     check_positive,
+    check_settings,
     check_tensors,
     check_vocabulary,
     waiting_is_free,
 )
 from mcore_unpatch.compat.fused_head.memory import bytes_to_keep, default_tile_bytes
-from mcore_unpatch.compat.fused_head.problem import math_dtype
-from mcore_unpatch.compat.fused_head.rows import Rows, select_rows, sort_labels
-from mcore_unpatch.compat.fused_head.shards import VocabShard, locate_shard
+from mcore_unpatch.compat.fused_head.problem import math_dtype, needed
+from mcore_unpatch.compat.fused_head.settings import (
+    HeadSettings,
+    LogprobKeywords,
+    PassKeywords,
+    VocabQuery,
+    sort_keywords,
+)
+from mcore_unpatch.compat.fused_head.shards import Rows, VocabShard, locate_shard, select_rows, sort_labels
 
 
 @dataclass(frozen=True)
@@ -42,45 +47,14 @@ class VocabOutput:
     logit_mean: Tensor | None = None
     logit_norm: Tensor | None = None  # the root of the sum of squares
 
-
-@dataclass(frozen=True, kw_only=True)
-class PassSettings:
-    """The options of `linear_logprob` that a processor takes and passes on as they are."""
-
-    vocab_size: int | None = None
-    ignore_index: int | None = -100
-    out_of_vocab_grad: Literal["zero", "legacy"] = "zero"
-    backend: Literal["auto", "torch", "triton"] = "auto"
-    tile_bytes: int | None = None
-    keep_bytes: int | Literal["auto"] | None = None
-    batch_invariant: bool = False
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The options as keywords."""
-        return {f.name: getattr(self, f.name) for f in fields(PassSettings)}
+    def each(self, change: Callable[[Tensor], Tensor]) -> "VocabOutput":
+        """The same after `change` of every result that is there."""
+        results = {name: None if value is None else change(value) for name, value in vars(self).items()}
+        return VocabOutput(**results)  # type: ignore[arg-type]
 
 
 def linear_logprob(
-    hidden: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    *,
-    temperature: float | Tensor = 1.0,
-    logit_scale: float = 1.0,
-    mask: Tensor | None = None,
-    mask_count: int | None = None,
-    entropy: bool = False,
-    vocab_size: int | None = None,
-    tp_group: ProcessGroup | None = None,
-    reduce_hidden_grad: bool = True,
-    fuse_main_grad: bool = False,
-    ignore_index: int | None = -100,
-    out_of_vocab_grad: Literal["zero", "legacy"] = "zero",
-    backend: Literal["auto", "torch", "triton"] = "auto",
-    tile_bytes: int | None = None,
-    keep_bytes: int | Literal["auto"] | None = None,
-    batch_invariant: bool = False,
+    hidden: Tensor, weight: Tensor, labels: Tensor, **keywords: Unpack[LogprobKeywords]
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probs of `labels`, and the entropy, under `softmax(hidden @ weight.T * logit_scale / temperature)`.
 
@@ -120,56 +94,15 @@ def linear_logprob(
         batch_invariant: a row's log-prob and entropy have the same bits whatever the other rows are. Gradients do not:
             they come from products over all rows.
     """
-    out = vocab_pass(
-        hidden,
-        weight,
-        labels,
-        temperature=temperature,
-        logit_scale=logit_scale,
-        mask=mask,
-        mask_count=mask_count,
-        entropy=entropy,
-        vocab_size=vocab_size,
-        tp_group=tp_group,
-        reduce_hidden_grad=reduce_hidden_grad,
-        fuse_main_grad=fuse_main_grad,
-        ignore_index=ignore_index,
-        out_of_vocab_grad=out_of_vocab_grad,
-        backend=backend,
-        tile_bytes=tile_bytes,
-        keep_bytes=keep_bytes,
-        batch_invariant=batch_invariant,
-    )
-    if out.logprobs is None:
+    if labels is None:
         raise TypeError("labels: expected a tensor, got None (use vocab_pass to call without labels)")
-    return out.logprobs, out.entropy
+    asked, settings = sort_keywords(linear_logprob, LogprobKeywords, keywords)
+    out = run_pass(hidden, weight, VocabQuery(labels=labels, **asked), settings)
+    return needed(out.logprobs), out.entropy
 
 
 def vocab_pass(
-    hidden: Tensor,
-    weight: Tensor,
-    labels: Tensor | None = None,
-    *,
-    temperature: float | Tensor = 1.0,
-    logit_scale: float = 1.0,
-    mask: Tensor | None = None,
-    mask_count: int | None = None,
-    entropy: bool = False,
-    topk: int = 0,
-    token_ids: Tensor | None = None,
-    sum_pi_squared: bool = False,
-    keep_mask: Tensor | None = None,
-    logit_stats: bool = False,
-    vocab_size: int | None = None,
-    tp_group: ProcessGroup | None = None,
-    reduce_hidden_grad: bool = True,
-    fuse_main_grad: bool = False,
-    ignore_index: int | None = -100,
-    out_of_vocab_grad: Literal["zero", "legacy"] = "zero",
-    backend: Literal["auto", "torch", "triton"] = "auto",
-    tile_bytes: int | None = None,
-    keep_bytes: int | Literal["auto"] | None = None,
-    batch_invariant: bool = False,
+    hidden: Tensor, weight: Tensor, labels: Tensor | None = None, **keywords: Unpack[PassKeywords]
 ) -> VocabOutput:
     """Everything one pass over the vocabulary can compute; takes the arguments of `linear_logprob`, and these.
 
@@ -183,89 +116,81 @@ def vocab_pass(
             The label is never left out. A row that keeps nothing is NaN. Torch backend only.
         logit_stats: also return the smallest, largest and mean logit and the norm of each row. Torch backend only.
     """
-    check_tensors(hidden, weight, labels, mask, temperature, token_ids)
-    check_options(weight, backend, out_of_vocab_grad, ignore_index, tp_group, fuse_main_grad)
-    check_number("logit_scale", logit_scale, positive=False)
-    shape = hidden.shape[:-1]
-    check_keep_mask(keep_mask, hidden, weight)
-    check_count("topk", topk, 0)
-    check_count("tile_bytes", tile_bytes, 1)
+    asked, settings = sort_keywords(vocab_pass, PassKeywords, keywords)
+    return run_pass(hidden, weight, VocabQuery(labels=labels, **asked), settings)
 
-    shard, rows = locate_rows(hidden, weight, mask, mask_count, vocab_size, tp_group, topk)
-    sorted_labels = None
-    if labels is not None:
-        sorted_labels = sort_labels(rows.take(labels), shard, vocab_size, ignore_index)
-    ids = None
-    if token_ids is not None and token_ids.shape[-1]:
-        ids = sort_labels(rows.take(token_ids), shard, vocab_size, ignore_index=None)
+
+def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery, settings: HeadSettings) -> VocabOutput:
+    """`vocab_pass` for arguments that were sorted before."""
+    check_tensors(hidden, weight, query.labels, query.mask, query.temperature, query.token_ids)
+    check_settings(weight, settings)
+    check_keep_mask(query.keep_mask, hidden, weight)
+    check_count("topk", query.topk, 0)
+
+    shape, vocab_size = hidden.shape[:-1], settings.vocab_size
+    shard, rows = locate_rows(hidden, weight, query, settings)
+    labels = ids = None
+    if query.labels is not None:
+        labels = sort_labels(rows.take(query.labels), shard, vocab_size, settings.ignore_index)
+    if query.token_ids is not None and query.token_ids.shape[-1]:
+        ids = sort_labels(rows.take(query.token_ids), shard, vocab_size, ignore_index=None)
     will_have_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
-    only_torch = "keep_mask" if keep_mask is not None else "logit_stats" if logit_stats else ""
+    only_torch = "keep_mask" if query.keep_mask is not None else "logit_stats" if query.logit_stats else ""
     options = VocabOptions(
-        backend=choose_backend(backend, hidden.device, only_torch),
+        backend=choose_backend(settings.backend, hidden.device, only_torch),
         shard=shard,
         rows=rows.index,
-        targets=sorted_labels.targets if sorted_labels is not None else None,
+        targets=labels.targets if labels is not None else None,
         gather_columns=ids.targets if ids is not None else None,
-        scale=row_scale(rows, temperature, logit_scale, math_dtype(weight)),
+        scale=row_scale(rows, query.temperature, settings.logit_scale, math_dtype(weight)),
         columns=shard.columns_below(vocab_size, len(weight)),
-        entropy=entropy,
-        squares=sum_pi_squared,
-        topk=topk,
-        tile_bytes=tile_bytes or default_tile_bytes(hidden.device.type),
-        keep_bytes=bytes_to_keep(keep_bytes, hidden, weight) if will_have_grad else 0,
-        batch_invariant=batch_invariant,
-        reduce_hidden_grad=reduce_hidden_grad,
-        main_grad_of=weight if fuse_main_grad else None,
-        keep_mask=None if keep_mask is None else keep_mask.reshape(shape.numel(), len(weight)),
-        moments=logit_stats,
+        entropy=query.entropy,
+        squares=query.sum_pi_squared,
+        topk=query.topk,
+        tile_bytes=settings.tile_bytes or default_tile_bytes(hidden.device.type),
+        keep_bytes=bytes_to_keep(settings.keep_bytes, hidden, weight) if will_have_grad else 0,
+        batch_invariant=settings.batch_invariant,
+        reduce_hidden_grad=settings.reduce_hidden_grad,
+        main_grad_of=weight if settings.fuse_main_grad else None,
+        keep_mask=None if query.keep_mask is None else query.keep_mask.reshape(shape.numel(), len(weight)),
+        moments=query.logit_stats,
     )
     tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
-    found = VocabPass.apply(tokens, weight, options)  # type: ignore[no-untyped-call]
-    logprob, level, logsumexp, squares, gathered, topk_logits, topk_ids, moments = found
-    if sorted_labels is not None:
-        logprob = sorted_labels.settle(logprob, logsumexp, out_of_vocab_grad)
-    if token_ids is not None:
+    results = VocabPass.apply(tokens, weight, options)  # type: ignore[no-untyped-call]
+    logprob, level, logsumexp, squares, gathered, topk_logits, topk_ids, moments = results
+    if labels is not None:
+        logprob = labels.settle(logprob, logsumexp, settings.out_of_vocab_grad)
+    if query.token_ids is not None:
         gathered = logsumexp.new_zeros(rows.count, 0) if ids is None else gathered.where(ids.known, 0)
     return VocabOutput(
-        logprobs=rows.spread(logprob),
-        entropy=rows.spread(level),
-        logsumexp=rows.spread(logsumexp),
-        topk_logits=rows.spread(topk_logits),
-        topk_ids=rows.spread(topk_ids),
-        token_logprobs=rows.spread(gathered),
-        sum_pi_squared=rows.spread(squares),
-        **({} if moments is None else _logit_stats(rows, *moments)),
-    )
+        logprobs=logprob,
+        entropy=level,
+        logsumexp=logsumexp,
+        topk_logits=topk_logits,
+        topk_ids=topk_ids,
+        token_logprobs=gathered,
+        sum_pi_squared=squares,
+        **({} if moments is None else _logit_stats(*moments)),
+    ).each(rows.spread)
 
 
-def _logit_stats(
-    rows: Rows, least: Tensor, total: Tensor, squares: Tensor, count: Tensor, most: Tensor
-) -> dict[str, Tensor]:
-    found = {"logit_min": least, "logit_max": most, "logit_mean": total / count, "logit_norm": squares.sqrt()}
-    return {name: rows.spread(value) for name, value in found.items()}
+def _logit_stats(least: Tensor, total: Tensor, squares: Tensor, count: Tensor, most: Tensor) -> dict[str, Tensor]:
+    return {"logit_min": least, "logit_max": most, "logit_mean": total / count, "logit_norm": squares.sqrt()}
 
 
-def locate_rows(
-    hidden: Tensor,
-    weight: Tensor,
-    mask: Tensor | None,
-    mask_count: int | None,
-    vocab_size: int | None,
-    tp_group: ProcessGroup | None,
-    topk: int = 0,
-) -> tuple[VocabShard, Rows]:
+def locate_rows(hidden: Tensor, weight: Tensor, query: VocabQuery, settings: HeadSettings) -> tuple[VocabShard, Rows]:
     """Where this rank's shard lies in the vocabulary, and which rows are computed."""
-    check_mask_count(mask_count, mask)
-    check_count("vocab_size", vocab_size, 1)
-    shape = hidden.shape[:-1]
-    chosen = None if mask is None else mask.reshape(-1) != 0
+    check_mask_count(query.mask_count, query.mask)
+    shape, group = hidden.shape[:-1], settings.tp_group
+    chosen = None if query.mask is None else query.mask.reshape(-1) != 0
     shard, live_count = locate_shard(
         weight,
         shape.numel() if chosen is None else chosen.count_nonzero(),
-        tp_group if tp_group is not None and tp_group.size() > 1 else None,
-        on_host=waiting_is_free(hidden) or (chosen is not None and mask_count is None),
+        group if group is not None and group.size() > 1 else None,
+        on_host=waiting_is_free(hidden) or (chosen is not None and query.mask_count is None),
     )
-    return shard, select_rows(shape, chosen, live_count, mask_count, check_vocabulary(shard.total, vocab_size, topk))
+    sound = check_vocabulary(shard.total, settings.vocab_size, query.topk)
+    return shard, select_rows(shape, chosen, live_count, query.mask_count, sound)
 
 
 def row_scale(rows: Rows, temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:

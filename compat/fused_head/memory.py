@@ -58,7 +58,8 @@ def tile_cost(problem: Problem, keeps_low_precision: bool) -> TileCost:
     width, number = hidden.shape[1], math_dtype(weight).itemsize
     narrow = weight.dtype.itemsize < number
     cast = number if narrow and not keeps_low_precision else 0
-    row = (hidden.itemsize if problem.rows is not None else 0) + cast
+    copied = problem.rows is not None or problem.batch_invariant  # where tiles must not depend on a mask
+    row = (hidden.itemsize if copied else 0) + cast
     row += weight.itemsize if hidden.dtype != weight.dtype else 0
     return TileCost(
         # The logits, and their exponentials or a rounded copy; booleans of a mask; a copy for the smallest logit.

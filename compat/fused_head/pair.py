@@ -1,15 +1,73 @@
 """Two heads over the same vocabulary, tile by tile: the statistics, sums and products of `linear_kl`."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.divergence import Divergence
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem, TakeGrad, needed
 from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles
 from mcore_unpatch.compat.fused_head.torch_backend import _Tiles as TorchTiles
+
+Kind = Literal["forward", "reverse", "jsd"]
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """`forward`: KL(teacher, student). `reverse`: KL(student, teacher).
+
+    `jsd`: `beta * KL(teacher, m) + (1 - beta) * KL(student, m)` with the mixture `m = beta * q + (1 - beta) * p`.
+    """
+
+    kind: Kind
+    beta: float = 0.5
+
+    def swapped(self) -> "Divergence":
+        """The same number with student and teacher swapped."""
+        other: dict[Kind, Kind] = {"forward": "reverse", "reverse": "forward", "jsd": "jsd"}
+        return Divergence(other[self.kind], 1 - self.beta)
+
+    @property
+    def weighing(self) -> int:
+        """Whose probabilities weigh a KL divergence: 0 the student's, 1 the teacher's."""
+        return 1 if self.kind == "forward" else 0
+
+    def of_stats(self, sum_exp: Tensor, cross: Tensor) -> Tensor | None:
+        """A KL divergence from `PairStats` of the whole vocabulary; None for JSD, whose mixture needs both norms first.
+
+        `sum q * (b - a)`, where `b - a` is what `cross` has summed up and a constant of the row.
+        """
+        if self.kind == "jsd":
+            return None
+        mine, others = sum_exp[self.weighing], sum_exp[1 - self.weighing]
+        return cross / mine - mine.log() + others.log()
+
+    def sums(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each row over the columns: `p * f` and `q * g` of JSD."""
+        mixture = self._log_mixture(a, b)
+        student = (1 - self.beta) * (a.exp() * (a - mixture)).sum(-1)
+        return student, self.beta * (b.exp() * (b - mixture)).sum(-1)
+
+    def of_log_probs(self, a: Tensor, b: Tensor) -> Tensor:
+        """Of each row from all its log-probs."""
+        if self.kind == "jsd":
+            return sum(self.sums(a, b), torch.zeros_like(a[..., 0]))
+        return (b.exp() * (b - a)).sum(-1) if self.kind == "forward" else (a.exp() * (a - b)).sum(-1)
+
+    def student_grad(self, a: Tensor, b: Tensor, student_sum: Tensor) -> Tensor:
+        """The gradient of each of the student's logits; `student_sum` is `sum p * f` over the whole vocabulary."""
+        if self.kind == "forward":
+            return a.exp() - b.exp()
+        if self.kind == "reverse":
+            return a.exp() * (a - b - student_sum[:, None])
+        return a.exp() * ((1 - self.beta) * (a - self._log_mixture(a, b)) - student_sum[:, None])
+
+    def _log_mixture(self, a: Tensor, b: Tensor) -> Tensor:
+        return torch.logaddexp(a + math.log(1 - self.beta), b + math.log(self.beta))
+
 
 # Tiles that live at once: two buffers of each head, and what the formulas make of them.
 _TILES_AT_ONCE = 4

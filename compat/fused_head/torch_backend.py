@@ -7,7 +7,7 @@ forward's log-sum-exp to the last bit.
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.invariant import fold_invariantly
+from mcore_unpatch.compat.fused_head.invariant import rows_of_a_tile
 from mcore_unpatch.compat.fused_head.memory import plan_tiles, tile_cost
 from mcore_unpatch.compat.fused_head.problem import (
     NO_LOGIT,
@@ -26,9 +26,10 @@ class TorchBackend:
 
     def forward(self, problem: Problem) -> RowStats:
         """Fold each tile into the rows' running maximum, sums, chosen logits and top-k."""
-        if problem.batch_invariant:
-            return fold_invariantly(problem, self.fold)
-        return self.fold(problem)
+        return self.fold(problem, self._tile_rows(problem))
+
+    def _tile_rows(self, problem: Problem) -> int | None:
+        return rows_of_a_tile(problem, self.fold) if problem.batch_invariant else None
 
     def fold(self, problem: Problem, tile_rows: int | None = None) -> RowStats:
         """The same, in tiles of this many rows; None: as many as fit."""
@@ -84,7 +85,7 @@ class TorchBackend:
 
     def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """Make each tile again, turn it into its own gradient in place, and multiply it out."""
-        tiles = _Tiles(problem)
+        tiles = _Tiles(problem, self._tile_rows(problem))
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
             return _logits_to_grad(tiles.logits(x, w, r, c), tiles, grads, r, c).to(tiles.operand_dtype)
@@ -93,7 +94,7 @@ class TorchBackend:
 
 
 class _Tiles(Tiles):
-    """The logits lie in two buffers of one tile each."""
+    """The logits lie in two buffers of one tile each. With `tile_rows`, all products have that many rows."""
 
     def __init__(self, problem: Problem, tile_rows: int | None = None) -> None:
         # A CPU multiplies float32 fastest; a GPU multiplies 16 bits fastest, and adds up in float32 anyway.
@@ -102,6 +103,7 @@ class _Tiles(Tiles):
         cost = tile_cost(problem, self.operand_dtype != self.dtype)
         rows = tile_rows or problem.row_count
         self.tile_rows, self.tile_columns = plan_tiles(rows, self.column_count, cost, problem.tile_bytes)
+        self.fills_up = tile_rows is not None
         if tile_rows is not None:  # a power of two: what is left of it divides it
             self.tile_rows = 1 << (self.tile_rows.bit_length() - 1)
         self.buffers = self.new(2, self.tile_rows * self.tile_columns)
@@ -120,8 +122,12 @@ class _Tiles(Tiles):
             out.copy_(product)
 
     def logits(self, x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
-        z = self.buffers[0, : x.shape[0] * w.shape[0]].view(x.shape[0], w.shape[0])
+        missing = self.tile_rows - len(x) if self.fills_up else 0
+        if missing:
+            x = torch.cat([x, x.new_zeros(missing, x.shape[1])])
+        z = self.buffers[0, : len(x) * len(w)].view(len(x), len(w))
         self.multiply(z, x, w.t(), accumulate=False)
+        z = z[: len(x) - missing]
         scale = self.problem.scale
         if isinstance(scale, Tensor):
             z.mul_(scale[r])
@@ -192,7 +198,7 @@ def _logits_to_grad(z: Tensor, tiles: _Tiles, grads: RowGrads, r: slice, c: slic
 
 def _add_moments(moments: Tensor, z: Tensor, spare: Tensor) -> None:
     """Add the logits of a tile to the `[4, rows]` of `RowStats.moments`."""
-    counts = z > NO_LOGIT / 2
+    counts = ~(z <= NO_LOGIT / 2)  # so that a NaN counts
     moments[0] = torch.minimum(moments[0], z.where(counts, torch.inf).amin(1))
     torch.mul(z, counts, out=spare)
     moments[1] += spare.sum(1)

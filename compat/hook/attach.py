@@ -1,19 +1,86 @@
-"""Attach a processor to a model whose callers cannot change their call."""
+"""How a processor gets into a call of a model: for one call, or attached to a model whose callers cannot change.
+
+Either way the call gets Megatron's two keywords, and it is checked that the processor ran.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
+from torch import Tensor
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.call import Processor, is_inference, require_processor
 from mcore_unpatch.compat.hook.context import HookContext, complete_context
-from mcore_unpatch.compat.hook.entrance import bypassed, enter_as_module
-from mcore_unpatch.compat.hook.errors import AttachmentError
-from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, argument_names, find_language_model
-from mcore_unpatch.compat.hook.provide import Handle, installed_on, provide_hook
-from mcore_unpatch.compat.hook.under_way import INSTALLING, UnderWay
-from mcore_unpatch.compat.hook.with_processor import Watched, require_called
+from mcore_unpatch.compat.hook.errors import (
+    AttachmentError,
+    HookError,
+    HookMissingError,
+    HookSwallowedError,
+    refuse_reentrant_checkpoint,
+)
+from mcore_unpatch.compat.hook.find import (
+    HOOK_KEYWORDS,
+    HookPath,
+    argument_names,
+    bypassed,
+    enter_as_module,
+    find_language_model,
+    foreign_methods,
+    refuse_patched,
+    require_hook,
+    require_open_wrappers,
+    takes_hook,
+)
+from mcore_unpatch.compat.hook.hybrid import OutputLayerTap
+from mcore_unpatch.compat.hook.one_call import INSTALLING, PerThread
+from mcore_unpatch.compat.hook.processors import AsTuple
+
+_Kind = TypeVar("_Kind")
+
+
+class Handle:
+    """A handle to what was installed; `remove()` undoes it, once.
+
+    As a context manager it does so when the outermost block ends, unless another caller holds it too.
+    """
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], Any]] = []
+        self._claims = 0
+        self._blocks = 0
+        self._held_before = False
+        self._removed = False
+
+    def on_removal(self, *undo: Callable[[], Any]) -> None:
+        """Add functions to call on removal."""
+        self._undo += undo
+
+    def claim(self) -> "Handle":
+        """Count one more holder of this handle."""
+        self._claims += 1
+        return self
+
+    def remove(self) -> None:
+        """Undo everything, even if others hold the handle."""
+        self._removed = True
+        while self._undo:
+            self._undo.pop(0)()
+
+    def __enter__(self) -> "Handle":
+        if self._removed:
+            raise HookError("this handle was removed, so nothing is installed any more; attach again.")
+        if self._blocks == 0:
+            self._held_before = self._claims > 1
+        self._blocks += 1
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._blocks -= 1
+        self._claims -= 1
+        if self._blocks == 0 and self._claims <= 0 and not self._held_before:
+            self.remove()
+
 
 # Takes the arguments of a call by name (and may remove legacy ones); returns the processor and context for that call,
 # or None to leave the call alone.
@@ -42,7 +109,8 @@ def attach(
     If a whole model is checkpointed, its forward runs again in the backward, and `when` is called again there: stay
     attached until then, and make `when` return what it returned the first time. PyTorch raises if the two runs save
     different tensors; with `use_reentrant=True` it raises only if their outputs differ in shape, and otherwise the
-    gradients are wrong. Megatron's own recompute works on layers inside the model and does not call `when`.
+    gradients are wrong. There a result must be a tensor or a tuple of tensors: anything else has no gradient, and
+    raises. Megatron's own recompute works on layers inside the model and does not call `when`.
     """
     require_processor(processor)
     if when is not None and not callable(when):
@@ -93,7 +161,7 @@ class _Attachment:
     def __init__(self, path: HookPath, select: Select, identity: Any, handle: Handle) -> None:
         self.path, self.select, self.identity, self.handle = path, select, identity, handle
         self.names = argument_names(path.model)
-        self.calls: UnderWay[Watched | None] = UnderWay()
+        self.calls: PerThread[Watched | None] = PerThread()
         # Must be registered before our own hooks: it then runs last on the way in, and first on the way out.
         handle.on_removal(provide_hook(path.model).remove)
         hooks = [
@@ -152,6 +220,109 @@ def _equal(left: Any, right: Any) -> bool:
     if type(left) is not type(right):
         return False
     if hasattr(left, "__dataclass_fields__"):
-        return all(_equal(getattr(left, f.name), getattr(right, f.name)) for f in fields(left))
+        return all(_equal(getattr(left, f.name), getattr(right, f.name)) for f in fields(left) if f.compare)
     result = left == right
     return result if isinstance(result, bool) else False
+
+
+def provide_hook(model: Module) -> Handle:
+    """Provide the hook on a model whose `forward` lacks it, until the handle is removed.
+
+    Does nothing if `forward` has the hook. For a HybridModel without it the hook works through the output layer; any
+    other model raises `HookMissingError`.
+    """
+    path = find_language_model(model)
+    handle = Handle()
+    if path.has_hook:
+        return handle
+    if not path.is_hybrid:
+        require_hook(path)
+    with INSTALLING:
+        tap = installed_on(path.model, OutputLayerTap) or OutputLayerTap(path)
+        tap.users += 1
+    handle.on_removal(tap.release, enter_as_module(path.wrappers, path.model))
+    return handle
+
+
+def installed_on(model: Module, kind: type[_Kind]) -> _Kind | None:
+    """The `kind` one of whose methods is a forward pre-hook of `model`, if any."""
+    for hook in model._forward_pre_hooks.values():
+        if isinstance(owner := getattr(hook, "__self__", None), kind):
+            return owner
+    return None
+
+
+def call_with_processor(model: Module, processor: Processor, *args: Any, context: Any = None, **kwargs: Any) -> Any:
+    """Call `model(*args, **kwargs)` with `processor` at the output, through every wrapper's own `forward`.
+
+    Raises before the call if the model has no hook or a wrapper refuses the keywords, and after it if a wrapper or a
+    patch dropped them. On a pipeline stage without output, returns the stage's own result.
+    """
+    path = find_language_model(model)
+    require_open_wrappers(path)
+    return call_along(path, model, processor, complete_context(context, path.model, processor), args, kwargs)
+
+
+def call_along(path: HookPath, model: Module, processor: Processor, context: Any, args: Any, kwargs: Any) -> Any:
+    """`call_with_processor` along a way that was looked up before, with the context as it is."""
+    watched = Watched(processor)
+    keywords = {**kwargs, **dict(zip(HOOK_KEYWORDS, (watched, context), strict=True))}
+    if path.has_hook:
+        result = model(*args, **keywords)
+    else:
+        with provide_hook(model):
+            result = model(*args, **keywords)
+    require_called(watched, path)
+    return result
+
+
+def schedule_plan_with_processor(
+    model: Module, processor: Processor, *args: Any, context: Any = None, **kwargs: Any
+) -> Any:
+    """Call `build_schedule_plan(*args, **kwargs)` of the language model in `model`, with `processor` at the output.
+
+    An attached processor has no effect here: a plan does not call `forward`. Several results come as a plain tuple.
+    Nothing can check later that the processor ran, so a model whose `_postprocess` was replaced raises at once.
+    """
+    inner = find_language_model(model).model
+    refuse_patched("schedule_plan_with_processor", inner, ("_postprocess", "build_schedule_plan"))
+    build = getattr(inner, "build_schedule_plan", None)
+    if build is None or not takes_hook(build, by_name=True):
+        raise HookMissingError(
+            f"{type(inner).__name__} has no build_schedule_plan that takes output_processor; use a GPTModel of "
+            "megatron-core 0.18 or later (HybridModel has none)."
+        )
+    hook = dict(zip(HOOK_KEYWORDS, (AsTuple(processor), complete_context(context, inner)), strict=True))
+    return build(*args, **hook, **kwargs)
+
+
+class Watched:
+    """A processor that remembers whether it was called."""
+
+    def __init__(self, processor: Processor) -> None:
+        require_processor(processor)
+        self.processor = processor
+        self.called = False
+
+    def __call__(self, **keywords: Any) -> Any:
+        """Run the processor."""
+        self.called = True
+        result = self.processor(**keywords)
+        if not isinstance(result, (Tensor, tuple)):
+            refuse_reentrant_checkpoint(f"{type(result).__name__} is", returned=True)
+        return result
+
+
+def require_called(watched: Watched, path: HookPath) -> None:
+    """Raise if the output stage returned without calling the processor."""
+    if watched.called or not path.has_output:
+        return
+    suspects = foreign_methods(path.model) or [
+        f"{type(wrapper).__module__}.{type(wrapper).__qualname__}.forward" for wrapper in path.wrappers
+    ]
+    name = type(path.model).__name__
+    raise HookSwallowedError(
+        f"{name} returned its output without calling the processor: {', '.join(suspects) or f'{name}.forward'} "
+        "accepted output_processor and dropped it. Remove that patch, pass the keywords on in that wrapper, or use "
+        "attach(), which hooks the inner model directly."
+    )

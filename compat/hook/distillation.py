@@ -10,17 +10,16 @@ from math import inf, log, nan
 from types import MappingProxyType
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.checks import waiting_is_free
-from mcore_unpatch.compat.fused_head.divergence import Kind
-from mcore_unpatch.compat.fused_head.linear_kl import linear_kl
+from mcore_unpatch.compat.fused_head.linear_kl import run_kl
+from mcore_unpatch.compat.fused_head.pair import Divergence, Kind
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, needed
+from mcore_unpatch.compat.fused_head.settings import VocabQuery
 from mcore_unpatch.compat.hook.call import HookCall
-from mcore_unpatch.compat.hook.context import HookContext
+from mcore_unpatch.compat.hook.context import HookContext, resolve_groups
 from mcore_unpatch.compat.hook.errors import MissingContextError
-from mcore_unpatch.compat.hook.groups import resolve_groups
 from mcore_unpatch.compat.hook.head import (
     HeadOptions,
     Wants,
@@ -101,26 +100,21 @@ class DistillationLoss(HeadOptions):
         hidden, gathered = enter_head(call, groups)  # [s, b, h]
         shape = (hidden.shape[1], hidden.shape[0])
         scale = call.logit_scale if self.scale_logits else 1.0
-        theirs = as_rows("teacher.hidden", teacher.hidden.detach(), shape, dims=3)
-        if teacher.logit_scale != scale:  # the operator has one factor for both heads
-            theirs = theirs.float() * (teacher.logit_scale / scale)
-        loss = linear_kl(
-            hidden,
-            call.weight,
-            theirs,
-            teacher.weight.detach(),
-            kind=self.kind,
-            beta=self.beta,
-            temperature=temperature_of(call, self, shape) / scale,
-            mask=as_rows("mask", mask_of(call, self), shape),
-            mask_count=context.mask_count,
-            vocab_size=self.vocab_size,
+        temperature = temperature_of(call, self, shape)
+        settings = self.of_head(
             tp_group=groups.tp,
             reduce_hidden_grad=self.reduce_hidden_grad and not gathered,
             fuse_main_grad=fuses_weight_grad(call),
-            tile_bytes=self.tile_bytes,
         )
-        return needed(batch_first(loss))
+        theirs = as_rows("teacher.hidden", teacher.hidden.detach(), shape, dims=3)
+        loss = run_kl(
+            (hidden, call.weight, theirs, teacher.weight.detach()),
+            Divergence(self.kind, self.beta),
+            (temperature / scale, temperature / teacher.logit_scale),
+            VocabQuery(mask=as_rows("mask", mask_of(call, self), shape), mask_count=context.mask_count),
+            settings,
+        )
+        return batch_first(loss)
 
     def _from_top_k(self, call: HookCall, teacher: TeacherTopK) -> Tensor:
         if self.kind == "reverse" and self.rest == "zero":
@@ -142,21 +136,12 @@ class DistillationLoss(HeadOptions):
             b = b.log_softmax(-1)
         if self.rest == "renormalised":
             a = a.log_softmax(-1)
-        loss = self._divergence(a, b)
+        loss = Divergence(self.kind, self.beta).of_log_probs(a, b)
         if self.kind == "jsd" and self.rest == "zero":  # elsewhere the mixture is the student's alone
             loss = loss - (1 - self.beta) * log(1 - self.beta) * (1 - a.exp().sum(-1))
         mask = mask_of(call, self)
         live = taken.any(-1) if mask is None else taken.any(-1) & (mask != 0)
         return loss.masked_fill(self._unknown(call, teacher.token_ids, taken & live[..., None]), nan).where(live, 0)
-
-    def _divergence(self, a: Tensor, b: Tensor) -> Tensor:
-        """Over the last dimension of the log-probs of student and teacher."""
-        if self.kind == "forward":
-            return (b.exp() * (b - a)).sum(-1)
-        if self.kind == "reverse":
-            return (a.exp() * (a - b)).sum(-1)
-        mixture = torch.logaddexp(a + log(1 - self.beta), b + log(self.beta))
-        return (self.beta * b.exp() * (b - mixture) + (1 - self.beta) * a.exp() * (a - mixture)).sum(-1)
 
     def _unknown(self, call: HookCall, ids: Tensor, taken: Tensor) -> Tensor:
         """The rows with an id that the student does not have: an error, or, where that would mean waiting, NaN."""
@@ -182,4 +167,6 @@ def _teacher_of(call: HookCall) -> TeacherStates | TeacherTopK:
             "teacher: its logits are divided by a temperature already; leave that to "
             "DistillationLoss(temperature=...), which divides those of both models."
         )
-    return TeacherStates(teacher.hidden, teacher.head.read(), teacher.head.logit_scale)
+    weight, sound = teacher._read()
+    hidden = teacher.hidden if sound is None else teacher.hidden.where(sound, nan)
+    return TeacherStates(hidden, weight, teacher.head.settings.logit_scale)

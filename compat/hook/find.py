@@ -1,23 +1,33 @@
-"""The language model inside its wrappers, and what keeps the hook from it: no such keywords, a wrapper, a patch.
+"""The way into a model: the language model inside its wrappers, and what keeps the hook from it.
 
-Judged by signatures and not by versions.
+That is a `forward` without the keywords, a wrapper that refuses them, a patch: seen in signatures, not in versions.
+A signature is read once for each function.
+
+PyTorch runs no hooks if a model around the language model calls `language_model.forward(...)`. Such a model gets a twin
+as its `.language_model`: a module of a subclass that shares everything with the original (parameters, names and state),
+and whose `forward` calls the original as a module. No method changes.
 """
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
+from types import CodeType
 from typing import Any
 
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.entrance import original_of
-from mcore_unpatch.compat.hook.errors import HookMissingError, LegacyPatchError, WrapperRefusesError
+from mcore_unpatch.compat.hook.errors import HookBypassedError, HookMissingError, LegacyPatchError, WrapperRefusesError
+from mcore_unpatch.compat.hook.one_call import INSTALLING
 
 HOOK_KEYWORDS = ("output_processor", "output_processor_context")
 # Distributed and precision wrappers, torch.compile, and vision-language models, in this order at each step.
 _INNER_NAMES = ("module", "_orig_mod", "language_model")
+_HELD_AS = "language_model"
 _OUTPUT_METHODS = ("forward", "_postprocess")
+_KNOWN_WRAPPERS = ("megatron.core.", "torch.")
 
 
 @dataclass(frozen=True)
@@ -27,7 +37,7 @@ class HookPath:
     wrappers: tuple[Module, ...]
     model: Module
 
-    @property
+    @cached_property
     def has_hook(self) -> bool:
         """Whether the language model's own `forward` takes the hook, or passes it on to one that does."""
         return any(takes_hook(forward, by_name=True) for forward in _forwards(self.model))
@@ -40,6 +50,17 @@ class HookPath:
         from megatron.core.models.hybrid.hybrid_model import HybridModel
 
         return isinstance(self.model, HybridModel)
+
+    @property
+    def passes_keywords(self) -> bool:
+        """Whether keywords of a call surely reach the hook: through wrappers of Megatron and PyTorch alone."""
+        known = [type(wrapper).__module__.startswith(_KNOWN_WRAPPERS) for wrapper in self.wrappers]
+        return all(known) and self.has_hook and all(takes_hook(wrapper.forward) for wrapper in self.wrappers)
+
+    @property
+    def has_output(self) -> bool:
+        """Whether this pipeline stage makes the model's output."""
+        return bool(getattr(self.model, "post_process", True))
 
 
 def find_language_model(model: Module) -> HookPath:
@@ -61,31 +82,41 @@ def find_language_model(model: Module) -> HookPath:
     return HookPath(tuple(wrappers), original_of(current))
 
 
+@lru_cache(maxsize=256)
+def _parameters_of(function: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[Any]]:
+    parameters = inspect.signature(function).parameters
+    return tuple(name for name in parameters if name != "self"), frozenset(p.kind for p in parameters.values())
+
+
+def _parameters(forward: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[Any]]:
+    """The names in order, and which kinds there are."""
+    return _parameters_of(getattr(forward, "__func__", forward))
+
+
 def argument_names(model: Module) -> tuple[str, ...]:
     """The names of the arguments, in order: of `forward`, or of the one that takes what it passes on as `*args`."""
     for forward in _forwards(model):
-        parameters = inspect.signature(forward).parameters
-        if not any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
-            return tuple(name for name in parameters if name != "self")
+        names, kinds = _parameters(forward)
+        if inspect.Parameter.VAR_POSITIONAL not in kinds:
+            return names
     return ()
 
 
 def _forwards(model: Module) -> Iterator[Callable[..., Any]]:
     """`forward`, and those it overrides as long as each takes `**kwargs` and so can pass on what it does not know."""
     own = vars(model).get("forward")
-    found = (vars(cls).get("forward") for cls in type(model).__mro__)
-    for forward in [own] if own is not None else filter(None, found):
-        yield forward
-        if not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(forward).parameters.values()):
-            return
+    for forward in [own] if own is not None else [vars(cls).get("forward") for cls in type(model).__mro__]:
+        if forward is not None:
+            yield forward
+            if inspect.Parameter.VAR_KEYWORD not in _parameters(forward)[1]:
+                return
 
 
 def takes_hook(forward: Callable[..., Any], *, by_name: bool = False) -> bool:
     """Whether `forward` takes both keywords, by name or (unless `by_name`) through `**kwargs`."""
-    parameters = inspect.signature(forward).parameters
-    if all(name in parameters for name in HOOK_KEYWORDS):
-        return True
-    return not by_name and any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    names, kinds = _parameters(forward)
+    named = HOOK_KEYWORDS[0] in names and HOOK_KEYWORDS[1] in names
+    return named or (inspect.Parameter.VAR_KEYWORD in kinds and not by_name)
 
 
 def require_hook(path: HookPath) -> None:
@@ -147,3 +178,80 @@ def refuse_patched(shim: str, module: Module, names: Iterable[str] = _OUTPUT_MET
             f"{shim} cannot work on a patched {type(module).__name__}: {', '.join(found)} replaced Megatron's method; "
             f"{remedy or 'do not install that patch, or undo it first'}."
         )
+
+
+class _Twin:
+    """Our part of the twin's class; its fields are outside the `__dict__` it shares."""
+
+    __slots__ = ("original", "users")
+
+    original: Module
+    users: int
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.original(*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.original(*args, **kwargs)
+
+
+def original_of(module: Module) -> Module:
+    """The module itself, or the original of a twin."""
+    return module.original if isinstance(module, _Twin) else module
+
+
+def enter_as_module(wrappers: tuple[Module, ...], model: Module) -> Callable[[], None]:
+    """Make the innermost of `wrappers` call `model` as a module; returns a function that undoes it, once.
+
+    Only a wrapper with a `.language_model` needs it: Megatron's and PyTorch's own wrappers call modules.
+    """
+    holder = wrappers[-1] if wrappers else None
+    held = None if holder is None else dict(holder.named_children()).get(_HELD_AS)
+    if holder is None or held is None or original_of(held) is not model:
+        return lambda: None
+    with INSTALLING:
+        twin: Any = getattr(holder, _HELD_AS)
+        if twin is model:
+            twin = _twin_of(model)
+            setattr(holder, _HELD_AS, twin)
+        twin.users += 1
+
+    def leave() -> None:
+        with INSTALLING:
+            twin.users -= 1
+            if twin.users == 0 and getattr(holder, _HELD_AS, None) is twin:
+                setattr(holder, _HELD_AS, model)
+
+    return leave
+
+
+def bypassed(model: Module) -> HookBypassedError:
+    """The error for a `forward` called as a method; make it while `forward` runs, so that it can name the caller."""
+    name = type(model).__name__
+    return HookBypassedError(
+        f"{name}.forward was called as a plain method{_caller_of(model)}, so PyTorch runs no hooks and the attached "
+        f"processor would be skipped. Call the module there, `language_model(...)` and not "
+        f"`language_model.forward(...)`, or call attach() on the model that has this {name} as `.{_HELD_AS}`."
+    )
+
+
+def _twin_of(model: Module) -> Any:
+    kind = type(model)
+    twin: Any = object.__new__(type(kind.__name__, (_Twin, kind), {"__module__": kind.__module__}))
+    object.__setattr__(twin, "__dict__", vars(model))
+    object.__setattr__(twin, "original", model)
+    object.__setattr__(twin, "users", 0)
+    return twin
+
+
+def _caller_of(model: Module) -> str:
+    forwards: list[Any] = [vars(cls).get("forward") for cls in type(model).__mro__]
+    codes: set[CodeType] = {forward.__code__ for forward in forwards if hasattr(forward, "__code__")}
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code not in codes:
+        frame = frame.f_back
+    while frame.f_back is not None and frame.f_code in codes:
+        frame = frame.f_back
+    if frame.f_back is None:
+        return ""
+    return f" by {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"

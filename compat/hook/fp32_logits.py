@@ -5,9 +5,9 @@ from typing import Any
 
 from torch.nn import Module
 
+from mcore_unpatch.compat.hook.attach import Handle
 from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.find import find_language_model
-from mcore_unpatch.compat.hook.provide import Handle
 
 
 def fp32_logits(model: Module | Sequence[Module]) -> Handle:

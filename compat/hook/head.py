@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.linear_logprob import PassSettings, VocabOutput, vocab_pass
+from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
+from mcore_unpatch.compat.fused_head.settings import PassSettings, VocabQuery
 from mcore_unpatch.compat.hook.call import HookCall
-from mcore_unpatch.compat.hook.context import HookContext
+from mcore_unpatch.compat.hook.context import HookContext, ProcessGroups, check_tp_group, resolve_groups, sequence_group
 from mcore_unpatch.compat.hook.errors import MissingContextError
-from mcore_unpatch.compat.hook.groups import ProcessGroups, check_tp_group, resolve_groups, sequence_group
 from mcore_unpatch.compat.hook.output_layer import check_head, fuses_weight_grad, wake
 from mcore_unpatch.compat.packing.labels import next_token_labels
 
@@ -63,12 +63,9 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
     hidden, gathered = enter_head(call, groups)
     shape = (hidden.shape[1], hidden.shape[0])
     labels = _labels(call, context, options, groups) if wants.logprobs else None
-    out = vocab_pass(
-        hidden,
-        call.weight,
-        as_rows("labels", labels, shape),
+    query = VocabQuery(
+        labels=as_rows("labels", labels, shape),
         temperature=temperature_of(call, options, shape),
-        logit_scale=call.logit_scale if options.scale_logits else 1.0,
         mask=as_rows("mask", mask_of(call, options), shape),
         mask_count=context.mask_count,
         entropy=wants.entropy,
@@ -77,12 +74,14 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
         sum_pi_squared=wants.sum_pi_squared,
         token_ids=as_rows("token_ids", _token_ids(context), shape, dims=3) if wants.token_logprobs else None,
         keep_mask=as_rows("keep_mask", context.keep_mask, shape, dims=3),
+    )
+    settings = options.of_head(
+        logit_scale=call.logit_scale if options.scale_logits else 1.0,
         tp_group=groups.tp,
         reduce_hidden_grad=options.reduce_hidden_grad and not gathered,
         fuse_main_grad=fuses_weight_grad(call),
-        **options.settings,
     )
-    return VocabOutput(**{name: batch_first(value) for name, value in vars(out).items()})  # type: ignore[arg-type]
+    return run_pass(hidden, call.weight, query, settings).each(batch_first)
 
 
 def mask_of(call: HookCall, options: HeadOptions) -> Tensor | None:
@@ -175,6 +174,6 @@ def as_rows(name: str, value: Any, shape: tuple[int, int], dims: int = 2) -> Any
     return value.transpose(0, 1)
 
 
-def batch_first(value: Tensor | None) -> Tensor | None:
+def batch_first(value: Tensor) -> Tensor:
     """`[s, b, ...]` to `[b, s, ...]`."""
-    return None if value is None else value.transpose(0, 1).contiguous()
+    return value.transpose(0, 1).contiguous()

@@ -16,10 +16,10 @@ from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.hook.call import Processor, is_inference
+from mcore_unpatch.compat.hook.context import resolve_groups
 from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, argument_names
-from mcore_unpatch.compat.hook.groups import resolve_groups
-from mcore_unpatch.compat.hook.under_way import INSTALLING, UnderWay
+from mcore_unpatch.compat.hook.one_call import INSTALLING, PerThread
 
 _PASSED_ON = (
     *("labels", "loss_mask", "input_ids", "position_ids", "attention_mask", "decoder_input"),
@@ -50,7 +50,7 @@ class OutputLayerTap:
             )
         self.names = argument_names(model)
         self.users = 0
-        self.calls: UnderWay[_Call] = UnderWay()
+        self.calls: PerThread[_Call] = PerThread()
         self.handles: list[RemovableHandle] = [
             model.register_forward_pre_hook(self._begin, with_kwargs=True),
             model.register_forward_hook(self._finish),

@@ -1,11 +1,42 @@
-"""Plain fields of a module that have another value during one forward, and are restored after it."""
+"""The state of one call: a value per thread, and fields of a module that have another value until the call ends."""
 
 import threading
+from collections.abc import Sequence
 from copy import copy
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from mcore_unpatch.compat.hook.errors import HookError
-from mcore_unpatch.compat.hook.find import argument_names
+
+_Value = TypeVar("_Value")
+
+# Held while something shared by calls is looked for and installed, or given up and removed.
+INSTALLING = threading.RLock()
+
+
+class PerThread(Generic[_Value]):
+    """One value per thread, from the beginning of its call to the end.
+
+    The thread's next call replaces what an interrupted one left (PyTorch runs no hook after a KeyboardInterrupt).
+    """
+
+    def __init__(self) -> None:
+        self._by_thread: dict[int, _Value] = {}
+
+    def __bool__(self) -> bool:
+        """Whether this thread is in a call."""
+        return threading.get_ident() in self._by_thread
+
+    def begin(self, value: _Value) -> None:
+        """Record that this thread enters a call."""
+        self._by_thread[threading.get_ident()] = value
+
+    def get(self) -> _Value | None:
+        """The value of this thread's call, None outside of one."""
+        return self._by_thread.get(threading.get_ident())
+
+    def end(self) -> _Value | None:
+        """Record that this thread leaves its call; returns its value."""
+        return self._by_thread.pop(threading.get_ident(), None)
 
 
 class OneCallFields:
@@ -42,9 +73,9 @@ class OneCallFields:
             setattr(config, name, value)
         self.set(model, "config", config)
 
-    def leave_out_mtp(self, model: Any, keywords: dict[str, Any]) -> None:
-        """No multi-token prediction in this call: neither its layers nor a loss."""
-        if "compute_mtp_loss" in argument_names(model):  # HybridModel, from 0.20 on
+    def leave_out_mtp(self, model: Any, keywords: dict[str, Any], known: Sequence[str]) -> None:
+        """No multi-token prediction in this call, neither its layers nor a loss; `known` are the model's arguments."""
+        if "compute_mtp_loss" in known:  # HybridModel, from 0.20 on
             keywords.setdefault("compute_mtp_loss", False)
             return
         self.configure(model, mtp_num_layers=None)

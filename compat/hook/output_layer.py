@@ -134,11 +134,11 @@ def _foreign(layer: Module, name: str) -> str | None:
         return None
     if not isinstance(function, FunctionType):
         return repr(function)
-    called = (function.__globals__.get(name) for name in function.__code__.co_names)
-    for one in (function, *(f for f in called if isinstance(f, FunctionType))):
-        file = one.__code__.co_filename
-        if not file.startswith(_own_folders()):
-            return f"{file}:{one.__code__.co_firstlineno} ({one.__code__.co_qualname})"
+    names, own = function.__globals__, _own_folders()
+    for called in [function, *[names.get(name) for name in function.__code__.co_names]]:
+        if isinstance(called, FunctionType) and not called.__code__.co_filename.startswith(own):
+            code = called.__code__
+            return f"{code.co_filename}:{code.co_firstlineno} ({code.co_qualname})"
     return None
 
 

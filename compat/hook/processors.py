@@ -1,7 +1,7 @@
 """The library of processors. `b` is the batch, `s` the sequence on this rank (the packed row, `b = 1`, for THD)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -96,6 +96,7 @@ class TopKLogits(HeadProcessor):
     """
 
     k: int
+    returns = MappingProxyType({name: name for name in ("topk_logits", "topk_ids", "logsumexp")})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,12 +107,6 @@ class TopKLogits(HeadProcessor):
     def wants(self) -> Wants:
         """The top k."""
         return Wants(topk=self.k)
-
-    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
-        """`topk_logits`, `topk_ids` and `logsumexp`."""
-        k = slice(0, self.k)  # a pass shared with a larger k has more
-        logits, ids = needed(out.topk_logits)[..., k], needed(out.topk_ids)[..., k]
-        return {"topk_logits": logits, "topk_ids": ids, "logsumexp": out.logsumexp}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +144,7 @@ class Logits:
         return call.finish(logits)
 
 
+@dataclass(unsafe_hash=True)
 class HeadInputs:
     """Returns `[b, s, h]`: the hidden states that the output layer would receive; its weight is in `.weight`.
 
@@ -163,9 +159,8 @@ class HeadInputs:
     equal: the first one attached runs.
     """
 
-    def __init__(self, keep: Callable[[Tensor], None] | None = None) -> None:
-        self.keep = keep
-        self.weight: Tensor | None = None
+    keep: Callable[[Tensor], None] | None = None
+    weight: Tensor | None = field(default=None, init=False, compare=False, repr=False)
 
     def __call__(self, **keywords: Any) -> Tensor:
         """Return the layer's input. Labels only serve the MTP loss; without MTP layers they raise a ValueError."""
@@ -182,15 +177,6 @@ class HeadInputs:
             self.keep(self.weight)
         return call.finish(call.hidden_states)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, HeadInputs) and self.keep == other.keep
-
-    def __hash__(self) -> int:
-        return hash((HeadInputs, self.keep))
-
-    def __repr__(self) -> str:
-        return f"HeadInputs(keep={self.keep!r})"
-
 
 class Compose:
     """Several processors in one call, with all results in one `Outputs`.
@@ -206,6 +192,12 @@ class Compose:
         self.readers = [p for p in processors if isinstance(p, HeadProcessor)]
         for reader in self.readers[1:]:
             _check_agreement(self.readers[0], reader)
+        lengths = sorted({reader.wants.topk for reader in self.readers} - {0})
+        if len(lengths) > 1:
+            raise ValueError(
+                f"k: composed processors ask for the {' and the '.join(map(str, lengths))} largest logits under one "
+                f"name; ask for k={lengths[-1]} and take the first of them."
+            )
         if not processors:
             raise ValueError("Compose needs at least one processor.")
 

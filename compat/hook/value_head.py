@@ -17,9 +17,9 @@ from torch.distributed.tensor import DTensor
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.attach import attach
+from mcore_unpatch.compat.hook.context import resolve_groups
 from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.find import HookPath, find_language_model
-from mcore_unpatch.compat.hook.groups import resolve_groups
 from mcore_unpatch.compat.hook.processors import Logits
 
 _NAME = "value_head"

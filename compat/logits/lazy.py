@@ -1,59 +1,52 @@
 """Logits that are not there: hidden states and the LM head, and what can be computed from the two."""
 
-import sys
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
 from torch.utils._pytree import register_pytree_node
 
-from mcore_unpatch.compat.fused_head.divergence import Kind
-from mcore_unpatch.compat.fused_head.linear_kl import linear_kl
-from mcore_unpatch.compat.fused_head.linear_logprob import PassSettings, VocabOutput, vocab_pass
+from mcore_unpatch.compat.fused_head.linear_kl import run_kl
+from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
+from mcore_unpatch.compat.fused_head.pair import Divergence, Kind
 from mcore_unpatch.compat.fused_head.problem import needed
+from mcore_unpatch.compat.fused_head.settings import Asked, HeadSettings, PassSettings, VocabQuery
 from mcore_unpatch.compat.fused_head.weight_grad import into_main_grad
-from mcore_unpatch.compat.hook.call import Outputs
-from mcore_unpatch.compat.hook.errors import HookError
-from mcore_unpatch.compat.hook.groups import ProcessGroups
+from mcore_unpatch.compat.hook.call import HookCall, Outputs
+from mcore_unpatch.compat.hook.context import HookContext, ProcessGroups, resolve_groups
+from mcore_unpatch.compat.hook.errors import HookError, refuse_reentrant_checkpoint
+from mcore_unpatch.compat.hook.head import enter_head
+from mcore_unpatch.compat.hook.output_layer import fuses_weight_grad
 from mcore_unpatch.compat.logits.like_a_tensor import LikeATensor
+from mcore_unpatch.compat.logits.written import WeightState
+from mcore_unpatch.compat.packing.gather import sum_gradient
 
 
-@dataclass(frozen=True)
-class LMHead(PassSettings):
-    """This rank's shard of an LM head, and how a pass over the vocabulary reads it (see `linear_logprob`)."""
+@dataclass(frozen=True, eq=False)
+class LMHead:
+    """This rank's shard of an LM head, and how a pass over the vocabulary reads it."""
 
     weight: Tensor  # [vocab / tp, h]
-    version: int  # of the weight when the model ran
-    logit_scale: float
-    fuse_main_grad: bool
+    settings: HeadSettings
     groups: ProcessGroups
+    state: WeightState  # of the weight when the model ran
 
-    @property
-    def tp_group(self) -> ProcessGroup | None:
-        """The ranks that hold the shards."""
-        return self.groups.tp
+    @classmethod
+    def of(cls, weight: Tensor, groups: ProcessGroups, settings: HeadSettings | None = None) -> "LMHead":
+        """The head as it is now. The hidden states sum their gradient over the ranks, once for all passes."""
+        settings = replace(settings or HeadSettings(), tp_group=groups.tp, reduce_hidden_grad=False)
+        return cls(weight, settings, groups, WeightState.of(weight))
 
-    def read(self) -> Tensor:
-        """The weight, which must be the one the model ran with."""
+    def read(self) -> tuple[Tensor, Tensor | None]:
+        """The weight, which must be the one the model ran with; and a flag as `WeightState.holds` returns it."""
         if self.weight.untyped_storage().size() == 0:
             raise HookError(
                 "the LM head's weight was freed after the forward (FSDP shards it again), so nothing can be computed "
                 "from these logits; leave the output layer unsharded, or attach LogProbs(), which computes inside the "
                 "forward."
             )
-        if version_of(self.weight) != self.version:
-            raise HookError(
-                "the LM head's weight was written to after the forward that returned these logits (an optimizer step, "
-                "loaded weights); ask for log-probs before that, or run the model again."
-            )
-        return self.weight
-
-
-def version_of(tensor: Tensor) -> int:
-    """How often a tensor was written to (not counted in inference mode)."""
-    return 0 if tensor.is_inference() else tensor._version
+        return self.weight, self.state.holds(self.weight)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,40 +66,14 @@ class LazyLogits(LikeATensor):
     head: LMHead
     temperature: float | Tensor = 1.0  # a tensor is [..., 1]
 
-    def compute(
-        self,
-        labels: Tensor | None = None,
-        *,
-        entropy: bool = False,
-        topk: int = 0,
-        token_ids: Tensor | None = None,
-        sum_pi_squared: bool = False,
-        logit_stats: bool = False,
-        keep_mask: Tensor | None = None,
-        mask: Tensor | None = None,
-        mask_count: int | None = None,
-    ) -> VocabOutput:
+    def compute(self, labels: Tensor | None = None, **asked: Unpack[Asked]) -> VocabOutput:
         """Everything asked for from one pass over the vocabulary; the arguments are those of `vocab_pass`."""
-        head, temperature = self.head, self.temperature
-        return vocab_pass(
-            self.hidden,
-            self._read(),
-            labels,
-            temperature=temperature.squeeze(-1) if isinstance(temperature, Tensor) else temperature,
-            logit_scale=head.logit_scale,
-            mask=mask,
-            mask_count=mask_count,
-            entropy=entropy,
-            topk=topk,
-            token_ids=token_ids,
-            sum_pi_squared=sum_pi_squared,
-            keep_mask=keep_mask,
-            logit_stats=logit_stats,
-            tp_group=head.tp_group,
-            reduce_hidden_grad=False,  # the hidden states sum their gradient themselves, once for all passes
-            fuse_main_grad=head.fuse_main_grad,
-            **head.settings,
-        )
+        temperature = self.temperature
+        own = temperature.squeeze(-1) if isinstance(temperature, Tensor) else temperature
+        query = VocabQuery(labels=labels, temperature=own, **asked)
+        weight, sound = self._read()
+        out = run_pass(self.hidden, weight, query, self.head.settings)
+        return out if sound is None else out.each(lambda value: _where(sound, value))
 
     def log_probs(self, labels: Tensor, *, mask: Tensor | None = None, keep_mask: Tensor | None = None) -> Tensor:
         """Log-probs of `labels` `[...]`, global token ids aligned with the logits; 0 where there is no label."""
@@ -152,30 +119,16 @@ class LazyLogits(LikeATensor):
         """
         if not isinstance(teacher, LazyLogits):
             raise TypeError(f"teacher: expected the LazyLogits of another model, got {type(teacher).__name__}")
-        mine, theirs = self.temperature, teacher.temperature
-        same = mine is theirs or (not isinstance(mine, Tensor) and not isinstance(theirs, Tensor) and mine == theirs)
-        if not same or self.head.logit_scale != teacher.head.logit_scale:
-            raise ValueError(
-                "teacher: its logits have another temperature or MuP scale than the student's, and the divergence is "
-                "computed with one for both; divide both by the same."
-            )
-        factor = self._factor
-        return linear_kl(
-            self.hidden,
-            self._read(),
-            teacher.hidden,
-            teacher._read(),
-            kind=kind,
-            beta=beta,
-            temperature=1 / factor.squeeze(-1) if isinstance(factor, Tensor) else 1 / factor,
-            mask=mask,
-            mask_count=mask_count,
-            vocab_size=self.head.vocab_size,
-            tp_group=self.head.tp_group,
-            reduce_hidden_grad=False,
-            fuse_main_grad=self.head.fuse_main_grad,
-            tile_bytes=self.head.tile_bytes,
+        weight, sound = self._read()
+        other, other_sound = teacher._read()
+        values = run_kl(
+            (self.hidden, weight, teacher.hidden, other),
+            Divergence(kind, beta),
+            (self._divisor, teacher._divisor),
+            VocabQuery(mask=mask, mask_count=mask_count),
+            self.head.settings,
         )
+        return _where(other_sound, _where(sound, values))
 
     def logits(self) -> Tensor:
         """The real logits `[..., vocab / tp]`, scaled and divided by the temperature, as Megatron would return them.
@@ -184,19 +137,20 @@ class LazyLogits(LikeATensor):
         while a 16-bit model's are converted), as much again for the gradient, and whatever you compute from them: 2.3
         GiB each for 4,096 tokens and 151,936 words. Select the tokens you need first: `logits[0, -1:].logits()`.
         """
-        product = torch.nn.functional.linear(self.hidden.to(self.head.weight.dtype), self._weight())
+        weight, sound = self._product_weight()
+        product = torch.nn.functional.linear(self.hidden.to(weight.dtype), weight).to(self.dtype)
         factor = self._factor
-        product = product.to(self.dtype)
-        return product if isinstance(factor, float) and factor == 1 else product * factor
+        return _where(sound, product if isinstance(factor, float) and factor == 1 else product * factor)
 
     def sum(self, *dims: Any, **options: Any) -> Tensor:
         """The sum of this rank's logits, without building them: for `loss + 0 * logits.sum()`, which keeps a graph."""
         if dims or options:
             raise self._no("sum over some dimensions")
         factor = self._factor
+        weight, sound = self._product_weight()
         rows = self.hidden * factor if isinstance(factor, Tensor) else self.hidden
-        total = rows.reshape(-1, rows.shape[-1]).sum(0, dtype=self.dtype) @ self._weight().sum(0, dtype=self.dtype)
-        return total if isinstance(factor, Tensor) else total * factor
+        total = rows.reshape(-1, rows.shape[-1]).sum(0, dtype=self.dtype) @ weight.sum(0, dtype=self.dtype)
+        return _where(sound, total if isinstance(factor, Tensor) else total * factor)
 
     def mean(self, *dims: Any, **options: Any) -> Tensor:
         """The mean of this rank's logits, without building them."""
@@ -204,34 +158,82 @@ class LazyLogits(LikeATensor):
 
     @property
     def _factor(self) -> float | Tensor:
-        return self.head.logit_scale / self.temperature
+        return self.head.settings.logit_scale / self.temperature
 
-    def _read(self) -> Tensor:
-        if self.hidden.requires_grad and not torch.is_grad_enabled():
-            _refuse_reentrant_checkpoints()
+    @property
+    def _divisor(self) -> float | Tensor:
+        """Factor and temperature in one, as an operator takes it."""
+        divisor = self.temperature / self.head.settings.logit_scale
+        return divisor.squeeze(-1) if isinstance(divisor, Tensor) else divisor
+
+    def _read(self) -> tuple[Tensor, Tensor | None]:
+        if self.requires_grad:
+            refuse_reentrant_checkpoint("LazyLogits were", returned=False)
         return self.head.read()
 
-    def _weight(self) -> Tensor:
-        """The weight for code that multiplies by it directly."""
-        weight = self._read()
-        return into_main_grad(weight) if self.head.fuse_main_grad else weight
+    def _product_weight(self) -> tuple[Tensor, Tensor | None]:
+        """The same for code that multiplies by the weight directly."""
+        weight, sound = self._read()
+        return into_main_grad(weight) if self.head.settings.fuse_main_grad else weight, sound
 
 
-def _refuse_reentrant_checkpoints() -> None:
-    """Raise inside a checkpoint that looks for gradients in tensors alone: the loss would silently have none."""
-    frame = sys._getframe()
-    while (caller := frame.f_back) is not None:
-        frame = caller
-        if frame.f_code.co_qualname == "CheckpointFunction.forward":
-            raise HookError(
-                "LazyLogits were passed to a reentrant checkpoint, which finds no tensor to differentiate in them, so "
-                "that the loss would have no gradient; pass use_reentrant=False to torch.utils.checkpoint.checkpoint."
-            )
+def _where(sound: Tensor | None, values: Tensor) -> Tensor:
+    """Results, or NaN where the head has changed."""
+    if sound is None or not values.dtype.is_floating_point:
+        return values
+    return values.where(sound, torch.nan)
+
+
+def _tensors_of(logits: LazyLogits) -> tuple[list[Tensor], tuple[LazyLogits, Tensor]]:
+    """The hidden states, and a view of the weight: hooks that somebody registers on it end with it."""
+    weight = logits.head.weight.view_as(logits.head.weight)
+    return [logits.hidden, weight], (logits, weight)
+
+
+def _from_tensors(children: Any, context: tuple[LazyLogits, Tensor]) -> LazyLogits:
+    """Other hidden states; of what became of the weight, only whether it was detached."""
+    (hidden, weight), (logits, before) = children, context
+    if before.requires_grad and not getattr(weight, "requires_grad", True):
+        logits = logits.detach()
+    return logits._with(hidden, logits.temperature)
 
 
 # PyTorch's FSDP looks for tensors in what a module returns, and starts its backward from them.
-register_pytree_node(
-    LazyLogits,
-    lambda logits: ([logits.hidden], logits),
-    lambda children, logits: logits._with(next(iter(children)), logits.temperature),
-)
+register_pytree_node(LazyLogits, _tensors_of, _from_tensors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeferredHead(PassSettings):
+    """A model with this attached returns `LazyLogits` `[b, s, vocab / tp]` where it returned logits.
+
+    A call with labels returns the loss `[b, s]`, as Megatron does, without building logits either. The options are
+    those of `linear_logprob`; a `temperature` in the context overrides the option.
+    """
+
+    temperature: float | Tensor = 1.0
+
+    def __call__(self, **keywords: Any) -> LazyLogits | Tensor:
+        """Return the logits' stand-in, or the loss of the call's labels."""
+        call = HookCall.of(keywords)
+        context = HookContext.of(call.context)
+        for name in ("labels", "mask", "mask_count", "lengths", "keep_mask", "token_ids", "teacher"):
+            if getattr(context, name) is not None:
+                raise TypeError(
+                    f"output_processor_context: {name!r} has no effect on DeferredHead, which computes nothing in the "
+                    "forward; pass it to the method of LazyLogits that you call."
+                )
+        groups = context.groups or resolve_groups()
+        hidden, gathered = enter_head(call, groups)  # [s, b, h]
+        if not gathered:
+            hidden = sum_gradient(hidden, groups.tp)
+        settings = self.of_head(logit_scale=call.logit_scale, fuse_main_grad=fuses_weight_grad(call))
+        logits = LazyLogits(hidden.transpose(0, 1).contiguous(), LMHead.of(call.weight, groups, settings))
+        if not torch.is_grad_enabled():
+            if call.labels is None:
+                refuse_reentrant_checkpoint("LazyLogits are", returned=True)
+            logits = logits.detach()  # as logits made now have no graph, whoever asks later
+        temperature = self.temperature if context.temperature is None else context.temperature
+        if isinstance(temperature, Tensor) and temperature.dim() > 0:
+            temperature = temperature[..., None]  # [b, s, 1]
+        logits = logits / temperature
+        return logits if call.labels is None else -logits.log_probs(call.labels)

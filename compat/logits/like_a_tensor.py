@@ -5,6 +5,8 @@ All of it works on the hidden states, and on a temperature per token, in the sam
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import isfinite
+from numbers import Real
 from typing import Any, Self
 
 import torch
@@ -13,7 +15,12 @@ from torch import Tensor
 from mcore_unpatch.compat.fused_head.problem import math_dtype
 
 _GIB = 2**30
-_JOINS = (torch.cat, torch.concat, torch.concatenate)
+_JOINS = (torch.cat, torch.concat, torch.concatenate, torch.stack)
+# Questions about logits that the hidden states answer, and those that a tensor without memory does.
+_OF_HIDDEN = {"device", "ndim", "is_cuda", "is_cpu", "get_device", "is_inference"}
+_OF_ANY_LOGITS = {"size", "numel", "nelement", "stride", "is_contiguous", "is_floating_point", "is_complex"}
+_OF_ANY_LOGITS |= {"element_size", "itemsize", "nbytes", "layout", "is_nested", "is_sparse", "storage_offset"}
+_IN_ORDER = (None, torch.contiguous_format, torch.preserve_format)
 
 
 class LikeATensor:
@@ -43,36 +50,13 @@ class LikeATensor:
         return replace(self, hidden=self.hidden.detach(), head=head)  # type: ignore[type-var]
 
     @property
-    def device(self) -> torch.device:
-        """Where the hidden states are, and all results."""
-        return self.hidden.device
-
-    @property
-    def ndim(self) -> int:
-        """With the vocabulary's dimension."""
-        return self.hidden.dim()
-
-    @property
     def requires_grad(self) -> bool:
-        """Whether results will have gradients to the hidden states."""
-        return self.hidden.requires_grad
+        """Whether results will have gradients, to the hidden states or to the head."""
+        return self.hidden.requires_grad or bool(self.head.weight.requires_grad)
 
     def dim(self) -> int:
         """With the vocabulary's dimension."""
         return self.hidden.dim()
-
-    def size(self, dim: int | None = None) -> Any:
-        """`shape`, or one number of it."""
-        return self.shape if dim is None else self.shape[dim]
-
-    def numel(self) -> int:
-        """How many logits there would be."""
-        return self.shape.numel()
-
-    @property
-    def is_cuda(self) -> bool:
-        """Whether results are on a GPU of NVIDIA or AMD."""
-        return self.hidden.is_cuda
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -104,11 +88,6 @@ class LikeATensor:
             parts = (*parts[:-1], slice(None))
         return self._tokens(lambda rows: rows[parts])
 
-    def squeeze(self, dim: int | None = None) -> Self:
-        """As of a tensor, for a dimension of tokens, or all of them."""
-        at = tuple(range(self.dim() - 1)) if dim is None else (self._token_dim(dim, "squeeze"),)
-        return self._tokens(lambda rows: rows.squeeze(at))
-
     def unsqueeze(self, dim: int) -> Self:
         """As of a tensor, before the vocabulary's dimension."""
         at = dim if dim >= 0 else dim + self.dim() + 1
@@ -116,88 +95,99 @@ class LikeATensor:
             raise self._no(f"unsqueeze({dim})", "a dimension before the vocabulary's")
         return self._tokens(lambda rows: rows.unsqueeze(at))
 
-    def transpose(self, dim0: int, dim1: int) -> Self:
-        """As of a tensor, for two dimensions of tokens."""
-        one, other = self._token_dim(dim0, "transpose"), self._token_dim(dim1, "transpose")
-        return self._tokens(lambda rows: rows.transpose(one, other))
+    def permute(self, *dims: Any) -> Self:
+        """As of a tensor; the vocabulary stays the last dimension."""
+        order = tuple(dim % self.dim() for dim in _sizes(dims))
+        if not order or order[-1] != self.dim() - 1:
+            raise self._no(f"permute{_sizes(dims)}", "an order that leaves the vocabulary last")
+        return self._tokens(lambda rows: rows.permute(order))
 
     def reshape(self, *shape: Any) -> Self:
         """As of a tensor; the vocabulary stays the last dimension."""
-        sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
-        tokens = torch.Size(sizes[:-1]).numel()
-        if not sizes or (sizes[-1] != self.shape[-1] and (sizes[-1] != -1 or tokens != self.shape[:-1].numel())):
+        sizes = _sizes(shape)
+        whole = all(isinstance(size, int) for size in sizes) and bool(sizes)
+        tokens = torch.Size(sizes[:-1]).numel() if whole else 0
+        if not whole or (sizes[-1] != self.shape[-1] and (sizes[-1] != -1 or tokens != self.shape[:-1].numel())):
             raise self._no(f"reshape{sizes}", f"a shape that ends in the vocabulary, {self.shape[-1]}")
         return self._tokens(lambda rows: rows.reshape(*sizes[:-1], rows.shape[-1]))
 
     view = reshape
 
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """As of a tensor, for dimensions of tokens: `flatten(0, 1)`."""
-        first, last = self._token_dim(start_dim, "flatten"), self._token_dim(end_dim, "flatten")
-        return self._tokens(lambda rows: rows.flatten(first, last))
-
-    def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
-        """As of a tensor, over tokens."""
-        at = self._token_dim(dim, "chunk")
-        return self._parts(lambda rows: rows.chunk(chunks, at))
-
-    def split(self, size: Any, dim: int = 0) -> tuple[Self, ...]:
-        """As of a tensor, over tokens."""
-        at = self._token_dim(dim, "split")
-        return self._parts(lambda rows: rows.split(size, at))
-
-    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
-        """As of a tensor, over tokens."""
-        at = self._token_dim(dim, "unbind")
-        return self._parts(lambda rows: rows.unbind(at))
-
-    def index_select(self, dim: int, index: Tensor) -> Self:
-        """As of a tensor, over tokens."""
-        at = self._token_dim(dim, "index_select")
-        return self._tokens(lambda rows: rows.index_select(at, index))
-
-    def narrow(self, dim: int, start: int, length: int) -> Self:
-        """As of a tensor, over tokens."""
-        at = self._token_dim(dim, "narrow")
-        return self._tokens(lambda rows: rows.narrow(at, start, length))
-
     def new_zeros(self, *shape: Any) -> Any:
         """Logits that are all zero if the shape ends in the vocabulary, built from nothing; else zeros."""
-        sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+        sizes = _sizes(shape)
         if len(sizes) < 2 or sizes[-1] != self.shape[-1]:
             return self.hidden.new_zeros(sizes, dtype=self.dtype)
         return self.detach()._with(self.hidden.new_zeros(*sizes[:-1], self.hidden.shape[-1]), 1.0)
 
-    def contiguous(self) -> Self:
-        """The same: there is nothing to lay out."""
+    def zeros_like(self, **options: Any) -> Any:
+        """As `torch.zeros_like`: logits that are all zero, built from nothing."""
+        if any(value is not None for value in options.values()):
+            raise self._no(f"zeros_like with {', '.join(options)}")
+        return self.new_zeros(self.shape)
+
+    def contiguous(self, memory_format: Any = None) -> Self:
+        """The same: there is nothing to lay out, and nobody can write to it."""
+        if memory_format not in _IN_ORDER:
+            raise self._no(f"a copy in {memory_format}")
         return self
 
-    def float(self) -> Self:
-        """The same if results are float32, which they are unless the head is float64."""
-        return self.to(torch.float32)
+    clone = __copy__ = contiguous
 
-    def to(self, *args: Any, copy: bool = False, **kwargs: Any) -> Self:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        if self.requires_grad:
+            raise self._no("a deep copy of logits with gradients", "detach() first")
+        return self._tokens(Tensor.clone)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise self._no("pickling")
+
+    def to(self, *args: Any, copy: bool = False, memory_format: Any = None, **kwargs: Any) -> Self:
         """The same for the dtype and the device that results have anyway; anything else raises."""
-        asked = [torch.device(one) if isinstance(one, str) else one for one in (*args, *kwargs.values())]
+        asked: list[Any] = []
+        for value in (*args, *kwargs.values()):
+            asked += [value.dtype, value.device] if isinstance(value, Tensor) else [value]
+        asked = [torch.device(value) if isinstance(value, str) else value for value in asked]
         here = (self.dtype, self.device, torch.device(self.device.type), True, False, None)
-        if all(one in here for one in asked):
+        if all(value in here for value in asked) and memory_format in _IN_ORDER:
             return self
         raise self._no(f"to({', '.join(map(str, asked))})", "the results, which you can convert")
 
+    type_as = to
+
+    def float(self) -> Self:
+        """The same unless the head is float64."""
+        return self.to(torch.float32)
+
     def div(self, temperature: Any) -> Self:
         """Divide the logits by a temperature: a number, or `[..., 1]`."""
+        if isinstance(temperature, LikeATensor):
+            raise self._no("a division by logits")
         if isinstance(temperature, Tensor):
             if temperature.dim() > 0 and (temperature.dim() != self.dim() or temperature.shape[-1] != 1):
                 raise TypeError(
                     f"temperature: expected a number, or one per token with a last dimension of 1, to divide logits "
                     f"{list(self.shape)}, got {list(temperature.shape)}"
                 )
-            temperature = temperature.expand(*self.shape[:-1], 1)
-        elif isinstance(temperature, bool) or not isinstance(temperature, float | int):
+            temperature = temperature.to(self.dtype).expand(*self.shape[:-1], 1)
+        elif isinstance(temperature, bool) or not isinstance(temperature, Real):
             raise TypeError(f"temperature: expected a number or a tensor, got {type(temperature).__name__}")
+        else:
+            temperature = float(temperature)
         return self._with(self.hidden, self.temperature * temperature)
 
-    __truediv__ = div
+    __truediv__ = true_divide = div
+
+    def mul(self, factor: Any) -> Self:
+        """Multiply the logits by a positive number, or by `[..., 1]`."""
+        if isinstance(factor, Tensor) and (factor.dim() == 0 or factor.shape[-1] == 1):
+            return self.div(1 / factor.to(self.dtype))
+        if isinstance(factor, Real) and not isinstance(factor, bool) and float(factor) > 0 and isfinite(factor):
+            return self.div(1 / float(factor))
+        raise self._no("a product with anything but positive numbers, one for all logits or one per token,")
+
+    __mul__ = __rmul__ = mul
+    __array_ufunc__ = None  # so that numpy's scalars leave arithmetic to us
 
     @classmethod
     def __torch_function__(
@@ -205,14 +195,18 @@ class LikeATensor:
     ) -> Any:
         kwargs = kwargs or {}
         if function in _JOINS:
-            return _joined(*args, **kwargs)
+            return _joined(function is torch.stack, *args, **kwargs)
         name = str(getattr(function, "__name__", function))
-        found = next(one for one in _flat([*args, *kwargs.values()]) if isinstance(one, cls))
-        if args and args[0] is found and name in _FUNCTIONS:
-            return getattr(found, name)(*args[1:], **kwargs)
-        raise found._no(f"torch's {name}")
+        logits = next(value for value in _flat([*args, *kwargs.values()]) if isinstance(value, cls))
+        if args and args[0] is logits and name in _FUNCTIONS:
+            return getattr(logits, name)(*args[1:], **kwargs)
+        raise logits._no(f"torch's {name}")
 
     def __getattr__(self, name: str) -> Any:
+        if name in _OF_HIDDEN:
+            return getattr(self.hidden, name)
+        if name in _OF_ANY_LOGITS:
+            return getattr(torch.empty(self.shape, dtype=self.dtype, device="meta"), name)
         if name.startswith("__") or not hasattr(Tensor, name):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         raise self._no(f".{name}", error=_NotATensorError)
@@ -224,7 +218,7 @@ class LikeATensor:
     def _parts(self, change: Callable[[Tensor], Sequence[Tensor]]) -> tuple[Self, ...]:
         rows, own = change(self.hidden), self.temperature
         temperatures: Sequence[float | Tensor] = change(own) if isinstance(own, Tensor) else [own] * len(rows)
-        return tuple(self._with(hidden, one) for hidden, one in zip(rows, temperatures, strict=True))
+        return tuple(self._with(*part) for part in zip(rows, temperatures, strict=True))
 
     def _token_dim(self, dim: int, method: str) -> int:
         at = dim if dim >= 0 else dim + self.dim()
@@ -245,9 +239,42 @@ class _NotATensorError(AttributeError, TypeError):
     """A missing method: an AttributeError, so that `hasattr` and `getattr` with a default work."""
 
 
+def _over_tokens(name: str, *dims: tuple[int, str, int | None]) -> Callable[..., Any]:
+    """The method `name` of a tensor, whose arguments `dims` (place, name, default) must be dimensions of tokens."""
+
+    def method(self: LikeATensor, *args: Any, **kwargs: Any) -> Any:
+        given = list(args)
+        for place, keyword, default in dims:
+            dim = given[place] if place < len(given) else kwargs.get(keyword, default)
+            at = tuple(range(self.dim() - 1)) if dim is None else self._token_dim(dim, name)
+            if place < len(given):
+                given[place] = at
+            else:
+                kwargs[keyword] = at
+
+        def change(rows: Tensor) -> Any:
+            return getattr(rows, name)(*given, **kwargs)
+
+        return self._parts(change) if name in _GIVE_SEVERAL else self._tokens(change)
+
+    method.__doc__ = f"As of a tensor, over dimensions of tokens: `Tensor.{name}`."
+    return method
+
+
+_GIVE_SEVERAL = {"chunk", "split", "unbind"}
+_FIRST = (0, "dim", 0)
+_OVER_TOKENS: dict[str, tuple[tuple[int, str, int | None], ...]] = {
+    "squeeze": ((0, "dim", None),), "flatten": ((0, "start_dim", 0), (1, "end_dim", -1)),
+    "transpose": ((0, "dim0", 0), (1, "dim1", 0)),
+    "select": (_FIRST,), "index_select": (_FIRST,), "narrow": (_FIRST,), "unbind": (_FIRST,),
+    "chunk": ((1, "dim", 0),), "split": ((1, "dim", 0),),
+}  # fmt: skip
+for _name, _dims in _OVER_TOKENS.items():
+    setattr(LikeATensor, _name, _over_tokens(_name, *_dims))
+
 # Functions of torch that are the methods of the same name.
-_FUNCTIONS = {"squeeze", "unsqueeze", "transpose", "reshape", "flatten", "chunk", "split", "unbind", "index_select"}
-_FUNCTIONS |= {"narrow", "div", "detach", "sum", "mean"}
+_FUNCTIONS = {*_OVER_TOKENS, "unsqueeze", "permute", "reshape", "div", "true_divide", "mul", "clone", "detach", "sum"}
+_FUNCTIONS |= {"mean", "zeros_like", "is_floating_point", "is_complex", "numel"}
 
 
 def _refuse(name: str) -> Callable[..., Any]:
@@ -257,11 +284,11 @@ def _refuse(name: str) -> Callable[..., Any]:
     return refuse
 
 
+_ARITHMETIC = ["add", "sub", "matmul", "pow", "mod", "floordiv", "and", "or", "xor"]
 for _name in (
-    *("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__rtruediv__", "__matmul__", "__neg__"),
-    *("__rmatmul__", "__pow__", "__abs__", "__lt__", "__le__", "__gt__", "__ge__", "__setitem__", "__bool__"),
-    *("__itruediv__", "__iadd__", "__imul__", "__isub__", "__array__", "__float__", "__int__", "__floordiv__"),
-    "__contains__",
+    *(f"__{side}{operation}__" for operation in _ARITHMETIC for side in ("", "r", "i")),
+    *("__rtruediv__", "__itruediv__", "__imul__", "__neg__", "__pos__", "__abs__", "__invert__", "__round__", "__lt__"),
+    *("__le__", "__gt__", "__ge__", "__setitem__", "__bool__", "__array__", "__float__", "__int__", "__contains__"),
 ):
     setattr(LikeATensor, _name, _refuse(_name))
 
@@ -272,21 +299,27 @@ def _dims_of(part: Any) -> int:
     return part.dim() if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) else 1
 
 
+def _sizes(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`(2, 3)` from `2, 3` and from `(2, 3)`."""
+    return tuple(given[0]) if len(given) == 1 and isinstance(given[0], Sequence) else given
+
+
 def _flat(values: Any) -> list[Any]:
-    return [one for value in values for one in (value if isinstance(value, (tuple, list)) else [value])]
+    return [item for value in values for item in (value if isinstance(value, (tuple, list)) else [value])]
 
 
-def _joined(parts: Sequence[LikeATensor], dim: int = 0) -> LikeATensor:
-    """`torch.cat` of logits of the same head, over tokens."""
+def _joined(stacked: bool, parts: Sequence[LikeATensor], dim: int = 0) -> LikeATensor:
+    """`torch.cat` or `torch.stack` of logits of the same head, over tokens."""
     first = next(part for part in parts if isinstance(part, LikeATensor))
     if any(not isinstance(part, LikeATensor) or part.head is not first.head for part in parts):
         raise first._no("torch.cat of these logits with a tensor, or with those of another model or forward,")
-    at = first._token_dim(dim, "cat")
-    temperatures = [part.temperature for part in parts]
-    if any(isinstance(one, Tensor) or one != first.temperature for one in temperatures):
-        temperature: float | Tensor = torch.cat([_per_token(part) for part in parts], at)
-    else:
-        temperature = first.temperature
+    if stacked:
+        dim = dim if dim >= 0 else dim + first.dim() + 1
+        parts = [part.unsqueeze(dim) for part in parts]
+    at = parts[0]._token_dim(dim, "cat")
+    temperature = first.temperature
+    if any(isinstance(part.temperature, Tensor) or part.temperature != temperature for part in parts):
+        temperature = torch.cat([_per_token(part) for part in parts], at)
     return first._with(torch.cat([part.hidden for part in parts], at), temperature)
 
 

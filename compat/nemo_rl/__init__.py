@@ -4,12 +4,10 @@ from mcore_unpatch.compat.requirements import require_megatron
 
 require_megatron(__name__)
 
-from mcore_unpatch.compat.nemo_rl.hidden_states import (
-    from_parallel_hidden_states_to_logprobs as from_parallel_hidden_states_to_logprobs,
-)
 from mcore_unpatch.compat.nemo_rl.install import (
+    NextTokenLogProbs as NextTokenLogProbs,
+    from_parallel_hidden_states_to_logprobs as from_parallel_hidden_states_to_logprobs,
     linear_ce_fusion_kwargs as linear_ce_fusion_kwargs,
     patch_gpt_model_forward_for_linear_ce_fusion as patch_gpt_model_forward_for_linear_ce_fusion,
     unpatch_gpt_model_forward_for_linear_ce_fusion as unpatch_gpt_model_forward_for_linear_ce_fusion,
 )
-from mcore_unpatch.compat.nemo_rl.processor import NextTokenLogProbs as NextTokenLogProbs

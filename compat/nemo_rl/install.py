@@ -1,19 +1,281 @@
-"""The entry points: one for callers that keep NeMo RL's flag, one for callers that pass the hook's arguments."""
+"""Log-probs of next tokens as NeMo RL means them: from hidden states, by its flag, and by the hook's arguments."""
 
-from typing import Any
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+from weakref import WeakKeyDictionary, WeakSet
 
+import torch
 from megatron.core.models.common.language_module.language_module import LanguageModule
 from torch import Tensor
+from torch.distributed import ProcessGroup
 from torch.nn import Module
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.utils.hooks import RemovableHandle
 
-from mcore_unpatch.compat.hook.context import HookContext
-from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model, require_open_wrappers
-from mcore_unpatch.compat.hook.with_processor import Watched
-from mcore_unpatch.compat.nemo_rl.calls import Fusion, serve, serve_if_possible, watch
-from mcore_unpatch.compat.nemo_rl.processor import NextTokenLogProbs, Numbers
-from mcore_unpatch.compat.packing.gather import Gradient
+from mcore_unpatch.compat.fused_head.checks import check_vocab_range
+from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
+from mcore_unpatch.compat.fused_head.memory import chunk_tile_bytes
+from mcore_unpatch.compat.hook.attach import Watched, provide_hook, require_called
+from mcore_unpatch.compat.hook.call import HookCall, Outputs
+from mcore_unpatch.compat.hook.context import HookContext, complete_context, resolve_groups, sequence_group
+from mcore_unpatch.compat.hook.errors import AttachmentError
+from mcore_unpatch.compat.hook.find import (
+    HOOK_KEYWORDS,
+    argument_names,
+    find_language_model,
+    refuse_patched,
+    require_open_wrappers,
+)
+from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass
+from mcore_unpatch.compat.hook.one_call import OneCallFields
+from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence
+from mcore_unpatch.compat.packing.labels import next_token_labels
+
+
+def from_parallel_hidden_states_to_logprobs(
+    tensor_parallel_hidden_states: Tensor,
+    output_weight_layer: Tensor,
+    runtime_gather_output: bool | None,
+    target: Tensor,
+    vocab_start_index: int,
+    vocab_end_index: int,
+    tp_group: ProcessGroup,
+    inference_only: bool = False,
+    cp_group: ProcessGroup | None = None,
+    chunk_size: int | None = None,
+    *,
+    temperature: float | Tensor = 1.0,
+    packed_seq_params: Any = None,
+    cp_gradient: Gradient = "summed",
+) -> Tensor:
+    """`[b, s - 1]` fp32 log-probs of the token after each of `target` `[b, s]`.
+
+    Hidden states are `[s / tp, b, h]` as sequence parallelism leaves them, or whole `[s, b, h]`. Under context
+    parallelism hidden states and `target` are this rank's share, and the result is the whole sequence. The arguments
+    after the `*` are new; `runtime_gather_output` has no effect, as before.
+    """
+    hidden, weight = tensor_parallel_hidden_states, output_weight_layer
+    _check(hidden, weight, target, vocab_start_index, vocab_end_index, tp_group)
+    shared = hidden.shape[0] != target.shape[1]
+    labels = next_token_labels(target, packed_seq_params=packed_seq_params, cp_group=cp_group, fill=NO_TOKEN)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
+        if shared:
+            from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
+
+            hidden = gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=True, group=tp_group)
+        log_probs, _ = linear_logprob(
+            hidden,
+            weight,
+            labels.T,
+            temperature=temperature.T if isinstance(temperature, Tensor) and temperature.dim() == 2 else temperature,
+            tp_group=tp_group,
+            reduce_hidden_grad=not shared,
+            ignore_index=NO_TOKEN,
+            out_of_vocab_grad="legacy",
+            tile_bytes=chunk_tile_bytes(chunk_size, hidden.shape[1], weight),
+        )
+        return whole_but_last(log_probs.T.contiguous(), packed_seq_params, cp_group, cp_gradient)
+
+
+def _check(hidden: Tensor, weight: Tensor, target: Any, start: int, end: int, group: ProcessGroup) -> None:
+    if not isinstance(target, Tensor):
+        raise TypeError(
+            f"target: expected token ids [b, s], got {type(target).__name__}; use the arguments of NeMo RL "
+            "0.7.0 and later (0.6.0 had output_weight as the third, which was removed)."
+        )
+    if hidden.shape[0] not in (target.shape[1], target.shape[1] // group.size()):
+        raise ValueError(
+            f"tensor_parallel_hidden_states: expected [s, b, h] or [s / tp, b, h] with s = {target.shape[1]} "
+            f"(from target) and tp = {group.size()}, got {list(hidden.shape)}"
+        )
+    check_vocab_range(start, end, weight, group)
+
+
+# Stands where no token follows; no label of a caller is it, and no gradient comes from there.
+NO_TOKEN = -(1 << 31)
+# Megatron's own logits, or what NeMo RL's patch of `GPTModel.forward` makes of them.
+Numbers = Literal["megatron", "nemo_rl"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextTokenLogProbs:
+    """`[b, s - 1]` fp32: at position i the log-prob of token i + 1. With `entropy`, `Outputs(log_probs, entropy)`.
+
+    `labels` are the token ids themselves; they are shifted by one here, within each packed sequence: where the next
+    token belongs to another sequence, the result is 0. Packed rows give `[1, tokens - 1]`.
+    Under context parallelism every rank gets the whole sequence, in order. `cp_gradient="summed"` sums the gradients
+    over the ranks, as NeMo RL's own gather does, for a loss divided by `cp`; `"own"` is for a loss that is not.
+    `chunk_size` bounds the memory: no temporary is larger than the fp32 logits of that many positions.
+    `numbers="nemo_rl"` is what NeMo RL's patch computes: MuP does not scale the logits, and a packed row counts as one
+    sequence (except under context parallelism, which the patch does not support: labels stay in their sequences).
+    """
+
+    chunk_size: int | None = None
+    temperature: float | Tensor = 1.0
+    entropy: bool = False
+    cp_gradient: Gradient = "summed"
+    numbers: Numbers = "megatron"
+
+    def __post_init__(self) -> None:
+        if self.numbers not in get_args(Numbers):
+            raise ValueError(f'numbers must be "megatron" or "nemo_rl", not {self.numbers!r}')
+
+    def __call__(self, **keywords: Any) -> Any:
+        """One pass over the vocabulary; without a graph in a call for inference."""
+        call = HookCall.of(keywords)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and call.inference_context is None):
+            one_sequence = self.numbers == "nemo_rl" and self._is_whole(call)
+            shifted = replace(call, packed_seq_params=None) if one_sequence else call
+            out = head_pass(shifted, self._options(call), Wants(logprobs=True, entropy=self.entropy))
+            results = {"log_probs": out.logprobs, "entropy": out.entropy if self.entropy else None}
+            whole = {name: self._whole(call, value) for name, value in results.items() if value is not None}
+        return Outputs(**whole) if self.entropy else whole["log_probs"]
+
+    def _options(self, call: HookCall) -> HeadOptions:
+        return HeadOptions(
+            temperature=self.temperature,
+            shift="next_token",
+            scale_logits=self.numbers == "megatron",
+            ignore_index=NO_TOKEN,
+            out_of_vocab_grad="legacy",
+            tile_bytes=chunk_tile_bytes(self.chunk_size, call.hidden_states.shape[1], call.weight),
+        )
+
+    def _is_whole(self, call: HookCall) -> bool:
+        group = self._cp_group(call)
+        return group is None or group.size() == 1
+
+    def _whole(self, call: HookCall, share: Tensor) -> Tensor:
+        """`[b, s / cp]` to `[b, s - 1]`."""
+        return whole_but_last(share, call.packed_seq_params, self._cp_group(call), self.cp_gradient)
+
+    def _cp_group(self, call: HookCall) -> ProcessGroup | None:
+        groups = HookContext.of(call.context).groups or resolve_groups()
+        return sequence_group(call.packed_seq_params, groups, call.config)
+
+
+def whole_but_last(share: Tensor, packed: Any, cp_group: ProcessGroup | None, gradient: Gradient) -> Tensor:
+    """The shares of all context-parallel ranks as one row per sequence, without the last position."""
+    if cp_group is None or cp_group.size() == 1:
+        return share[:, :-1]
+    if packed is None:
+        return gather_sequence(share, cp_group, gradient)[:, :-1]
+    bounds = packed.cu_seqlens_q if packed.cu_seqlens_q_padded is None else packed.cu_seqlens_q_padded
+    return gather_packed_row(share, bounds, cp_group, gradient)[:, :-1]
+
+
+_SHIM = "mcore_unpatch.compat.nemo_rl"
+FLAG = "return_logprobs_for_linear_ce_fusion"
+_PROCESSOR, _CONTEXT = HOOK_KEYWORDS
+
+
+class Fusion:
+    """The chunk size of calls that do not pass one."""
+
+    chunk_size: int | None = None
+
+
+def serve_if_possible(model: Module) -> None:
+    """`serve`, except for a model that cannot have the hook, such as BERT, which is left alone."""
+    refuse_patched(_SHIM, model)
+    path = find_language_model(model)
+    if path.has_hook or path.is_hybrid:
+        serve(path.model)
+
+
+def serve(model: Module) -> None:
+    """Make the language model `model` accept the flag and the processor; a second call does nothing."""
+    refuse_patched(_SHIM, model)
+    if model not in _served:
+        _served[model] = OneCallFields()
+        # A HybridModel gets its hook here: its own must come before ours on the way out.
+        provide_hook(model)
+        model.register_forward_pre_hook(_translate, with_kwargs=True, prepend=True)
+        model.register_forward_hook(_check_called, with_kwargs=True)
+        model.register_forward_hook(_restore, always_call=True)
+
+
+def watch(wrapper: Module) -> None:
+    """Raise in a later call if a wrapper between `wrapper` and the language model drops the processor."""
+    if wrapper not in _watched:
+        _watched.add(wrapper)
+        wrapper.register_forward_pre_hook(_forget, with_kwargs=True)
+        wrapper.register_forward_hook(_check_called, with_kwargs=True)
+
+
+_served: WeakKeyDictionary[Module, OneCallFields] = WeakKeyDictionary()
+_watched: WeakSet[Module] = WeakSet()
+
+
+def _ours(kwargs: dict[str, Any]) -> Watched | None:
+    processor = kwargs.get(_PROCESSOR)
+    return processor if isinstance(processor, Watched) and isinstance(processor.processor, NextTokenLogProbs) else None
+
+
+def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    kwargs = dict(kwargs)
+    _served[model].begin()
+    if kwargs.pop(FLAG, False):
+        if kwargs.get(_PROCESSOR) is not None:
+            raise AttachmentError(f"this call passes both {FLAG} and another output_processor; pass only one.")
+        kwargs[_PROCESSOR] = Watched(NextTokenLogProbs(chunk_size=Fusion.chunk_size, numbers="nemo_rl"))
+        _warn_where_kept(model.config)
+    watched = _ours(kwargs)
+    if watched is None:
+        return args, kwargs
+    refuse_patched(_SHIM, model)
+    watched.called = False
+    names = argument_names(model)
+    kwargs |= zip(names, args, strict=False)
+    if kwargs.get("labels") is None:
+        raise ValueError("labels are missing, and linear CE fusion needs them; pass labels=input_ids to the model.")
+    context = replace(HookContext.of(kwargs.get(_CONTEXT)), labels=kwargs["labels"])
+    kwargs[_CONTEXT] = complete_context(context, model)
+    if model.config.mtp_num_layers:  # type: ignore[union-attr]
+        if watched.processor.numbers == "nemo_rl":  # type: ignore[attr-defined]
+            _served[model].leave_out_mtp(model, kwargs, names)
+        else:
+            kwargs["labels"], kwargs["loss_mask"] = _mtp_labels(model, kwargs)
+    return (), kwargs
+
+
+def _warn_where_kept(config: Any) -> None:
+    """Warn if NeMo RL's numbers, which the flag gives, differ from Megatron's for this configuration."""
+    kept = ["MTP layers are not trained"] if config.mtp_num_layers else []
+    kept += ["the logits are not scaled by MuP's factor"] if getattr(config, "use_mup", False) else []
+    if kept:
+        text = f"{FLAG} keeps NeMo RL's numbers: {'; '.join(kept)}. For Megatron's numbers, pass "
+        warnings.warn(f"{text}**linear_ce_fusion_kwargs(model) instead.", UserWarning, stacklevel=2)
+
+
+def _mtp_labels(model: Module, kwargs: dict[str, Any]) -> tuple[Tensor | None, Tensor | None]:
+    """Labels and loss mask as Megatron's MTP loss expects them: those of the next token, not the token's own."""
+    mask = kwargs.get("loss_mask")
+    if not (model.training and torch.is_grad_enabled()):
+        return None, mask
+    from megatron.core.transformer.multi_token_prediction import roll_tensor
+
+    labels, packed = kwargs["labels"], kwargs.get("packed_seq_params")
+    group = sequence_group(packed, kwargs[_CONTEXT].groups, model.config)
+    how = {"shifts": -1, "dims": -1, "cp_group": group, "packed_seq_params": packed}
+    mask = torch.ones_like(labels) if mask is None else mask
+    return roll_tensor(labels, **how)[0], roll_tensor(mask, **how)[0]
+
+
+def _forget(wrapper: Module, args: Any, kwargs: dict[str, Any]) -> None:
+    if (watched := _ours(kwargs)) is not None:
+        watched.called = False
+
+
+def _check_called(model: Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    if (watched := _ours(kwargs)) is not None:
+        require_called(watched, find_language_model(model))
+
+
+def _restore(model: Module, args: Any, output: Any) -> None:
+    _served[model].restore()
+
 
 _registration: list[RemovableHandle] = []
 

@@ -5,20 +5,131 @@ states whose backward sums the parts.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
+from torch.nn import Module
 
 from mcore_unpatch.compat.fused_head.checks import check_vocab_range
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob, vocab_pass
 from mcore_unpatch.compat.fused_head.memory import chunk_tile_bytes
 from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.hook.call import Outputs
-from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence, split_packed_row
-from mcore_unpatch.compat.packing.zigzag import zigzag_split
-from mcore_unpatch.compat.skyrl.unpacking import places_of
+from mcore_unpatch.compat.hook.attach import call_along
+from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor
+from mcore_unpatch.compat.hook.context import resolve_groups
+from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched, require_open_wrappers
+from mcore_unpatch.compat.hook.head import enter_head
+from mcore_unpatch.compat.hook.output_layer import lent_weight
+from mcore_unpatch.compat.packing.gather import (
+    Gradient,
+    gather_packed_row,
+    gather_sequence,
+    split_packed_row,
+    sum_gradient,
+)
+from mcore_unpatch.compat.packing.layout import zigzag_split
+
+
+def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
+    """Returns hidden states `[b, s, h]` for the functions here; `context["lm_head_weight"]` is their second argument.
+
+    MuP's factor is already applied. The backward sums the gradient over tensor-parallel ranks, with or without sequence
+    parallelism.
+    """
+    call = HookCall.of(keywords)
+    context = {} if call.context is None else call.context
+    groups = context.get("groups") or resolve_groups()
+    hidden, gathered = enter_head(call, groups)
+    if not gathered:
+        hidden = sum_gradient(hidden, groups.tp)
+    context["lm_head_weight"] = lent_weight(call)
+    return call.finish(hidden)
+
+
+# The context is the caller's own dictionary: the weight is put into it.
+fused_lm_head_output_processor.takes_own_context = True  # type: ignore[attr-defined]
+
+
+def call_model_with_fused_lm_head(
+    model: Module,
+    *args: Any,
+    output_processor: Processor = fused_lm_head_output_processor,
+    output_processor_context: dict[str, Any],
+    **kwargs: Any,
+) -> Any:
+    """Call `model(*args, **kwargs)` and return hidden states: GPTModel or HybridModel, wrapped, with MTP or MuP.
+
+    Afterwards `output_processor_context["lm_head_weight"]` is this rank's shard of the LM head. On a pipeline stage
+    before the last there is no such key, and the stage's own output is returned.
+    """
+    path, context = find_language_model(model), output_processor_context
+    refuse_patched("mcore_unpatch.compat.skyrl", path.model)
+    require_open_wrappers(path)
+    context.setdefault("groups", resolve_groups(path.model))
+    return call_along(path, model, output_processor, context, args, kwargs)
+
+
+@dataclass(frozen=True)
+class Places:
+    """For every position of `[b, s - 1]`: its token in the packed row, and whether another token follows it."""
+
+    token: Tensor  # [b, s - 1]
+    valid: Tensor  # [b, s - 1] bool
+
+    def take(self, row: Tensor) -> Tensor:
+        """`[1, tokens]` to `[b, s - 1]`, 0 where there is nothing."""
+        return row[0, self.token].where(self.valid, 0)
+
+    def put(self, values: Tensor, tokens: int) -> Tensor:
+        """`[b, s - 1]` to `[1, tokens]`, 0 where nothing belongs."""
+        row = values.new_zeros(tokens + 1)
+        token = self.token.where(self.valid, tokens)
+        return row.scatter(0, token.flatten(), values.flatten())[None, :-1]
+
+
+def places_of(
+    padded_bounds: Tensor,
+    unpacked_length: int,
+    tokens: int,
+    attention_mask: Tensor | None,
+    sub_seq_lengths: list[list[int]] | None,
+) -> Places:
+    """By `sub_seq_lengths` (several sequences in each row), by `attention_mask` `[b, s]`, or left-aligned.
+
+    Nothing here waits for the device.
+    """
+    bounds = padded_bounds.long()
+    column = torch.arange(unpacked_length - 1, device=bounds.device)
+    if sub_seq_lengths is not None:
+        return _of_sub_sequences(bounds, column, tokens, sub_seq_lengths)
+    if attention_mask is not None:
+        real = attention_mask.to(bounds.device, torch.bool)
+        ordinal = real.long().cumsum(1)
+        valid = real[:, :-1] & (ordinal[:, :-1] < ordinal[:, -1:])
+        token = bounds[:-1, None] + ordinal[:, :-1] - 1
+    else:
+        token = bounds[:-1, None] + column
+        valid = token < bounds[1:, None] - 1
+    return Places(token.clamp(0, tokens - 1), valid)
+
+
+def _of_sub_sequences(bounds: Tensor, column: Tensor, tokens: int, sub_seq_lengths: list[list[int]]) -> Places:
+    found, known = sum(map(len, sub_seq_lengths)), bounds.numel() - 1
+    if found != known:
+        raise ValueError(f"sub_seq_lengths: expected {known} sub-sequences as in cu_seqlens_padded, got {found}")
+    first = torch.tensor([0, *accumulate(map(len, sub_seq_lengths))], device=bounds.device)  # [b + 1]
+    lengths = torch.tensor([n for row in sub_seq_lengths for n in row], device=bounds.device)
+    token = bounds[first[:-1], None] + column
+    sequence = torch.searchsorted(bounds[1:], token.contiguous(), right=True)
+    inside = sequence < first[1:, None]
+    sequence = sequence.clamp(max=known - 1)
+    valid = inside & (token - bounds[sequence] < lengths[sequence] - 1)
+    return Places(token.clamp(0, tokens - 1), valid)
+
 
 Backend = Literal["auto", "torch", "triton"]
 

@@ -1,18 +1,59 @@
-"""Log-probs and entropy in the result object that veRL's callers read: veRL's own if it can be imported."""
+"""Log-probs and entropy in veRL's result object: with its numbers, or with those of Megatron's own logits."""
 
+import warnings
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, get_args
 
 from megatron.core.config_logger import has_config_logger_enabled, log_config_to_disk
 from torch import Tensor
 
 from mcore_unpatch.compat.hook.call import HookCall
-from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.errors import UnsupportedHeadError
 from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass
-from mcore_unpatch.compat.verl.numbers import HEAD_OPTIONS, Numbers
+
+Numbers = Literal["verl", "megatron"]
+
+# How the head is read: veRL's kernel neither scales (MuP) nor adds up the ranks' parts of the hidden gradient.
+HEAD_OPTIONS: Mapping[Numbers, Mapping[str, Any]] = MappingProxyType(
+    {"verl": {"scale_logits": False, "reduce_hidden_grad": False}, "megatron": {}}
+)
+
+
+def check_numbers(numbers: Numbers) -> None:
+    """Raise unless `numbers` is one of the two."""
+    if numbers not in get_args(Numbers):
+        raise ValueError(f'numbers must be "verl" or "megatron", not {numbers!r}.')
+
+
+def warn_where_kept(shim: str, numbers: Numbers, config: Any, *, logits_alone: bool = False) -> None:
+    """Warn if veRL's numbers differ from Megatron's for a model of this configuration."""
+    if numbers != "verl":
+        return
+    kept = []
+    if getattr(config, "use_mup", False):
+        kept.append("the logits are not scaled by MuP's factor")
+    ranks = config.tensor_model_parallel_size
+    if ranks > 1 and not config.sequence_parallel and not logits_alone:
+        kept.append(
+            f"without sequence parallelism, hidden-state gradients are not summed over the {ranks} "
+            "tensor-parallel ranks"
+        )
+    if kept:
+        text = f"{shim} keeps veRL's numbers: {'; '.join(kept)}. Pass numbers=\"megatron\" for Megatron's."
+        warnings.warn(text, UserWarning, stacklevel=3)
+
+
+def several_rows(labels: Tensor, instead: str) -> ValueError:
+    """The error for a call with veRL's numbers in a shape for which its kernel is wrong."""
+    return ValueError(
+        f"labels {list(labels.shape)}: with several rows, veRL's kernel pairs labels with the hidden states of other "
+        f"tokens; pass one packed row, or {instead}."
+    )
+
 
 _FIELDS = ("loss", "logits", "past_key_values", "hidden_states", "attentions", "log_probs", "entropy")
 
@@ -48,11 +89,6 @@ class FusedProcessor(HeadOptions):
 
 
 _LOGGED_INPUTS = ("input_ids", "position_ids", "attention_mask", "decoder_input")  # as Megatron logs them with logits
-
-
-def fused_context(labels: Tensor | None, temperature: float | Tensor | None) -> HookContext:
-    """The context of one call; a missing temperature is 1."""
-    return replace(HookContext(), labels=labels, temperature=temperature)
 
 
 def refuse_value_head(output_layer: Any, weight: Tensor | None = None) -> None:

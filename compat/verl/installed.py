@@ -1,23 +1,19 @@
 """What the veRL shims installed on one language model: a single attachment that serves them all."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.attach import attach_selector
+from mcore_unpatch.compat.hook.attach import Handle, attach_selector, call_along, installed_on
 from mcore_unpatch.compat.hook.call import Processor, is_inference
-from mcore_unpatch.compat.hook.entrance import enter_as_module
+from mcore_unpatch.compat.hook.context import complete_context
 from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
-from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
+from mcore_unpatch.compat.hook.find import HookPath, enter_as_module, find_language_model, refuse_patched
+from mcore_unpatch.compat.hook.one_call import INSTALLING, PerThread
 from mcore_unpatch.compat.hook.processors import Logits
-from mcore_unpatch.compat.hook.provide import Handle, installed_on
-from mcore_unpatch.compat.hook.under_way import INSTALLING, UnderWay
-from mcore_unpatch.compat.verl.fused_processor import FusedProcessor
+from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, Numbers, several_rows
 from mcore_unpatch.compat.verl.mtp_call import MtpCalls
-from mcore_unpatch.compat.verl.numbers import Numbers, several_rows
 
 Request = tuple[Processor, Any]
 
@@ -32,7 +28,7 @@ class Installed:
         self.logits: Numbers | None = None
         self.config: Any = inner.config
         self.calls = 0  # of those that ask for something, in all threads
-        self.requests: UnderWay[Request] = UnderWay()
+        self.requests: PerThread[Request] = PerThread()
         self.handle: Handle = attach_selector(model, self._select, same_as=Installed)
         self.mtp = MtpCalls(inner, self)
         self.handle.on_removal(self.mtp.remove)
@@ -79,10 +75,46 @@ _REMEDY = (
 def installed(model: Module) -> Installed | None:
     """What is installed on the language model inside `model`, if it has one, and if anything is."""
     try:
-        calls = installed_on(find_language_model(model).model, MtpCalls)
+        return installed_along(find_language_model(model))
     except HookError:
         return None
+
+
+def installed_along(path: HookPath) -> Installed | None:
+    """What is installed on the language model at the end of this way."""
+    calls = installed_on(path.model, MtpCalls)
     return None if calls is None else calls.owner
+
+
+def call_with_request(path: HookPath, model: Module, processor: Processor, context: Any, keywords: Any) -> Any:
+    """`model(**keywords)` with `processor` at the output of its language model, whatever stands around that.
+
+    Where nothing is in the way the hook's keywords go with the call, and nothing is installed for it.
+    """
+    config: Any = path.model.config
+    if path.passes_keywords and not config.mtp_num_layers and not is_inference(keywords):
+        refuse_patched("mcore_unpatch.compat.verl", path.model, remedy=_REMEDY)
+        return call_along(path, model, processor, complete_context(context, path.model), (), keywords)
+    with INSTALLING:
+        state = install(model)
+        state.calls += 1
+    leave = enter_as_module(path.wrappers, path.model)
+    state.requests.begin((processor, context))
+    try:
+        result = model(**keywords)
+        if state.requests:
+            names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
+            inner = type(path.model).__name__
+            raise HookSwallowedError(
+                f"{names} returned without calling {inner}, so the processor never ran; pass {inner} itself."
+            )
+        return result
+    finally:
+        state.requests.end()
+        leave()
+        with INSTALLING:
+            state.calls -= 1
+            release(model)
 
 
 def install(model: Module) -> Installed:
@@ -97,34 +129,6 @@ def release(model: Module) -> None:
         found = installed(model)
         if found is not None and not found.in_use:
             found.handle.remove()
-
-
-@contextmanager
-def requested(model: Module, processor: Processor, context: Any) -> Iterator[Installed]:
-    """Run `processor` in the next forward of the language model inside `model`, whatever its wrappers.
-
-    Raises if `model` returned without that forward.
-    """
-    path = find_language_model(model)
-    with INSTALLING:
-        state = install(model)
-        state.calls += 1
-    leave = enter_as_module(path.wrappers, path.model)
-    state.requests.begin((processor, context))
-    try:
-        yield state
-        if state.requests:
-            names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
-            inner = type(path.model).__name__
-            raise HookSwallowedError(
-                f"{names} returned without calling {inner}, so the processor never ran; pass {inner} itself."
-            )
-    finally:
-        state.requests.end()
-        leave()
-        with INSTALLING:
-            state.calls -= 1
-            release(model)
 
 
 def language_model_in(model: Module, *, stacklevel: int = 3) -> Any:

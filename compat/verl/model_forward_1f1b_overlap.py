@@ -7,13 +7,18 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
+from mcore_unpatch.compat.hook.attach import schedule_plan_with_processor
+from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.processors import Logits
-from mcore_unpatch.compat.hook.with_processor import schedule_plan_with_processor
 from mcore_unpatch.compat.verl.batches import Batch, batch_of, vision_arguments
-from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context
+from mcore_unpatch.compat.verl.fused_processor import (
+    FusedProcessor,
+    Numbers,
+    check_numbers,
+    warn_where_kept,
+)
 from mcore_unpatch.compat.verl.installed import installed
-from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, warn_where_kept
 
 
 def gptmodel_forward_1f1b_overlap(
@@ -72,7 +77,9 @@ def gptmodel_forward_1f1b_overlap(
         counted = batch.pack(attention_mask) if mask is None else mask
         arguments |= {"labels": row, "loss_mask": counted.float()}
     processor = _PlanOutput(batch, row is not None, mask, calculate_entropy, numbers)
-    return schedule_plan_with_processor(model, processor, context=fused_context(row, temperature), **arguments)
+    return schedule_plan_with_processor(
+        model, processor, context=HookContext(labels=row, temperature=temperature), **arguments
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,20 +18,35 @@ from torch.nn import Module
 from mcore_unpatch.compat.hook.call import KEYWORDS
 from mcore_unpatch.compat.hook.context import HookContext
 from mcore_unpatch.compat.hook.errors import MissingContextError
-from mcore_unpatch.compat.hook.find import find_language_model
+from mcore_unpatch.compat.hook.find import HookPath, find_language_model
 from mcore_unpatch.compat.verl.batches import (
     Batch,
+    CpLayout,
     DataFormat,
     batch_of,
     labels_like_verl,
+    next_in_sequence,
     vision_arguments,
     vision_tokens,
 )
-from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, fused_context, refuse_value_head
-from mcore_unpatch.compat.verl.installed import install, installed, language_model_in, release, requested
+from mcore_unpatch.compat.verl.fused_processor import (
+    FusedProcessor,
+    Numbers,
+    check_numbers,
+    refuse_value_head,
+    several_rows,
+    warn_where_kept,
+)
+from mcore_unpatch.compat.verl.installed import (
+    Installed,
+    call_with_request,
+    install,
+    installed,
+    installed_along,
+    language_model_in,
+    release,
+)
 from mcore_unpatch.compat.verl.mtp_call import NORMALIZATION_FACTOR
-from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, several_rows, warn_where_kept
-from mcore_unpatch.compat.verl.packed_rows import CpLayout, next_in_sequence
 
 
 @dataclass
@@ -63,7 +78,7 @@ def fused_output_processor(
         raise several_rows(labels, 'use partial(fused_output_processor, numbers="megatron")')
     warn_where_kept("fused_output_processor", numbers, config)
     if not isinstance(context, HookContext | Mapping):
-        context = fused_context(None, _temperature_of(context))
+        context = HookContext(temperature=_temperature_of(context))
     if numbers == "verl" or not getattr(config, "use_mup", False):
         others = {**dict.fromkeys(KEYWORDS), "scale_logits": lambda logits: logits, **others}
     named = {"hidden_states": hidden_states, "output_layer": output_layer, "output_weight": output_weight}
@@ -123,18 +138,18 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
         `mtp_enable_train`: also train MTP, on the labels that `labels_mask` selects; None: with Megatron's numbers, if
         `patch_postprocess` was called.
         """
-        config = find_language_model(model).model.config
-        batch = batch_of(input_ids, attention_mask, config, data_format)
+        target = _Target.of(model)
+        batch = batch_of(input_ids, attention_mask, target.path.model.config, data_format)
         arguments = _arguments(batch, input_ids, vision_model, attention_mask, multi_modal_inputs)
         if position_ids is not None and position_ids.shape == attention_mask.shape and not vision_model:
             arguments["position_ids"] = batch.pack(position_ids)
         row = None if labels is None else batch.pack(labels)
-        if row is not None and _trains_mtp(model, mtp_enable_train):
+        if row is not None and target.trains_mtp(mtp_enable_train):
             mask = attention_mask if labels_mask is None else labels_mask
             arguments |= {"labels": row, "loss_mask": batch.pack(mask).float()}
-        out = _call(model, arguments, row, _heat(temperature, input_ids, batch), entropy=True)
-        if row is None or not _has_output(model):
-            return batch.unpack(out) if _has_output(model) else out
+        out = target.call(arguments, row, _row_temperature(temperature, input_ids, batch), entropy=True)
+        if row is None or not target.path.has_output:
+            return batch.unpack(out) if target.path.has_output else out
         log_probs = out.log_probs
         if labels_mask is not None:
             log_probs = log_probs.masked_fill(batch.pack(labels_mask) == 0, 0.0)
@@ -170,23 +185,23 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         `temperature` may be one per sequence.
         Without labels, nested logits. `loss_mask`, nested like the tokens, selects the tokens of the MTP loss.
         """
-        config = find_language_model(model).model.config
+        target = _Target.of(model)
         row_options = {"local_cp_size": local_cp_size, "pad_to_length_bucket": pad_to_length_bucket}
-        batch = batch_of(input_ids, None, config, data_format, cp_layout=cp_layout, **row_options)
+        batch = batch_of(input_ids, None, target.path.model.config, data_format, cp_layout=cp_layout, **row_options)
         tokens, mask = vision_tokens(input_ids, pad_token_id) if vision_model else (input_ids, None)
         arguments = _arguments(batch, tokens, vision_model, mask, multi_modal_inputs)
         if router_padding_mask is not None:
             arguments["padding_mask"] = router_padding_mask
         row = None if labels is None else batch.pack(next_in_sequence(labels, -100), fill=-100)
-        if row is not None and labels is not None and _trains_mtp(model, mtp_enable_train):
+        if row is not None and labels is not None and target.trains_mtp(mtp_enable_train):
             counted = torch.ones_like(labels) if loss_mask is None else loss_mask
             arguments |= {"labels": row.clamp(min=0), "loss_mask": batch.pack(next_in_sequence(counted, 0)).float()}
             if mtp_loss_normalization_factor is not None and "packed_seq_params" in arguments:
                 setattr(arguments["packed_seq_params"], NORMALIZATION_FACTOR, mtp_loss_normalization_factor)
-        known = labels_like_verl(batch, labels) if labels is not None and _numbers(model) == "verl" else row
-        out = _call(model, arguments, known, _heat(temperature, input_ids, batch), calculate_entropy)
-        if row is None or not _has_output(model):
-            return batch.unpack(out) if _has_output(model) else out
+        known = labels_like_verl(batch, labels) if labels is not None and target.numbers == "verl" else row
+        out = target.call(arguments, known, _row_temperature(temperature, input_ids, batch), calculate_entropy)
+        if row is None or not target.path.has_output:
+            return batch.unpack(out) if target.path.has_output else out
         results = {"log_probs": out.log_probs} | ({"entropy": out.entropy} if calculate_entropy else {})
         return {name: batch.unpack(value) for name, value in results.items()}
 
@@ -232,41 +247,52 @@ def _arguments(
     return arguments | {"input_ids": batch.pack(tokens), "attention_mask": None}
 
 
-def _call(model: Module, arguments: dict[str, Any], labels: Any, temperature: Any, entropy: bool) -> Any:
-    if labels is None:
-        return model(**{"labels": None, **arguments})
-    processor = FusedProcessor.giving(_numbers(model), entropy=entropy)
-    with requested(model, processor, fused_context(labels, temperature)):
-        return model(**arguments)
+@dataclass(frozen=True)
+class _Target:
+    """The model of one call: the way to its language model, and what the shims installed there."""
 
+    model: Module
+    path: HookPath
+    state: Installed | None
 
-def _has_output(model: Module) -> bool:
-    return bool(getattr(find_language_model(model).model, "post_process", True))
+    @classmethod
+    def of(cls, model: Module) -> "_Target":
+        """Looked up once for each call."""
+        path = find_language_model(model)
+        return cls(model, path, installed_along(path))
 
+    @property
+    def numbers(self) -> Numbers:
+        """Whose numbers are returned."""
+        return "verl" if self.state is None or self.state.fused is None else self.state.fused
 
-def _numbers(model: Module) -> Numbers:
-    state = installed(model)
-    return "verl" if state is None or state.fused is None else state.fused
-
-
-def _trains_mtp(model: Module, asked: bool | None) -> bool:
-    if asked is not None:
-        return asked
-    state = installed(model)
-    inner = find_language_model(model).model
-    wanted = state is not None and state.logits is not None and inner.training and torch.is_grad_enabled()
-    if wanted and _numbers(model) == "verl":
-        warnings.warn(
-            "MTP is not trained, because veRL's fused forward leaves it out; pass mtp_enable_train=True, or call "
-            'patch_fused_forward(model, numbers="megatron").',
-            UserWarning,
-            stacklevel=3,
+    def call(self, arguments: dict[str, Any], labels: Any, temperature: Any, entropy: bool) -> Any:
+        """The model's result; without labels its logits."""
+        if labels is None:
+            return self.model(**{"labels": None, **arguments})
+        processor = FusedProcessor.giving(self.numbers, entropy=entropy)
+        return call_with_request(
+            self.path, self.model, processor, HookContext(labels=labels, temperature=temperature), arguments
         )
-        return False
-    return wanted
+
+    def trains_mtp(self, asked: bool | None) -> bool:
+        """Whether this call has an MTP loss."""
+        if asked is not None:
+            return asked
+        training = self.path.model.training and torch.is_grad_enabled()
+        wanted = self.state is not None and self.state.logits is not None and training
+        if wanted and self.numbers == "verl":
+            warnings.warn(
+                "MTP is not trained, because veRL's fused forward leaves it out; pass mtp_enable_train=True, or call "
+                'patch_fused_forward(model, numbers="megatron").',
+                UserWarning,
+                stacklevel=3,
+            )
+            return False
+        return wanted
 
 
-def _heat(temperature: float | Tensor, tokens: Tensor, batch: Batch) -> float | Tensor:
+def _row_temperature(temperature: float | Tensor, tokens: Tensor, batch: Batch) -> float | Tensor:
     """Return a single value as it is; spread one per sequence over its tokens, and pack one per token."""
     if not isinstance(temperature, Tensor):
         return temperature

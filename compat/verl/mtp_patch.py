@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 
 from torch.nn import Module
 
+from mcore_unpatch.compat.hook.attach import Handle
 from mcore_unpatch.compat.hook.find import refuse_patched
-from mcore_unpatch.compat.hook.provide import Handle
+from mcore_unpatch.compat.verl.fused_processor import Numbers, check_numbers, warn_where_kept
 from mcore_unpatch.compat.verl.installed import install, installed, language_model_in, release
-from mcore_unpatch.compat.verl.mtp_layers import can_recompute, detach_encoder, mtp_layers, recomputed_twin
-from mcore_unpatch.compat.verl.numbers import Numbers, check_numbers, warn_where_kept
+from mcore_unpatch.compat.verl.mtp_call import can_recompute, detach_encoder, mtp_layers, recomputed_twin
 
 logger = logging.getLogger(__name__)
 _detached: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()

@@ -13,12 +13,15 @@ from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Proble
 from mcore_unpatch.compat.fused_head.tiles import Tiles
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads, chosen_logits
-from mcore_unpatch.compat.fused_head.triton.grad_kernel import TileGrad, row_factors
-from mcore_unpatch.compat.fused_head.triton.keep import Kept, padded, room_to_keep
-from mcore_unpatch.compat.fused_head.triton.launch import tma_can_read
-from mcore_unpatch.compat.fused_head.triton.stats_kernel import Request, merge_parts, split_stats
-from mcore_unpatch.compat.fused_head.triton.tile_sizes import tile_sizes
-from mcore_unpatch.compat.fused_head.triton.topk import LARGEST_K, merge_lists
+from mcore_unpatch.compat.fused_head.triton.grad_kernel import Kept, TileGrad, padded, room_to_keep, row_factors
+from mcore_unpatch.compat.fused_head.triton.launch import tile_sizes, tma_can_read
+from mcore_unpatch.compat.fused_head.triton.stats_kernel import (
+    LARGEST_K,
+    Request,
+    merge_lists,
+    merge_parts,
+    split_stats,
+)
 
 
 class TritonBackend:

@@ -11,9 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.divergence import Divergence
 from mcore_unpatch.compat.fused_head.memory import spans
-from mcore_unpatch.compat.fused_head.pair import Pair, PairStats, merge_pair_stats
+from mcore_unpatch.compat.fused_head.pair import Divergence, Pair, PairStats, merge_pair_stats
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem
 from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend, TritonTiles, fits
@@ -102,12 +101,13 @@ class TritonPair(Pair):
         ]
 
     def _options(self, divergence: Divergence) -> dict[str, Any]:
-        problem = self.heads[0].problem
-        options = kernel_options(problem.scale, problem.weight.device)
+        problems = [head.problem for head in self.heads]
+        options, others = (kernel_options(problem.scale, problem.weight.device) for problem in problems)
         widths = [head.problem.weight.shape[1] for head in self.heads]
         return options | {
             "block_columns": _BLOCK,
             "num_warps": 8,
+            "enable_fp_fusion": options["enable_fp_fusion"] and others["enable_fp_fusion"],
             "even_width": all(width % options["block_width"] == 0 for width in widths),
             "kind": _KINDS[divergence.kind],
             "beta": divergence.beta,
@@ -116,13 +116,18 @@ class TritonPair(Pair):
         }
 
     def _row_arguments(self, mean_f: Tensor, grad: Tensor) -> tuple[Tensor, int]:
-        """Of each row, `[7, rows]`: scale, maximum and log_sum of both heads, the mean of `f`, the gradient."""
+        """Of each row, `[8, rows]`: scale, maximum and log_sum of both heads, the mean of `f`, the gradient, and the
+        scale of the second head.
+        """
         first, second = self.heads
-        scale = first.problem.scale
-        scales = scale.squeeze(1) if isinstance(scale, Tensor) else torch.full_like(mean_f, scale)
+        scales = [
+            scale.squeeze(1) if isinstance(scale, Tensor) else torch.full_like(mean_f, scale)
+            for scale in (first.problem.scale, second.problem.scale)
+        ]
         norms = [first.row_max, first.log_sum, second.row_max, second.log_sum]
         known = [torch.zeros_like(mean_f) if norm is None else norm for norm in norms]
-        factors = torch.stack([number.float() for number in (scales, *known, mean_f, grad * scales)])
+        numbers = (scales[0], *known, mean_f, grad * scales[0], scales[1])
+        factors = torch.stack([number.float() for number in numbers])
         return factors, factors.stride(0)
 
 
@@ -188,7 +193,7 @@ def _pair_sums(
                 )  # fmt: skip
                 inside = (column_block * block_columns + tl.arange(0, block_columns) < vocabulary)[None, :]
                 a *= scale[:, None]
-                b *= scale[:, None]
+                b *= tl.load(here + 7 * factors_stride, mask=real, other=0.0)[:, None]
                 if stats:
                     a = tl.where(inside, a, _NO_LOGIT)
                     b = tl.where(inside, b, _NO_LOGIT)
@@ -256,7 +261,8 @@ def _pair_grad(
         scale = tl.load(here, mask=real, other=0.0)
         a = a * scale[:, None] - tl.load(here + factors_stride, mask=real, other=0.0)[:, None]
         a -= tl.load(here + 2 * factors_stride, mask=real, other=0.0)[:, None]
-        b = b * scale[:, None] - tl.load(here + 3 * factors_stride, mask=real, other=0.0)[:, None]
+        b *= tl.load(here + 7 * factors_stride, mask=real, other=0.0)[:, None]
+        b -= tl.load(here + 3 * factors_stride, mask=real, other=0.0)[:, None]
         b -= tl.load(here + 4 * factors_stride, mask=real, other=0.0)[:, None]
         if kind == 0:
             dz = exp(a, by_nvidia) - exp(b, by_nvidia)

@@ -7,13 +7,13 @@ import torch
 from harness.rounding import assert_close
 
 from mcore_unpatch.compat import LazyLogits, ProcessGroups, areal
-from mcore_unpatch.compat.logits.lazy import LMHead, version_of
+from mcore_unpatch.compat.logits.lazy import LMHead
 
 
 def _logits() -> LazyLogits:
     generator = torch.Generator().manual_seed(1)
     hidden, weight = torch.randn(9, 8, generator=generator), torch.randn(30, 8, generator=generator)
-    return LazyLogits(hidden.requires_grad_(), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+    return LazyLogits(hidden.requires_grad_(), LMHead.of(weight, ProcessGroups()))
 
 
 def test_results_are_those_of_log_softmax() -> None:
@@ -27,6 +27,10 @@ def test_results_are_those_of_log_softmax() -> None:
         (log_probs, log_p[labels, labels]),
         (areal.gather_logprobs(_logits(), labels, 0.7), log_p[labels, labels]),
         (entropy, -(log_p.exp() * log_p).sum(-1)),
+        (areal.gather_logprobs_entropy(_logits(), labels, 0.7, reuse_logits=True)[0], log_p[labels, labels]),
+        (areal.get_vocab_mean_norm_logits(_logits())[0], real.mean(-1)),
+        (areal.get_vocab_mean_norm_logits(_logits())[1], real.norm(dim=-1)),
+        (areal.get_vocab_mean_norm_logits(real)[1], real.norm(dim=-1)),
         (low, real.amin(-1)),
         (high, real.amax(-1)),
     ]

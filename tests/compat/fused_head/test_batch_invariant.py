@@ -1,5 +1,6 @@
 """The same bits for the same row, whatever stands beside it; and for the same call, gradients included."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from fused_head.oracle import make_inputs, results
 from harness import run_on_ranks
 from harness.rounding import assert_close
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
 from mcore_unpatch.compat.fused_head import invariant
@@ -88,7 +90,7 @@ def test_a_product_that_depends_on_the_place_is_noticed() -> None:
         return stats
 
     problem = Problem(inputs.hidden, inputs.weight, columns=40, entropy=True, tile_bytes=123_456, batch_invariant=True)
-    assert invariant._rows_of_a_tile(problem, fold) == 4
+    assert invariant.rows_of_a_tile(problem, fold) == 4
     assert tried == [64, 16, 4]
 
 
@@ -106,10 +108,10 @@ def test_every_kind_of_product_is_tried_and_only_once(monkeypatch: pytest.Monkey
     kinds += [replace(one, entropy=False), replace(one, squares=True), replace(one, topk=2), replace(one, scale=0.5)]
     for kind in kinds:
         before = len(tried)
-        invariant._rows_of_a_tile(kind, fold)
+        invariant.rows_of_a_tile(kind, fold)
         asked = len(tried)
         assert asked > before
-        invariant._rows_of_a_tile(kind, fold)
+        invariant.rows_of_a_tile(kind, fold)
         assert len(tried) == asked
 
 
@@ -126,3 +128,40 @@ def test_the_numbers_are_those_without_it() -> None:
     ours, plain = (results(linear_logprob, inputs, batch_invariant=on) for on in (True, False))
     for name in plain:
         assert_close(ours[name], plain[name])
+
+
+class Products(TorchDispatchMode):
+    """The shapes of all products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: Counter[tuple[torch.Size, torch.Size]] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if str(func).startswith(("aten.mm", "aten.addmm")):
+            self.shapes[(args[-2].shape, args[-1].shape)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("rows", [33, 128, 150])
+def test_the_backward_makes_logits_by_the_products_of_the_forward(rows: int) -> None:
+    """Other products may round otherwise, and where p is nearly 1, `1 - p` then keeps no digit."""
+    inputs = make_inputs(rows, 16, 1000)
+    hidden = inputs.hidden.requires_grad_()
+    options: Any = {"backend": "torch", "batch_invariant": True, "tile_bytes": 100_000}
+    linear_logprob(hidden, inputs.weight, inputs.labels, **options)  # what is tried once, is tried here
+    with Products() as forward:
+        log_probs, _ = linear_logprob(hidden, inputs.weight, inputs.labels, **options)
+    with Products() as backward:
+        log_probs.sum().backward()
+    assert forward.shapes <= backward.shapes
+
+
+def test_no_rows_with_a_temperature_for_each() -> None:
+    hidden, weight = torch.empty(0, 16, requires_grad=True), torch.randn(40, 16, requires_grad=True)
+    empty = torch.empty(0, dtype=torch.long)
+    log_probs, _ = linear_logprob(hidden, weight, empty, temperature=torch.empty(0), batch_invariant=True)
+    log_probs.sum().backward()
+    assert log_probs.shape == (0,)
+    assert weight.grad is not None
+    assert weight.grad.abs().max() == 0

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mcore_unpatch.compat.fused_head.rows import Rows
+from mcore_unpatch.compat.fused_head.shards import Rows
 
 
 @pytest.mark.parametrize("sound", [True, False])

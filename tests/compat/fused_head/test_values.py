@@ -7,7 +7,7 @@ import torch
 from fused_head.oracle import assert_as_exact_as_materialised, assert_exact, error, make_inputs, materialised, results
 from fused_head.same_logits import TEMPERATURES, check_same_logits
 
-from mcore_unpatch.compat import linear_logprob
+from mcore_unpatch.compat import linear_logprob, vocab_pass
 
 LOW = (torch.bfloat16, torch.float16)
 
@@ -126,3 +126,23 @@ def test_nan_in_hidden_stays_visible() -> None:
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_forward_and_backward_see_the_same_logits(dtype: torch.dtype, temperature: float) -> None:
     check_same_logits(dtype, "cpu", temperature)
+
+
+def test_logits_too_low_to_count_have_no_distribution() -> None:
+    """All logits negative and a temperature that makes them smaller than what stands for no logit."""
+    hidden, weight = torch.full((3, 4), -1.0), torch.rand(5, 4) + 0.1
+    for backend in ("torch", "auto"):
+        out = vocab_pass(
+            hidden, weight, torch.zeros(3, dtype=torch.long), temperature=1e-31, entropy=True, backend=backend
+        )
+        assert out.logprobs is not None
+        assert out.logprobs.isnan().all()
+        assert out.logsumexp.isnan().all()
+
+
+def test_nan_hidden_states_give_nan_statistics() -> None:
+    hidden = torch.full((2, 4), torch.nan)
+    out = vocab_pass(hidden, torch.rand(5, 4), logit_stats=True)
+    for value in (out.logit_min, out.logit_max, out.logit_mean, out.logit_norm):
+        assert value is not None
+        assert value.isnan().all()

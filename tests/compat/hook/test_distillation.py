@@ -29,7 +29,6 @@ from mcore_unpatch.compat import (
     TeacherTopK,
     attach,
     call_with_processor,
-    vocab_pass,
 )
 from mcore_unpatch.compat.hook import head
 
@@ -130,7 +129,7 @@ def _tries(teacher: Any, inputs: dict[str, Any], every: bool) -> Iterator[tuple[
         {"token_ids": ids},
         lambda whole: (whole / TEMPERATURE).log_softmax(-1).gather(-1, ids),
     )
-    states = TeacherStates(lazy.hidden, lazy.head.weight, lazy.head.logit_scale)
+    states = TeacherStates(lazy.hidden, lazy.head.weight, lazy.head.settings.logit_scale)
     top_k = TeacherTopK(ids, log_probs.float())
     chosen = {"forward": (lazy, "zero"), "reverse": (states, "renormalised"), "jsd": (lazy, "ignored")}
     for kind in chosen:
@@ -209,7 +208,7 @@ def test_masked_rows_and_rows_with_fewer_tokens(release: str) -> None:
 def _one_pass() -> None:
     model, inputs, ids = _model_and_tokens()
     parts = [LogProbs(), Entropy(), LogProbsAt()]
-    with mock.patch.object(head, "vocab_pass", wraps=vocab_pass) as spy:
+    with mock.patch.object(head, "run_pass", wraps=head.run_pass) as spy:
         out = call_with_processor(model, Compose(*parts), context={"token_ids": ids}, **inputs)
     assert spy.call_count == 1
     assert torch.equal(out.log_probs_at, call_with_processor(model, parts[2], context={"token_ids": ids}, **inputs))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcore_unpatch.compat.hook.provide import Handle
+from mcore_unpatch.compat.hook.attach import Handle
 
 
 @pytest.mark.parametrize(("held", "undone"), [(1, True), (2, False), (3, False)])

@@ -30,7 +30,6 @@ from mcore_unpatch.compat import (
     TopKLogits,
     UnsupportedHeadError,
     call_with_processor,
-    vocab_pass,
 )
 from mcore_unpatch.compat.hook import head
 
@@ -100,7 +99,7 @@ def _composed() -> None:
     model, inputs, _ = _model(Case())
     parts: list[Processor] = [LogProbs(), Entropy(), TokenLoss(), TopKLogits(k=3), Logits(), LogProbsAndEntropy()]
     alone = [call_with_processor(model, part, **inputs) for part in parts]
-    with mock.patch.object(head, "vocab_pass", wraps=vocab_pass) as spy:
+    with mock.patch.object(head, "run_pass", wraps=head.run_pass) as spy:
         out = call_with_processor(model, Compose(*parts), **inputs)
     assert spy.call_count == 1
     assert isinstance(out, Outputs)
@@ -110,8 +109,10 @@ def _composed() -> None:
     assert torch.equal(out.logits, alone[4])
     assert torch.equal(out.topk_ids, alone[3].topk_ids)
     assert torch.equal(out.topk_logits, alone[3].topk_logits)
-    with pytest.raises(ValueError, match="Two composed processors both return 'topk_logits' with different values"):
-        call_with_processor(model, Compose(TopKLogits(k=3), TopKLogits(k=2)), **inputs)
+    twice = call_with_processor(model, Compose(TopKLogits(k=3), TopKLogits(k=3), LogProbs()), **inputs)
+    assert torch.equal(twice.topk_logits, alone[3].topk_logits)
+    with pytest.raises(ValueError, match="the 2 and the 3 largest logits under one name; ask for k=3"):
+        Compose(TopKLogits(k=3), TopKLogits(k=2))
 
 
 def test_several_processors_share_one_pass_over_the_vocabulary(release: str) -> None:

@@ -1,27 +1,23 @@
 """What code for tensors may do to lazy logits: whatever works gives what the real logits give, the rest raises."""
 
+import copy
+import io
+import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from harness.rounding import assert_close
+from logits.lazily import BATCH, HIDDEN, LENGTH, VOCAB, lazy
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from mcore_unpatch.compat import HookError, LazyLogits, ProcessGroups
-from mcore_unpatch.compat.logits.lazy import LMHead, version_of
+from mcore_unpatch.compat import LazyLogits, ProcessGroups
+from mcore_unpatch.compat.logits.lazy import LMHead
 
-BATCH, LENGTH, VOCAB, HIDDEN = 2, 6, 32, 8
 PER_TOKEN = torch.linspace(0.5, 2, BATCH * LENGTH).view(BATCH, LENGTH, 1)
 KEEP = torch.arange(BATCH * LENGTH).view(BATCH, LENGTH) % 3 != 1
-
-
-def lazy(dtype: torch.dtype = torch.float32) -> LazyLogits:
-    generator = torch.Generator().manual_seed(1)
-    hidden = torch.randn(BATCH, LENGTH, HIDDEN, generator=generator, dtype=dtype).requires_grad_()
-    weight = torch.randn(VOCAB, HIDDEN, generator=generator, dtype=dtype).requires_grad_()
-    return LazyLogits(hidden, LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
 
 
 WORKS: list[Callable[[Any], Any]] = [
@@ -66,6 +62,26 @@ WORKS: list[Callable[[Any], Any]] = [
     lambda z: torch.cat([z[:, :2] / 2, z[:, 3:]], dim=1),
     lambda z: torch.cat([*(z / PER_TOKEN)], dim=0),
     lambda z: next(iter(z)),
+    lambda z: z.permute(1, 0, 2),
+    lambda z: torch.permute(z, (1, 0, -1)),
+    lambda z: z.select(1, 3),
+    lambda z: z.clone(memory_format=torch.contiguous_format),
+    lambda z: z.contiguous(memory_format=torch.contiguous_format),
+    lambda z: z.to(torch.zeros(1)),
+    lambda z: z.type_as(torch.zeros(1)),
+    lambda z: torch.stack([z[0], z[1] / 2], dim=1),
+    lambda z: z * 0.5,
+    lambda z: 2 * z,
+    lambda z: z * PER_TOKEN,
+    lambda z: z.mul(3),
+    lambda z: z.true_divide(2),
+    lambda z: torch.true_divide(z, 2),
+    lambda z: z / np.float32(0.5),
+    lambda z: z * np.float64(0.7),
+    lambda z: z / PER_TOKEN.bfloat16(),
+    lambda z: torch.zeros_like(z),
+    lambda z: copy.deepcopy(z.detach()),
+    lambda z: torch.narrow(z, 1, 2, 3),
 ]
 
 
@@ -106,8 +122,11 @@ RAISES: list[Callable[[Any], Any]] = [
     lambda z: z == 0.0,
     lambda z: z != torch.zeros(1),
     lambda z: 3.0 in z,
-    lambda z: z * 2,
-    lambda z: 2 * z,
+    lambda z: z * torch.ones(VOCAB),
+    lambda z: z * z,
+    lambda z: z / z,
+    lambda z: z * 0,
+    lambda z: z * -2.0,
     lambda z: z + torch.ones(1),
     lambda z: torch.ones(1) + z,
     lambda z: torch.ones(1) / z,
@@ -126,7 +145,36 @@ RAISES: list[Callable[[Any], Any]] = [
     lambda z: torch.cat([z, z], dim=-1),
     lambda z: torch.cat([z, torch.zeros(z.shape)]),
     lambda z: torch.cat([z, lazy()]),
-    lambda z: torch.stack([z, z]),
+    lambda z: torch.stack([z, z], dim=-1),
+    lambda z: torch.stack([z, lazy()]),
+    lambda z: z.permute(2, 0, 1),
+    lambda z: z.select(-1, 0),
+    lambda z: z.to(torch.zeros(1, dtype=torch.float64)),
+    lambda z: z.to(torch.zeros(1, device="meta")),
+    lambda z: z.contiguous(memory_format=torch.channels_last),
+    lambda z: copy.deepcopy(z),
+    lambda z: pickle.dumps(z),
+    lambda z: np.asarray(z),
+    lambda z: z + np.float32(1),
+    lambda z: np.float32(1) + z,
+    lambda z: np.float64(2) - z,
+    lambda z: z.numpy(),
+    lambda z: z.tolist(),
+    lambda z: z.item(),
+    lambda z: z % 2,
+    lambda z: z // 2,
+    lambda z: 2**z,
+    lambda z: 3 // z,
+    lambda z: z & 1,
+    lambda z: ~z,
+    lambda z: round(z),
+    lambda z: z.half(),
+    lambda z: z.view(torch.int32),
+    lambda z: z.ne(0),
+    lambda z: z.backward(),
+    lambda z: torch.ones_like(z),
+    lambda z: torch.zeros_like(z, dtype=torch.float64),
+    lambda z: torch.save(z, io.BytesIO()),
     lambda z: z.cpu(),
     lambda z: bool(z),
     lambda z: z.__setitem__(0, 1.0),
@@ -143,7 +191,7 @@ def test_everything_else_names_the_cause_and_the_way_out(misuse: Callable[[Any],
 
 def test_errors_say_what_the_logits_would_take() -> None:
     vocabulary = torch.empty(151_936, HIDDEN, device="meta")
-    head = LMHead(vocabulary, 0, 1.0, False, ProcessGroups())
+    head = LMHead.of(vocabulary, groups=ProcessGroups())
     logits = LazyLogits(torch.empty(1, 4096, HIDDEN, device="meta"), head)
     with pytest.raises(TypeError, match=r"\[1, 4096, 151936\] with \.logits\(\), which takes 2\.3 GiB"):
         logits.softmax(-1)
@@ -172,38 +220,49 @@ def test_a_wrong_temperature_is_refused(temperature: Any) -> None:
         lazy() / temperature
 
 
-def test_a_head_that_changed_since_the_forward_is_refused() -> None:
-    logits = lazy()
-    with torch.no_grad():
-        logits.head.weight.mul_(2)
-    for ask in (logits.entropy, logits.logits, logits.sum, lambda: logits.kl(logits), logits.detach().entropy):
-        with pytest.raises(HookError, match="written to after the forward"):
-            ask()
-
-
-def test_a_reentrant_checkpoint_is_refused_and_the_other_kind_works() -> None:
-    logits = lazy()
-    with pytest.raises(HookError, match="use_reentrant=False"):
-        checkpoint(lambda z: z.entropy().sum(), logits, use_reentrant=True)
-    torch.autograd.backward(checkpoint(lambda z: z.entropy().sum(), logits, use_reentrant=False))
-    assert logits.hidden.grad is not None
-    with torch.no_grad():
-        assert not logits.entropy().requires_grad
-
-
-def test_a_teacher_with_another_temperature_is_refused() -> None:
-    with pytest.raises(ValueError, match="another temperature or MuP scale"):
-        lazy().kl(lazy() / 2)
+def test_a_teacher_must_be_lazy_logits() -> None:
     with pytest.raises(TypeError, match="expected the LazyLogits of another model, got Tensor"):
         lazy().kl(torch.zeros(1))  # type: ignore[arg-type]
 
 
-def test_the_divergence_with_a_temperature_per_token() -> None:
-    student, teacher = lazy() / PER_TOKEN, lazy()
-    other = teacher._with(teacher.hidden.roll(1, 1), student.temperature)
-    p, q = student.logits().log_softmax(-1), other.logits().log_softmax(-1)
-    found: Tensor = student.kl(other)
-    assert_close(found.detach(), (q.exp() * (q - p)).sum(-1).detach())
+TEMPERATURES: list[tuple[Any, Any]] = [(PER_TOKEN, PER_TOKEN.clone()), (PER_TOKEN, 1.0), (0.7, 2.0), (3.0, PER_TOKEN)]
+
+
+@pytest.mark.parametrize("kind", ["forward", "reverse", "jsd"])
+@pytest.mark.parametrize("temperatures", TEMPERATURES)
+def test_the_divergence_of_logits_with_their_own_temperatures(temperatures: tuple[Any, Any], kind: Any) -> None:
+    own, others = temperatures
+    student, teacher = lazy() / own, lazy()
+    other = teacher._with(teacher.hidden.roll(1, 1).detach().requires_grad_(), 1.0) / others
+    p, q = student.logits().double().log_softmax(-1), other.logits().double().log_softmax(-1)
+    m = ((p.exp() + q.exp()) / 2).log()
+    forward, reverse = (q.exp() * (q - p)).sum(-1), (p.exp() * (p - q)).sum(-1)
+    jsd = ((q.exp() * (q - m)).sum(-1) + (p.exp() * (p - m)).sum(-1)) / 2
+    expected = {"forward": forward, "reverse": reverse, "jsd": jsd}[kind]
+    found: Tensor = student.kl(other, kind=kind)
+    assert_close(found.detach(), expected.detach())
+    tensors = (student.hidden, student.head.weight, other.hidden, other.head.weight)
+    ours, theirs = (torch.autograd.grad(value.sin().sum(), tensors) for value in (found, expected))
+    for one, another in zip(ours, theirs, strict=True):
+        assert_close(one, another)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_temperature_of_another_dtype_costs_no_digits(dtype: torch.dtype) -> None:
+    narrow = PER_TOKEN.to(dtype)
+    twice = lazy() / narrow / narrow
+    exact = lazy() / narrow.float() / narrow.float()
+    assert twice.dtype == twice.logits().dtype == twice.entropy().dtype == torch.float32
+    assert_close(twice.logits().detach(), exact.logits().detach())
+
+
+def test_questions_that_need_no_logits() -> None:
+    logits = lazy()
+    assert logits.is_contiguous()
+    assert torch.is_floating_point(logits)
+    assert logits.is_floating_point()
+    assert logits.stride() == logits.logits().stride()
+    assert (logits.element_size(), logits.layout, logits.nbytes) == (4, torch.strided, logits.logits().nbytes)
 
 
 def test_new_zeros_of_another_shape_are_zeros() -> None:

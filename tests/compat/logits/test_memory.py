@@ -9,7 +9,8 @@ import torch
 from fused_head.counters import peak_memory
 
 from mcore_unpatch.compat import LazyLogits, ProcessGroups, areal, roll, slime
-from mcore_unpatch.compat.logits.lazy import LMHead, version_of
+from mcore_unpatch.compat.fused_head.settings import HeadSettings
+from mcore_unpatch.compat.logits.lazy import LMHead
 
 pytestmark = pytest.mark.slow
 TOKENS, VOCAB, WIDTH, TILE = 2_000, 4_000, 16, 400_000
@@ -19,7 +20,7 @@ ARGS = Namespace(rollout_temperature=0.9, entropy_coef=1.0, allgather_cp=False)
 
 def _logits() -> LazyLogits:
     hidden, weight = torch.randn(1, TOKENS, WIDTH).requires_grad_(), torch.randn(VOCAB, WIDTH).requires_grad_()
-    return LazyLogits(hidden, LMHead(weight, version_of(weight), 1.0, False, ProcessGroups(), tile_bytes=TILE))
+    return LazyLogits(hidden, LMHead.of(weight, ProcessGroups(), HeadSettings(tile_bytes=TILE)))
 
 
 def _slime(logits: LazyLogits) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat import LazyLogits, ProcessGroups
-from mcore_unpatch.compat.logits.lazy import LMHead, version_of
+from mcore_unpatch.compat.logits.lazy import LMHead
 from mcore_unpatch.compat.logits.real import real_logits_to
 
 
@@ -30,7 +30,7 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_each_kind_of_logits_has_its_function(trainer: ModuleType) -> None:
     trainer.score = lambda logits, labels, scale=1.0: ("theirs", logits, labels, scale)  # type: ignore[attr-defined]
     weight, real = torch.ones(3, 2), torch.ones(1, 3)
-    lazy = LazyLogits(torch.ones(1, 2), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+    lazy = LazyLogits(torch.ones(1, 2), LMHead.of(weight, ProcessGroups()))
     for arguments, named in (((), {"logits": None}), ((None,), {})):
         for logits, who in ((lazy, "ours"), (real, "theirs")):
             found = score(*(logits for _ in arguments), labels=real, scale=2.0, **dict.fromkeys(named, logits))

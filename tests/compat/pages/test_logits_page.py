@@ -68,7 +68,7 @@ def test_distillation(release: str) -> None:
 
 
 def test_the_error_reads_as_on_the_page() -> None:
-    head = LMHead(torch.empty(151_936, 8, device="meta"), 0, 1.0, False, ProcessGroups())
+    head = LMHead.of(torch.empty(151_936, 8, device="meta"), ProcessGroups())
     logits = LazyLogits(torch.empty(1, 4096, 8, device="meta"), head)
     with pytest.raises(TypeError) as caught:
         torch.softmax(logits, -1)

@@ -9,18 +9,18 @@ from harness.rounding import assert_close
 
 from mcore_unpatch.compat import LazyLogits, ProcessGroups, roll
 from mcore_unpatch.compat.logits import lazy
-from mcore_unpatch.compat.logits.lazy import LMHead, version_of
+from mcore_unpatch.compat.logits.lazy import LMHead
 
 
 def _logits() -> LazyLogits:
     generator = torch.Generator().manual_seed(1)
     hidden, weight = torch.randn(2, 5, 8, generator=generator), torch.randn(30, 8, generator=generator)
-    return LazyLogits(hidden.requires_grad_(), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+    return LazyLogits(hidden.requires_grad_(), LMHead.of(weight, ProcessGroups()))
 
 
 def test_log_probs_and_entropy_come_from_one_pass_with_gradients_of_both() -> None:
     logits, labels = _logits(), torch.arange(10).view(2, 5)
-    with mock.patch.object(lazy, "vocab_pass", wraps=lazy.vocab_pass) as passes:
+    with mock.patch.object(lazy, "run_pass", wraps=lazy.run_pass) as passes:
         log_probs, entropy = roll.vocab_parallel_logprobs(logits, labels), roll.vocab_parallel_entropy(logits)
     assert passes.call_count == 1
     torch.autograd.backward((log_probs * 2 + entropy).sum())

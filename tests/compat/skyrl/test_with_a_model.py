@@ -25,7 +25,7 @@ from mcore_unpatch.compat.skyrl import (
     from_parallel_hidden_to_logprobs_packed_sequences,
     fused_lm_head_output_processor,
 )
-from mcore_unpatch.compat.skyrl.unpacking import places_of
+from mcore_unpatch.compat.skyrl.hidden_states import places_of
 
 ACTIONS = 6
 

@@ -14,8 +14,8 @@ from megatron.core import parallel_state
 from torch import Tensor
 
 from mcore_unpatch.compat import DeferredHead, LazyLogits, ProcessGroups, attach, miles, slime
-from mcore_unpatch.compat.logits.lazy import LMHead, version_of
-from mcore_unpatch.compat.slime.spans import Layout, response_spans
+from mcore_unpatch.compat.logits.lazy import LMHead
+from mcore_unpatch.compat.slime.responses import Layout, response_spans
 
 Results = tuple[list[dict[int, tuple[float, float]]], dict[str, Tensor]]
 
@@ -118,7 +118,7 @@ def test_a_sample_without_a_prompt_is_refused() -> None:
 def test_a_rank_without_response_tokens_still_has_a_graph() -> None:
     """Its backward must run: other context-parallel ranks wait for it in the attention."""
     hidden, weight = torch.randn(1, 5, 4).requires_grad_(), torch.randn(6, 4).requires_grad_()
-    logits = LazyLogits(hidden, LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+    logits = LazyLogits(hidden, LMHead.of(weight, ProcessGroups()))
     tokens = {"unconcat_tokens": [torch.ones(5, dtype=torch.long)], "total_lengths": [5], "response_lengths": [0]}
     for top_p in ({}, {"top_p_token_ids": [[]], "top_p_token_offsets": [[0]]}):
         _, found = slime.get_log_probs_and_entropy(logits, args=ARGS, with_entropy=True, **tokens, **top_p)
@@ -131,14 +131,14 @@ def test_a_rank_without_response_tokens_still_has_a_graph() -> None:
 
 def test_true_on_policy_scoring_is_refused() -> None:
     weight = torch.ones(5, 4)
-    logits = LazyLogits(torch.ones(3, 4), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+    logits = LazyLogits(torch.ones(3, 4), LMHead.of(weight, ProcessGroups()))
     with pytest.raises(NotImplementedError, match="do not attach DeferredHead"):
         miles.calculate_log_probs_and_entropy(logits, torch.zeros(3), None, true_on_policy=True)
 
 
 def test_padded_samples_need_their_lengths() -> None:
     weight = torch.ones(5, 4)
-    logits = LazyLogits(torch.ones(1, 3, 4), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+    logits = LazyLogits(torch.ones(1, 3, 4), LMHead.of(weight, ProcessGroups()))
     args = Namespace(**{**vars(ARGS), "qkv_format": "bshd"})
     with pytest.raises(ValueError, match="max_seq_lens: expected the padded length of each sample for bshd, got None"):
         miles.get_log_probs_and_entropy(logits, args=args, unconcat_tokens=[], total_lengths=[], response_lengths=[])
@@ -147,7 +147,7 @@ def test_padded_samples_need_their_lengths() -> None:
 @pytest.mark.parametrize("wanted", [True, False])
 def test_the_entropy_has_a_gradient_where_one_is_wanted(wanted: bool) -> None:
     weight = torch.randn(6, 4).requires_grad_()
-    logits = LazyLogits(torch.randn(1, 5, 4), LMHead(weight, version_of(weight), 1.0, False, ProcessGroups()))
+    logits = LazyLogits(torch.randn(1, 5, 4), LMHead.of(weight, ProcessGroups()))
     tokens = {"unconcat_tokens": [torch.ones(5, dtype=torch.long)], "total_lengths": [5], "response_lengths": [2]}
     found = miles.get_log_probs_and_entropy(
         logits, args=ARGS, with_entropy=True, entropy_requires_grad=wanted, **tokens

@@ -28,7 +28,7 @@ from mcore_unpatch.compat import linear_logprob, vocab_pass
 from mcore_unpatch.compat.fused_head.backends import choose_backend
 from mcore_unpatch.compat.fused_head.memory import chunk_tile_bytes
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
-from mcore_unpatch.compat.fused_head.triton import backend as triton_backend, launch, tile_sizes
+from mcore_unpatch.compat.fused_head.triton import backend as triton_backend, launch
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend
 
 HALF = torch.float16
@@ -111,7 +111,7 @@ def test_several_launches_forward(masked: bool) -> None:
     inputs = make_inputs(420, 16, 300, HALF)
     shared = {"temperature": torch.rand(420) + 0.5, "mask": torch.arange(420) % 3 if masked else None}
     with (
-        mock.patch.object(tile_sizes, "_MOST_ROWS", 128),
+        mock.patch.object(launch, "_MOST_ROWS", 128),
         mock.patch.object(triton_backend, "split_stats", wraps=triton_backend.split_stats) as launches,
     ):
         check(inputs, **shared)
@@ -119,7 +119,7 @@ def test_several_launches_forward(masked: bool) -> None:
 
 
 def test_one_copy_of_the_rows_at_a_time() -> None:
-    with mock.patch.object(tile_sizes, "_MOST_ROWS", 128):
+    with mock.patch.object(launch, "_MOST_ROWS", 128):
         check_rows_are_gathered_one_tile_at_a_time(make_inputs(300, 16, 700, HALF), 90_000)
 
 

@@ -11,8 +11,7 @@ from harness import run_on_ranks
 from harness.rounding import assert_close
 
 from mcore_unpatch.compat import linear_kl
-from mcore_unpatch.compat.fused_head.divergence import Divergence
-from mcore_unpatch.compat.fused_head.pair import Head, TorchPair
+from mcore_unpatch.compat.fused_head.pair import Divergence, Head, TorchPair
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.triton import launch
 from mcore_unpatch.compat.fused_head.triton.pair_kernels import TritonPair

@@ -13,7 +13,7 @@ from mcore_unpatch.compat.fused_head.memory import BLOCK_COLUMNS, BLOCK_ROWS, BL
 from mcore_unpatch.compat.fused_head.problem import Problem, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.triton import launch
 from mcore_unpatch.compat.fused_head.triton.backend import TritonTiles
-from mcore_unpatch.compat.fused_head.triton.keep import padded
+from mcore_unpatch.compat.fused_head.triton.grad_kernel import padded
 
 HALF = torch.bfloat16
 DEFAULT = 512 << 20

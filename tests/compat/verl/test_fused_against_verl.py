@@ -16,8 +16,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat.packing.pack import Packer
 from mcore_unpatch.compat.verl import model_forward_fused as ours
-from mcore_unpatch.compat.verl.batches import packed_batch
-from mcore_unpatch.compat.verl.packed_rows import Ranks, next_in_sequence, packed_seq_params, plan_row
+from mcore_unpatch.compat.verl.batches import Ranks, next_in_sequence, packed_batch, packed_seq_params, plan_row
 
 LENGTHS = [11, 4, 16]
 TEMPERATURE = 0.7

@@ -1,0 +1,73 @@
+"""Every Python block of the pages on compat is run by some test; those of the shims' pages, and the examples, here."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from harness import run_on_ranks
+from harness.models import Case, batch_of, build_model, start_world
+from harness.pages import DOCS, blocks_of, from_page
+from harness.rounding import assert_close
+from megatron.core import parallel_state
+from torch import Tensor
+
+PAGES = sorted(path.name for path in [*DOCS.glob("compat*.md"), DOCS / "recipes.md"])
+TESTS = Path(__file__).parents[1]
+EXAMPLES = DOCS.parent / "examples"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_a_function_that_a_test_runs(page: str) -> None:
+    sources = [path.read_text() for path in TESTS.rglob("test_*.py")]
+    for block in blocks_of(page):
+        names = re.findall(r"^(?:def|class) (\w+)", block, re.MULTILINE)
+        assert names, f"{page}: a block without a function, which no test can call:\n{block}"
+        run = [name for name in names if any(page in text and re.search(rf'"{name}"', text) for text in sources)]
+        assert run, f"{page}: no test runs {names}"
+
+
+def _next_token(model: Any, batch: dict[str, Any], temperature: float) -> tuple[Tensor, Tensor]:
+    log_p = (model(**batch) / temperature).log_softmax(-1)[:, :-1].detach()
+    log_probs = log_p.gather(-1, batch["input_ids"][:, 1:, None]).squeeze(-1)
+    return log_probs, -(log_p.exp() * log_p).sum(-1)
+
+
+def _shims(case: Case) -> None:
+    start_world(case)
+    batch: dict[str, Any] = {**batch_of(case), "attention_mask": None}
+    del batch["labels"], batch["loss_mask"]
+    tokens, positions = batch["input_ids"], batch["position_ids"]
+    model = build_model(case)
+    log_probs, entropy = _next_token(model, batch, 0.7)
+
+    nested = torch.nested.as_nested_tensor(list(tokens), layout=torch.jagged)
+    found, level = from_page("compat-verl.md", "next_token_results")(model, nested)
+    assert_close(torch.stack(found.unbind())[:, :-1].detach(), log_probs)
+    assert_close(torch.stack(level.unbind())[:, :-1].detach(), entropy)
+
+    group = parallel_state.get_tensor_model_parallel_group()
+    found = from_page("compat-skyrl.md", "next_token_log_probs")(model, tokens, positions, group, backend="torch")
+    assert_close(found.detach(), log_probs)
+
+    found, level = from_page("compat-nemo-rl.md", "log_probs_and_entropy")(model, batch)
+    assert_close(found.detach(), log_probs)
+    assert_close(level.detach(), entropy)
+    found = from_page("compat-nemo-rl.md", "log_probs_by_flag")(lambda: build_model(case), batch)
+    assert_close(found.detach(), _next_token(build_model(case), batch, 1.0)[0])
+
+
+def test_the_pages_of_the_shims(release: str) -> None:
+    run_on_ranks(release, 1, _shims, Case())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("example", "said"), [("operator.py", "MiB held"), ("tiny_gpt.py", "with a gradient: 29")])
+def test_the_examples_run_without_a_gpu(example: str, said: str) -> None:
+    command = [sys.executable, "-W", "ignore", str(EXAMPLES / example)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, cwd=EXAMPLES)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
