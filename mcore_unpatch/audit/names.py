@@ -47,7 +47,7 @@ def _lies_in(module: Any, folder: str) -> bool:
 def _origin_of_module(module: Any) -> Origin:
     if not isinstance(module, ModuleType):
         return origin_of(module)
-    return Origin(module.__name__, module.__file__ or "", 0, package_of(module.__name__) if module.__spec__ else "")
+    return Origin(module.__name__, getattr(module, "__file__", None) or "")
 
 
 def deviations(modules: Iterable[ModuleType], known: dict[str, OwnCode] | None = None) -> list[Deviation]:
@@ -138,7 +138,9 @@ def _is_wrapped_here(value: Any, name: str) -> bool:
 
 def _deviation(kind: str, name: str, value: Any) -> Deviation:
     layers = way_in(value, lambda inner: origin_of(inner).of_megatron and not isinstance(inner, type)) or [value]
-    order = [origin for origin in map(origin_of, layers) if not origin.of_megatron]
+    # Inner functions of one installer are one patch.
+    by_installer = {origin.name.partition(".<locals>")[0]: origin for origin in reversed([*map(origin_of, layers)])}
+    order = [origin for origin in reversed(by_installer.values()) if not origin.of_megatron]
     return Deviation(kind, name, origin_of(value), order=tuple(reversed(order)) if len(order) > 1 else ())
 
 

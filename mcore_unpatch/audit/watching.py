@@ -10,7 +10,7 @@ from __future__ import annotations
 import dis
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -58,17 +58,22 @@ class Watch:
         """Whether Megatron has a name that ends so."""
         return leaf in self._held
 
-    def compare(self, moment: str, leaves: Sequence[str] = (), frame: FrameType | None = None, line: int = 0) -> bool:
-        """Record what is not what it was: of these names, or of all; whether there was anything."""
+    def compare(self, moment: str, lines: Mapping[str, int] | None = None, frame: FrameType | None = None) -> bool:
+        """Record what is not what it was, and say whether there was anything.
+
+        Of the names in `lines` (the line that stores each), or of all, where an empty one stands among them.
+        """
         changed = False
-        for leaf in leaves or list(self._held):
+        lines = lines or {"": 0}
+        for leaf in list(self._held) if "" in lines else lines:
             for index, (name, owner, before) in enumerate(self._held.get(leaf, [])):
                 now = vars(owner).get(leaf)
                 if now is before:
                     continue
                 self._held[leaf][index] = (name, owner, now)
                 if not (self._is_megatrons(name, owner, now) and self._is_megatrons(name, owner, before)):
-                    self.rebindings.append(Rebinding(name, origin_of(now), moment, _stack(frame, line)))
+                    stack = tuple(_stack(frame, lines.get(leaf) or lines.get("", 0)))
+                    self.rebindings.append(Rebinding(name, origin_of(now), moment, stack))
                     changed = True
         return changed
 
@@ -176,17 +181,17 @@ def _monitor(running: Watch) -> None:
 
     def started(code: CodeType, _: int) -> Any:
         if not code.co_filename.startswith(skipped):
-            names = [name for name in code.co_names if name in _SETTERS or running.knows(name)]
+            names = code.co_names
+            if code.co_name != "<module>" and not any(map(is_megatron, names)):
+                names = tuple(name for name in names if name in _SETTERS or running.knows(name))
+            # Else Megatron may be imported in there, and its names are not known before.
             if names and (lines := _stored(code, names)):
                 stores[code] = lines
                 monitoring.set_local_events(tool, code, events.PY_RETURN | events.PY_YIELD)
         return monitoring.DISABLE
 
     def ended(code: CodeType, _: int, __: Any) -> Any:
-        lines = stores.get(code, {})
-        leaves = [] if "" in lines else list(lines)
-        line = next(iter(lines.values()), 0)
-        if running.compare(f"{code.co_qualname} returned", leaves, sys._getframe(1), line):
+        if running.compare(f"{code.co_qualname} returned", stores.get(code), sys._getframe(1)):
             idle[code] = 0
         else:
             idle[code] = idle.get(code, 0) + 1
@@ -199,7 +204,7 @@ def _monitor(running: Watch) -> None:
     monitoring.set_events(tool, events.PY_START)
 
 
-def _stored(code: CodeType, names: list[str]) -> dict[str, int]:
+def _stored(code: CodeType, names: Sequence[str]) -> dict[str, int]:
     """The names that a function stores as attributes, with the line; an empty name where it uses `setattr`."""
     lines: dict[str, int] = {}
     for instruction in dis.get_instructions(code):
@@ -220,11 +225,7 @@ def _folders_of_no_interest() -> tuple[str, ...]:
     return ("<frozen", str(Path(__file__).parent), *parts)
 
 
-def _stack(frame: FrameType | None, line: int) -> tuple[str, ...]:
-    return tuple(_lines(frame, line))
-
-
-def _lines(frame: FrameType | None, line: int) -> Iterator[str]:
+def _stack(frame: FrameType | None, line: int) -> Iterator[str]:
     for _ in range(_DEPTH):
         if frame is None:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from base64 import urlsafe_b64encode
 from importlib import metadata
@@ -36,29 +37,27 @@ def installed() -> metadata.Distribution | None:
 def changed_files() -> tuple[list[Deviation], list[str]]:
     """Files that are not those of the wheel, and notes where that cannot be told."""
     distribution = installed()
-    files = distribution.files if distribution is not None else None
-    if distribution is None or not files:
+    record = distribution.read_text("RECORD") if distribution is not None else None
+    if distribution is None or not record:
         return [], ["megatron-core was not installed from a wheel, so its files cannot be compared with one."]
-    seen = []
     top = Path(str(distribution.locate_file(""))).resolve()
-    written = {str(file) for file in files}
-    for file in files:
-        if file.hash is None or file.hash.mode != "sha256" or file.suffix in (".pyc",) or ".dist-info" in str(file):
-            continue
-        if not str(file).startswith("megatron/"):
-            continue
+    written = {row[0]: row[1] for row in csv.reader(record.splitlines()) if row and row[0].startswith("megatron/")}
+    seen = []
+    for name, digest in written.items():
         try:
-            digest = hashlib.sha256((top / str(file)).read_bytes()).digest()
+            if digest.startswith("sha256=") and _sha256(top / name) != digest.removeprefix("sha256="):
+                seen.append(_file(name, top / name, "differs from the wheel"))
         except OSError:
-            seen.append(_file(file.name, top / str(file), "is missing, though the wheel has it"))
-            continue
-        if urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value:
-            seen.append(_file(str(file), top / str(file), "differs from the wheel"))
+            seen.append(_file(name, top / name, "is missing, though the wheel has it"))
     for path in sorted((top / "megatron" / "core").rglob("*.py")):
         name = path.relative_to(top).as_posix()
         if name not in written:
             seen.append(_file(name, path, "is not in the wheel"))
     return seen, []
+
+
+def _sha256(path: Path) -> str:
+    return urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode()
 
 
 def _file(name: str, path: Path, said: str) -> Deviation:

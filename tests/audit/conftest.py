@@ -1,0 +1,13 @@
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts a process that imports torch is marked as the tests on ranks are."""
+    for item in items:
+        if "tests/audit/" in item.nodeid and "processes" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.ranks)
+
+
+@pytest.fixture(scope="session")
+def processes() -> None:
+    """Named by tests that start processes which import torch."""
