@@ -19,7 +19,8 @@ EVERYTHING = """
 MODELS = """
     world()
     said = []
-    for setting in (Setting("gpt"), Setting("tied", tied=True), Setting("mtp", mtp=True), Setting("hybrid", hybrid=True)):
+    gpt = [Setting("gpt"), Setting("tied", tied=True), Setting("mtp", mtp=True)]
+    for setting in (*gpt, Setting("hybrid", hybrid=True)):
         model = build(setting)
         model(**batch(setting, 0))
         said.append(str(audit.audit(model, files=False)))
