@@ -49,8 +49,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     """Give marked tests the fixture, and add a test for each pin."""
     for item in items:
         names = getattr(item, "fixturenames", None)
-        if names is not None and item.get_closest_marker(MARKER) and MARKER not in names:
-            names.insert(0, MARKER)
+        if names is not None and (MARKER in names or item.get_closest_marker(MARKER)):
+            # First to be set up and last to go: what a fixture such as monkeypatch puts back is back by then.
+            names[:] = [MARKER, *(name for name in names if name != MARKER)]
     file = config.rootpath / "unpatch.lock"
     if config.getoption("--unpatch-pins") and file.is_file():
         from mcore_unpatch import pins

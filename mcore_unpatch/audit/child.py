@@ -40,7 +40,7 @@ def start(folder: str) -> None:
     """Watch this process; its reports go into a folder."""
     running = watching.watch()
     reporter = _Reporter(Path(folder))
-    running.on_import = reporter.listen
+    running.on_import.append(reporter.listen)
     atexit.register(reporter.report)
 
 

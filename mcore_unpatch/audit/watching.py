@@ -32,7 +32,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.rebindings: list[Rebinding] = []
-        self.on_import: Callable[[], None] | None = None  # called when a module of Megatron has been imported
+        self.on_import: list[Callable[[], None]] = []  # called when a module of Megatron has been imported
         self._held: dict[str, list[tuple[str, Any, Any]]] = {}  # leaf -> (dotted name, owner, value)
         self._names: set[str] = set()
         self._own: dict[str, OwnCode] = {}
@@ -42,8 +42,8 @@ class Watch:
         if not (getattr(module, "__file__", None) or "").endswith(".py"):
             return
         self._note_all(module.__name__, module)
-        if self.on_import is not None:
-            self.on_import()
+        for listener in self.on_import:
+            listener()
         for name, value in list(vars(module).items()):
             if isinstance(value, type) and value.__module__ == module.__name__ and value.__qualname__ == name:
                 self._note_all(f"{module.__name__}.{name}", value)
@@ -54,9 +54,17 @@ class Watch:
                 self._names.add(f"{prefix}.{name}")
                 self._held.setdefault(name, []).append((f"{prefix}.{name}", owner, value))
 
-    def knows(self, leaf: str) -> bool:
-        """Whether Megatron has a name that ends so."""
-        return leaf in self._held
+    @property
+    def rebindable(self) -> bool:
+        """Whether Megatron has been imported, in part at least."""
+        return bool(self._held)
+
+    def may_rebind(self, code: CodeType) -> bool:
+        """Whether a function says a name of Megatron's, or may import Megatron and so learn one."""
+        names = code.co_names
+        if not _SETTERS.isdisjoint(names) or not self._held.keys().isdisjoint(names):
+            return True
+        return any("megatron" in name for name in names)
 
     def compare(self, moment: str, lines: Mapping[str, int] | None = None, frame: FrameType | None = None) -> bool:
         """Record what is not what it was, and say whether there was anything.
@@ -176,18 +184,20 @@ def _monitor(running: Watch) -> None:
     tool, events = _tool, monitoring.events
     monitoring.use_tool_id(tool, "mcore-unpatch")
     skipped = _folders_of_no_interest()
+    of_interest: dict[str, bool] = {}
     stores: dict[CodeType, dict[str, int]] = {}
     idle: dict[CodeType, int] = {}
 
+    def look_at(code: CodeType) -> None:
+        file = code.co_filename
+        if file not in of_interest:
+            of_interest[file] = not file.startswith(skipped)
+        if of_interest[file] and running.may_rebind(code) and (lines := _stored(code)):
+            stores[code] = lines
+            monitoring.set_local_events(tool, code, events.PY_RETURN | events.PY_YIELD)
+
     def started(code: CodeType, _: int) -> Any:
-        if not code.co_filename.startswith(skipped):
-            names = code.co_names
-            if code.co_name != "<module>" and not any(map(is_megatron, names)):
-                names = tuple(name for name in names if name in _SETTERS or running.knows(name))
-            # Else Megatron may be imported in there, and its names are not known before.
-            if names and (lines := _stored(code, names)):
-                stores[code] = lines
-                monitoring.set_local_events(tool, code, events.PY_RETURN | events.PY_YIELD)
+        look_at(code)
         return monitoring.DISABLE
 
     def ended(code: CodeType, _: int, __: Any) -> Any:
@@ -201,17 +211,28 @@ def _monitor(running: Watch) -> None:
     monitoring.register_callback(tool, events.PY_START, started)
     monitoring.register_callback(tool, events.PY_RETURN, ended)
     monitoring.register_callback(tool, events.PY_YIELD, ended)
-    monitoring.set_events(tool, events.PY_START)
+
+    def begin() -> None:
+        """With the first module of Megatron: before it nothing can be rebound, and torch is imported at full speed."""
+        if running.rebindable and not monitoring.get_events(tool):
+            monitoring.set_events(tool, events.PY_START)
+            frame: FrameType | None = sys._getframe()
+            while frame is not None:  # what has started already
+                look_at(frame.f_code)
+                frame = frame.f_back
+
+    running.on_import.append(begin)
+    begin()
 
 
-def _stored(code: CodeType, names: Sequence[str]) -> dict[str, int]:
+def _stored(code: CodeType) -> dict[str, int]:
     """The names that a function stores as attributes, with the line; an empty name where it uses `setattr`."""
     lines: dict[str, int] = {}
     for instruction in dis.get_instructions(code):
         line = instruction.positions.lineno if instruction.positions else 0
         if instruction.argval in _SETTERS and instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR"):
             lines.setdefault("", line or 0)
-        elif instruction.opname in ("STORE_ATTR", "DELETE_ATTR") and instruction.argval in names:
+        elif instruction.opname in ("STORE_ATTR", "DELETE_ATTR"):
             lines.setdefault(str(instruction.argval), line or 0)
     return lines
 
