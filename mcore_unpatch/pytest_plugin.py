@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,13 +108,16 @@ class _Session:
         self.left: list[tuple[str, str]] = []
         self.seen: set[str] = set()
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        """Compare after each test."""
-        if self.enabled:
-            fresh = [one for one in _deviations() if one.key not in self.seen]
-            self.seen |= {one.key for one in fresh}
-            self.left += [(item.nodeid, str(one)) for one in fresh]
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Compare after each test, also where its teardown fails."""
+        try:
+            return (yield)
+        finally:
+            if self.enabled:
+                fresh = [one for one in _deviations() if one.key not in self.seen]
+                self.seen |= {one.key for one in fresh}
+                self.left += [(item.nodeid, str(one)) for one in fresh]
 
     def pytest_sessionfinish(self) -> None:
         """A worker hands what it saw to the session that prints."""

@@ -106,7 +106,8 @@ def _loss(log_probs: Tensor, entropy: Tensor) -> Tensor:
     """Weights of every position and both results, so that all of them matter to the gradient."""
     generator = torch.Generator().manual_seed(3)
     a, b = torch.randn(2, *log_probs.shape, generator=generator, dtype=torch.float64).to(log_probs.device)
-    return (a.to(log_probs.dtype) * log_probs + 0.3 * b.to(entropy.dtype) * entropy).sum() / log_probs.numel()
+    loss: Tensor = (a.to(log_probs.dtype) * log_probs + 0.3 * b.to(entropy.dtype) * entropy).sum() / log_probs.numel()
+    return loss
 
 
 def _gradients(model: Any) -> Numbers:
@@ -131,4 +132,4 @@ def _row(setting: Setting, quantity: str, ours: Numbers, plain: Numbers, truth: 
 def distance(value: Tensor, truth: Tensor, floor: float = 0.0) -> float:
     """The norm of the difference, relative to the truth's."""
     size = max(truth.double().norm().item(), floor)
-    return (value.double() - truth.double()).norm().item() / (size or 1.0)
+    return float((value.double() - truth.double()).norm().item() / (size or 1.0))
