@@ -2,10 +2,11 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts a process that imports torch is marked as the tests on ranks are."""
+    """What starts a process that imports torch is marked as the tests on ranks are; others start one without."""
     for item in items:
-        if "tests/audit/" in item.nodeid and "processes" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.ranks)
+        if "tests/audit/" in item.nodeid:
+            imports_torch = "processes" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.ranks if imports_torch else pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
