@@ -84,7 +84,7 @@ def _on_forward(chunk: Any, inputs: Mapping[str, Any] | None) -> HookOutcome:
     last = received[-1] if received else chunk
     method = origin_of(last.forward)
     if isinstance(error, TypeError) and "output_processor" in str(error):
-        return HookOutcome("refuses", str(method), _way_out(last is path.model))
+        return HookOutcome("refuses", str(method), _way_out(last is path.model, method.of_megatron))
     if error is not None:
         return HookOutcome("failed", said=f"{type(error).__name__}: {error}")
     if last is not path.model:
@@ -123,7 +123,9 @@ def _method(module: Any, name: str) -> Any:
     return origin_of(getattr(module, name, module.forward))
 
 
-def _way_out(is_model: bool) -> str:
+def _way_out(is_model: bool, of_megatron: bool) -> str:
+    if is_model and not of_megatron:
+        return "It replaced or overrides Megatron's forward: remove that patch, or take the keywords and pass them on."
     if is_model:
         return "Use attach() or provide_hook() of mcore_unpatch.compat (a HybridModel has no hook before 0.20)."
     return "Pass **kwargs on in that wrapper, or use attach(), which hooks the inner model directly."
