@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from mcore_unpatch.commands import check, migrate, pin, rules, scan, upgrade
+from mcore_unpatch.commands import audit, check, doctor, migrate, pin, rules, scan, upgrade, verify
 from mcore_unpatch.migrate.interrupts import until_committed
 
 app = typer.Typer(
@@ -27,6 +27,9 @@ app.command()(upgrade.upgrade)
 app.command()(pin.pin)
 app.command()(migrate.migrate)
 app.command()(migrate.undo)
+app.command()(audit.audit)
+app.command()(doctor.doctor)
+app.command()(verify.verify)
 app.command("rules")(rules.rules)
 app.command()(rules.explain)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 from mcore_unpatch import pins
@@ -9,7 +10,8 @@ from mcore_unpatch.findings import NO_PATCHES, Finding
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.upgrade.releases import Release
 
-CHANGED, PAST, UNPINNED, UNUSED = "MCU801", "MCU802", "MCU803", "MCU804"
+CHANGED, PAST, UNPINNED, UNUSED, OVERDUE = "MCU801", "MCU802", "MCU803", "MCU804", "MCU805"
+NOTICE = 30  # days before a review is due in which `check` speaks of it
 
 
 def settle(
@@ -44,11 +46,27 @@ def settle(
                     f"has a pin until {pin.until}, and this is {release.label}; remove it{owner}",
                 )
             )
+        if (days := pin.days_left(date.today())) is not None and days < 0:
+            said = f"was to be reviewed by {pin.review_by}; review it and set a new date"
+            left.append(_finding(pin, file, line, OVERDUE, said))
+        for missing in [name for name in pin.depends_on if name not in lock.pins]:
+            said = f"depends on `{missing}`, which is not pinned; run `unpatch pin`"
+            left.append(_finding(pin, file, line, CHANGED, said))
         if whole and pin.patched and pin.name not in targets:
             left.append(
                 _finding(pin, file, line, UNUSED, "is pinned but no longer patched; run `unpatch pin` to drop the pin")
             )
     return left
+
+
+def due_soon(lock: Lock, today: date) -> list[str]:
+    """A sentence for each pin whose review is due within the next weeks."""
+    days = {pin: pin.days_left(today) for pin in lock.pins.values()}
+    return [
+        f"{pin.short} is to be reviewed by {pin.review_by}{f', by {pin.owner}' if pin.owner else ''}: in {left} days."
+        for pin, left in days.items()
+        if left is not None and 0 <= left <= NOTICE
+    ]
 
 
 def lock_file(top: Path) -> Path | None:
@@ -66,7 +84,7 @@ def _finding(pin: Pin, file: str, line: int, rule: str, said: str) -> Finding:
         end_line=line,
         target=pin.name,
         shape="pin",
-        message=f"`{'.'.join(pin.name.split('.')[-2:])}` {said}{f' ({pin.why})' if pin.why else ''}",
+        message=f"`{pin.short}` {said}{f' ({pin.why})' if pin.why else ''}",
         source=f'name = "{pin.name}"',
     )
 

@@ -6,16 +6,23 @@ At run time, in the first second of a job:
 
     pins.verify()  # raises if the installed Megatron is not what the patches were written for
 
+    @pins.guard("GPTModel._preprocess")  # refuses to run, warns or skips, as the lock says, if that changed
+    def install() -> None: ...
+
 Only the modules that are pinned are read, as text; neither torch nor Megatron is imported.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import sys
+import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
+from datetime import date
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from mcore_unpatch import reading
 from mcore_unpatch.errors import UsageError
@@ -26,8 +33,13 @@ if TYPE_CHECKING:
 LOCK = "unpatch.lock"
 _HEAD = """\
 # What the patches that stay were written for, and what else of Megatron Core this repository leans on.
-# `unpatch check` fails when one of these changes; `unpatch pin` writes this file anew and keeps why, until and owner.
+# `unpatch check` fails when one of these changes; `unpatch pin` writes this file anew and keeps why, until, review_by,
+# depends_on, on_change and owner, and the comments of each pin.
 """
+_TYPES: dict[str, type] = {"patched": bool, "depends_on": list}  # all others are text
+ON_CHANGE = ("raise", "warn", "skip")
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 
 class PinError(RuntimeError):
@@ -36,7 +48,12 @@ class PinError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One name of Megatron Core, as it was. `patched`: this repository replaces it; else it leans on it."""
+    """One name of Megatron Core, as it was. `patched`: this repository replaces it; else it leans on it.
+
+    until: a release, or `module:function` of the repository, a probe that returns True once upstream has mended it.
+    review_by: a date, from which `check` fails. depends_on: other names of Megatron's that the patch leans on.
+    on_change: what `guard` does when the name has changed: raise, warn, or skip the patch.
+    """
 
     name: str
     release: str = ""
@@ -47,6 +64,31 @@ class Pin:
     why: str = ""
     until: str = ""
     owner: str = ""
+    review_by: str = ""
+    depends_on: tuple[str, ...] = ()
+    on_change: str = ""
+
+    @property
+    def short(self) -> str:
+        """The name as people say it: class and method, or module and function."""
+        return ".".join(self.name.split(".")[-2:])
+
+    def days_left(self, today: date) -> int | None:
+        """Days until the review is due, below zero when it is overdue; None without a date."""
+        return (date.fromisoformat(self.review_by) - today).days if self.review_by else None
+
+    def is_mended(self) -> bool | None:
+        """What the probe says, which is imported and called; None where `until` names none."""
+        module, colon, function = self.until.partition(":")
+        if not colon or not module.replace(".", "_").isidentifier() or not function.isidentifier():
+            return None
+        from importlib import import_module
+
+        try:
+            return bool(getattr(import_module(module), function)())
+        except Exception as error:
+            said = f"the probe {self.until} of `{self.name}` failed: {type(error).__name__}: {error}"
+            raise PinError(f"{said}; mend it, or change `until` in {LOCK}.") from error
 
     def is_past(self, release: Release) -> bool:
         """Whether the release this patch may live until has come."""
@@ -71,13 +113,34 @@ class Lock:
 
         return sorted({pin.release for pin in self.pins.values()}, key=Version)
 
-    def text(self) -> str:
-        """As it stands in the file: sorted, one table per pin."""
+    def text(self, before: str = "") -> str:
+        """As it stands in the file: sorted, one table per pin, with the comments that people wrote into it before."""
+        comments = _comments(before)
         parts = [_HEAD, "version = 1\n"]
         for _, pin in sorted(self.pins.items()):
             lines = [f"{one.name} = {json.dumps(value)}" for one in fields(pin) if (value := getattr(pin, one.name))]
-            parts.append("\n[[pin]]\n" + "\n".join(lines) + "\n")
+            parts.append("\n" + "\n".join(["[[pin]]", *comments.get(pin.name, []), *lines]) + "\n")
         return "".join(parts)
+
+    def named(self, target: str) -> Pin:
+        """The pin of a name, written whole or by its end; raises `PinError` where there is none."""
+        matching = [pin for name, pin in self.pins.items() if name == target or name.endswith(f".{target}")]
+        if len(matching) != 1:
+            several = (
+                f"{len(matching)} pins end so; write the whole name" if matching else "write it with `unpatch pin`"
+            )
+            raise PinError(f"{LOCK} has no pin for {target}: {several}.")
+        return matching[0]
+
+
+def _comments(text: str) -> dict[str, list[str]]:
+    """The comment lines in the table of each pin, by the pin's name."""
+    comments = {}
+    for table in text.split("[[pin]]")[1:]:
+        lines = [line.strip() for line in table.splitlines()]
+        name = next((line.partition('"')[2].rstrip('"') for line in lines if line.startswith('name = "')), "")
+        comments[name] = [line for line in lines if line.startswith("#")]
+    return comments
 
 
 def load(file: Path) -> Lock:
@@ -92,14 +155,26 @@ def load(file: Path) -> Lock:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     if data.get("version") != 1 or not isinstance(data.get("pin", []), list):
         raise UsageError(f"{file} is not a lock of version 1; write a new one with `unpatch pin`.")
-    known = {one.name: bool if one.name == "patched" else str for one in fields(Pin)}
+    known = {one.name: _TYPES.get(one.name, str) for one in fields(Pin)}
     pins = {}
     for entry in data.get("pin", []):
         wrong = not isinstance(entry, dict) or "name" not in entry
         if wrong or any(not isinstance(value, known.get(key, ())) for key, value in entry.items()):
             raise UsageError(f"{file}: invalid [[pin]] {entry}; the keys are {', '.join(known)}.")
-        pins[entry["name"]] = Pin(**entry)
+        pins[entry["name"]] = _checked(file, Pin(**{**entry, "depends_on": tuple(entry.get("depends_on", ()))}))
     return Lock(pins)
+
+
+def _checked(file: Path, pin: Pin) -> Pin:
+    try:
+        pin.days_left(date.today())
+    except ValueError:
+        raise UsageError(f"{file}: review_by of {pin.name} must be a date such as 2027-01-31.") from None
+    if pin.on_change and pin.on_change not in ON_CHANGE:
+        raise UsageError(f"{file}: on_change of {pin.name} must be one of {', '.join(ON_CHANGE)}.")
+    if not all(isinstance(name, str) for name in pin.depends_on):
+        raise UsageError(f"{file}: depends_on of {pin.name} must be a list of names.")
+    return pin
 
 
 def pin(name: str, release: Release, patched: bool, known: Pin | None = None) -> Pin | None:
@@ -141,7 +216,7 @@ def differences(pins: Iterable[Pin], release: Release) -> list[str]:
 
 def verify(lock: Path | str | None = None, *, on_difference: Literal["raise", "warn"] = "raise") -> None:
     """Compare the installed Megatron with the lock, by default the nearest `unpatch.lock` above the caller's file."""
-    file = Path(lock) if lock is not None else _beside_the_caller()
+    file = Path(lock) if lock is not None else _lock_above(sys._getframe(1).f_code.co_filename)
     known = load(file)
     from mcore_unpatch.upgrade.releases import installed_release
 
@@ -155,18 +230,73 @@ def verify(lock: Path | str | None = None, *, on_difference: Literal["raise", "w
     message = "\n".join([f"megatron-core {release.label} is not what {written_for}:", *said])
     if on_difference == "raise":
         raise PinError(message)
-    import warnings
-
     warnings.warn(message, stacklevel=2)
 
 
-def _beside_the_caller() -> Path:
-    import inspect
+class guard:  # noqa: N801 - it reads as a function: a decorator, a context manager
+    """Let a patch be installed only on what it was written for.
 
-    frame = inspect.stack()[2]
-    for folder in Path(frame.filename).resolve().parents:
+    As a decorator of the function that installs it, or as a context manager: `with pins.guard(target) as may: ...`,
+    where `may` is False if the lock says to skip. Otherwise a change raises `PinError`, or warns, as the lock says.
+    What somebody else has patched already is a change too.
+    """
+
+    def __init__(self, target: str, lock: Path | str | None = None) -> None:
+        self.caller = sys._getframe(1).f_code.co_filename
+        self.target, self.lock = target, Path(lock) if lock is not None else None
+
+    def __enter__(self) -> bool:
+        return self._may_install()
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def __call__(self, install: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result | None]:
+        """The function that installs the patch, guarded; it returns None where the patch is skipped."""
+
+        @wraps(install)
+        def guarded(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result | None:
+            return install(*args, **kwargs) if self._may_install() else None
+
+        return guarded
+
+    def _may_install(self) -> bool:
+        known = load(self.lock or _lock_above(self.caller))
+        pin = known.named(self.target)
+        said = self._changes(pin, known)
+        if not said:
+            return True
+        why = f" ({pin.why})" if pin.why else ""
+        message = f"The patch of `{pin.name}`{why} was not written for this Megatron: {'; '.join(said)}."
+        if pin.on_change not in ("warn", "skip"):
+            raise PinError(f"{message} Adapt it and run `unpatch pin`, or set on_change in {LOCK}.")
+        warnings.warn(
+            f"{message} It is {'installed all the same' if pin.on_change == 'warn' else 'skipped'}.", stacklevel=3
+        )
+        return pin.on_change == "warn"
+
+    def _changes(self, pin: Pin, known: Lock) -> list[str]:
+        from mcore_unpatch.upgrade.releases import installed_release
+
+        release = installed_release()
+        if release is None:
+            return ["megatron-core is not installed"]
+        pinned = [pin, *(known.named(name) for name in pin.depends_on)]
+        said = differences(pinned, release)
+        others = (origin for origin in _rebound_by(pin.name) if origin.file != self.caller)
+        return said + [f"`{pin.name}` is already replaced by {origin}" for origin in others]
+
+
+def _rebound_by(name: str) -> list[Any]:
+    """Who has rebound a name in this process, if its module is imported."""
+    from mcore_unpatch.audit.names import deviations, loaded_modules
+
+    modules = [module for home, module in loaded_modules().items() if name.startswith(f"{home}.")]
+    return [one.by for one in deviations(modules) if one.name == name]
+
+
+def _lock_above(caller: str) -> Path:
+    for folder in Path(caller).resolve().parents:
         if (folder / LOCK).is_file():
             return folder / LOCK
-    raise UsageError(
-        f"No {LOCK} found above {frame.filename}; write one with `unpatch pin`, or pass its path: verify(path)."
-    )
+    raise UsageError(f"No {LOCK} found above {caller}; write one with `unpatch pin`, or pass its path.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -97,7 +98,10 @@ def _lock(
         if required:
             raise UsageError(f"There is no {pins.LOCK} in {top}: write one with `unpatch pin`.")
         return None
-    return PinnedOn(file, release_in_use(top, target, source, pins.load(file), keep), required)
+    known = pins.load(file)
+    for line in pinned.due_soon(known, date.today()):
+        note(line)
+    return PinnedOn(file, release_in_use(top, target, source, known, keep), required)
 
 
 def _write_baseline(paths: list[Path], options: Options) -> int:

@@ -26,7 +26,13 @@ What = Annotated[
 Why = Annotated[str | None, typer.Option(help="Why the patches stay.", show_default=False)]
 Until = Annotated[
     str | None,
-    typer.Option(help="How long they stay: a release such as 0.20, a pull request or an issue.", show_default=False),
+    typer.Option(
+        help="How long they stay: a release such as 0.20, a pull request, or a probe of yours, module:function.",
+        show_default=False,
+    ),
+]
+ReviewBy = Annotated[
+    str | None, typer.Option(help="The date of the next review, such as 2027-01-31.", show_default=False)
 ]
 Owner = Annotated[str | None, typer.Option(help="Who to ask about them.", show_default=False)]
 Mcore = Annotated[
@@ -41,6 +47,7 @@ def pin(
     why: Why = None,
     until: Until = None,
     owner: Owner = None,
+    review_by: ReviewBy = None,
     mcore: Mcore = None,
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
@@ -49,7 +56,7 @@ def pin(
     """Record in `unpatch.lock` what each remaining patch replaces.
 
     And why it stays. `unpatch check` then fails when Megatron changes it. After an upgrade, review what changed and run
-    `unpatch pin` again; reasons, deadlines and owners are kept.
+    `unpatch pin` again; reasons, deadlines, owners, dependencies and comments are kept.
     Exit code: 0 if pinned, 2 if the release lacks a name or a file could not be analysed.
     """
     from dataclasses import replace
@@ -71,9 +78,15 @@ def pin(
     top = project_root(start if start.is_dir() else start.parent)
     file = top / pins.LOCK
     known = pins.load(file) if pinned.lock_file(top) else pins.Lock()
-    said: dict[str, Any] = {
-        key: value for key, value in (("why", why), ("until", until), ("owner", owner)) if value is not None
-    }
+    given = {"why": why, "until": until, "owner": owner, "review_by": review_by}
+    said: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if review_by:
+        from datetime import date
+
+        try:
+            date.fromisoformat(review_by)
+        except ValueError:
+            raise UsageError(f"--review-by {review_by}: pass a date such as 2027-01-31.") from None
     with ExitStack() as keep:
         release = release_in_use(top, target_mcore, mcore, known, keep)
         found: dict[str, pins.Pin] = {}
@@ -92,6 +105,8 @@ def pin(
                     continue
                 if one := pins.pin(finding.target, release, True, known.pins.get(finding.target)):
                     found[finding.target] = replace(one, **said) if not names else one
+                elif finding.target in known.pins:  # what people wrote of it stays, and `check` says that it is gone
+                    found[finding.target] = known.pins[finding.target]
                 else:
                     note(f"{finding.target} is not pinned: megatron-core {release.label} does not define it.")
         for name in names:
@@ -99,7 +114,15 @@ def pin(
             if one is None:
                 raise UsageError(f"megatron-core {release.label} has no {name}; nothing was pinned.")
             found[name] = replace(one, **said)
-    replace_file(file, pins.Lock(found).text())
+        for name in sorted({name for one in found.values() for name in one.depends_on} - set(found)):
+            if leaned_on := pins.pin(name, release, False):
+                found[name] = leaned_on
+            else:
+                note(f"depends_on names {name}, which megatron-core {release.label} does not define.")
+    for name in sorted(set(known.pins) - set(found)):
+        note(f"Dropped {name}, which is no longer patched{f': {known.pins[name].why}' if known.pins[name].why else ''}")
+    before = file.read_text(encoding="utf-8") if pinned.lock_file(top) else ""
+    replace_file(file, pins.Lock(found).text(before))
     changed = [name for name, one in found.items() if name in known.pins and known.pins[name].digest != one.digest]
     with reporting(f"{pins.LOCK} was written, but "):
         print(

@@ -1,0 +1,182 @@
+"""`unpatch verify`: does the new path give the old numbers, on this machine and these versions?"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, guarded, note, reporting
+from mcore_unpatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mcore_unpatch.verify.measure import Row
+    from mcore_unpatch.verify.models import Setting
+
+Tp = Annotated[int, typer.Option("--tp", min=1, help="Tensor-parallel ranks; each is a process.")]
+Cp = Annotated[int, typer.Option("--cp", min=1, help="Context-parallel ranks.")]
+Device = Annotated[
+    str | None, typer.Option(help="cpu or cuda. [default: cuda if there is one for each rank]", show_default=False)
+]
+ModelConfig = Annotated[
+    Path | None,
+    typer.Option(help="TransformerConfig values (JSON, TOML, YAML), which are scaled down.", show_default=False),
+]
+Legacy = Annotated[
+    Path | None,
+    typer.Option(help="A repository whose own legacy function is run beside ours (veRL, NeMo RL).", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Write the table as JSON.")]
+
+
+@guarded
+def verify(
+    tp: Tp = 1,
+    cp: Cp = 1,
+    device: Device = None,
+    model_config: ModelConfig = None,
+    legacy: Legacy = None,
+    json: Json = False,
+) -> int:
+    """Prove that the hook gives the numbers of Megatron's default path.
+
+    Builds small real models and compares log-probs, entropy and every gradient with the default path in float64.
+    Exit code: 0 within tolerance, 1 beyond it, 2 if something could not be run.
+    """
+    from mcore_unpatch.compat.requirements import require_megatron
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Megatron's, about Transformer Engine
+        try:
+            require_megatron("unpatch verify")
+        except ImportError as error:
+            raise UsageError(str(error)) from None
+    settings = _settings(tp, cp, device, model_config)
+    rows: list[Row] = []
+    with _progress(json) as show:
+        for some in _work(settings, legacy):
+            rows += some
+            for row in some:
+                show(row)
+    with reporting():
+        _write(rows, settings[0], json)
+    if any(row.fails for row in rows):
+        return EXIT_FINDINGS
+    return EXIT_ERROR if any(row.note and row.quantity == "run" for row in rows) else EXIT_CLEAN
+
+
+def _settings(tp: int, cp: int, device: str | None, model_config: Path | None) -> list[Setting]:
+    import torch
+
+    from mcore_unpatch.verify.models import Setting
+
+    gpus = torch.cuda.device_count()
+    device = device or ("cuda" if gpus >= tp * cp else "cpu")
+    if device not in ("cpu", "cuda"):
+        raise UsageError(f"--device {device}: use cpu or cuda.")
+    if device == "cuda" and gpus < tp * cp:
+        raise UsageError(
+            f"--device cuda needs a GPU for each of {tp * cp} ranks, and there are {gpus}; use --device cpu."
+        )
+    values: dict[str, Any] = {}
+    if model_config is not None:
+        from mcore_unpatch.verify.scaled import read
+
+        values, left_out = read(model_config)
+        if left_out:
+            note(f"Left out of {model_config}, because it says where and how fast: {', '.join(left_out)}.")
+    if (values.get("num_attention_heads", 4) % tp) or (values.get("num_query_groups", 4) % tp):
+        raise UsageError(f"--tp {tp} does not divide the attention heads of the small model, 4; use 1, 2 or 4.")
+    common: dict[str, Any] = {"tp": tp, "cp": cp, "device": device, "values": values}
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        ("GPT", {}),
+        ("GPT, tied", {"tied": True}),
+        ("GPT, MTP", {"mtp": True}),
+        ("GPT, bf16", {"dtype": "bfloat16"}),
+        ("Hybrid", {"hybrid": True}),
+    ]
+    if device == "cpu" and tp * cp > 1:
+        kinds = [(name, kind) for name, kind in kinds if "mtp" not in kind]
+        note("Without MTP: over several ranks its loss needs a GPU.")
+    return [Setting(name, **common, **kind) for name, kind in kinds]
+
+
+def _work(settings: list[Setting], legacy: Path | None) -> Iterator[list[Row]]:
+    from mcore_unpatch.verify import ranks
+    from mcore_unpatch.verify.measure import measured
+
+    beside = None
+    if legacy is not None:
+        from mcore_unpatch.verify.legacy import KNOWN, BesideLegacy, known_in
+
+        if known_in(legacy) is None:
+            names = ", ".join(function.module for function in KNOWN)
+            raise UsageError(f"{legacy} has none of the legacy functions that are known: {names}.")
+        beside = BesideLegacy(str(legacy.resolve()))
+    yield from ranks.run(settings, measured)
+    if beside is not None:
+        if settings[0].cp > 1:
+            note("The legacy functions know no context parallelism; run --legacy without --cp.")
+        else:
+            yield from ranks.run(settings[:1], beside)
+
+
+class _progress:  # noqa: N801 - a context manager, used as one
+    """A line for each row as it comes, on a terminal; nothing in a pipe."""
+
+    def __init__(self, quiet: bool) -> None:
+        import sys
+
+        self.enabled = not quiet and sys.stderr.isatty()
+
+    def __enter__(self) -> Any:
+        from rich.console import Console
+
+        self.console = Console(stderr=True)
+        self.status = self.console.status("Building the first model ...") if self.enabled else None
+        if self.status is not None:
+            self.status.start()
+        return self.show
+
+    def show(self, row: Row) -> None:
+        if self.status is not None:
+            self.status.update(f"{row.setting}: {row.quantity} done ...")
+
+    def __exit__(self, *error: object) -> None:
+        if self.status is not None:
+            self.status.stop()
+
+
+def _write(rows: list[Row], setting: Setting, json: bool) -> None:
+    from importlib.metadata import version
+
+    versions = {name: version(name) for name in ("megatron-core", "torch")}
+    layout = {"tp": setting.tp, "cp": setting.cp, "device": setting.device}
+    if json:
+        from dataclasses import asdict
+        from json import dumps
+
+        table = [{**asdict(row), "verdict": _verdict(row)} for row in rows]
+        print(dumps({"version": 1, "versions": versions, "layout": layout, "rows": table}, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"megatron-core {versions['megatron-core']}, torch {versions['torch']}, {setting.device}"
+    print(f"{title}, TP {setting.tp}, CP {setting.cp}")
+    drawn = Table("configuration", "quantity", "largest error", "tolerance", "verdict")
+    for row in rows:
+        figures = ("", "") if row.note else (f"{row.error:.1e}", f"{row.tolerance:.1e}")
+        drawn.add_row(row.setting, row.quantity, *figures, _verdict(row))
+    Console().print(drawn)
+    for row in rows:
+        if row.note:
+            print(f"{row.setting}, {row.quantity}: {row.note}")
+
+
+def _verdict(row: Row) -> str:
+    return "not run" if row.note else "holds" if row.holds else "FAILS"

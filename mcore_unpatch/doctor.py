@@ -1,0 +1,165 @@
+"""What is installed and whether it fits together, read from metadata and source: nothing of it is imported."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+
+from mcore_unpatch.errors import UsageError
+
+HOOK = "output_processor"
+_GPT = "megatron.core.models.gpt.gpt_model.GPTModel"
+_HYBRID = "megatron.core.models.hybrid.hybrid_model.HybridModel"
+_LIBRARIES = {"transformer-engine": "transformer_engine", "apex": "apex"}
+_DOWNSTREAMS = {
+    "verl": "verl",
+    "nemo-rl": "nemo_rl",
+    "skyrl": "skyrl",
+    "slime": "slime",
+    "miles": "miles",
+    "roll": "roll",
+    "areal": "areal",
+    "megatron-bridge": "megatron.bridge",
+    "mcore-bridge": "mcore_bridge",
+    "mbridge": "mbridge",
+    "liger-kernel": "liger_kernel",
+}
+_OWN = ("libcst", "packaging", "rich", "tomlkit", "typer")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the examination. state: ok, missing (and not needed), or wrong, with what to do about it."""
+
+    about: str
+    said: str
+    state: str = "ok"
+    remedy: str = ""
+
+
+def examine() -> list[Line]:
+    """Every line, top to bottom: what is installed, what the hook reaches, which replacements will work."""
+    lines = [_python(), *_torch(), *_megatron()]
+    lines += [
+        _optional(name, module) for name, module in {**_LIBRARIES, **_DOWNSTREAMS}.items() if _is_there(name, module)
+    ]
+    lines += [_own(name) for name in _OWN]
+    lines += _hooks()
+    return [*lines, _replacements(lines)]
+
+
+def _python() -> Line:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < (3, 12):
+        return Line("Python", version, "wrong", "megatron-core 0.18+, and so the replacements, need Python 3.12")
+    return Line("Python", version)
+
+
+def _torch() -> list[Line]:
+    lines = []
+    for name, needed in (("torch", (2, 6)), ("triton", (3, 2))):
+        version = _version(name)
+        if version is None:
+            remedy = "pip install 'mcore-unpatch[compat]'; scan, migrate, check and pin work without it"
+            lines.append(Line(name, "not installed", "wrong", remedy))
+        elif _numbers(version) < needed:
+            least = ".".join(map(str, needed))
+            lines.append(Line(name, version, "wrong", f"the replacements need {name} {least} or newer"))
+        else:
+            lines.append(Line(name, version))
+    return lines
+
+
+def _megatron() -> list[Line]:
+    from mcore_unpatch.audit import wheel
+
+    folder, distribution = wheel.folder_in_use(), wheel.installed()
+    if folder is None:
+        return [Line("megatron-core", "not installed", "wrong", "pip install 'mcore-unpatch[compat]' (Python 3.12)")]
+    if distribution is None:
+        return [Line("megatron-core", f"{_release()} from the checkout {folder}", "ok")]
+    changed, _ = wheel.changed_files()
+    if changed:
+        said = f"{distribution.version}, but {changed[0]}" + (f" and {len(changed) - 1} more" if changed[1:] else "")
+        return [
+            Line("megatron-core", said, "wrong", "reinstall it, or keep the change as a patch file that scan reads")
+        ]
+    return [Line("megatron-core", f"{distribution.version}, as the wheel has it")]
+
+
+def _hooks() -> list[Line]:
+    """Whether the hook is there, by the source of the installed Megatron."""
+    from mcore_unpatch.upgrade.releases import installed_release
+
+    try:
+        release = installed_release()
+    except UsageError as error:
+        return [Line("output hook", str(error), "wrong")]
+    lines = []
+    names = (f"{_GPT}.forward", f"{_GPT}.build_schedule_plan", f"{_HYBRID}.forward")
+    for name in names if release is not None else ():
+        short = ".".join(name.split(".")[-2:])
+        seen = release.find(name) if release is not None else None
+        if seen is None:
+            lines.append(Line(short, "does not exist here", "missing"))
+        elif HOOK in seen.definition.signature.replace("=", " ").split():
+            lines.append(Line(short, f"takes {HOOK}"))
+        elif name.startswith(_HYBRID):
+            remedy = "attach() and provide_hook() of mcore_unpatch.compat work through its output layer"
+            lines.append(Line(short, f"has no {HOOK}", "missing", remedy))
+        else:
+            lines.append(Line(short, f"has no {HOOK}", "wrong", "upgrade to megatron-core 0.18 or newer"))
+    return lines
+
+
+def _replacements(lines: list[Line]) -> Line:
+    """Which of our replacements will work, from the lines before."""
+    state = {line.about: line for line in lines}
+    needed = ("Python", "torch", "triton", "megatron-core", "GPTModel.forward")
+    in_the_way = [name for name in needed if name in state and state[name].state == "wrong"]
+    if in_the_way:
+        return Line("mcore_unpatch.compat", f"will not work: {', '.join(in_the_way)}", "wrong", "see the lines above")
+    plan = state.get("GPTModel.build_schedule_plan", Line("", "", "wrong"))
+    limits = "" if plan.state == "ok" else "; not in a schedule plan"
+    return Line("mcore_unpatch.compat", f"works: veRL, NeMo RL, SkyRL, slime, miles, ROLL, AReaL{limits}")
+
+
+def _optional(name: str, module: str) -> Line:
+    version = _version(name)
+    return Line(name, version or f"importable as {module}, of no known version")
+
+
+def _is_there(name: str, module: str) -> bool:
+    if _version(name) is not None:
+        return True
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _own(name: str) -> Line:
+    version = _version(name)
+    return Line(name, version) if version else Line(name, "not installed", "wrong", f"pip install {name}")
+
+
+def _release() -> str:
+    from mcore_unpatch.upgrade.releases import installed_release
+
+    release = installed_release()
+    return release.label if release is not None else "unknown"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    from packaging.version import Version
+
+    return Version(version).release[:2]

@@ -1,0 +1,135 @@
+"""One setting, measured on this rank: the hook's numbers beside Megatron's default path, and beside float64.
+
+The truth is the default path in float64. Rounding alone may part two correct computations by the epsilon of the dtype
+times the root of the length of its sums; what the default path itself errs is allowed twice on top.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mcore_unpatch.verify.models import Setting, batch, build
+
+TEMPERATURE = 1.3
+_FLOOR = 1e-2  # no gradient is measured against less than this part of the largest one
+_CHAIN = 16  # sums from the tokens to a gradient, each as long as the model is wide
+Numbers = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `error` is the largest over all tensors of the quantity, relative to their size."""
+
+    setting: str
+    quantity: str
+    error: float = 0.0
+    tolerance: float = 0.0
+    note: str = ""  # why it was not measured
+
+    @property
+    def holds(self) -> bool:
+        """Whether it was measured, and is within the tolerance."""
+        return not self.note and self.error <= self.tolerance
+
+    @property
+    def fails(self) -> bool:
+        """Whether it was measured, and is beyond it; a result that is not a number is."""
+        return not self.note and not self.error <= self.tolerance
+
+
+def measured(setting: Setting) -> list[Row]:
+    """The rows of a setting, this rank's part of them."""
+    from megatron.core import parallel_state
+
+    inputs = batch(setting, parallel_state.get_context_parallel_rank())
+    model = build(setting)
+    ours = through_the_hook(model, inputs)
+    plain = default_path(model, inputs)
+    twin = build(setting, torch.float64)
+    twin.load_state_dict(model.state_dict())
+    truth = default_path(twin, inputs)
+    width = max(model.config.hidden_size, setting.vocab)
+    return [
+        _row(setting, quantity, ours, plain, truth, tolerance(setting.torch_dtype, _CHAIN * width))
+        for quantity in ("log-probs", "entropy", "gradients")
+    ]
+
+
+def tolerance(dtype: torch.dtype, sums: int) -> float:
+    """What rounding alone may do to a result through sums of this length, relative to its size."""
+    own = torch.finfo(torch.float32).eps * (8 + math.sqrt(sums))
+    return torch.finfo(dtype).eps + own if dtype.itemsize == 2 else own
+
+
+def through_the_hook(model: Any, inputs: dict[str, Any]) -> Numbers:
+    """Log-probs, entropy and gradients of our operator at Megatron's hook."""
+    from mcore_unpatch.compat import LogProbsAndEntropy, call_with_processor
+
+    model.zero_grad()
+    out = call_with_processor(model, LogProbsAndEntropy(temperature=TEMPERATURE), **inputs)
+    torch.autograd.backward(_loss(out.log_probs, out.entropy))
+    return {"log-probs": out.log_probs.detach(), "entropy": out.entropy.detach(), **_gradients(model)}
+
+
+def default_path(model: Any, inputs: dict[str, Any]) -> Numbers:
+    """The same from the logits that the model makes without the hook, by log-softmax in float64."""
+    from megatron.core import parallel_state
+
+    model.zero_grad()
+    caught: list[Tensor] = []
+    # A copy: Megatron's cross-entropy turns float32 logits into probabilities in place.
+    handle = model.output_layer.register_forward_hook(lambda layer, args, output: caught.append(output[0].clone()))
+    try:
+        model(**inputs)
+    finally:
+        handle.remove()
+    logits = model._scale_logits(caught[-1])  # MTP layers come first
+    group = parallel_state.get_tensor_model_parallel_group()
+    parts = [torch.empty_like(logits) for _ in range(group.size())]
+    torch.distributed.all_gather(parts, logits.detach().contiguous(), group=group)
+    whole = torch.cat(parts, -1).transpose(0, 1).double().requires_grad_()  # [b, s, vocab]
+    log_softmax = (whole / TEMPERATURE).log_softmax(-1)
+    log_probs = log_softmax.gather(-1, inputs["labels"][..., None]).squeeze(-1)
+    entropy = -(log_softmax.exp() * log_softmax).sum(-1)
+    (gradient,) = torch.autograd.grad(_loss(log_probs, entropy), whole)
+    shard = gradient.chunk(group.size(), -1)[group.rank()].transpose(0, 1)
+    torch.autograd.backward(logits, shard.to(logits.dtype))
+    return {"log-probs": log_probs.detach(), "entropy": entropy.detach(), **_gradients(model)}
+
+
+def _loss(log_probs: Tensor, entropy: Tensor) -> Tensor:
+    """Weights of every position and both results, so that all of them matter to the gradient."""
+    generator = torch.Generator().manual_seed(3)
+    a, b = torch.randn(2, *log_probs.shape, generator=generator, dtype=torch.float64).to(log_probs.device)
+    loss: Tensor = (a.to(log_probs.dtype) * log_probs + 0.3 * b.to(entropy.dtype) * entropy).sum() / log_probs.numel()
+    return loss
+
+
+def _gradients(model: Any) -> Numbers:
+    return {
+        f"gradients of {name}": torch.zeros_like(p) if p.grad is None else p.grad.detach().clone()
+        for name, p in model.named_parameters()
+    }
+
+
+def _row(setting: Setting, quantity: str, ours: Numbers, plain: Numbers, truth: Numbers, own: float) -> Row:
+    names = [name for name in truth if name.startswith(quantity)]
+    floor = _FLOOR * max(truth[name].double().norm().item() for name in names)
+    worst = Row(setting.name, quantity, 0.0, own)
+    for name in names:
+        error = distance(ours[name], truth[name], floor)
+        allowed = 2 * distance(plain[name], truth[name], floor) + own
+        if not error / allowed <= worst.error / worst.tolerance:
+            worst = Row(setting.name, quantity, error, allowed)
+    return worst
+
+
+def distance(value: Tensor, truth: Tensor, floor: float = 0.0) -> float:
+    """The norm of the difference, relative to the truth's."""
+    size = max(truth.double().norm().item(), floor)
+    return float((value.double() - truth.double()).norm().item() / (size or 1.0))

@@ -1,0 +1,152 @@
+"""Small real models of megatron-core, built so that they run on a CPU as they are: nothing stands in for anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from mcore_unpatch.verify.layers import CausalAttention, norm_of
+
+SEQUENCE, BATCH = 16, 2
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One configuration to prove: a model, and the layout of ranks it runs on."""
+
+    name: str
+    tied: bool = False
+    mtp: bool = False
+    hybrid: bool = False
+    tp: int = 1
+    cp: int = 1
+    dtype: str = "float32"
+    device: str = "cpu"
+    vocab: int = 96
+    values: dict[str, Any] = field(default_factory=dict)  # of TransformerConfig, over ours
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The dtype of the parameters."""
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype
+
+
+def build(setting: Setting, dtype: torch.dtype | None = None) -> Any:
+    """The real model of a setting on this rank; the same weights every time, in its own dtype or another."""
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_mtp_block_spec
+    from megatron.core.models.gpt.gpt_model import GPTModel
+    from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+
+    torch.manual_seed(99)
+    config = config_of(setting)
+    common: dict[str, Any] = {
+        "vocab_size": setting.vocab,
+        "max_sequence_length": SEQUENCE,
+        "share_embeddings_and_output_weights": setting.tied,
+        "position_embedding_type": "none" if setting.hybrid else "learned_absolute",
+    }
+    if setting.hybrid:
+        model = _hybrid(config, common)
+    else:
+        layers = [_layer() for _ in range(config.num_layers)]
+        mtp = get_gpt_mtp_block_spec(config, _layer(), use_transformer_engine=False) if setting.mtp else None
+        for spec in mtp.layer_specs if mtp is not None else ():
+            spec.submodules.enorm = spec.submodules.hnorm = spec.submodules.layer_norm = norm_of
+        block = TransformerBlockSubmodules(layer_specs=layers, layer_norm=norm_of)
+        model = GPTModel(config, block, mtp_block_spec=mtp, **common)
+    if setting.mtp:
+        _room_for_losses(config.mtp_num_layers, setting.device)
+    return model.to(device=setting.device, dtype=dtype or setting.torch_dtype)
+
+
+def config_of(setting: Setting) -> Any:
+    """The TransformerConfig of a setting; what needs a GPU or Transformer Engine is off."""
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    half = {"bfloat16": {"bf16": True}, "float16": {"fp16": True}}.get(setting.dtype, {})
+    ours = {
+        "num_layers": 4 if setting.hybrid else 2,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "add_bias_linear": False,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+        **setting.values,
+    }
+    if setting.hybrid:
+        ours["num_layers"] = 4
+    if setting.mtp:
+        ours |= {"mtp_num_layers": ours.get("mtp_num_layers") or 1, "mtp_loss_scaling_factor": 0.3}
+    else:
+        ours["mtp_num_layers"] = None
+    return TransformerConfig(
+        params_dtype=setting.torch_dtype,
+        tensor_model_parallel_size=setting.tp,
+        context_parallel_size=setting.cp,
+        use_cpu_initialization=True,
+        gradient_accumulation_fusion=False,
+        masked_softmax_fusion=False,
+        bias_dropout_fusion=False,
+        bias_activation_fusion=False,
+        persist_layer_norm=False,
+        apply_rope_fusion=False,
+        **half,
+        **ours,
+    )
+
+
+def _layer() -> Any:
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+
+    spec = get_gpt_layer_local_spec()
+    spec.submodules.self_attention.submodules.core_attention = CausalAttention
+    spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = norm_of
+    return spec
+
+
+def _hybrid(config: Any, common: dict[str, Any]) -> Any:
+    """Attention and MLP layers of the GPT layer; the stack's own final norm needs Transformer Engine and is off."""
+    from megatron.core.models.hybrid.hybrid_block import HybridStack, HybridStackSubmodules
+    from megatron.core.models.hybrid.hybrid_model import HybridModel
+    from megatron.core.ssm.mlp_layer import MLPLayer
+    from megatron.core.transformer.spec_utils import ModuleSpec
+    from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
+
+    layer = _layer().submodules
+    attention = TransformerLayerSubmodules(
+        input_layernorm=norm_of, self_attention=layer.self_attention, self_attn_bda=layer.self_attn_bda
+    )
+    mlp = TransformerLayerSubmodules(pre_mlp_layernorm=norm_of, mlp=layer.mlp, mlp_bda=layer.mlp_bda)
+    stack = HybridStackSubmodules(
+        attention_layer=ModuleSpec(module=TransformerLayer, submodules=attention),
+        mlp_layer=ModuleSpec(module=MLPLayer, submodules=mlp),
+    )
+    spec = ModuleSpec(module=HybridStack, params={"post_layer_norm": False}, submodules=stack)
+    return HybridModel(config, spec, hybrid_layer_pattern="*-*-", **common)
+
+
+def _room_for_losses(layers: int, device: str) -> None:
+    """Megatron keeps MTP losses in tensors that it makes on the GPU unless they are there."""
+    from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+
+    for name in ("values", "loss_values", "correct_values", "total_values"):
+        MTPLossLoggingHelper.tracker.setdefault(name, torch.zeros(layers, device=device))
+
+
+def batch(setting: Setting, cp_rank: int) -> dict[str, Any]:
+    """This rank's tokens, positions and labels."""
+    from mcore_unpatch.compat import zigzag_split
+
+    generator = torch.Generator().manual_seed(5)
+    shape = (BATCH, SEQUENCE)
+    whole = {
+        "input_ids": torch.randint(0, setting.vocab, shape, generator=generator),
+        "position_ids": torch.arange(SEQUENCE).expand(shape),
+        "labels": torch.randint(0, setting.vocab, shape, generator=generator),
+        "loss_mask": torch.ones(shape),
+    }
+    mine = {name: zigzag_split(value, setting.cp, cp_rank).contiguous() for name, value in whole.items()}
+    return {**{name: value.to(setting.device) for name, value in mine.items()}, "attention_mask": None}

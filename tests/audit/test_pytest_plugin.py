@@ -1,0 +1,117 @@
+"""The pytest plugin in real test sessions of a small downstream."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checking import write_files
+from programs import environment
+
+PREPROCESS = "megatron.core.models.gpt.gpt_model.GPTModel._preprocess"
+TESTS = """
+    import pytest
+    from megatron.core.models.gpt.gpt_model import GPTModel
+
+    def preprocess(self): ...
+
+    def test_clean():
+        pass
+
+    @pytest.mark.megatron_unpatched
+    def test_leaves_it_patched():
+        GPTModel._preprocess = preprocess
+
+    def test_after_it(megatron_unpatched):
+        pass
+
+    def test_puts_it_back(monkeypatch, megatron_unpatched):
+        monkeypatch.setattr(GPTModel, "forward", preprocess)
+"""
+LOCK = """
+    version = 1
+
+    [[pin]]
+    name = "megatron.core.models.gpt.gpt_model.GPTModel._preprocess"
+    release = "0.18.2"
+    kind = "function"
+    digest = "00000000"
+    signature = "self"
+    patched = true
+    why = "our embedding"
+
+    [[pin]]
+    name = "megatron.core.parallel_state"
+    release = "0.18.2"
+    kind = "module"
+    until = "probes:mended"
+
+    [[pin]]
+    name = "megatron.core.utils"
+    release = "0.18.2"
+    kind = "module"
+    review_by = "2020-01-01"
+    until = "probes:not_yet"
+
+    [[pin]]
+    name = "megatron.core.enums"
+    release = "0.18.2"
+    kind = "module"
+    review_by = "2999-01-01"
+    until = "probes:not_yet"
+"""
+
+
+def session(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        env=env or dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert "INTERNALERROR" not in done.stdout, done.stdout
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_a_test_that_leaves_megatron_patched(tmp_path: Path, workers: tuple[str, ...], processes: None) -> None:
+    write_files(tmp_path, {"test_it.py": TESTS, "pytest.ini": "[pytest]\naddopts = --strict-markers\n"})
+    said = session(tmp_path, "--unpatch-audit", *workers, env=environment("0.19.2", tmp_path))
+    assert "ERROR test_it.py::test_leaves_it_patched" in said
+    assert f"{PREPROCESS} is rebound, by test_it.preprocess" in said
+    assert "4 passed, 1 error" in said
+    assert (
+        f"test_it.py::test_leaves_it_patched: {PREPROCESS} is rebound" in said.partition("patched by this session")[2]
+    )
+
+
+def test_each_pin_is_a_test(tmp_path: Path) -> None:
+    probes = "def mended():\n    return True\n\ndef not_yet():\n    return False\n"
+    write_files(tmp_path, {"unpatch.lock": LOCK, "probes.py": probes, "test_it.py": "def test_nothing():\n    pass\n"})
+    env = environment("0.18.2", tmp_path)
+    said = session(tmp_path, "--unpatch-pins", "--rootdir", str(tmp_path), env=env)
+    assert "FAILED ::unpatch[GPTModel._preprocess]" in said or "unpatch[GPTModel._preprocess]" in said
+    assert "changed its signature" in said
+    assert "why it stays: our embedding" in said
+    assert "is no longer needed: probes:mended says that upstream has mended it" in said
+    assert "was to be reviewed by 2020-01-01" in said
+    assert "3 failed, 2 passed" in said
+    assert "1 passed" in session(tmp_path, env=env)  # without the option no pin is looked at
+    chosen = session(tmp_path, "--unpatch-pins", "--rootdir", str(tmp_path), "-k", "enums", env=env)
+    assert "1 passed, 4 deselected" in chosen
+
+
+def test_without_a_lock_nothing_is_added(tmp_path: Path) -> None:
+    write_files(tmp_path, {"test_it.py": "def test_nothing():\n    pass\n"})
+    assert "1 passed" in session(tmp_path, "--unpatch-pins", "--rootdir", str(tmp_path))
+
+
+def test_the_plugin_costs_nothing_unasked() -> None:
+    heavy = "{'torch', 'megatron', 'libcst', 'rich'}"
+    code = f"import sys, mcore_unpatch.pytest_plugin; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
