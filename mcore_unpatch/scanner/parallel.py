@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +31,9 @@ _WORTH_A_PROCESS = 1_500_000
 _SMALLEST_SHARE = 200_000
 # Up to this many bytes every file's syntax is checked; beyond, only of files that may patch Megatron.
 _CHECKED_THROUGHOUT = 2_000_000
+
+# How other processes are started.
+START = "fork" if sys.platform == "linux" else "spawn"
 
 IGNORE_MARK = b"unpatch:"
 
@@ -114,11 +119,13 @@ def may_patch(project: Project, path: str, mocks: bool) -> bool:
     return prefilter.may_install_unsaid(data) and project.related(path)
 
 
-def analyse(paths: list[str], sizes: list[int], task: Task, jobs: int, parsed: Parsed) -> Iterator[Part]:
+def analyse(
+    paths: list[str], sizes: list[int], task: Task, jobs: int, parsed: Parsed, start: str = START
+) -> Iterator[Part]:
     """Analyse files over several processes, part by part as they come in; one job stays in this process."""
     total = sum(sizes)
     task = replace(task, thorough=total <= _CHECKED_THROUGHOUT)
-    workers = min(jobs, 1 + total // _WORTH_A_PROCESS)
+    workers = min(jobs, 1 + total // _WORTH_A_PROCESS) if start == "fork" or _can_keep_path_safe() else 1
     # Small shares: whoever is done takes the next one, and only the last ones are waited for.
     shares = _shares(paths, sizes, max(_SMALLEST_SHARE, total // (workers * 32)))
     with no_collection():
@@ -127,24 +134,25 @@ def analyse(paths: list[str], sizes: list[int], task: Task, jobs: int, parsed: P
             for share in shares:
                 yield _analyse(share, task, project)
         else:
-            yield from _share_out(shares, task, workers - 1, parsed)
+            yield from _share_out(shares, task, workers - 1, parsed, start)
 
 
-def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed) -> Iterator[Part]:
+def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed, start: str) -> Iterator[Part]:
     """Hand shares to other processes, and take one here whenever all of them are busy."""
     import multiprocessing
     from multiprocessing.connection import wait
 
     # Not a pool: this process takes part in the work, and nothing has to be shut down at the end.
-    context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    context: Any = multiprocessing.get_context(start)
     detect.warm_up()  # before the fork, so that the tables are read once
     waiting = deque(range(len(shares)))
     busy: dict[Connection, int] = {}
-    for _ in range(helpers):
-        ours, theirs = context.Pipe()
-        context.Process(target=_work, args=(shares, task, theirs), daemon=True).start()
-        theirs.close()  # else the end of a worker that died would never be seen
-        busy[ours] = 0
+    with _safe_path():
+        for _ in range(helpers):
+            ours, theirs = context.Pipe()
+            context.Process(target=_work, args=(shares, task, theirs), daemon=True).start()
+            theirs.close()  # else the end of a worker that died would never be seen
+            busy[ours] = 0
     try:
         for connection in [*busy, *busy]:  # one to work on and one to go on with
             _hand_out(waiting, connection, busy)
@@ -160,6 +168,25 @@ def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed
                 yield part
     except (EOFError, ConnectionError):
         raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
+
+
+def _can_keep_path_safe() -> bool:
+    """Whether a new interpreter can be kept from looking for modules in the current folder."""
+    return sys.flags.safe_path or not sys.flags.ignore_environment
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """A repository may hold a module named `multiprocessing`, which a new interpreter would import first of all."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def _hand_out(waiting: deque[int], connection: Connection, busy: dict[Connection, int]) -> None:
