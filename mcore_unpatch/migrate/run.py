@@ -76,7 +76,7 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
     options = Options(
         request.unsafe_fixes, request.annotate, request.scan.selection, known.version, pins.pinned, pins.before_the_hook
     )
-    editable = frozenset(known.found.own)
+    editable = known.found.editable
     left: dict[str, str] = {}
     while True:
         repository = known.repository(editable)
