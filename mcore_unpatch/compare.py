@@ -23,8 +23,11 @@ _MOST_LINKS = 40  # on the way to one file
 
 def findings_at(
     top: Path, revision: str, pins: Requirements, mocks: bool, exclude: tuple[str, ...] = (), base: Path | None = None
-) -> list[Finding]:
-    """The findings of a commit, read from git without a checkout; `exclude` is relative to `base`, as on disk."""
+) -> tuple[list[Finding], list[Finding]]:
+    """The findings of a commit, read from git without a checkout, and one for each that a comment suppresses.
+
+    `exclude` is relative to `base`, as on disk.
+    """
     blobs = {
         path: name for path, name in _blobs(top, revision).items() if not is_excluded(top / path, base or top, exclude)
     }
@@ -37,10 +40,10 @@ def findings_at(
     folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
     names = folders.union(blobs)
     search = Search(read, names.__contains__, pins.versions, mocks, size=lambda path: len(read(path)))
-    return search(python, [path for path in blobs if path.endswith(PATCHES)])[0]
+    return search(python, [path for path in blobs if path.endswith(PATCHES)])[0], search.silenced
 
 
-def merge_base(top: Path, reference: str) -> str:
+def merge_base(top: Path, reference: str, head: str = "HEAD") -> str:
     """The commit where HEAD and the reference part; raises `UsageError` for one git does not know."""
     git.work_tree(top)
     shallow = git.run(top, "rev-parse", "--is-shallow-repository").strip() == b"true"
@@ -52,7 +55,7 @@ def merge_base(top: Path, reference: str) -> str:
         way = "this clone is shallow, run `git fetch --unshallow`" if shallow else "fetch it first, or name another"
         raise UsageError(f"git does not know the base {reference!r}: {way}") from None
     try:
-        return git.run(top, "merge-base", commit, "HEAD").decode().strip()
+        return git.run(top, "merge-base", commit, head).decode().strip()
     except git.GitError:
         way = " in this shallow clone: run `git fetch --unshallow` to fetch more history" if shallow else ""
         raise UsageError(f"{reference!r} and HEAD have no commit in common{way}") from None

@@ -154,6 +154,14 @@ def commit_of(top: Path, reference: str) -> str:
     return commit
 
 
+def file_at(top: Path, revision: str, path: str) -> bytes | None:
+    """The bytes of a file of a commit; None where there is none."""
+    try:
+        return run(top, "cat-file", "blob", f"{revision}:{path}")
+    except GitError:
+        return None
+
+
 def make_empty(folder: Path) -> Path:
     """A repository that knows no file: it applies the ignore rules of a folder that is under no version control."""
     run(folder, "init", "--quiet", "--bare", "empty.git")

@@ -32,6 +32,7 @@ class Search:
     size: Callable[[str], int] = field(default=lambda _: 0)
     parsed: Parsed = field(default_factory=Parsed)
     source: patch_files.Source | None = None  # a Megatron source, to which patch files may apply or not
+    silenced: list[Finding] = field(default_factory=list)  # takes a finding for each that a comment suppresses
 
     def __call__(
         self, python: list[str], patches: Iterable[str] = (), progress: Progress | None = None
@@ -51,7 +52,7 @@ class Search:
             files = list(patches)
             for path in files:
                 self._patch_file(path, files, whole)
-            return suppress.settle(whole.findings, whole.marked, self.read), whole.errors
+            return suppress.settle(whole.findings, whole.marked, self.read, self.silenced), whole.errors
 
     def _patch_file(self, path: str, files: list[str], whole: Part) -> None:
         try:

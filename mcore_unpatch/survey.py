@@ -22,6 +22,7 @@ from mcore_unpatch.search import Progress, Search
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.edits import Repository
+    from mcore_unpatch.switches import Gate
     from mcore_unpatch.upgrade.releases import Release
 
 Found = tuple[list[Finding], list[FileError]]
@@ -52,6 +53,7 @@ class Options:
     fixes: bool = False  # say of each finding whether `migrate` would take it away
     lock: PinnedOn | None = None  # accept what is pinned, and hold the pins to a release
     source: Source | None = None  # a Megatron source: patch files apply to it or not
+    gate: Gate | None = None  # tell what the change switches off of the gate
 
     def reports(self, finding: Finding) -> bool:
         """Whether a finding is certain enough."""
@@ -72,6 +74,7 @@ class Survey:
         self.pins = Requirements(self.found.top, options.target)
         self.files, self.parsed = WorkTree(self.found.top), Parsed()
         self.notes = list(self.found.notes)
+        self._silenced: list[Finding] = []  # a finding for each that a comment suppresses
         look = self._findings if options.base is None else self._new_findings
         self.findings, self.errors = look(progress)
 
@@ -120,6 +123,7 @@ class Survey:
             self.files.size,
             self.parsed,
             options.source,
+            self._silenced,
         )
         findings, errors = search(found.own, found.patches, progress)
         chosen = [one for one in findings if one.rule in options.selection and options.reports(one)]
@@ -158,8 +162,12 @@ class Survey:
         everything.errors = asked.errors
         now, errors = self._findings(progress, everything)
         mocks = options.selection.wants_mocks
-        before = compare.findings_at(asked.top, revision, self.pins, mocks, options.exclude, base)
-        new = compare.new_findings(now, before, compare.renames(asked.top, revision))
+        before, silent_before = compare.findings_at(asked.top, revision, self.pins, mocks, options.exclude, base)
+        renamed = compare.renames(asked.top, revision)
+        new = compare.new_findings(now, before, renamed)
+        if options.gate is not None:
+            new += compare.new_findings(self._silenced, silent_before, renamed)
+            new += options.gate.switched_off(everything.python, renamed)
         elsewhere = {*everything.python, *everything.patches}.difference(asked.python, asked.patches)
         return [one for one in new if one.path not in elsewhere], [one for one in errors if one.path not in elsewhere]
 

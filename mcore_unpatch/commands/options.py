@@ -75,14 +75,15 @@ def combine(
     jobs: int | None,
     base: str | None = None,
     baseline: Path | None = None,
+    config: Config | None = None,
 ) -> tuple[Config, Options]:
-    """The configuration found from the first path, and the options with the command line on top of it."""
+    """The configuration found from the first path, unless given, and the options with the command line on top of it."""
     from mcore_unpatch.config import load
     from mcore_unpatch.megatron.versions import parse_version
     from mcore_unpatch.rules import Selection
     from mcore_unpatch.survey import Options
 
-    config = load(_start(paths))
+    config = config or load(start(paths))
     target = target_mcore or config.text("target-mcore")
     try:
         version = parse_version(target) if target else None
@@ -131,7 +132,8 @@ def output_format(given: OutputFormat | None, config: Config) -> OutputFormat:
         raise UsageError(f"unknown output-format {name!r} in [tool.mcore-unpatch]; use one of {known}") from None
 
 
-def _start(paths: list[Path] | None) -> Path:
+def start(paths: list[Path] | None) -> Path:
+    """The path from which the configuration is looked for."""
     from mcore_unpatch.discover import existing
 
     return existing((paths or [Path()])[0])
