@@ -78,7 +78,7 @@ def collect(resolver: Resolver) -> list[Install]:
 
 
 def _literals(resolver: Resolver) -> list[Install]:
-    if not any(word in resolver.model.data for word in prefilter.STRING_TARGETS):
+    if prefilter.STRING_TARGETS.search(prefilter.plain(resolver.model.data)) is None:
         return []
     return [install for site in resolver.model.literals for install in registries.from_literal(site, resolver)]
 

@@ -48,6 +48,7 @@ class Task:
     mocks: bool
     thorough: bool = False  # also tell of broken files that have nothing to do with Megatron
     words: tuple[bytes, ...] = ()  # files that say one of these are named
+    unfiltered: bool = False  # parse every file: to see that what the text is asked first leaves nothing out
 
     def project(self, parsed: Parsed | None = None) -> Project:
         """The files, to be parsed on demand; those in `parsed` were before."""
@@ -89,7 +90,7 @@ def _analyse(paths: list[str], task: Task, project: Project) -> Part:
                 part.saying.append(path)
             if task.thorough:
                 check(data)
-            if may_patch(project, path, task.mocks):
+            if task.unfiltered or may_patch(project, path, task.mocks):
                 part.findings += detect.findings_in(project.resolver(path), task.versions)
         except FileNotFoundError:
             continue  # listed by git, deleted on disk
@@ -110,13 +111,11 @@ def may_patch(project: Project, path: str, mocks: bool) -> bool:
     data = project.data(path)
     if b"\0" in data or not data.isascii() or b"coding" in data[:400]:
         decode(data)
-    if prefilter.mentions_megatron(path, data):
-        return (
-            prefilter.may_install(data, mocks or not is_test(path))
-            or prefilter.may_take_hook(data)
-            or prefilter.calls_one_of(data, project.installers_for(path))
-        )
-    return prefilter.may_install_unsaid(data) and project.related(path)
+    data = prefilter.plain(data)
+    installs = prefilter.may_install(data, mocks or not is_test(path))
+    if not prefilter.mentions_megatron(path, data):
+        return installs and project.reaches_megatron(path)
+    return installs or prefilter.may_take_hook(data) or prefilter.calls_one_of(data, project.installers_for(path))
 
 
 def analyse(

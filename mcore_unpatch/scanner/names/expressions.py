@@ -159,7 +159,7 @@ class Expressions(Bindings):
         return None
 
     def _on_Call(self, node: ast.Call, scope: Scope, block: Block, line: int) -> Ref | None:
-        text = path_text(node.func) or ""
+        text = self.called(node, scope, block, line)
         leaf = text.rpartition(".")[2] or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
         first = node.args[0] if node.args else None
         constant = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
@@ -195,6 +195,18 @@ class Expressions(Bindings):
         if called.kind == "function" and (made := api.result_class(called.name)):
             return Ref("instance", made, called.sure, called.why or f"what `{leaf}` returns")
         return None
+
+    def called(self, node: ast.Call, scope: Scope, block: Block, line: int) -> str:
+        """What a call calls, as it is written; by its own name where it was imported under another."""
+        text = path_text(node.func) or ""
+        if isinstance(node.func, ast.Name) and any(b.kind == "from" for b in self._bindings(node.func.id, scope)):
+            ref = self.expr(node.func, scope, block, line)
+            if ref is not None and ref.kind == "external":
+                return ref.name.removeprefix("builtins.")
+        return text
+
+    def _bindings(self, name: str, scope: Scope) -> list[Binding]:
+        return next((home.bindings[name] for home in scope.chain() if name in home.bindings), [])
 
     def _modules(self, names: list[str]) -> Ref | None:
         """The module of a name; of several, the first of Megatron's with the others."""
