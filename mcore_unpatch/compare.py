@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from mcore_unpatch import git
+from mcore_unpatch import git, remembered
 from mcore_unpatch.discover import PATCHES, PYTHON, is_excluded, is_megatron_itself, is_source
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
+from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.requirements import Requirements
 from mcore_unpatch.search import Search
 
@@ -22,7 +23,13 @@ _MOST_LINKS = 40  # on the way to one file
 
 
 def findings_at(
-    top: Path, revision: str, pins: Requirements, mocks: bool, exclude: tuple[str, ...] = (), base: Path | None = None
+    top: Path,
+    revision: str,
+    pins: Requirements,
+    mocks: bool,
+    exclude: tuple[str, ...] = (),
+    base: Path | None = None,
+    cache: bool = False,
 ) -> tuple[list[Finding], list[Finding]]:
     """The findings of a commit, read from git without a checkout, and one for each that a comment suppresses.
 
@@ -31,6 +38,10 @@ def findings_at(
     blobs = {
         path: name for path, name in _blobs(top, revision).items() if not is_excluded(top / path, base or top, exclude)
     }
+    place = remembered.folder(top) if cache else None
+    name = remembered.key((_judged(blobs, pins), mocks, blobs), [], Path.read_bytes) if place is not None else ""
+    if place is not None and (known := remembered.recall(place, name)) is not None:
+        return known.findings, known.silenced
     contents = _contents(top, blobs.values())
 
     def read(path: str) -> bytes:
@@ -40,7 +51,18 @@ def findings_at(
     folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
     names = folders.union(blobs)
     search = Search(read, names.__contains__, pins.versions, mocks, size=lambda path: len(read(path)))
-    return search(python, [path for path in blobs if path.endswith(PATCHES)])[0], search.silenced
+    found, errors = search(python, [path for path in blobs if path.endswith(PATCHES)])
+    if place is not None:
+        remembered.keep(place, name, remembered.Outcome(found, errors, search.silenced))
+    return found, search.silenced
+
+
+def _judged(paths: Iterable[str], pins: Requirements) -> dict[str, tuple[Version, ...]]:
+    """The releases that the files of each folder are judged for."""
+    return {
+        folder: pins.versions(f"{folder}/x.py".removeprefix("/"))
+        for folder in sorted(set(map(posixpath.dirname, paths)))
+    }
 
 
 def merge_base(top: Path, reference: str, head: str = "HEAD") -> str:

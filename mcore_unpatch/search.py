@@ -32,6 +32,7 @@ class Search:
     size: Callable[[str], int] = field(default=lambda _: 0)
     parsed: Parsed = field(default_factory=Parsed)
     source: patch_files.Source | None = None  # a Megatron source, to which patch files may apply or not
+    wanted: Callable[[str], bool] = lambda _: True  # rules that are: codemods of no other are asked
     silenced: list[Finding] = field(default_factory=list)  # takes a finding for each that a comment suppresses
 
     def __call__(
@@ -39,7 +40,7 @@ class Search:
     ) -> tuple[list[Finding], list[FileError]]:
         """The findings, and the files that could not be analysed."""
         with no_collection():
-            task = Task(self.read, self.exists, self.versions, self.mocks, words=registry.words())
+            task = Task(self.read, self.exists, self.versions, self.mocks, words=registry.words(self.wanted))
             whole = Part()
             for part in analyse(python, [self.size(path) for path in python], task, self.jobs, self.parsed):
                 whole.add(part)
@@ -48,7 +49,7 @@ class Search:
             versions = {one.path: self.versions(one.path) for one in whole.findings}
             project = task.project(self.parsed)
             whole.findings = call_sites.narrowed(whole.findings, python, whole.testing, project, versions)
-            registry.complete(whole, task, self.parsed)
+            registry.complete(whole, task, self.parsed, self.wanted)
             files = list(patches)
             for path in files:
                 self._patch_file(path, files, whole)

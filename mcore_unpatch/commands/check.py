@@ -65,6 +65,7 @@ def check(
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
     jobs: opt.Jobs = None,
+    no_cache: opt.NoCache = False,
 ) -> int:
     """Fail on patches of Megatron Core, or only on new ones.
 
@@ -78,7 +79,7 @@ def check(
     gate = (
         None if options.base is None or write_baseline else _gate(options, config, paths, ignore, own_base=base is None)
     )
-    options = replace(options, possible=possible, gate=gate)
+    options = replace(options, possible=possible, gate=gate, cache=not no_cache)
     style = opt.output_format(output_format, config)
     if write_baseline:
         return _write_baseline(paths or [], options)

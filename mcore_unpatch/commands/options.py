@@ -63,6 +63,9 @@ Mcore = Annotated[
         show_default=False,
     ),
 ]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Analyse every file, also those that are the same as before.")
+]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes to run. [default: one per core]", show_default=False)]
 
 

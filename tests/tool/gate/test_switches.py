@@ -85,7 +85,7 @@ def test_a_baseline_entry(repository: Repository) -> None:
     repository.commit({"b.json": BASELINE.replace("p.py", "r.py")})
     assert told(repository, "--baseline", "b.json") == []  # renamed with its file
     counts = '{"version": 1, "counts": {\n"p.py": {"MCU601": 1},\n"r.py": {"MCU601": 1}}}'
-    repository.commit({"p.py": f"{IMPORT}GPTModel.backward = print\n", "b.json": counts})
+    repository.commit({"p.py": f"{IMPORT}GPTModel.state_dict = print\n", "b.json": counts})
     assert told(repository, "--baseline", "b.json") == [
         "b.json:2: this change also switches off 1 MCU601 in p.py, with a baseline entry"
     ]
@@ -144,7 +144,7 @@ class TestConfigurationOfTheBase:
         assert (result.code, result.rules) == (FINDINGS, ["MCU601"])
         repository.write({"pyproject.toml": b"not = [toml\n"})
         assert unpatch(*arguments, cwd=repository.path).rules == ["MCU601"]
-        repository.commit({"docs/p.py": f"{IMPORT}GPTModel.backward = print\n"})
+        repository.commit({"docs/p.py": f"{IMPORT}GPTModel.state_dict = print\n"})
         assert unpatch(*arguments, cwd=repository.path).rules == ["MCU601"]  # the base excludes it
 
     def test_a_file_nearer_by(self, repository: Repository) -> None:
