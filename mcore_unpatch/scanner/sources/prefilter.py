@@ -35,7 +35,6 @@ _SELF = re.compile(rb"\n(?:async[ \t]++)?def[\s\\]++\w++[\s\\]*+\(" + _GAP + rb"
 _NAMESPACES = (b"getsource", b"__dict__", b"__globals__", b"vars")
 _SYS_MODULES = re.compile(rb"sys" + _GAP + rb"\." + _GAP + rb"modules\b")
 _MOCKS = (b"monkeypatch", b"mock")
-_RESTORES = (b"delattr", b"callback")
 # A class, or an object and a name of it.
 _GIVEN = (
     _GAP
@@ -81,13 +80,9 @@ STRING_TARGETS = re.compile(rb"[\"']megatron(?:\.|[\"']" + _GAP + rb"(?:[+\"']|[
 _ROOT = re.compile(rb"[\"']megatron[\"'.]")
 _BY_NAME = re.compile(rb"import_module|__import__|resolve_name")
 _CALLS = (
-    *(
-        re.compile(word)
-        for word in (b"setattr", b"delattr", b"getsource", b"__dict__", rb"\bvars\b", b"__globals__", b"mock", b"patch")
-    ),
+    *(re.compile(word) for word in (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"patch")),
     STRING_TARGETS,
-    _BY_NAME,
-    re.compile(rb"exec\b"),
+    re.compile(b"exec"),
     *_PATCH_CALLS,
 )
 _IMPORT = re.compile(
@@ -143,7 +138,7 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
 def call_lines(data: bytes) -> list[int]:
     """The lines on which a call that may install a patch can begin or end."""
     data = plain(data)
-    if not calls_matter(data, True) and not any(word in data for word in _RESTORES):
+    if not calls_matter(data, True) and b"delattr" not in data:
         return []
     starts = sorted({match.start() for pattern in _CALLS for match in pattern.finditer(data)})
     found: list[int] = []

@@ -17,7 +17,6 @@ import pytest
 from checking import found_in, with_mocks
 
 from mcore_unpatch import scanner
-from mcore_unpatch.megatron import layout
 from mcore_unpatch.scanner.sources import prefilter
 
 HEAD = """\
@@ -275,29 +274,11 @@ CASES: dict[str, str | dict[str, str]] = {
         "monkeypatch": "#!def t(monkeypatch): monkeypatch.delattr(GPTModel, 'forward')",
         "mock": "#!from unittest import mock\nmock.patch.object(GPTModel, 'forward')",
     },
-    "prefilter._RESTORES": {
-        "delattr(": "#!def g(m: GPTModel):\n    m.forward = f\n    delattr(m, 'forward')",
-        "callback(setattr": "#!def g(m: GPTModel, stack):\n    m.forward = f\n"
-        "    stack.callback(setattr, m, 'forward', f)",
-    },
-    "prefilter.STRING_TARGETS": {
-        '"megatron.core': '#!register("megatron.core.models.gpt.GPTModel.forward", f)',
-        "'megatron.core": "#!register('megatron.core.models.gpt.GPTModel.forward', f)",
-        '"megatron.training': '#!register("megatron.training.training.train", f)',
-        "'megatron.training": "#!register('megatron.training.training.train', f)",
-    },
-    "prefilter._SEAM_WORDS": {
-        **{name: f"##def g(m): m.{name}=some_function" for name in layout.SEAM_METHODS},
-        "output_layer": "##def g(m): m.output_layer=some_layer()",
-        "forward_impl": "##def g(m): m.post_process.forward_impl=some_function",
-        "MethodType(": "##import types\ndef g(m: other.Own): m.state_dict=types.MethodType(some_function, m)",
-        "__get__(": "##def g(m: other.Own): m.state_dict=some_function.__get__(m)",
-        ".forward = ": "##def g(m: other.Own): m.forward = some_function",
-    },
-    "prefilter._ON_CLASS": {
-        "n": "##from other import Own\nOwn.state_dict = some_function",
-        ".": "##other.Own.state_dict = some_function",
-        "setattr": "##setattr(other.Own, 'state_dict', some_function)",
+    "prefilter._NAMESPACES": {
+        "getsource": "#!import inspect\ndef g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
+        "__dict__": "#!import megatron.core.utils as u\nu.__dict__['get_model_config'] = f",
+        "__globals__": "#!from megatron.core.utils import divide\ndivide.__globals__['divide'] = f",
+        "vars": "#!import megatron.core.utils as u\nvars(u)['get_model_config'] = f",
     },
     "prefilter._PATCH_CALLS": "#!import nowhere\nnowhere.{}_it(GPTModel, 'forward', f)",
     "prefilter._CALLS": {
@@ -307,12 +288,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "exec": "def g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
         "__dict__": "megatron.core.utils.__dict__.__setitem__('get_model_config', f)",
         "vars": "vars(megatron.core.utils).update(get_model_config=f)",
-        "mock": "target = 'megatron.core.utils.get_model_config'\nmock.patch(target)",
-        "patch.": "from unittest.mock import patch\npatch.object(GPTModel, 'forward')",
-        '"megatron.core': 'register("megatron.core.models.gpt.GPTModel.forward", f)',
-        "'megatron.core": "register('megatron.core.models.gpt.GPTModel.forward', f)",
-        '"megatron.training': 'register("megatron.training.training.train", f)',
-        "'megatron.training": "register('megatron.training.training.train', f)",
+        prefilter.STRING_TARGETS.pattern.decode(): "register('megatron.core.models.gpt.GPTModel.forward', f)",
         **{
             verb: f"import nowhere\nnowhere.{verb}_it(GPTModel, 'forward', f)"
             for verb in ("patch", "Patch", "override", "swap", "replace", "substitute", "wrap")
@@ -365,10 +341,8 @@ def _key(item: bytes | re.Pattern[bytes]) -> str:
     """A word, or the literal that a pattern begins with."""
     if isinstance(item, bytes):
         return item.decode()
-    text = item.pattern.decode().replace("\\.", ".")
-    if item in prefilter._PATCH_CALLS:
-        return text.partition("\\")[0]
-    return text if text.startswith(("'", '"')) else re.match(r"\\?(\w+\.?|\.)", text)[1]  # type: ignore[index]
+    text = item.pattern.decode()
+    return text.partition("\\")[0] if item in prefilter._PATCH_CALLS else text
 
 
 def _displays(tree: ast.Module) -> Iterator[tuple[str, frozenset[str]]]:
