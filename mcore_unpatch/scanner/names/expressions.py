@@ -169,14 +169,14 @@ class Expressions(Bindings):
         if text == "getattr" and len(node.args) > 1:
             return self._getattr(node, scope, block, line)
         if first is not None and (leaf in {"import_module", "__import__"} or text == "sys.modules.get"):
-            names = self.strings(first, scope, block, line)
+            names = self._absolute(node, self.strings(first, scope, block, line), scope, block, line)
             if leaf == "__import__" and len(node.args) < 4 and not any(k.arg == "fromlist" for k in node.keywords):
                 names = [name.partition(".")[0] for name in names]
             return self._modules(names)
         if leaf == "resolve_name" and constant:
             return self._resolved(constant)
         if leaf == "cast" and len(node.args) == 2:
-            return self._annotation(first, scope, block, line)
+            return self._annotation(first, scope, block, line) or self.expr(node.args[1], scope, block, line)
         if leaf == "build_schedule_plan":
             return Ref("instance", layout.SCHEDULE_PLAN, False, "the result of `build_schedule_plan`")
         if leaf in UNWRAPPERS and first is not None:
@@ -207,6 +207,17 @@ class Expressions(Bindings):
 
     def _bindings(self, name: str, scope: Scope) -> list[Binding]:
         return next((home.bindings[name] for home in scope.chain() if name in home.bindings), [])
+
+    def _absolute(self, node: ast.Call, names: list[str], scope: Scope, block: Block, line: int) -> list[str]:
+        """The modules of `import_module(".utils", package="megatron.core")`."""
+        given = [keyword.value for keyword in node.keywords if keyword.arg == "package"] or node.args[1:2]
+        packages = self.strings(given[0], scope, block, line) if given else []
+        whole = []
+        for name in names:
+            dots = len(name) - len(name.lstrip("."))
+            above = [package.rsplit(".", dots - 1)[0] for package in packages] if dots else [""]
+            whole += [f"{one}.{name[dots:]}".strip(".") for one in above]
+        return whole
 
     def _modules(self, names: list[str]) -> Ref | None:
         """The module of a name; of several, the first of Megatron's with the others."""

@@ -33,6 +33,7 @@ _SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:
 _DEF = re.compile(rb"def[\s\\]++(\w++)")
 _SELF = re.compile(rb"\n(?:async[ \t]++)?def[\s\\]++\w++[\s\\]*+\(" + _GAP + rb"self\b")
 _NAMESPACES = (b"getsource", b"__dict__", b"__globals__", b"vars")
+_CHILDREN = re.compile(rb"_modules" + _GAP + rb"[\[.]|(?:add|register|set_sub)_?+module\b")
 _SYS_MODULES = re.compile(rb"sys" + _GAP + rb"\." + _GAP + rb"modules\b")
 _MOCKS = (b"monkeypatch", b"mock")
 # A class, or an object and a name of it.
@@ -69,7 +70,8 @@ _COMPUTED = re.compile(
     + _GAP
     + rb"(?![\"'])[\w.]{1,200}+"
 )
-_OTHER_CLASS = re.compile(rb"\b(\w++)" + _GAP + rb"\." + _GAP + rb"__class__" + _GAP + rb"=(?!=)")
+# A method that is put on such an object, or another class that it gets.
+_OTHER_CLASS = re.compile(rb"\b(\w++)" + _GAP + rb"\." + _GAP + rb"(?:__class__|forward)" + _GAP + rb"=(?!=)")
 _LEVELS = 3  # helpers that call helpers
 _NEAREST = 200  # definitions above a place
 _DEFINITION = re.compile(
@@ -82,9 +84,26 @@ _BY_NAME = re.compile(rb"import_module|__import__|resolve_name")
 _CALLS = (
     *(re.compile(word) for word in (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"patch")),
     STRING_TARGETS,
+    re.compile(rb"_?+module" + _GAP + rb"\("),
     re.compile(b"exec"),
     *_PATCH_CALLS,
 )
+# `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name.
+_ALIAS = re.compile(
+    rb"(\w++)"
+    + _GAP
+    + rb"="
+    + _GAP
+    + rb"(?:[\w.]++"
+    + _GAP
+    + rb"\("
+    + _GAP
+    + rb")?(?:builtins\.)?setattr\b(?!"
+    + _GAP
+    + rb"\()|"
+    rb"(\w++)" + _GAP + rb"=" + _GAP + rb"(?:vars\b|[\w.\s\\]{1,200}?(?:__dict__|_modules)\b)"
+)
+_DELETION = re.compile(rb"\bdel[\s\\(]++(?!self\b)[^\n=]{1,200}+")
 _IMPORT = re.compile(
     rb"\n[ \t]*+(?:from[ \t]++([\w.]++)[ \t]++import\b[ \t]*+(\([^)]*+|[^\n]*+)|import[ \t]++([\w., \t]++))"
 )
@@ -109,7 +128,12 @@ def mentions_megatron(path: str, data: bytes) -> bool:
 
 def may_install(data: bytes, mocks: bool) -> bool:
     """Whether a file that says Megatron has a statement of a form a patch needs."""
-    return calls_matter(data, mocks) or any(_Assignments(data).plausible()) or _has_layer_assignment(data)
+    return (
+        calls_matter(data, mocks)
+        or any(_Assignments(data).plausible())
+        or _has_layer_assignment(data)
+        or (b"del" in data and _may_delete(data))
+    )
 
 
 def may_take_hook(data: bytes) -> bool:
@@ -124,7 +148,11 @@ def imports_megatron(data: bytes) -> bool:
 
 def calls_matter(data: bytes, mocks: bool) -> bool:
     """Whether calls of a file have to be looked into, not only assignments."""
-    if any(word in data for word in _NAMESPACES) or (b"modules" in data and _SYS_MODULES.search(data)):
+    if (
+        any(word in data for word in _NAMESPACES)
+        or _CHILDREN.search(data)
+        or (b"modules" in data and _SYS_MODULES.search(data))
+    ):
         return True
     if b"megatron" in data and (STRING_TARGETS.search(data) or (_BY_NAME.search(data) and _ROOT.search(data))):
         return True
@@ -140,7 +168,9 @@ def call_lines(data: bytes) -> list[int]:
     data = plain(data)
     if not calls_matter(data, True) and b"delattr" not in data:
         return []
-    starts = sorted({match.start() for pattern in _CALLS for match in pattern.finditer(data)})
+    aliases = {name for names in _ALIAS.findall(data) for name in names if name}
+    uses = [re.compile(rb"\b%b" % name + _GAP + rb"[.(]") for name in sorted(aliases)]
+    starts = sorted({match.start() for pattern in (*_CALLS, *uses) for match in pattern.finditer(data)})
     found: list[int] = []
     position, line = 0, 1
     for start in starts:
@@ -153,7 +183,7 @@ def call_lines(data: bytes) -> list[int]:
 
 def installers(data: bytes) -> frozenset[str]:
     """The functions and classes of a file around a `setattr` whose name is computed, or a new `__class__`."""
-    if b"setattr" not in data and b".__class__" not in data:
+    if b"setattr" not in data and b"__class__" not in data and b"forward" not in data:
         return frozenset()
     places = [match for pattern in (_COMPUTED, _OTHER_CLASS) for match in pattern.finditer(data)]
     definitions = list(_DEFINITION.finditer(data)) if places else []
@@ -273,6 +303,12 @@ def _may_setattr(data: bytes) -> bool:
         for match in _SETATTR.finditer(data)
     )
     return data.count(b"setattr") > harmless
+
+
+def _may_delete(data: bytes) -> bool:
+    """`del GPTModel.forward` and `delattr(GPTModel, "forward")`."""
+    known = _known_attributes()
+    return b"delattr" in data or any(not known.isdisjoint(_WORD.findall(one)) for one in _DELETION.findall(data))
 
 
 def _has_layer_assignment(data: bytes) -> bool:
