@@ -157,7 +157,8 @@ def _ended(code: int) -> str:
     return "died" if code < 0 else "before it began" if code == NOT_BEGUN else f"exit code {code}"
 
 
-def _strikes(how: str, number: int) -> Hook:
+def _strikes(how: str, number: int, told: int) -> Hook:
+    """Strikes at the n-th operation, and says so to a pipe just before."""
     seen = 0
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
@@ -169,6 +170,8 @@ def _strikes(how: str, number: int) -> Hook:
         if how == "full" and event not in ("open", "os.mkdir", "os.link"):
             return
         seen += 1
+        if seen == number:
+            os.write(told, f"{event} ".encode())
         if how == "full" and seen >= number:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if how == "kill" and seen == number:
@@ -180,18 +183,25 @@ def _strikes(how: str, number: int) -> Hook:
 def operations(subject: Subject, dice: random.Random, count: int, how: str) -> Counter[str]:
     """Strikes at chosen file operations on the state and beside the files."""
     results: Counter[str] = Counter()
+    listening, telling = os.pipe()
     for number in range(count):
         command = dice.choice((MIGRATE, UNDO))
         if command == UNDO:
             subject.finish(subject.start(MIGRATE))
         place = dice.randint(1, 70 if how == "kill" else 40)
-        status, text = subject.finish(subject.start(command, _strikes(how, place)))
+        status, text = subject.finish(subject.start(command, _strikes(how, place, telling)))
         code = os.waitstatus_to_exitcode(status)
         if how == "full" and code not in (0, 2):
             raise Found(f"full disk {number} in {command[0]}: exit code {code}: {text}")
         result = subject.check(f"{how} {number} at operation {place} of {command[0]}", killed=code < 0)
         results[f"{_ended(code)}, {result}"] += 1
-    return results
+    os.close(telling)
+    with open(listening, encoding="ascii") as pipe:  # noqa: PTH123 - a descriptor
+        struck = Counter(f"struck at {event}" for event in pipe.read().split())
+    wanted = {"struck at open", "struck at os.link"} | ({"struck at os.rename"} if how == "kill" else set())
+    if not struck or (count >= 40 and not wanted <= set(struck)):
+        raise Found(f"{how}: nothing was struck at {sorted(wanted - set(struck))}")
+    return results + struck
 
 
 def pairs(subject: Subject, dice: random.Random, count: int) -> Counter[str]:

@@ -146,8 +146,11 @@ def _last_line(statements: list[ast.stmt]) -> int:
 
 def _cuts(value: ast.AST | None) -> bool:
     """`path.rsplit(".", 1)` and its kin."""
-    cut = {"split", "rsplit", "partition", "rpartition"}
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in cut
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in {"rsplit", "rpartition"}
+    )
 
 
 def path_text(node: ast.expr) -> str | None:

@@ -47,6 +47,8 @@ OTHER = (
     )
 )
 REWRITER = "def patch(c, n): exec(inspect.getsource(getattr(c, n)))"
+MADE = "import pytest\nmine = pytest.MonkeyPatch()\n"
+ROW = "for p, g in [('megatron.core.utils.get_model_config', f)]:\n"
 Member = tuple[str, str]  # where the set stands and one of its members
 
 # By the set they are for: one text for all members, or one for each; `{}` is the member.
@@ -131,6 +133,7 @@ CASES: dict[str, str | dict[str, str]] = {
     "assignments.dict_owner": {
         "__dict__": "megatron.core.utils.__dict__['get_model_config'] = f",
         "__globals__": "GPTModel.forward.__globals__['parallel_state'] = f",
+        "_modules": "m = GPTModel()\nm._modules['output_layer'] = torch.nn.Linear(1, 1)",
     },
     "assignments._attribute": "from megatron.core.transformer.moe.moe_layer import MoESubmodules\n"
     "MoESubmodules.__dataclass_fields__['router'].{} = f",
@@ -271,7 +274,7 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     # What the bytes of a file must say; these stand without the imports of the others, which say much.
     "prefilter._MOCKS": {
-        "monkeypatch": "#!def t(monkeypatch): monkeypatch.delattr(GPTModel, 'forward')",
+        "monkeypatch": "#!def t(monkeypatch): monkeypatch.setattr(GPTModel, 'of_no_release', f)",
         "mock": "#!from unittest import mock\nmock.patch.object(GPTModel, 'forward')",
     },
     "prefilter._NAMESPACES": {
@@ -300,6 +303,25 @@ CASES: dict[str, str | dict[str, str]] = {
         r"^patch(?:\.|$)": "from unittest.mock import patch\npatch('megatron.core.utils.get_model_config')",
         r"(?:^|\.)monkeypatch\.": "def t(monkeypatch): monkeypatch.setattr(GPTModel, 'forward', f)",
         r"^mp\.set(?:attr|item)$": "def t(mp): mp.setattr(GPTModel, 'forward', f)",
+    },
+    "mocks.is_mock": {
+        ".setattr": f"{MADE}mine.setattr('megatron.core.utils.get_model_config', f)",
+        ".delattr": f"{MADE}mine.delattr('megatron.core.utils.get_model_config')",
+        ".setitem": f"{MADE}mine.setitem(sys.modules, 'megatron.core.utils', f)",
+    },
+    "respelled._CHILDREN": "m = GPTModel()\nm.{}('output_layer', torch.nn.Linear(1, 1))",
+    "respelled._SETATTR": "put = {}\nput(GPTModel, 'forward', f)",
+    "respelled.setattrs": {
+        "map": "list(map(setattr, [GPTModel], ['forward'], [f]))",
+        "starmap": "import itertools\nlist(itertools.starmap(setattr, [(GPTModel, 'forward', f)]))",
+    },
+    "scopes._cuts": {
+        "rsplit": f"{ROW}    m, n = p.rsplit('.', 1)\n    setattr(importlib.import_module(m), n, f)",
+        "rpartition": f"{ROW}    m, _, n = p.rpartition('.')\n    setattr(importlib.import_module(m), n, f)",
+    },
+    "tables._from": {
+        "opaque": f"{ROW}    m, n = p.rsplit('.', 1)\n    setattr(importlib.import_module(m), n, f)",
+        "value": f"{ROW}    m = importlib.import_module(p[:22])\n    setattr(m, p[23:], f)",
     },
     "registries._REGISTERS": "{}_it('megatron.core.models.gpt.GPTModel.forward', f)",
     "registries._PATCHES": "import nowhere\nsetattr(nowhere.{}_it(GPTModel, 'forward', f), NAME, f)",
