@@ -33,7 +33,8 @@ _SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:
 _DEF = re.compile(rb"def[\s\\]++(\w++)")
 _SELF = re.compile(rb"\n(?:async[ \t]++)?def[\s\\]++\w++[\s\\]*+\(" + _GAP + rb"self\b")
 _NAMESPACES = (b"getsource", b"__dict__", b"__globals__", b"vars")
-_CHILDREN = re.compile(rb"_modules" + _GAP + rb"[\[.]|(?:add|register|set_sub)_?+module\b")
+_CHILDREN = re.compile(rb"_modules" + _GAP + rb"[\[.]")
+_CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
 _SYS_MODULES = re.compile(rb"sys" + _GAP + rb"\." + _GAP + rb"modules\b")
 _MOCKS = (b"monkeypatch", b"mock")
 # A class, or an object and a name of it.
@@ -84,25 +85,14 @@ _BY_NAME = re.compile(rb"import_module|__import__|resolve_name")
 _CALLS = (
     *(re.compile(word) for word in (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"patch")),
     STRING_TARGETS,
-    re.compile(rb"_?+module" + _GAP + rb"\("),
+    *(re.compile(word) for word in _CHILD_SETTERS),
     re.compile(b"exec"),
     *_PATCH_CALLS,
 )
-# `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name.
-_ALIAS = re.compile(
-    rb"(\w++)"
-    + _GAP
-    + rb"="
-    + _GAP
-    + rb"(?:[\w.]++"
-    + _GAP
-    + rb"\("
-    + _GAP
-    + rb")?(?:builtins\.)?setattr\b(?!"
-    + _GAP
-    + rb"\()|"
-    rb"(\w++)" + _GAP + rb"=" + _GAP + rb"(?:vars\b|[\w.\s\\]{1,200}?(?:__dict__|_modules)\b)"
-)
+# `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The first
+# pattern finds what is named; the second, in what stands before it, the name.
+_NAMED = re.compile(rb"setattr\b(?!" + _GAP + rb"\()|vars\b|__dict__|_modules\b")
+_NAME_OF = re.compile(rb"(\w++)" + _GAP + rb"=(?!=)" + _GAP + rb"[\w.(\s\\]*+$")
 _DELETION = re.compile(rb"\bdel[\s\\(]++(?!self\b)[^\n=]{1,200}+")
 _IMPORT = re.compile(
     rb"\n[ \t]*+(?:from[ \t]++([\w.]++)[ \t]++import\b[ \t]*+(\([^)]*+|[^\n]*+)|import[ \t]++([\w., \t]++))"
@@ -150,7 +140,7 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
     """Whether calls of a file have to be looked into, not only assignments."""
     if (
         any(word in data for word in _NAMESPACES)
-        or _CHILDREN.search(data)
+        or _may_set_child(data)
         or (b"modules" in data and _SYS_MODULES.search(data))
     ):
         return True
@@ -168,8 +158,7 @@ def call_lines(data: bytes) -> list[int]:
     data = plain(data)
     if not calls_matter(data, True) and b"delattr" not in data:
         return []
-    aliases = {name for names in _ALIAS.findall(data) for name in names if name}
-    uses = [re.compile(rb"\b%b" % name + _GAP + rb"[.(]") for name in sorted(aliases)]
+    uses = [re.compile(rb"\b%b" % name + _GAP + rb"[.(]") for name in sorted(_aliases(data))]
     starts = sorted({match.start() for pattern in (*_CALLS, *uses) for match in pattern.finditer(data)})
     found: list[int] = []
     position, line = 0, 1
@@ -178,6 +167,16 @@ def call_lines(data: bytes) -> list[int]:
         position = start
         if not found or found[-1] != line:
             found.append(line)
+    return found
+
+
+def _aliases(data: bytes) -> set[bytes]:
+    """The names that something goes by which writes attributes."""
+    found = set()
+    for match in _NAMED.finditer(data):
+        before = data[max(0, match.start() - _LOOK_BACK) : match.start()]
+        if b"=" in before and (name := _NAME_OF.search(before)):
+            found.add(name[1])
     return found
 
 
@@ -303,6 +302,13 @@ def _may_setattr(data: bytes) -> bool:
         for match in _SETATTR.finditer(data)
     )
     return data.count(b"setattr") > harmless
+
+
+def _may_set_child(data: bytes) -> bool:
+    """`m._modules["output_layer"] = x`, `m.add_module("output_layer", x)`."""
+    if any(word in data for word in _CHILD_SETTERS):
+        return True
+    return b"_modules" in data and _CHILDREN.search(data) is not None
 
 
 def _may_delete(data: bytes) -> bool:

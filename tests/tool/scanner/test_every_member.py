@@ -277,6 +277,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "monkeypatch": "#!def t(monkeypatch): monkeypatch.setattr(GPTModel, 'of_no_release', f)",
         "mock": "#!from unittest import mock\nmock.patch.object(GPTModel, 'forward')",
     },
+    "prefilter._CHILD_SETTERS": "#!def g(m: GPTModel): m.{}('output_layer', Head())",
     "prefilter._NAMESPACES": {
         "getsource": "#!import inspect\ndef g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
         "__dict__": "#!import megatron.core.utils as u\nu.__dict__['get_model_config'] = f",
@@ -291,6 +292,10 @@ CASES: dict[str, str | dict[str, str]] = {
         "exec": "def g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
         "__dict__": "megatron.core.utils.__dict__.__setitem__('get_model_config', f)",
         "vars": "vars(megatron.core.utils).update(get_model_config=f)",
+        **{
+            word.decode(): f"m = GPTModel()\nm.{word.decode()}('output_layer', torch.nn.Linear(1, 1))"
+            for word in prefilter._CHILD_SETTERS
+        },
         prefilter.STRING_TARGETS.pattern.decode(): "register('megatron.core.models.gpt.GPTModel.forward', f)",
         **{
             verb: f"import nowhere\nnowhere.{verb}_it(GPTModel, 'forward', f)"
