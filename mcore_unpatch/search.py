@@ -32,6 +32,7 @@ class Search:
     size: Callable[[str], int] = field(default=lambda _: 0)
     parsed: Parsed = field(default_factory=Parsed)
     source: patch_files.Source | None = None  # a Megatron source, to which patch files may apply or not
+    has: Callable[[str], bool] | None = None  # whether there is a module or a package, where not by `exists`
     wanted: Callable[[str], bool] = lambda _: True  # rules that are: codemods of no other are asked
     silenced: list[Finding] = field(default_factory=list)  # takes a finding for each that a comment suppresses
 
@@ -40,7 +41,9 @@ class Search:
     ) -> tuple[list[Finding], list[FileError]]:
         """The findings, and the files that could not be analysed."""
         with no_collection():
-            task = Task(self.read, self.exists, self.versions, self.mocks, words=registry.words(self.wanted))
+            task = Task(
+                self.read, self.has or self.exists, self.versions, self.mocks, words=registry.words(self.wanted)
+            )
             whole = Part()
             for part in analyse(python, [self.size(path) for path in python], task, self.jobs, self.parsed):
                 whole.add(part)

@@ -124,13 +124,14 @@ class Survey:
         silenced: list[Finding] = []
         search = Search(
             Overlay(self.files.read, contents or {}).read,
-            _Listed(self.whole).__contains__,
+            self.files.exists,
             self.pins.versions,
             options.selection.wants_mocks,
             options.jobs or os.cpu_count() or 1,
             self.files.size,
             self.parsed,
             options.source,
+            _Listed(self.whole).__contains__,
             options.selection.__contains__,
             silenced,
         )

@@ -309,6 +309,10 @@ CASES: dict[str, str | dict[str, str]] = {
         r"(?:^|\.)monkeypatch\.": "def t(monkeypatch): monkeypatch.setattr(GPTModel, 'forward', f)",
         r"^mp\.set(?:attr|item)$": "def t(mp): mp.setattr(GPTModel, 'forward', f)",
     },
+    "deletions.from_module": {
+        "class": "del GPTModel.forward",
+        "module": "del megatron.core.utils.get_model_config",
+    },
     "mocks.is_mock": {
         ".setattr": f"{MADE}mine.setattr('megatron.core.utils.get_model_config', f)",
         ".delattr": f"{MADE}mine.delattr('megatron.core.utils.get_model_config')",
