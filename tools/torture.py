@@ -9,6 +9,7 @@ kills     SIGKILL just before a chosen file operation, which Python announces to
 full      from a chosen operation on, nothing more fits on the disk
 pairs     two runs at the same time
 files     real sources with bytes cut, doubled, swapped and thrown in: scanned, and a migration planned
+growth    CPU time of each command with four times the files, and with four times the patches in a file, in percent
 
 After every strike all files are old or all are new, or the next `undo` makes them so; nothing else lies about; and no
 run says "internal error" or shows a traceback. The first thing found ends the run with exit code 1.
@@ -285,11 +286,35 @@ def files(subject: Subject, dice: random.Random, count: int) -> Counter[str]:
     return results
 
 
+def growth(subject: Subject, _: random.Random, count: int) -> Counter[str]:
+    """CPU time of each command, in percent, with four times the files and with four times the patches in a file."""
+    head = "from megatron.core.models.gpt import GPTModel\n"
+    one = "def f{0}(self, x):\n    return x\nGPTModel.f{0} = f{0}\n"
+    results: Counter[str] = Counter()
+    for what in ("files", "patches"):
+        for command in (("check", "--no-cache"), ("scan", "--no-cache"), ("migrate", "--diff", "--allow-no-vcs")):
+            taken = []
+            for amount in (count, 4 * count):
+                folder = Path(tempfile.mkdtemp(dir=subject.root.parent))
+                sources = [one.format(number) for number in range(amount)]
+                files = sources if what == "files" else ["".join(sources)]
+                for number, source in enumerate(files):
+                    (folder / f"m{number}.py").write_text(head + source)
+                before = os.times()
+                call = [sys.executable, "-P", "-m", "mcore_unpatch", *command, "--jobs", "1", str(folder)]
+                subprocess.run(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, check=False)
+                after = os.times()
+                taken.append(after.children_user - before.children_user)
+                shutil.rmtree(folder)
+            results[f"{command[0]}, four times the {what}"] = round(100 * taken[1] / taken[0])
+    return results
+
+
 def main() -> None:
     """Everything, in order; figures on stdout."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
-    amounts = {"signals": 203, "kills": 81, "full": 40, "pairs": 20, "files": 14_360}
+    amounts = {"signals": 203, "kills": 81, "full": 40, "pairs": 20, "files": 14_360, "growth": 400}
     for name, amount in amounts.items():
         parser.add_argument(f"--{name}", type=int, default=amount)
     given = parser.parse_args()
@@ -299,6 +324,7 @@ def main() -> None:
         "full": lambda *a: operations(*a, how="full"),
         "pairs": pairs,
         "files": files,
+        "growth": growth,
     }
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(Path(folder))

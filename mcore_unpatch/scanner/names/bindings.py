@@ -225,7 +225,8 @@ class Bindings(Resolver):
         for one in function.decorator_list:
             match one:
                 case ast.Call(func=ast.Name(id="when_imported") | ast.Attribute(attr="when_imported"), args=[first]):
-                    return self._module(first.value) if isinstance(first, ast.Constant) else None
+                    name = first.value if isinstance(first, ast.Constant) else None
+                    return self._module(name) if isinstance(name, str) else None
         return None
 
     def _default(self, node: ast.arg, function: FunctionNode, scope: Scope) -> Ref | None:

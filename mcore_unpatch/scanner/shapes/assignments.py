@@ -227,8 +227,9 @@ def namespace(node: ast.expr, site: Site, resolver: Resolver) -> tuple[ast.expr 
     """The object whose names a mapping holds, as it is written and what it is; the mapping may go by a name."""
     if (holder := dict_owner(node)) is not None:
         return holder, resolver.expr(holder, site.scope, site.block, site.node.lineno)
-    for home in site.scope.chain() if isinstance(node, ast.Name) else ():
-        for binding in reversed(home.bindings.get(node.id, ())):
+    name = node.id if isinstance(node, ast.Name) else ""
+    for home in site.scope.chain() if name else ():
+        for binding in reversed(home.bindings.get(name, ())):
             if binding.kind == "value" and isinstance(binding.node, ast.expr) and binding.line <= site.node.lineno:
                 if (holder := dict_owner(binding.node)) is not None:
                     return holder, resolver.expr(holder, home, binding.block, binding.line)

@@ -297,7 +297,7 @@ def _is_argument(match: re.Match[bytes]) -> bool:
 
 def _may_setattr(data: bytes) -> bool:
     """Whether a `setattr` is not plainly of an attribute that Megatron does not have, or of `self`."""
-    harmless = sum(
+    harmless: int = sum(
         match[1] == b"self" or (match[2] is not None and match[2] not in _known_attributes())
         for match in _SETATTR.finditer(data)
     )
