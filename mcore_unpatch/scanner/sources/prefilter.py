@@ -71,8 +71,9 @@ _COMPUTED = re.compile(
     + _GAP
     + rb"(?![\"'])[\w.]{1,200}+"
 )
-# A method that is put on such an object, or another class that it gets.
-_OTHER_CLASS = re.compile(rb"\b(\w++)" + _GAP + rb"\." + _GAP + rb"(?:__class__|forward)" + _GAP + rb"=(?!=)")
+_OTHER_CLASS = re.compile(rb"\b(\w++)" + _GAP + rb"\." + _GAP + rb"__class__" + _GAP + rb"=(?!=)")
+# A function that is given both an object and its new method.
+_GIVEN_METHOD = re.compile(rb"\b(\w++)\.forward[ \t]*+=[ \t]*+(\w++)[ \t]*+(?:[#\n]|$)")
 _LEVELS = 3  # helpers that call helpers
 _NEAREST = 200  # definitions above a place
 _DEFINITION = re.compile(
@@ -184,7 +185,7 @@ def installers(data: bytes) -> frozenset[str]:
     """The functions and classes of a file around a `setattr` whose name is computed, or a new `__class__`."""
     if b"setattr" not in data and b"__class__" not in data and b"forward" not in data:
         return frozenset()
-    places = [match for pattern in (_COMPUTED, _OTHER_CLASS) for match in pattern.finditer(data)]
+    places = [match for pattern in (_COMPUTED, _OTHER_CLASS, _GIVEN_METHOD) for match in pattern.finditer(data)]
     definitions = list(_DEFINITION.finditer(data)) if places else []
     found: set[bytes] = set()
     for _ in range(_LEVELS if places else 0):
@@ -207,8 +208,10 @@ def _given_to(place: re.Match[bytes], definitions: list[re.Match[bytes]]) -> Ite
             depth = len(indent)
             if owner is not None and field:
                 yield owner
-            elif function is not None and function[:2] != b"__" and subject in _WORD.findall(parameters):
-                yield function
+            elif function is not None and function[:2] != b"__":
+                wanted = {subject, place[2]} if place.re is _GIVEN_METHOD else {subject}
+                if wanted <= set(_WORD.findall(parameters)):
+                    yield function
         if not depth:
             return
 

@@ -134,9 +134,10 @@ def child(work: Callable[[Sample, Strike], int], sample: Sample, how: str, numbe
     if pid := os.fork():
         return os.waitpid(pid, 0)[1]
     strike = Strike(how, number)
+    handle = os.open(told(sample), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)  # before anything strikes
     try:
         code = work(sample, strike)
-        told(sample).write_text(" ".join(strike.operations))
+        os.write(handle, " ".join(strike.operations).encode())
     except BaseException:
         traceback.print_exc()
         code = FAILED
