@@ -1,12 +1,12 @@
-"""Time and memory of `unpatch` on large trees: `python benchmarks/scan_size.py SOURCE... [--files N] [--runs N]`.
+"""Time and memory of `unpatch` on a large tree: `python benchmarks/scan_size.py SOURCE... [--runs N] [--migrate]`.
 
-Copies the Python files of the sources (installed packages, checkouts) again and again until there are N, then lets
-`ruff check --no-cache`, `unpatch scan` with one process and with two and, if asked, `unpatch migrate --diff` take
-turns on them. Prints medians, ratios over ruff, and the largest resident memory of all processes of a run together.
+Copies the Python files of different sources (checkouts, unpacked wheels), each once, into one git repository. Then
+`ruff check --no-cache`, `unpatch check` and `unpatch scan` with one process and with two, `unpatch check` on what it
+remembers and, if asked, `unpatch migrate --diff` take turns on it. Prints medians, ratios over ruff, and the largest
+resident memory of all processes of a run together.
 """
 
 import argparse
-import itertools
 import os
 import shutil
 import statistics
@@ -27,16 +27,18 @@ def python_files(source: Path) -> Iterator[Path]:
         yield from (file for file in files if not file.is_symlink())
 
 
-def make_tree(sources: list[Path], wanted: int, folder: Path) -> int:
-    """Fill a folder with so many files; returns their bytes."""
-    known = [(source, file) for source in sources for file in python_files(source)]
-    size = 0
-    for number, (source, file) in enumerate(itertools.islice(itertools.cycle(known), wanted)):
-        target = folder / f"copy{number // len(known)}" / source.name / file.relative_to(source)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, target)
-        size += target.stat().st_size
-    return size
+def make_tree(sources: list[Path], folder: Path) -> tuple[int, int]:
+    """A repository of the files of all sources; their number and their bytes."""
+    count = size = 0
+    for source in sources:
+        for file in python_files(source):
+            target = folder / source.name / file.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+            count, size = count + 1, size + target.stat().st_size
+    for arguments in (["init", "--quiet"], ["add", "--all"]):
+        subprocess.run(["git", *arguments], cwd=folder, check=True)
+    return count, size
 
 
 def family(process: int) -> list[int]:
@@ -69,30 +71,31 @@ def measure(call: list[str]) -> tuple[float, int]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sources", type=Path, nargs="+", help="folders of real code to copy")
-    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("sources", type=Path, nargs="+", help="folders of real code, each of another project")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--migrate", action="store_true", help="measure `unpatch migrate --diff` too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        size = make_tree([source.resolve() for source in arguments.sources], arguments.files, Path(temporary))
-        calls = {
-            "ruff check --no-cache": [command("ruff"), "check", "--no-cache", "--isolated", temporary],
-            "unpatch scan --jobs 1": [command("unpatch"), "scan", "--jobs", "1", temporary],
-            "unpatch scan --jobs 2": [command("unpatch"), "scan", "--jobs", "2", temporary],
-        }
+        count, size = make_tree([source.resolve() for source in arguments.sources], Path(temporary))
+        unpatch = command("unpatch")
+        calls = {"ruff check --no-cache": [command("ruff"), "check", "--no-cache", "--isolated", temporary]}
+        for name in ("check", "scan"):
+            for jobs in ("1", "2"):
+                calls[f"unpatch {name} --jobs {jobs}"] = [unpatch, name, "--no-cache", "--jobs", jobs, temporary]
+        calls["unpatch check, remembered"] = [unpatch, "check", temporary]
+        measure(calls["unpatch check, remembered"])
         if arguments.migrate:
             calls["unpatch migrate --diff"] = [command("unpatch"), "migrate", "--diff", temporary]
         results: dict[str, list[tuple[float, int]]] = {name: [] for name in calls}
         for _ in range(arguments.runs):
             for name, call in calls.items():
                 results[name].append(measure(call))
-    print(f"{arguments.files} files, {size / 1e6:.0f} MB, median of {arguments.runs} runs in turn")
+    print(f"{count} files, {size / 1e6:.0f} MB, median of {arguments.runs} runs in turn")
     ruff = statistics.median(seconds for seconds, _ in results["ruff check --no-cache"])
     for name, measured in results.items():
         taken = statistics.median(seconds for seconds, _ in measured)
         peak = max(peak for _, peak in measured)
-        print(f"  {name:24} {taken:8.2f} s  {taken / ruff:5.2f} of ruff  {peak / 1e6:6.0f} MB at most")
+        print(f"  {name:26} {taken:8.2f} s  {taken / ruff:5.2f} of ruff  {peak / 1e6:6.0f} MB at most")
 
 
 if __name__ == "__main__":

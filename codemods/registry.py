@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -46,10 +46,14 @@ def own() -> tuple[Codemod, ...]:
     return tuple(sorted(found, key=lambda one: one.name))
 
 
-@cache
-def words() -> tuple[bytes, ...]:
+def finders(wanted: Callable[[str], bool]) -> list[Codemod]:
+    """The codemods that find something themselves, of the rules that are wanted."""
+    return [codemod for codemod in codemods() if any(wanted(rule.code) for rule in codemod.rules)]
+
+
+def words(wanted: Callable[[str], bool]) -> tuple[bytes, ...]:
     """A file without one of these has nothing that a codemod finds itself."""
-    return tuple(dict.fromkeys(word for codemod in codemods() for word in codemod.words))
+    return tuple(dict.fromkeys(word for codemod in finders(wanted) for word in codemod.words))
 
 
 @cache
@@ -58,23 +62,25 @@ def answered() -> frozenset[str]:
     return frozenset(code for codemod in codemods() for code in codemod.answers)
 
 
-def complete(part: Part, task: Task, parsed: Parsed) -> None:
+def complete(part: Part, task: Task, parsed: Parsed, wanted: Callable[[str], bool]) -> None:
     """Add what the codemods find to what the scanner found: in the files that say one of their words."""
-    known = {error.path for error in part.errors}
-    saying = {path: _saying(task.read(path)) for path in part.saying if path not in known}
-    asked = {path: some for path, some in saying.items() if some}
+    known, some = {error.path for error in part.errors}, finders(wanted)
+    saying = {path: _saying(task.read(path), some) for path in part.saying if path not in known}
+    asked = {path: finding for path, finding in saying.items() if finding}
     if asked:
-        _complete(part, task, asked, parsed)
+        _complete(part, task, asked, parsed, some)
 
 
-def _complete(part: Part, task: Task, asked: dict[str, list[Codemod]], parsed: Parsed) -> None:
+def _complete(
+    part: Part, task: Task, asked: dict[str, list[Codemod]], parsed: Parsed, finding: Sequence[Codemod]
+) -> None:
     from mcore_unpatch.codemods.edits import Repository
 
     repository = Repository([*asked], task.exists, task.read, parsed=parsed)
-    repository.paths = _with_those_between(repository, [*asked])
+    repository.paths = _with_those_between(repository, [*asked], finding)
     wanted, errors = set(asked), set()
     own_findings = tuple(part.findings)
-    for codemod in codemods():
+    for codemod in finding:
         with blaming(codemod):
             said = any(codemod in some for some in asked.values())
             for one in codemod.findings(repository, own_findings) if said else ():
@@ -107,14 +113,14 @@ def _is_codemod(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Codemod) and value is not Codemod
 
 
-def _with_those_between(repository: Repository, asked: list[str]) -> tuple[str, ...]:
+def _with_those_between(repository: Repository, asked: list[str], finding: Sequence[Codemod]) -> tuple[str, ...]:
     """The files that were asked for, and others of the repository that may pass a name on to them."""
     found = dict.fromkeys(asked)
     waiting = list(asked)
     while waiting:
         for target in repository.imported(waiting.pop()):
             try:
-                if target not in found and _saying(repository.data(target)):
+                if target not in found and _saying(repository.data(target), finding):
                     found[target] = None
                     waiting.append(target)
             except (Unreadable, OSError):
@@ -122,9 +128,9 @@ def _with_those_between(repository: Repository, asked: list[str]) -> tuple[str, 
     return tuple(found)
 
 
-def _saying(data: bytes) -> list[Codemod]:
+def _saying(data: bytes, finding: Sequence[Codemod]) -> list[Codemod]:
     """The codemods that may find something in a file."""
-    return [codemod for codemod in codemods() if codemod.says(data)]
+    return [codemod for codemod in finding if codemod.says(data)]
 
 
 def _of_others() -> Iterator[Codemod]:

@@ -6,6 +6,16 @@ import sys
 if not sys.flags.safe_path and sys.path and sys.path[0] in ("", os.path.realpath(os.curdir)):
     del sys.path[0]  # the current folder, which `-m` puts first
 
-from mcore_unpatch.cli import main
 
-main()
+def main() -> None:
+    """Entry point of the command: Ctrl-C while it is still being imported ends it in one line, too."""
+    try:
+        from mcore_unpatch import cli
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        sys.exit(130)
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

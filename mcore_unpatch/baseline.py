@@ -9,7 +9,7 @@ from pathlib import Path
 from mcore_unpatch import reading
 from mcore_unpatch.atomic import replace_file
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings import SWITCH, Finding
 from mcore_unpatch.printable import shown
 
 Counts = dict[str, dict[str, int]]
@@ -18,13 +18,19 @@ Counts = dict[str, dict[str, int]]
 def load(file: Path) -> Counts:
     """Read a baseline; raises `UsageError` with what is wrong with it."""
     try:
-        data = json.loads(reading.read(file).decode())
+        return parse(reading.read(file), file)
     except FileNotFoundError:
         raise UsageError(f"no baseline at {shown(file)}; create it with `unpatch check --write-baseline`") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{shown(file)} is not a baseline: {error}") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def parse(text: bytes, file: Path) -> Counts:
+    """The same of the bytes of one."""
+    try:
+        data = json.loads(text.decode())
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{shown(file)} is not a baseline: {error}") from None
     counts = data.get("counts") if isinstance(data, dict) else None
     if not isinstance(data, dict) or data.get("version") != 1 or not isinstance(counts, dict):
         raise UsageError(f"{file} is not a baseline of version 1; recreate it with `unpatch check --write-baseline`")
@@ -58,7 +64,7 @@ def subtract(
     new = []
     for finding in findings:
         key = (_key(finding, root, file), finding.rule)
-        if left.get(key, 0) > 0:
+        if left.get(key, 0) > 0 and finding.shape != SWITCH:
             left[key] -= 1
         else:
             new.append(finding)

@@ -3,45 +3,81 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
-from mcore_unpatch import git
-from mcore_unpatch.discover import PATCHES, PYTHON, SKIPPED_FOLDERS, is_excluded
+from mcore_unpatch import git, remembered
+from mcore_unpatch.discover import PATCHES, PYTHON, is_excluded, is_megatron_itself, is_source
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
+from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.requirements import Requirements
 from mcore_unpatch.search import Search
 
 Key = tuple[str, str, str, str]
 
+_LINK = "120000"
+_MOST_LINKS = 40  # on the way to one file
+
 
 def findings_at(
-    top: Path, revision: str, pins: Requirements, mocks: bool, exclude: tuple[str, ...] = (), base: Path | None = None
-) -> list[Finding]:
-    """The findings of a commit, read from git without a checkout; `exclude` is relative to `base`, as on disk."""
+    top: Path,
+    revision: str,
+    pins: Requirements,
+    mocks: bool,
+    exclude: tuple[str, ...] = (),
+    base: Path | None = None,
+    cache: bool = False,
+) -> tuple[list[Finding], list[Finding]]:
+    """The findings of a commit, read from git without a checkout, and one for each that a comment suppresses.
+
+    `exclude` is relative to `base`, as on disk.
+    """
     blobs = {
         path: name for path, name in _blobs(top, revision).items() if not is_excluded(top / path, base or top, exclude)
     }
-    reader = _Reader(top, blobs)
+    place = remembered.folder(top) if cache else None
+    name = remembered.key((_judged(blobs, pins), mocks, blobs), [], lambda _: b"") if place is not None else ""
+    if place is not None and (known := remembered.recall(place, name)) is not None:
+        return known.findings, known.silenced
+    contents = _contents(top, blobs.values())
+
+    def read(path: str) -> bytes:
+        return contents[blobs[path]]
+
     python = [path for path in blobs if path.endswith(PYTHON)]
     folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
     names = folders.union(blobs)
-    search = Search(reader.read, names.__contains__, pins.versions, mocks, size=lambda path: len(reader.read(path)))
-    return search(python, [path for path in blobs if path.endswith(PATCHES)])[0]
+    search = Search(read, names.__contains__, pins.versions, mocks, size=lambda path: len(read(path)))
+    found, errors = search(python, [path for path in blobs if path.endswith(PATCHES)])
+    if place is not None:
+        remembered.keep(place, name, remembered.Outcome(found, errors, search.silenced))
+    return found, search.silenced
 
 
-def merge_base(top: Path, reference: str) -> str:
+def _judged(paths: Iterable[str], pins: Requirements) -> dict[str, tuple[Version, ...]]:
+    """The releases that the files of each folder are judged for."""
+    return {
+        folder: pins.versions(f"{folder}/x.py".removeprefix("/"))
+        for folder in sorted(set(map(posixpath.dirname, paths)))
+    }
+
+
+def merge_base(top: Path, reference: str, head: str = "HEAD") -> str:
     """The commit where HEAD and the reference part; raises `UsageError` for one git does not know."""
     git.work_tree(top)
     shallow = git.run(top, "rev-parse", "--is-shallow-repository").strip() == b"true"
     try:
-        commit = git.run(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
+        commit = git.commit_of(top, reference)
+    except git.Ambiguous as error:
+        raise UsageError(f"{error} (refs/heads/{reference} is the branch)") from None
     except git.GitError:
         way = "this clone is shallow, run `git fetch --unshallow`" if shallow else "fetch it first, or name another"
         raise UsageError(f"git does not know the base {reference!r}: {way}") from None
     try:
-        return git.run(top, "merge-base", commit.decode().strip(), "HEAD").decode().strip()
+        return git.run(top, "merge-base", commit, head).decode().strip()
     except git.GitError:
         way = " in this shallow clone: run `git fetch --unshallow` to fetch more history" if shallow else ""
         raise UsageError(f"{reference!r} and HEAD have no commit in common{way}") from None
@@ -87,44 +123,51 @@ def _key(finding: Finding, path: str) -> Key:
 
 
 def _blobs(top: Path, revision: str) -> dict[str, str]:
-    """What a scan of that tree would look at: no links, no environments, no caches, not Megatron's own source."""
-    blobs = {}
-    skipped = []
+    """What a scan of that tree would look at, as on disk: all that is tracked, but for Megatron's own source."""
+    blobs: dict[str, str] = {}
+    links: dict[str, str] = {}
     for entry in git.names(git.run(top, "ls-tree", "-r", "-z", revision)):
         facts, path = entry.split("\t", 1)
         mode, kind, name = facts.split()
-        if path.endswith(("/pyvenv.cfg", "megatron/core/package_info.py")):
-            skipped.append(path.rpartition("/")[0] + "/")
-        if kind == "blob" and mode != "120000" and path.endswith((*PYTHON, *PATCHES)):
-            if not SKIPPED_FOLDERS.intersection(path.split("/")[:-1]):
-                blobs[path] = name
-    for path in [path for path in blobs if path.startswith(tuple(skipped))]:
-        del blobs[path]
-    return blobs
+        if kind == "blob":
+            (links if mode == _LINK else blobs)[path] = name
+    texts = _contents(top, links.values())
+    leads = {path: os.fsdecode(texts[name]) for path, name in links.items()}
+    followed = {path: blobs.get(_end(path, leads), "") for path in links if is_source(path)}
+    seen = {path: name for path, name in blobs.items() if is_source(path)}
+    seen |= {path: name for path, name in followed.items() if name and not is_source(_end(path, leads))}
+    return {path: name for path, name in seen.items() if not is_megatron_itself(path, blobs.__contains__)}
 
 
-class _Reader:
-    """All wanted blobs in one call of git."""
+def _end(path: str, leads: dict[str, str]) -> str:
+    """Where a link of a tree leads to in the end; nowhere is empty."""
+    for _ in range(_MOST_LINKS):
+        parts = path.split("/")
+        at = next((n for n in range(1, len(parts) + 1) if "/".join(parts[:n]) in leads), None)
+        if at is None:
+            return path
+        path = posixpath.normpath(posixpath.join(*parts[: at - 1], leads["/".join(parts[:at])], *parts[at:]))
+        if path.startswith(("/", "../")):
+            break
+    return ""
 
-    def __init__(self, top: Path, blobs: dict[str, str]) -> None:
-        self._data: dict[str, bytes] = {}
-        if not blobs:
-            return
-        names = sorted(set(blobs.values()))
-        output = git.run(top, "cat-file", "--batch", stdin="\n".join(names).encode() + b"\n")
-        contents: dict[str, bytes] = {}
-        position = 0
-        while position < len(output):
-            end = output.index(b"\n", position)
-            name, *facts = output[position:end].decode().split()
-            position = end + 1
-            if facts[0] != "missing":
-                size = int(facts[1])
-                contents[name] = output[position : position + size]
-                position += size + 1
-        if not contents.keys() >= set(names):
-            raise UsageError(git.PARTIAL_CLONE)
-        self._data = {path: contents[name] for path, name in blobs.items()}
 
-    def read(self, path: str) -> bytes:
-        return self._data[path]
+def _contents(top: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """The bytes of blobs by their names, all in one call of git."""
+    wanted = sorted(set(names))
+    if not wanted:
+        return {}
+    output = git.run(top, "cat-file", "--batch", stdin="\n".join(wanted).encode() + b"\n")
+    contents: dict[str, bytes] = {}
+    position = 0
+    while position < len(output):
+        end = output.index(b"\n", position)
+        name, *facts = output[position:end].decode().split()
+        position = end + 1
+        if facts[0] != "missing":
+            size = int(facts[1])
+            contents[name] = output[position : position + size]
+            position += size + 1
+    if not contents.keys() >= set(wanted):
+        raise UsageError(git.PARTIAL_CLONE)
+    return contents

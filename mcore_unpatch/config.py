@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch import reading
+from mcore_unpatch import git, reading
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.printable import shown
 
@@ -31,30 +32,47 @@ class Config:
         return self.values.get(key)
 
 
-def load(start: Path) -> Config:
-    """The configuration that governs a path; raises `UsageError` if it cannot be read."""
+def load(start: Path, read: Callable[[Path], bytes | None] | None = None) -> Config:
+    """The configuration that governs a path; raises `UsageError` if it cannot be read. `read` is for other trees."""
     folder = start if start.is_dir() else start.parent
     for candidate in (folder, *folder.parents):
         file = candidate / "pyproject.toml"
-        table = _table(file)
+        data = (read or _bytes)(file)
+        table = None if data is None else table_of(data, file)
         if table is not None:
             return Config(candidate, _checked(file, table))
     return Config()
 
 
-def _table(file: Path) -> dict[str, Any] | None:
-    import tomllib
+def load_at(start: Path, top: Path, revision: str) -> Config:
+    """The configuration that governed a path in a commit."""
 
+    def read(file: Path) -> bytes | None:
+        inside = file.is_relative_to(top)
+        return git.file_at(top, revision, file.relative_to(top).as_posix()) if inside else _bytes(file)
+
+    return load(start, read)
+
+
+def _bytes(file: Path) -> bytes | None:
     try:
-        data = tomllib.loads(reading.read_below(reading.boundary(file.parent), file).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{shown(file)} is not valid TOML: {error}") from None
-    except RecursionError:
-        raise UsageError(f"{shown(file)} is nested too deeply to be read") from None
+        return reading.read_below(reading.boundary(file.parent), file)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except OSError as error:
         raise UsageError(f"{shown(file)} cannot be read: {error.strerror}") from None
+
+
+def table_of(text: bytes, file: Path) -> dict[str, Any] | None:
+    """`[tool.mcore-unpatch]` of the bytes of a file, if it has one; raises `UsageError`."""
+    import tomllib
+
+    try:
+        data = tomllib.loads(text.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{shown(file)} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{shown(file)} is nested too deeply to be read") from None
     tool = data.get("tool", {})
     table = tool.get("mcore-unpatch") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -51,11 +52,19 @@ class Discovery:
     patches: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)  # what could not be looked into
+    links: set[str] = field(default_factory=set)  # of `python` and `patches`: these are read, and never written
+
+    @property
+    def editable(self) -> frozenset[str]:
+        """The Python files that a migration may write."""
+        return frozenset(self.own) - self.links
 
     @property
     def own(self) -> list[str]:
         """The Python files but for those of a Megatron Core that is carried along: these are no patches of it."""
-        return [path for path in self.python if not _is_megatron_itself(self.top, path)]
+        return [
+            path for path in self.python if not is_megatron_itself(f"{self.top.as_posix()}/{path}", os.path.lexists)
+        ]
 
     def shown(self, path: str) -> str:
         """A path as machines are told it: relative to the root of the scan."""
@@ -116,8 +125,8 @@ def others(whole: Discovery, found: Discovery) -> Discovery:
 def settings(top: Path) -> list[str]:
     """The files of a project that are neither Python nor patches nor prose, relative to its top; data left out."""
     found = Discovery(top, top)
-    names = _listed_by_git(top, found)
-    names = _walked(top, found) if names is None else names
+    listed = _listed_by_git(top, found)
+    names = _walked(top, found) if listed is None else list(listed)
     others = [name for name in names if not name.endswith((*PYTHON, *PATCHES, *_PROSE))]
     return [name for name in others if _is_plain_file(top / name, found) and (top / name).stat().st_size <= _MOST_BYTES]
 
@@ -178,43 +187,61 @@ def _matches_something(pattern: str, base: Path) -> bool:
 
 
 def _below(folder: Path, found: Discovery) -> list[str]:
-    """Files of interest below a folder, relative to it; symlinks are not followed."""
-    names = _listed_by_git(folder, found)
-    if names is None:
+    """Files of interest below a folder, relative to it; what git tracks wherever it lies."""
+    tracked = _listed_by_git(folder, found)
+    names = list(tracked or ())
+    if tracked is None:
+        tracked = {}
         names = _walked(folder, found)
         if any(name.rpartition("/")[2] == ".gitignore" for name in names):
             names = _without_ignored(folder, names, found)
-    wanted = [name for name in names if name.endswith((*PYTHON, *PATCHES))]
-    environments = _environments(folder, wanted)
+    wanted = [name for name in names if is_source(name)]
+    environments = tuple(_environments(folder, [name for name in wanted if not tracked.get(name)]))
     kept = []
     for name in wanted:
-        parts = name.split("/")[:-1]
-        if SKIPPED_FOLDERS.intersection(parts) or any(name.startswith(prefix) for prefix in environments):
-            continue
-        if _is_plain_file(folder / name, found):
+        left_out = SKIPPED_FOLDERS.intersection(name.split("/")[:-1]) or name.startswith(environments)
+        if (tracked.get(name) or not left_out) and _is_plain_file(folder / name, found):
             kept.append(name)
     return kept
 
 
 def _is_plain_file(path: Path, found: Discovery) -> bool:
-    """A file itself: no symlink, which may lead out of the root; a pipe, which would never end, is an error."""
+    """A file itself, or a link to one that is read under no other name; a pipe, which would never end, is an error."""
     try:
         mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            return _leads_to_a_file(path, found)
     except (FileNotFoundError, NotADirectoryError):
         return False  # listed by git, deleted on disk
     except OSError as error:
         found.errors.append(_unreadable(path, error, found))
         return False
-    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         found.errors.append(FileError(relative(path, found.top), f"{reading.kind(path)}, not a regular file"))
     return stat.S_ISREG(mode)
+
+
+def _leads_to_a_file(link: Path, found: Discovery) -> bool:
+    try:
+        end = link.resolve(strict=True)
+    except (RuntimeError, OSError):  # a loop, or nothing there
+        return False
+    if not is_source(link.name) or not end.is_file():
+        return False
+    if not end.is_relative_to(found.top) or ".git" in end.relative_to(found.top).parts:
+        found.notes.append(f"{shown(relative(link, found.top))} is a link out of the repository, and not read.")
+        return False
+    if is_source(end.name):
+        return False
+    found.links.add(relative(link, found.top))
+    return True
 
 
 def _unreadable(path: Path, error: OSError, found: Discovery) -> FileError:
     return FileError(relative(path, found.top), f"cannot be read: {error.strerror or error}")
 
 
-def _listed_by_git(folder: Path, found: Discovery) -> list[str] | None:
+def _listed_by_git(folder: Path, found: Discovery) -> dict[str, bool] | None:
     top = git.toplevel(folder)
     if top is None or git.is_ignored(folder, top):
         return None
@@ -230,7 +257,7 @@ def _listed_by_git(folder: Path, found: Discovery) -> list[str] | None:
     nested = [
         name
         for name in names
-        if name.endswith("/") or (not name.endswith((*PYTHON, *PATCHES)) and os.path.lexists(folder / name / ".git"))
+        if name.endswith("/") or (not is_source(name) and os.path.lexists(folder / name / ".git"))
     ]
     if nested:
         listed = ", ".join(shown(name.rstrip("/")) for name in nested[:3])
@@ -258,7 +285,7 @@ def _walked(folder: Path, found: Discovery) -> list[str]:
 def _without_ignored(folder: Path, names: list[str], found: Discovery) -> list[str]:
     try:
         with tempfile.TemporaryDirectory() as temporary:
-            kept = set(git.listed_files(folder, folder, git.make_empty(Path(temporary))))
+            kept = git.listed_files(folder, folder, git.make_empty(Path(temporary)))
     except git.GitError as error:
         found.notes.append(f"{error}, so .gitignore is not applied.")
         return names
@@ -273,11 +300,15 @@ def _environments(folder: Path, names: list[str]) -> list[str]:
 
 
 # What stands beside `megatron/core` in its distribution and its repository; other projects share the folder.
-_BESIDE_CORE = re.compile(r"/megatron/(?:core|training|inference|legacy|post_training|rl|elastification)/")
+_BESIDE_CORE = re.compile(r"(?:^|/)(?=megatron/(?:core|training|inference|legacy|post_training|rl|elastification)/)")
 
 
-def _is_megatron_itself(top: Path, path: str) -> bool:
+def is_megatron_itself(path: str, exists: Callable[[str], bool]) -> bool:
     """Megatron's own source, vendored or installed, is not a patch of itself."""
-    full = f"{top.as_posix()}/{path}"
-    match = _BESIDE_CORE.search(full)
-    return match is not None and os.path.lexists(Path(full[: match.start()]) / "megatron/core/package_info.py")
+    match = _BESIDE_CORE.search(path)
+    return match is not None and exists(f"{path[: match.end()]}megatron/core/package_info.py")
+
+
+def is_source(path: str) -> bool:
+    """Whether a file is one that a scan reads, by its name."""
+    return path.endswith((*PYTHON, *PATCHES))

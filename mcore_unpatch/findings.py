@@ -17,7 +17,9 @@ DOWNSTREAM = USE, DEFINITION = ("downstream-use", "downstream-definition")
 OWN_MODELS = SUBCLASS, WRAPPER = ("subclass", "wrapper")
 # And code with which nothing is wrong, that a shim can do better.
 OFFER = "offer"
-NO_PATCHES = (*DOWNSTREAM, *OWN_MODELS, OFFER)
+# And what a change switches off of the gate.
+SWITCH = "switch"
+NO_PATCHES = (*DOWNSTREAM, *OWN_MODELS, OFFER, SWITCH)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -141,6 +143,23 @@ class Finding:
     def sort_key(self) -> tuple[str, int, int, str]:
         """Order within a report: by file, then by position."""
         return (self.path, self.line, self.column, self.target)
+
+
+def switched_off(path: str, line: int, column: int, source: str, what: str, in_test: bool = False) -> Finding:
+    """Something of the gate that a change switches off."""
+    return Finding(
+        rule="MCU805",
+        path=path,
+        line=line,
+        column=column,
+        end_line=line,
+        target="",
+        shape=SWITCH,
+        message=f"this change also switches off {what}",
+        evidence="Review it as you review code; `--ignore MCU805` accepts it.",
+        in_test=in_test,
+        source=source,
+    )
 
 
 _TOLD = ("rule", "path", "line", "column", "end_line", "target", "shape", "seam", "confidence", "temporary", "in_test")

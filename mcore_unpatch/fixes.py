@@ -33,7 +33,7 @@ def mark(survey: Survey) -> list[Finding]:
         )
         for unsafe in (True, False)
     ]
-    editable = frozenset(survey.found.own)
+    editable = survey.found.editable
     while True:
         repository = survey.repository(editable)
         fixes, held, stay = dict[Finding, str](), dict[Finding, str](), set[Finding]()

@@ -20,6 +20,7 @@ _SETTINGS = {
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
     "core.untrackedCache": "false",  # a forged one could hide files
+    "core.warnAmbiguousRefs": "true",
     "safe.bareRepository": "explicit",
 }
 _ENVIRONMENT = {
@@ -36,6 +37,10 @@ _PATIENCE = 2.0  # seconds until we look for what git may be waiting for
 
 class GitError(UsageError):
     """Git is missing or said no."""
+
+
+class Ambiguous(GitError):
+    """A name that a branch and a tag share, say: git would take one of them."""
 
 
 def run(
@@ -115,18 +120,19 @@ def is_ignored(path: Path, top: Path) -> bool:
 
 def listed_files(
     folder: Path, top: Path, git_dir: Path | None = None, complaints: list[str] | None = None
-) -> list[str]:
-    """Tracked and untracked files below a folder of a work tree that no ignore rule hides, relative to the folder.
+) -> dict[str, bool]:
+    """Files below a folder of a work tree, relative to it, and whether git tracks each; no ignored ones else.
 
     `complaints` takes what git had to say meanwhile.
     """
     where = ["--git-dir", str(git_dir), "--work-tree", str(top)] if git_dir else []
-    kinds = ["--cached", "--others", "--exclude-standard", "--deduplicate"]
+    kinds = ["-t", "--cached", "--others", "--exclude-standard"]
     inside = os.path.relpath(folder, top)
     listed = names(
         run(top, *where, "--literal-pathspecs", "ls-files", "-z", *kinds, "--", inside, complaints=complaints)
     )
-    return listed if inside == "." else [name[len(inside) + 1 :] for name in listed]
+    start = 2 if inside == "." else len(inside) + 3  # behind the mark of its kind
+    return {name[start:]: name[0] != "?" for name in listed}
 
 
 def changed_files(folder: Path, top: Path) -> list[str]:
@@ -136,6 +142,24 @@ def changed_files(folder: Path, top: Path) -> list[str]:
         top, "--literal-pathspecs", "status", *kinds, "--", os.path.relpath(folder, top), settings=_without_filters(top)
     )
     return [entry[3:] for entry in names(output)]
+
+
+def commit_of(top: Path, reference: str) -> str:
+    """The commit that a name stands for; raises `GitError`, also where it may stand for several."""
+    complaints: list[str] = []
+    asked = ("rev-parse", "--verify", "--end-of-options", f"{reference}^{{commit}}")
+    commit = run(top, *asked, complaints=complaints).decode().strip()
+    if any(line.endswith("is ambiguous.") for line in complaints):
+        raise Ambiguous(f"the name {reference!r} is ambiguous: write refs/heads/..., refs/tags/... or refs/remotes/...")
+    return commit
+
+
+def file_at(top: Path, revision: str, path: str) -> bytes | None:
+    """The bytes of a file of a commit; None where there is none."""
+    try:
+        return run(top, "cat-file", "blob", f"{revision}:{path}")
+    except GitError:
+        return None
 
 
 def make_empty(folder: Path) -> Path:

@@ -145,14 +145,20 @@ def _comments(text: str) -> dict[str, list[str]]:
 
 def load(file: Path) -> Lock:
     """Read a lock; raises `UsageError` with what is wrong with it."""
+    try:
+        return parse(reading.read(file), file)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def parse(text: bytes, file: Path) -> Lock:
+    """The same of the bytes of one."""
     import tomllib
 
     try:
-        data = tomllib.loads(reading.read(file).decode())
+        data = tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file} is not valid TOML: {error}") from None
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     if data.get("version") != 1 or not isinstance(data.get("pin", []), list):
         raise UsageError(f"{file} is not a lock of version 1; write a new one with `unpatch pin`.")
     known = {one.name: _TYPES.get(one.name, str) for one in fields(Pin)}

@@ -10,6 +10,7 @@ from mcore_unpatch.errors import UsageError
 
 OFF_BY_DEFAULT = ("MCU75", "MCU9")  # offers and mocks: no patch, so that no gate fails for one unasked
 UNUSED_IGNORE = "MCU001"
+SWITCHED_OFF = "MCU805"
 MOCK_RULES = ("MCU901", "MCU902")
 DOCS = "https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/rules.md"
 

@@ -32,13 +32,18 @@ class Search:
     size: Callable[[str], int] = field(default=lambda _: 0)
     parsed: Parsed = field(default_factory=Parsed)
     source: patch_files.Source | None = None  # a Megatron source, to which patch files may apply or not
+    has: Callable[[str], bool] | None = None  # whether there is a module or a package, where not by `exists`
+    wanted: Callable[[str], bool] = lambda _: True  # rules that are: codemods of no other are asked
+    silenced: list[Finding] = field(default_factory=list)  # takes a finding for each that a comment suppresses
 
     def __call__(
         self, python: list[str], patches: Iterable[str] = (), progress: Progress | None = None
     ) -> tuple[list[Finding], list[FileError]]:
         """The findings, and the files that could not be analysed."""
         with no_collection():
-            task = Task(self.read, self.exists, self.versions, self.mocks, words=registry.words())
+            task = Task(
+                self.read, self.has or self.exists, self.versions, self.mocks, words=registry.words(self.wanted)
+            )
             whole = Part()
             for part in analyse(python, [self.size(path) for path in python], task, self.jobs, self.parsed):
                 whole.add(part)
@@ -47,11 +52,11 @@ class Search:
             versions = {one.path: self.versions(one.path) for one in whole.findings}
             project = task.project(self.parsed)
             whole.findings = call_sites.narrowed(whole.findings, python, whole.testing, project, versions)
-            registry.complete(whole, task, self.parsed)
+            registry.complete(whole, task, self.parsed, self.wanted)
             files = list(patches)
             for path in files:
                 self._patch_file(path, files, whole)
-            return suppress.settle(whole.findings, whole.marked, self.read), whole.errors
+            return suppress.settle(whole.findings, whole.marked, self.read, self.silenced), whole.errors
 
     def _patch_file(self, path: str, files: list[str], whole: Part) -> None:
         try:

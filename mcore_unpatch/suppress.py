@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings import Finding, switched_off
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.rules import UNUSED_IGNORE
 from mcore_unpatch.scanner.parallel import IGNORE_MARK
@@ -59,13 +59,18 @@ def comments(data: bytes) -> list[Ignore]:
     return found
 
 
-def settle(findings: Iterable[Finding], marked: Iterable[str], read: Callable[[str], bytes]) -> list[Finding]:
-    """Findings without the suppressed ones, and with one for each idle comment; `marked` files may hold comments."""
+def settle(
+    findings: Iterable[Finding], marked: Iterable[str], read: Callable[[str], bytes], silenced: list[Finding]
+) -> list[Finding]:
+    """Findings without the suppressed ones, and with one for each idle comment; `marked` files may hold comments.
+
+    `silenced` takes a finding for each that a comment suppresses.
+    """
     ignores = {path: comments(read(path)) for path in marked}
-    return apply(findings, ignores) + unused(ignores)
+    return apply(findings, ignores, silenced) + unused(ignores)
 
 
-def apply(findings: Iterable[Finding], ignores: dict[str, list[Ignore]]) -> list[Finding]:
+def apply(findings: Iterable[Finding], ignores: dict[str, list[Ignore]], silenced: list[Finding]) -> list[Finding]:
     """Findings without the suppressed ones; `ignores` holds the comments by path and notes which were used."""
     by_line = {path: {comment.line: comment for comment in found} for path, found in ignores.items()}
     known: dict[tuple[str, int, int, str], Ignore | None] = {}  # patches may share a statement of very many lines
@@ -79,6 +84,12 @@ def apply(findings: Iterable[Finding], ignores: dict[str, list[Ignore]]) -> list
             kept.append(finding)
         else:
             comment.used.add(finding.rule)
+            short = ".".join(finding.target.split(".")[-2:])
+            source = f"{comment.text}\n{finding.source}" if comment.alone else finding.source
+            what = f"{finding.rule}{f' for `{short}`' if short else ''}, with a comment"
+            silenced.append(
+                switched_off(finding.path, comment.line, comment.column, source, what, in_test=finding.in_test)
+            )
     return kept
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mcore_unpatch import reading, unread, verdicts
+from mcore_unpatch import reading, remembered, unread, verdicts
 from mcore_unpatch.discover import Discovery, discover, others, settings, whole_of
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
@@ -22,6 +22,7 @@ from mcore_unpatch.search import Progress, Search
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.edits import Repository
+    from mcore_unpatch.switches import Gate
     from mcore_unpatch.upgrade.releases import Release
 
 Found = tuple[list[Finding], list[FileError]]
@@ -52,6 +53,8 @@ class Options:
     fixes: bool = False  # say of each finding whether `migrate` would take it away
     lock: PinnedOn | None = None  # accept what is pinned, and hold the pins to a release
     source: Source | None = None  # a Megatron source: patch files apply to it or not
+    gate: Gate | None = None  # tell what the change switches off of the gate
+    cache: bool = False  # remember what was found, and by what contents
 
     def reports(self, finding: Finding) -> bool:
         """Whether a finding is certain enough."""
@@ -72,6 +75,7 @@ class Survey:
         self.pins = Requirements(self.found.top, options.target)
         self.files, self.parsed = WorkTree(self.found.top), Parsed()
         self.notes = list(self.found.notes)
+        self._silenced: list[Finding] = []  # a finding for each that a comment suppresses
         look = self._findings if options.base is None else self._new_findings
         self.findings, self.errors = look(progress)
 
@@ -109,8 +113,15 @@ class Survey:
     def _search(
         self, found: Discovery, progress: Progress | None = None, contents: Mapping[str, bytes] | None = None
     ) -> Found:
-        """Everything of the selected rules, in Python and patch files."""
+        """Everything of the selected rules, in Python and patch files; what is remembered is not looked for again."""
         options = self.options
+        wanted = options.cache and contents is None and options.source is None
+        place = remembered.folder(self.found.top) if wanted else None
+        name = self._remembered_as(found) if place is not None else ""
+        if place is not None and (known := remembered.recall(place, name)) is not None:
+            self._silenced += known.silenced
+            return known.findings, known.errors
+        silenced: list[Finding] = []
         search = Search(
             Overlay(self.files.read, contents or {}).read,
             self.files.exists,
@@ -120,10 +131,27 @@ class Survey:
             self.files.size,
             self.parsed,
             options.source,
+            _Listed(self.whole).__contains__,
+            options.selection.__contains__,
+            silenced,
         )
         findings, errors = search(found.own, found.patches, progress)
         chosen = [one for one in findings if one.rule in options.selection and options.reports(one)]
-        return sorted(self.settled(chosen), key=lambda finding: finding.sort_key), errors + found.errors
+        findings = sorted(self.settled(chosen), key=lambda finding: finding.sort_key)
+        self._silenced += silenced
+        if place is not None:
+            remembered.keep(place, name, remembered.Outcome(findings, errors + found.errors, silenced))
+        return findings, errors + found.errors
+
+    def _remembered_as(self, found: Discovery) -> str:
+        """All that the findings of some files depend on: every file of the repository, for who may read a name."""
+        options, whole = self.options, self.whole
+        asked = (options.selection, options.possible, options.possible_hooks, options.target)
+        return remembered.key(
+            (str(self.found.top), asked, found.errors, found.python, found.patches),
+            [*whole.python, *whole.patches, *settings(self.found.top)],
+            self.files.read,
+        )
 
     def settled(self, findings: list[Finding]) -> list[Finding]:
         """The findings with what becomes of each."""
@@ -158,10 +186,28 @@ class Survey:
         everything.errors = asked.errors
         now, errors = self._findings(progress, everything)
         mocks = options.selection.wants_mocks
-        before = compare.findings_at(asked.top, revision, self.pins, mocks, options.exclude, base)
-        new = compare.new_findings(now, before, compare.renames(asked.top, revision))
+        before, silent_before = compare.findings_at(
+            asked.top, revision, self.pins, mocks, options.exclude, base, options.cache
+        )
+        renamed = compare.renames(asked.top, revision)
+        new = compare.new_findings(now, before, renamed)
+        if options.gate is not None:
+            new += compare.new_findings(self._silenced, silent_before, renamed)
+            new += options.gate.switched_off(everything.python, renamed)
         elsewhere = {*everything.python, *everything.patches}.difference(asked.python, asked.patches)
         return [one for one in new if one.path not in elsewhere], [one for one in errors if one.path not in elsewhere]
+
+
+class _Listed:
+    """Whether a project has a file or a folder, by the files that were discovered."""
+
+    def __init__(self, whole: Discovery) -> None:
+        paths = [*whole.python, *whole.patches]
+        folders = {path.rsplit("/", depth)[0] for path in paths for depth in range(1, path.count("/") + 1)}
+        self._names = folders.union(paths)
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._names
 
 
 def _without_pinned(findings: list[Finding], lock: PinnedOn, whole: bool) -> list[Finding]:

@@ -1,5 +1,6 @@
 """What holds for every test, alone or among others."""
 
+import os
 import random
 
 import pytest
@@ -10,6 +11,9 @@ from watchdog import Watchdog
 # A first example may import torch and Megatron, and a machine may be busy: no example has a deadline of its own.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+# What one test found is not remembered for another, nor in the cache of who runs them.
+os.environ["MCORE_UNPATCH_NO_CACHE"] = "1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,6 +9,7 @@ kills     SIGKILL just before a chosen file operation, which Python announces to
 full      from a chosen operation on, nothing more fits on the disk
 pairs     two runs at the same time
 files     real sources with bytes cut, doubled, swapped and thrown in: scanned, and a migration planned
+growth    CPU time of each command with four times the files, and with four times the patches in a file, in percent
 
 After every strike all files are old or all are new, or the next `undo` makes them so; nothing else lies about; and no
 run says "internal error" or shows a traceback. The first thing found ends the run with exit code 1.
@@ -157,7 +158,8 @@ def _ended(code: int) -> str:
     return "died" if code < 0 else "before it began" if code == NOT_BEGUN else f"exit code {code}"
 
 
-def _strikes(how: str, number: int) -> Hook:
+def _strikes(how: str, number: int, told: int) -> Hook:
+    """Strikes at the n-th operation, and says so to a pipe just before."""
     seen = 0
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
@@ -169,6 +171,8 @@ def _strikes(how: str, number: int) -> Hook:
         if how == "full" and event not in ("open", "os.mkdir", "os.link"):
             return
         seen += 1
+        if seen == number:
+            os.write(told, f"{event} ".encode())
         if how == "full" and seen >= number:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if how == "kill" and seen == number:
@@ -180,18 +184,25 @@ def _strikes(how: str, number: int) -> Hook:
 def operations(subject: Subject, dice: random.Random, count: int, how: str) -> Counter[str]:
     """Strikes at chosen file operations on the state and beside the files."""
     results: Counter[str] = Counter()
+    listening, telling = os.pipe()
     for number in range(count):
         command = dice.choice((MIGRATE, UNDO))
         if command == UNDO:
             subject.finish(subject.start(MIGRATE))
         place = dice.randint(1, 70 if how == "kill" else 40)
-        status, text = subject.finish(subject.start(command, _strikes(how, place)))
+        status, text = subject.finish(subject.start(command, _strikes(how, place, telling)))
         code = os.waitstatus_to_exitcode(status)
         if how == "full" and code not in (0, 2):
             raise Found(f"full disk {number} in {command[0]}: exit code {code}: {text}")
         result = subject.check(f"{how} {number} at operation {place} of {command[0]}", killed=code < 0)
         results[f"{_ended(code)}, {result}"] += 1
-    return results
+    os.close(telling)
+    with open(listening, encoding="ascii") as pipe:  # noqa: PTH123 - a descriptor
+        struck = Counter(f"struck at {event}" for event in pipe.read().split())
+    wanted = {"struck at open", "struck at os.link"} | ({"struck at os.rename"} if how == "kill" else set())
+    if not struck or (count >= 40 and not wanted <= set(struck)):
+        raise Found(f"{how}: nothing was struck at {sorted(wanted - set(struck))}")
+    return results + struck
 
 
 def pairs(subject: Subject, dice: random.Random, count: int) -> Counter[str]:
@@ -275,11 +286,35 @@ def files(subject: Subject, dice: random.Random, count: int) -> Counter[str]:
     return results
 
 
+def growth(subject: Subject, _: random.Random, count: int) -> Counter[str]:
+    """CPU time of each command, in percent, with four times the files and with four times the patches in a file."""
+    head = "from megatron.core.models.gpt import GPTModel\n"
+    one = "def f{0}(self, x):\n    return x\nGPTModel.f{0} = f{0}\n"
+    results: Counter[str] = Counter()
+    for what in ("files", "patches"):
+        for command in (("check", "--no-cache"), ("scan", "--no-cache"), ("migrate", "--diff", "--allow-no-vcs")):
+            taken = []
+            for amount in (count, 4 * count):
+                folder = Path(tempfile.mkdtemp(dir=subject.root.parent))
+                sources = [one.format(number) for number in range(amount)]
+                files = sources if what == "files" else ["".join(sources)]
+                for number, source in enumerate(files):
+                    (folder / f"m{number}.py").write_text(head + source)
+                before = os.times()
+                call = [sys.executable, "-P", "-m", "mcore_unpatch", *command, "--jobs", "1", str(folder)]
+                subprocess.run(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, check=False)
+                after = os.times()
+                taken.append(after.children_user - before.children_user)
+                shutil.rmtree(folder)
+            results[f"{command[0]}, four times the {what}"] = round(100 * taken[1] / taken[0])
+    return results
+
+
 def main() -> None:
     """Everything, in order; figures on stdout."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
-    amounts = {"signals": 203, "kills": 81, "full": 40, "pairs": 20, "files": 14_360}
+    amounts = {"signals": 203, "kills": 81, "full": 40, "pairs": 20, "files": 14_360, "growth": 400}
     for name, amount in amounts.items():
         parser.add_argument(f"--{name}", type=int, default=amount)
     given = parser.parse_args()
@@ -289,6 +324,7 @@ def main() -> None:
         "full": lambda *a: operations(*a, how="full"),
         "pairs": pairs,
         "files": files,
+        "growth": growth,
     }
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(Path(folder))

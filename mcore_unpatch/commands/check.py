@@ -15,7 +15,9 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, 
 from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from mcore_unpatch.config import Config
     from mcore_unpatch.survey import Options, PinnedOn
+    from mcore_unpatch.switches import Gate
 
 DEFAULT_BASELINE = ".mcore-unpatch-baseline.json"
 
@@ -26,6 +28,9 @@ WriteBaseline = Annotated[
     typer.Option("--write-baseline", help=f"Write the current findings to the baseline. [default: {DEFAULT_BASELINE}]"),
 ]
 
+ConfigFromBase = Annotated[
+    bool, typer.Option("--config-from-base", help="Take the configuration of the base, not that of the change.")
+]
 RequirePins = Annotated[
     bool, typer.Option("--require-pins", help="Fail for every patch that unpatch.lock does not pin.")
 ]
@@ -50,6 +55,7 @@ def check(
     base: Base = None,
     baseline: Baseline = None,
     write_baseline: WriteBaseline = False,
+    config_from_base: ConfigFromBase = False,
     require_pins: RequirePins = False,
     mcore: Mcore = None,
     possible: Possible = False,
@@ -60,6 +66,7 @@ def check(
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
     jobs: opt.Jobs = None,
+    no_cache: opt.NoCache = False,
 ) -> int:
     """Fail on patches of Megatron Core, or only on new ones.
 
@@ -68,8 +75,12 @@ def check(
     from mcore_unpatch.commands.output import Progress, write
     from mcore_unpatch.scan import scan as run_scan
 
-    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline)
-    options = replace(options, possible=possible)
+    earlier = _config_of(base, paths) if config_from_base else None
+    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline, earlier)
+    gate = (
+        None if options.base is None or write_baseline else _gate(options, config, paths, ignore, own_base=base is None)
+    )
+    options = replace(options, possible=possible, gate=gate, cache=not no_cache)
     style = opt.output_format(output_format, config)
     if write_baseline:
         return _write_baseline(paths or [], options)
@@ -80,6 +91,37 @@ def check(
     if report.errors:
         return EXIT_ERROR
     return EXIT_FINDINGS if report.findings else EXIT_CLEAN
+
+
+def _config_of(base: str | None, paths: list[Path] | None) -> Config:
+    """The configuration of the commit that a change is compared with."""
+    from mcore_unpatch import compare
+    from mcore_unpatch.config import load_at
+    from mcore_unpatch.discover import top_of
+
+    if base is None:
+        raise UsageError("--config-from-base takes nothing from the change, not even its base: name one with --base")
+    top = top_of(paths or [])
+    return load_at(opt.start(paths), top, compare.merge_base(top, base))
+
+
+def _gate(
+    options: Options, config: Config, paths: list[Path] | None, ignore: list[str] | None, own_base: bool
+) -> Gate | None:
+    """What tells of the gate being switched off, unless the user or the base says not to."""
+    from mcore_unpatch import compare
+    from mcore_unpatch.config import load_at
+    from mcore_unpatch.discover import top_of
+    from mcore_unpatch.rules import SWITCHED_OFF, Selection
+    from mcore_unpatch.switches import Gate
+
+    assert options.base is not None
+    top = top_of(paths or [])
+    revision = compare.merge_base(top, options.base)
+    before = load_at(opt.start(paths), top, revision)
+    if SWITCHED_OFF not in Selection.parse([], ignore or before.list("ignore")):
+        return None
+    return Gate(top, revision, config, before, options.baseline, own_base)
 
 
 def _lock(

@@ -17,6 +17,12 @@ if TYPE_CHECKING:  # loaded when a command runs, so that `unpatch --help` answer
     from mcore_unpatch.config import Config
     from mcore_unpatch.scanner.shapes.patch_files import Source
     from mcore_unpatch.survey import Options
+    from mcore_unpatch.upgrade.releases import Release
+
+
+_ENCRYPTED = 0x1  # a flag of a member of a zip file
+# A release has 10 MB of Python, and its largest module 200 KB.
+_LARGEST_MODULE, _LARGEST_WHEEL = 8 << 20, 512 << 20
 
 
 class OutputFormat(StrEnum):
@@ -63,6 +69,9 @@ Mcore = Annotated[
         show_default=False,
     ),
 ]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Analyse every file, also those that are the same as before.")
+]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes to run. [default: one per core]", show_default=False)]
 
 
@@ -75,14 +84,15 @@ def combine(
     jobs: int | None,
     base: str | None = None,
     baseline: Path | None = None,
+    config: Config | None = None,
 ) -> tuple[Config, Options]:
-    """The configuration found from the first path, and the options with the command line on top of it."""
+    """The configuration found from the first path, unless given, and the options with the command line on top of it."""
     from mcore_unpatch.config import load
     from mcore_unpatch.megatron.versions import parse_version
     from mcore_unpatch.rules import Selection
     from mcore_unpatch.survey import Options
 
-    config = load(_start(paths))
+    config = config or load(start(paths))
     target = target_mcore or config.text("target-mcore")
     try:
         version = parse_version(target) if target else None
@@ -110,11 +120,34 @@ def combine(
 
 def source(path: Path | None, keep: ExitStack) -> Source | None:
     """The Megatron source that the user names."""
-    if path is None:
-        return None
-    from mcore_unpatch.upgrade.releases import release_at
+    return None if path is None else release_at(path, keep).for_patch_files
 
-    return release_at(path, keep).for_patch_files
+
+def release_at(path: Path, keep: ExitStack) -> Release:
+    """The release in a source that the user names; raises `UsageError` for what is none, or too much."""
+    from mcore_unpatch.discover import existing
+    from mcore_unpatch.upgrade.releases import release_at as read
+
+    source = existing(path)
+    if source.suffix == ".whl" and source.is_file():
+        _check_wheel(source)
+    return read(source, keep)
+
+
+def _check_wheel(wheel: Path) -> None:
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            parts = [one for one in archive.infolist() if one.filename.startswith("megatron/")]
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise UsageError(f"{shown(wheel)} cannot be read as a wheel: {error}") from None
+    if any(one.flag_bits & _ENCRYPTED for one in parts):
+        raise UsageError(f"{shown(wheel)} is encrypted: unpack it and name the folder")
+    large = [one for one in parts if one.filename.endswith(".py") and one.file_size > _LARGEST_MODULE]
+    if large or sum(one.file_size for one in parts) > _LARGEST_WHEEL:
+        what = shown(large[0].filename) if large else "it"
+        raise UsageError(f"{shown(wheel)} is no release of megatron-core: {what} unpacks to more than any of them")
 
 
 def output_format(given: OutputFormat | None, config: Config) -> OutputFormat:
@@ -131,7 +164,8 @@ def output_format(given: OutputFormat | None, config: Config) -> OutputFormat:
         raise UsageError(f"unknown output-format {name!r} in [tool.mcore-unpatch]; use one of {known}") from None
 
 
-def _start(paths: list[Path] | None) -> Path:
+def start(paths: list[Path] | None) -> Path:
+    """The path from which the configuration is looked for."""
     from mcore_unpatch.discover import existing
 
     return existing((paths or [Path()])[0])

@@ -90,6 +90,7 @@ def pin(
     with ExitStack() as keep:
         release = release_in_use(top, target_mcore, mcore, known, keep)
         found: dict[str, pins.Pin] = {}
+        lacking: list[str] = []
         if names and not paths:  # patches stay as they are pinned
             found |= known.pins
         else:
@@ -103,12 +104,21 @@ def pin(
             for finding in report.findings:
                 if finding.shape in NO_PATCHES:
                     continue
-                if one := pins.pin(finding.target, release, True, known.pins.get(finding.target)):
+                try:
+                    one = pins.pin(finding.target, release, True, known.pins.get(finding.target))
+                except (SyntaxError, ValueError, OSError) as error:
+                    raise UsageError(
+                        f"The module of {finding.target} cannot be read: {error}; nothing was pinned."
+                    ) from None
+                if one is not None:
                     found[finding.target] = replace(one, **said) if not names else one
                 elif finding.target in known.pins:  # what people wrote of it stays, and `check` says that it is gone
                     found[finding.target] = known.pins[finding.target]
                 else:
+                    lacking.append(finding.target)
                     note(f"{finding.target} is not pinned: megatron-core {release.label} does not define it.")
+            if lacking and not any(one.patched for one in found.values()):
+                raise UsageError(f"None of the patched names is in megatron-core {release.label}; nothing was pinned.")
         for name in names:
             one = pins.pin(name, release, name in found and found[name].patched, found.get(name))
             if one is None:
@@ -136,10 +146,10 @@ def release_in_use(top: Path, target: str | None, source: Path | None, lock: Loc
     from mcore_unpatch.errors import UsageError
     from mcore_unpatch.megatron.versions import show
     from mcore_unpatch.requirements import Requirements
-    from mcore_unpatch.upgrade.releases import known_release, release_at
+    from mcore_unpatch.upgrade.releases import known_release
 
     if source is not None:
-        return release_at(source, keep)
+        return opt.release_at(source, keep)
     asked = Requirements(top).asked("")
     name = target or (show(asked.versions[-1]) if asked else None) or next(reversed(lock.releases), None)
     if not name:

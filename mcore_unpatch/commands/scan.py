@@ -18,6 +18,7 @@ def scan(
     target_mcore: opt.TargetMcore = None,
     mcore: opt.Mcore = None,
     jobs: opt.Jobs = None,
+    no_cache: opt.NoCache = False,
 ) -> int:
     """List every patch of Megatron Core and what it can become.
 
@@ -33,7 +34,7 @@ def scan(
     style = opt.output_format(output_format, config)
     # An inventory shows everything: what CI has accepted is the business of `check`.
     fixes = style is not opt.OutputFormat.github
-    options = replace(options, base=None, baseline=None, possible=True, fixes=fixes)
+    options = replace(options, base=None, baseline=None, possible=True, fixes=fixes, cache=not no_cache)
     with ExitStack() as keep, Progress() as progress:
         report = run_scan(paths or [], replace(options, source=opt.source(mcore, keep)), progress)
     with into(output_file):

@@ -104,10 +104,10 @@ def upgrade(
 def _release(option: str, name: str | None, source: Path | None, keep: ExitStack) -> Release:
     from mcore_unpatch.errors import UsageError
     from mcore_unpatch.megatron.history import releases
-    from mcore_unpatch.upgrade.releases import known_release, release_at
+    from mcore_unpatch.upgrade.releases import known_release
 
     if source is not None:
-        return release_at(source, keep)
+        return opt.release_at(source, keep)
     if name is None and option == "--from":
         raise UsageError("No file in this repository pins megatron-core; pass the release in use with --from.")
     return known_release(name or releases()[-1])

@@ -21,20 +21,27 @@ def commit() -> None:
 
 @contextmanager
 def until_committed() -> Iterator[None]:
-    """Around a whole command: Ctrl-C ends it as ever, and after `commit` lets it tell what it has done."""
+    """Around a whole command: Ctrl-C ends it as ever, and after `commit` lets it tell what it has done.
+
+    A time-out (SIGTERM) ends it as well, and what it keeps in temporary folders goes with it.
+    """
     global _committed
     _committed = False
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if not _committed:
+        if _committed:
+            return
+        if number == signal.SIGINT:
             signal.default_int_handler(number, frame)
+        raise SystemExit(128 + number)
 
-    previous = signal.signal(signal.SIGINT, handle)
+    previous = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
         yield
     finally:
         if not _committed:  # else the process is about to end, and has to end well
-            signal.signal(signal.SIGINT, previous)
+            for number, handler in previous.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, splice
+from mcore_unpatch.discover import is_excluded
 from mcore_unpatch.findings import OFFER, USE, FileError, Finding
 from mcore_unpatch.migrate import diff
 from mcore_unpatch.migrate.journal import NewContent
@@ -53,7 +54,10 @@ class Outcome:
     @property
     def errors(self) -> list[FileError]:
         """Files that could not be looked into."""
-        return sorted({*self.survey.errors, *self.plan.errors})
+        found, options = self.survey.found, self.survey.options
+        base = options.exclude_base or found.root
+        told = (one for one in self.plan.errors if not is_excluded(found.top / one.path, base, options.exclude))
+        return sorted({*self.survey.errors, *told})
 
     @property
     def changes(self) -> list[PlacedEdit]:

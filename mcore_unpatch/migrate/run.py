@@ -21,6 +21,7 @@ from mcore_unpatch.migrate.state import locate
 from mcore_unpatch.migrate.verify import Planner, verify
 from mcore_unpatch.paths import from_here
 from mcore_unpatch.printable import shown
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.search import Progress
 from mcore_unpatch.survey import Options as ScanOptions, Survey
 
@@ -76,7 +77,7 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
     options = Options(
         request.unsafe_fixes, request.annotate, request.scan.selection, known.version, pins.pinned, pins.before_the_hook
     )
-    editable = frozenset(known.found.own)
+    editable = known.found.editable
     left: dict[str, str] = {}
     while True:
         repository = known.repository(editable)
@@ -143,4 +144,11 @@ def _add_dependency(outcome: Outcome, plan: Plan, known: Survey, request: Reques
 
 
 def _uses_shims(known: Survey) -> bool:
-    return any(_SHIMS in known.files.read(path) for path in known.whole.own)
+    return any(_says_shims(known, path) for path in known.whole.own)
+
+
+def _says_shims(known: Survey, path: str) -> bool:
+    try:
+        return _SHIMS in known.files.read(path)
+    except (OSError, Unreadable):  # one that was left out for it, say
+        return False

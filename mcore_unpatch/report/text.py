@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 
-from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.findings import SWITCH, Finding, Report
 from mcore_unpatch.report import patch_files
 from mcore_unpatch.report.lines import Line, count, show, subjects, tally, width, wrapped
 from mcore_unpatch.rules import rules
@@ -102,10 +102,13 @@ def _summary(report: Report) -> str:
     patches = [finding for finding in report.findings if finding.target and finding.shape != "pin"]
     pins = sum(finding.shape == "pin" for finding in report.findings)
     found = subjects(patches, "new " if report.only_new else "")
-    if comments := len(report.findings) - len(patches) - pins:
+    switches = sum(finding.shape == SWITCH for finding in report.findings)
+    if comments := len(report.findings) - len(patches) - pins - switches:
         found += f" and {count(comments, 'unused ignore comment')}"
     if pins:
         found += f" and {count(pins, 'pin')} that {'does' if pins == 1 else 'do'} not hold"
+    if switches:
+        found += f" and {count(switches, 'part')} of the gate switched off"
     fates = Counter(map(fate_of, patches)) if report.fixes_known else Counter()
     return tally(found, {words: fates[fate] for fate, words in _FATES.items()})
 

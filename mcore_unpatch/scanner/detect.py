@@ -16,7 +16,7 @@ from mcore_unpatch.scanner.judging import answer, breakage, replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.scanner.related.surroundings import Surroundings
-from mcore_unpatch.scanner.shapes import calls, helpers, hook_takers, registries, source_rewrites, sysmodules
+from mcore_unpatch.scanner.shapes import calls, deletions, helpers, hook_takers, registries, source_rewrites, sysmodules
 from mcore_unpatch.scanner.shapes.assignments import from_assignment
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources import prefilter
@@ -71,6 +71,7 @@ def collect(resolver: Resolver) -> list[Install]:
         found += helpers.from_helper_call(site, resolver)
     found += _literals(resolver)
     found += _rewritten(found, resolver)
+    found += deletions.from_module(found, resolver)
     first: dict[tuple[int, str], Install] = {}
     for install in found:
         first.setdefault((id(install.node), install.target), install)
@@ -78,7 +79,7 @@ def collect(resolver: Resolver) -> list[Install]:
 
 
 def _literals(resolver: Resolver) -> list[Install]:
-    if not any(word in resolver.model.data for word in prefilter.STRING_TARGETS):
+    if prefilter.STRING_TARGETS.search(prefilter.plain(resolver.model.data)) is None:
         return []
     return [install for site in resolver.model.literals for install in registries.from_literal(site, resolver)]
 
@@ -163,6 +164,8 @@ def _message(install: Install, breaks: list[str]) -> str:
     short = ".".join(install.target.split(".")[-2:])
     if install.shape == "submodule":
         text = f"replaces the submodule `{short}`"
+    elif isinstance(install.node, ast.Delete) or (install.shape == "setattr" and install.value is None):
+        text = f"removes `{short}`"
     elif install.adds:
         text = f"adds `{short}` {_HOW[install.shape]}"
     else:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,6 +32,9 @@ _SMALLEST_SHARE = 200_000
 # Up to this many bytes every file's syntax is checked; beyond, only of files that may patch Megatron.
 _CHECKED_THROUGHOUT = 2_000_000
 
+# How other processes are started.
+START = "fork" if sys.platform == "linux" else "spawn"
+
 IGNORE_MARK = b"unpatch:"
 
 
@@ -43,6 +48,7 @@ class Task:
     mocks: bool
     thorough: bool = False  # also tell of broken files that have nothing to do with Megatron
     words: tuple[bytes, ...] = ()  # files that say one of these are named
+    unfiltered: bool = False  # parse every file: to see that what the text is asked first leaves nothing out
 
     def project(self, parsed: Parsed | None = None) -> Project:
         """The files, to be parsed on demand; those in `parsed` were before."""
@@ -84,7 +90,7 @@ def _analyse(paths: list[str], task: Task, project: Project) -> Part:
                 part.saying.append(path)
             if task.thorough:
                 check(data)
-            if may_patch(project, path, task.mocks):
+            if task.unfiltered or may_patch(project, path, task.mocks):
                 part.findings += detect.findings_in(project.resolver(path), task.versions)
         except FileNotFoundError:
             continue  # listed by git, deleted on disk
@@ -105,20 +111,20 @@ def may_patch(project: Project, path: str, mocks: bool) -> bool:
     data = project.data(path)
     if b"\0" in data or not data.isascii() or b"coding" in data[:400]:
         decode(data)
-    if prefilter.mentions_megatron(path, data):
-        return (
-            prefilter.may_install(data, mocks or not is_test(path))
-            or prefilter.may_take_hook(data)
-            or prefilter.calls_one_of(data, project.installers_for(path))
-        )
-    return prefilter.may_install_unsaid(data) and project.related(path)
+    data = prefilter.plain(data)
+    installs = prefilter.may_install(data, mocks or not is_test(path))
+    if not prefilter.mentions_megatron(path, data):
+        return installs and project.reaches_megatron(path)
+    return installs or prefilter.may_take_hook(data) or prefilter.calls_one_of(data, project.installers_for(path))
 
 
-def analyse(paths: list[str], sizes: list[int], task: Task, jobs: int, parsed: Parsed) -> Iterator[Part]:
+def analyse(
+    paths: list[str], sizes: list[int], task: Task, jobs: int, parsed: Parsed, start: str = START
+) -> Iterator[Part]:
     """Analyse files over several processes, part by part as they come in; one job stays in this process."""
     total = sum(sizes)
     task = replace(task, thorough=total <= _CHECKED_THROUGHOUT)
-    workers = min(jobs, 1 + total // _WORTH_A_PROCESS)
+    workers = min(jobs, 1 + total // _WORTH_A_PROCESS) if start == "fork" or _can_keep_path_safe() else 1
     # Small shares: whoever is done takes the next one, and only the last ones are waited for.
     shares = _shares(paths, sizes, max(_SMALLEST_SHARE, total // (workers * 32)))
     with no_collection():
@@ -127,24 +133,25 @@ def analyse(paths: list[str], sizes: list[int], task: Task, jobs: int, parsed: P
             for share in shares:
                 yield _analyse(share, task, project)
         else:
-            yield from _share_out(shares, task, workers - 1, parsed)
+            yield from _share_out(shares, task, workers - 1, parsed, start)
 
 
-def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed) -> Iterator[Part]:
+def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed, start: str) -> Iterator[Part]:
     """Hand shares to other processes, and take one here whenever all of them are busy."""
     import multiprocessing
     from multiprocessing.connection import wait
 
     # Not a pool: this process takes part in the work, and nothing has to be shut down at the end.
-    context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    context: Any = multiprocessing.get_context(start)
     detect.warm_up()  # before the fork, so that the tables are read once
     waiting = deque(range(len(shares)))
     busy: dict[Connection, int] = {}
-    for _ in range(helpers):
-        ours, theirs = context.Pipe()
-        context.Process(target=_work, args=(shares, task, theirs), daemon=True).start()
-        theirs.close()  # else the end of a worker that died would never be seen
-        busy[ours] = 0
+    with _safe_path():
+        for _ in range(helpers):
+            ours, theirs = context.Pipe()
+            context.Process(target=_work, args=(shares, task, theirs), daemon=True).start()
+            theirs.close()  # else the end of a worker that died would never be seen
+            busy[ours] = 0
     try:
         for connection in [*busy, *busy]:  # one to work on and one to go on with
             _hand_out(waiting, connection, busy)
@@ -160,6 +167,25 @@ def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed
                 yield part
     except (EOFError, ConnectionError):
         raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
+
+
+def _can_keep_path_safe() -> bool:
+    """Whether a new interpreter can be kept from looking for modules in the current folder."""
+    return sys.flags.safe_path or not sys.flags.ignore_environment
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """A repository may hold a module named `multiprocessing`, which a new interpreter would import first of all."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def _hand_out(waiting: deque[int], connection: Connection, busy: dict[Connection, int]) -> None:

@@ -76,9 +76,10 @@ def download(release: str) -> Path:
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         said = ""
         for python in _PYTHONS:
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+            # Not from the current folder, which may hold a module named `pip`.
+            command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
             command += [f"--python-version={python}", f"--dest={folder}", f"megatron-core=={release}"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             said = done.stderr.strip()
             if wheels := sorted(Path(folder).glob("*.whl")):
                 break

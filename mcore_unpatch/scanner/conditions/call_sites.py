@@ -50,7 +50,7 @@ def narrowed(
     versions: dict[str, tuple[Version, ...]],
 ) -> list[Finding]:
     """The findings, those with an installer that is called under conditions alone with the releases of its calls."""
-    names = {finding.within for finding in findings if finding.within}
+    names = {finding.within: finding.within.encode() + b"(" for finding in findings if finding.within}
     if not names:
         return findings
     under = {name for path in testing for name, live in _calls(path, names, project) if str(live) != "any"}
@@ -68,7 +68,7 @@ def _everywhere(name: str, paths: list[str], project: Project) -> Live | None:
         return None  # which of several is called is not asked
     found: list[Live] = []
     for path in said:
-        calls = list(_calls(path, {name}, project))
+        calls = list(_calls(path, {name: word + b"("}, project))
         resolver = _resolver(path, project)
         if resolver is None or _mentions(resolver.model.tree, name) != len(calls):
             return None
@@ -88,10 +88,10 @@ def _mentions(tree: ast.AST, name: str) -> int:
     )
 
 
-def _calls(path: str, names: set[str], project: Project) -> Iterable[tuple[str, Live]]:
+def _calls(path: str, names: dict[str, bytes], project: Project) -> Iterable[tuple[str, Live]]:
     """The calls of some functions in a file, and the releases on which each is reached."""
     data = _data(path, project)
-    called = [name for name in names if name.encode() + b"(" in data]
+    called = [name for name, call in names.items() if call in data]
     resolver = _resolver(path, project) if called else None
     if resolver is None:
         return

@@ -212,13 +212,22 @@ class Bindings(Resolver):
             if "classmethod" in decorators:
                 return own
             return None if "staticmethod" in decorators else own.but(kind="instance", why="`self`")
-        if ref := self._default(node, function, scope):
+        if ref := self._default(node, function, scope) or self._handed_by_decorator(function):
             return ref
         is_method = outer is not None and outer.kind == "class"
         position = positional.index(node) if node in positional else -1
         called = called_as(function, outer)
         key = ("callers", called, node.arg, position, is_method)
         return self._answer(key, self._from_callers, node, function, is_method, called)
+
+    def _handed_by_decorator(self, function: FunctionNode) -> Ref | None:
+        """`@wrapt.when_imported("megatron.core.utils")` hands the module to the function."""
+        for one in function.decorator_list:
+            match one:
+                case ast.Call(func=ast.Name(id="when_imported") | ast.Attribute(attr="when_imported"), args=[first]):
+                    name = first.value if isinstance(first, ast.Constant) else None
+                    return self._module(name) if isinstance(name, str) else None
+        return None
 
     def _default(self, node: ast.arg, function: FunctionNode, scope: Scope) -> Ref | None:
         spec = function.args

@@ -159,7 +159,7 @@ class Expressions(Bindings):
         return None
 
     def _on_Call(self, node: ast.Call, scope: Scope, block: Block, line: int) -> Ref | None:
-        text = path_text(node.func) or ""
+        text = self.called(node, scope, block, line)
         leaf = text.rpartition(".")[2] or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
         first = node.args[0] if node.args else None
         constant = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
@@ -169,14 +169,14 @@ class Expressions(Bindings):
         if text == "getattr" and len(node.args) > 1:
             return self._getattr(node, scope, block, line)
         if first is not None and (leaf in {"import_module", "__import__"} or text == "sys.modules.get"):
-            names = self.strings(first, scope, block, line)
+            names = self._absolute(node, self.strings(first, scope, block, line), scope, block, line)
             if leaf == "__import__" and len(node.args) < 4 and not any(k.arg == "fromlist" for k in node.keywords):
                 names = [name.partition(".")[0] for name in names]
             return self._modules(names)
         if leaf == "resolve_name" and constant:
             return self._resolved(constant)
         if leaf == "cast" and len(node.args) == 2:
-            return self._annotation(first, scope, block, line)
+            return self._annotation(first, scope, block, line) or self.expr(node.args[1], scope, block, line)
         if leaf == "build_schedule_plan":
             return Ref("instance", layout.SCHEDULE_PLAN, False, "the result of `build_schedule_plan`")
         if leaf in UNWRAPPERS and first is not None:
@@ -195,6 +195,29 @@ class Expressions(Bindings):
         if called.kind == "function" and (made := api.result_class(called.name)):
             return Ref("instance", made, called.sure, called.why or f"what `{leaf}` returns")
         return None
+
+    def called(self, node: ast.Call, scope: Scope, block: Block, line: int) -> str:
+        """What a call calls, as it is written; by its own name where it was imported under another."""
+        text = path_text(node.func) or ""
+        if isinstance(node.func, ast.Name) and any(b.kind == "from" for b in self._bindings(node.func.id, scope)):
+            ref = self.expr(node.func, scope, block, line)
+            if ref is not None and ref.kind == "external":
+                return ref.name.removeprefix("builtins.")
+        return text
+
+    def _bindings(self, name: str, scope: Scope) -> list[Binding]:
+        return next((home.bindings[name] for home in scope.chain() if name in home.bindings), [])
+
+    def _absolute(self, node: ast.Call, names: list[str], scope: Scope, block: Block, line: int) -> list[str]:
+        """The modules of `import_module(".utils", package="megatron.core")`."""
+        given = [keyword.value for keyword in node.keywords if keyword.arg == "package"] or node.args[1:2]
+        packages = self.strings(given[0], scope, block, line) if given else []
+        whole = []
+        for name in names:
+            dots = len(name) - len(name.lstrip("."))
+            above = [package.rsplit(".", dots - 1)[0] for package in packages] if dots else [""]
+            whole += [f"{one}.{name[dots:]}".strip(".") for one in above]
+        return whole
 
     def _modules(self, names: list[str]) -> Ref | None:
         """The module of a name; of several, the first of Megatron's with the others."""

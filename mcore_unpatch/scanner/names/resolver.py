@@ -191,6 +191,9 @@ class Resolver(ABC):
                 ref = self.expr(named, scope, block, line)
                 leaf = ref.name.rpartition(".")[2] if ref and ref.is_core else getattr(ref and ref.node, "name", "")
                 return [leaf] if leaf else []
+            case ast.Attribute(attr="__module__", value=named):
+                ref = self.expr(named, scope, block, line)
+                return [ref.name.rpartition(".")[0]] if ref and ref.is_core and ref.kind == "class" else []
             case ast.Call(func=ast.Attribute(attr="split", value=whole), args=[ast.Constant(value=".")]):
                 return self.strings(whole, scope, block, line, steps - 1)  # cut where the last part is taken
             case ast.Subscript(value=parts, slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1))):

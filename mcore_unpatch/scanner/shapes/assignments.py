@@ -192,9 +192,8 @@ def _item(site: Site, resolver: Resolver, target: ast.Subscript, value: ast.expr
     line = site.node.lineno
     if path_text(target.value) == "sys.modules":
         return whole_modules(site, resolver.strings(target.slice, site.scope, site.block, line), value)
-    holder = dict_owner(target.value)
+    holder, base = namespace(target.value, site, resolver)
     if holder is not None:
-        base = resolver.expr(holder, site.scope, site.block, line)
         if base is not None and base.kind == "function":
             base = module_of(base)  # `function.__globals__`
         if base is None or not base.is_core:
@@ -224,9 +223,23 @@ def whole_modules(site: Site, keys: list[str], value: ast.expr) -> list[Install]
     return [Install(site, site.node, target, "sys-modules", True, why, value, target, "")]
 
 
+def namespace(node: ast.expr, site: Site, resolver: Resolver) -> tuple[ast.expr | None, Ref | None]:
+    """The object whose names a mapping holds, as it is written and what it is; the mapping may go by a name."""
+    if (holder := dict_owner(node)) is not None:
+        return holder, resolver.expr(holder, site.scope, site.block, site.node.lineno)
+    name = node.id if isinstance(node, ast.Name) else ""
+    for home in site.scope.chain() if name else ():
+        for binding in reversed(home.bindings.get(name, ())):
+            if binding.kind == "value" and isinstance(binding.node, ast.expr) and binding.line <= site.node.lineno:
+                if (holder := dict_owner(binding.node)) is not None:
+                    return holder, resolver.expr(holder, home, binding.block, binding.line)
+                return None, None
+    return None, None
+
+
 def dict_owner(node: ast.expr) -> ast.expr | None:
-    """`x` in `x.__dict__`, `vars(x)` and `x.__globals__`."""
-    if isinstance(node, ast.Attribute) and node.attr in {"__dict__", "__globals__"}:
+    """`x` in `x.__dict__`, `vars(x)`, `x.__globals__` and, of its children, `x._modules`."""
+    if isinstance(node, ast.Attribute) and node.attr in {"__dict__", "__globals__", "_modules"}:
         return node.value
     if isinstance(node, ast.Call) and path_text(node.func) == "vars" and len(node.args) == 1:
         return node.args[0]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from mcore_unpatch.scanner.names.resolver import Resolver
-from mcore_unpatch.scanner.shapes import helpers, mocks, registries, source_rewrites
-from mcore_unpatch.scanner.shapes.assignments import dict_owner, from_setattr, set_by_name, whole_modules
+from mcore_unpatch.scanner.shapes import helpers, mocks, registries, respelled, source_rewrites, tables
+from mcore_unpatch.scanner.shapes.assignments import from_setattr, namespace, set_by_name, whole_modules
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.scopes import Site, path_text
 
@@ -18,8 +19,15 @@ def from_call(site: Site, resolver: Resolver) -> list[Install]:
     text = path_text(call.func) or ""
     if mocks.is_mock(text, site, resolver):
         return mocks.from_mock(site, resolver, text)
-    if text.endswith(("setattr", "__setattr__")):
-        return [] if helpers.is_parametric(site, resolver) else from_setattr(site, resolver)
+    if text.endswith(("setattr", "__setattr__")) and len(call.args) == 3:
+        if helpers.is_parametric(site, resolver):
+            return []
+        return from_setattr(site, resolver) or tables.from_rows(site, resolver)
+    written = [replace(site, node=one) for one in respelled.setattrs(site, resolver)]
+    if found := [install for one in written for install in from_setattr(one, resolver)]:
+        for install in found:
+            install.node = call
+        return found
     return next((found for shape in _SHAPES if (found := shape(site, resolver))), [])
 
 
@@ -36,8 +44,7 @@ def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
         entries += [(n, call.args[1]) for n in resolver.strings(call.args[0], site.scope, site.block, call.lineno)]
     if path_text(call.func.value) == "sys.modules":
         return whole_modules(site, [key for key, _ in entries], entries[0][1]) if entries else []
-    holder = dict_owner(call.func.value)
-    base = resolver.expr(holder, site.scope, site.block, call.lineno) if holder is not None else None
+    holder, base = namespace(call.func.value, site, resolver)
     if holder is None or base is None or not base.is_core:
         return []
     found = [i for name, value in entries for i in set_by_name(site, resolver, holder, base, [name], value)]

@@ -90,18 +90,23 @@ def _fields(call: ast.Call, node: ast.ClassDef, home: Resolver, at: Given) -> Fi
 def of_loops(site: Site, resolver: Resolver, subject: ast.expr) -> list[Filling]:
     """What the names of the loops around a statement stand for, row by row, if one takes rows apart for `subject`."""
     path = path_text(subject)
+    return [one for one in rows_around(site, resolver, {}) if path in one]
+
+
+def rows_around(site: Site, resolver: Resolver, given: Filling) -> list[Filling]:
+    """The rows of the loops around a statement; `given` is what is known of the function's parameters."""
     loops: list[tuple[ast.For, Block]] = []
     block: Block | None = site.block
     while block is not None and block is not site.scope.block:
         if block.kind == "for" and isinstance(block.owner, ast.For) and block.parent is not None:
             loops.append((block.owner, block.parent))
         block = block.parent
-    filled: list[Filling] = [{}]
+    filled: list[Filling] = [given]
     for loop, around in reversed(loops):
         at = Given(resolver, loop.iter, site.scope, around, loop.lineno)
         filled = [{**one, **more} for one in filled for more in _rows(loop.target, at, one)][:_MOST_ROWS]
         resolver.project.effort.spend(len(filled))
-    return [one for one in filled if path in one]
+    return filled
 
 
 def _rows(target: ast.expr, at: Given, known: Filling) -> Iterator[Filling]:
@@ -164,4 +169,15 @@ def _display(at: Given, known: Filling) -> Given | None:
                     scope = other.model.scope
                     name = ast.Name(binding.detail, ast.Load())
                     return _display(Given(other, name, scope, scope.block, 0), {})
+            if binding.kind == "param" and isinstance(home.node, FunctionNode):
+                return _display_passed(path, home.node, at.home)
+    return None
+
+
+def _display_passed(name: str, function: FunctionNode, home: Resolver) -> Given | None:
+    """The table that the first call of a function in its own module gives it."""
+    for call, scope, block in home.callers.of(function.name, home.project.effort):
+        value = argument(call, function, name, False)
+        if value is not None and path_text(value) != name:
+            return _display(Given(home, value, scope, block, call.lineno), {})
     return None

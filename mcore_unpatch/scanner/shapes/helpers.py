@@ -10,7 +10,7 @@ from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.conditions.literals import Place
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
-from mcore_unpatch.scanner.shapes import fillings, source_rewrites
+from mcore_unpatch.scanner.shapes import fillings, source_rewrites, tables
 from mcore_unpatch.scanner.shapes.assigned import is_data
 from mcore_unpatch.scanner.shapes.assignments import is_setattr, parameter_of, set_by_name
 from mcore_unpatch.scanner.shapes.fillings import Filling, Given
@@ -95,6 +95,8 @@ def from_helper_call(site: Site, resolver: Resolver) -> list[Install]:
     at = Given(resolver, call, site.scope, site.block, call.lineno)
     for write in _writes(called, fillings.of_call(call, called, at), _LEVELS) if not found else ():
         found += _through(site, resolver, write)
+    if not found and called.home is not resolver:
+        found = tables.from_call(site, called, fillings.of_call(call, called, at))
     if not found and called.home is not resolver and isinstance(called.node, FunctionNode):
         found = _assigned_by_helper(site, resolver, called.home, called.node)
     return found
@@ -157,7 +159,11 @@ def _assigned_by_helper(site: Site, resolver: Resolver, home: Resolver, function
 
 def _may_be_core(value: ast.expr) -> bool:
     text = path_text(value)
-    return text is not None or (isinstance(value, ast.Constant) and within(str(value.value)))
+    return (
+        text is not None
+        or isinstance(value, ast.Dict | ast.List | ast.Tuple)
+        or (isinstance(value, ast.Constant) and within(str(value.value)))
+    )
 
 
 def _through(site: Site, resolver: Resolver, write: _Write) -> list[Install]:

@@ -10,6 +10,7 @@ from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.assignments import set_by_name
 from mcore_unpatch.scanner.shapes.install import Install, core_target
+from mcore_unpatch.scanner.shapes.respelled import bindings_of
 from mcore_unpatch.scanner.sources.scopes import Site, path_text
 
 _MOCKERS = re.compile(
@@ -21,6 +22,8 @@ _IN_PROGRAMS = re.compile(r"^(?!mocker\.)(?:\w+\.)*patch(?:\.|$)")  # pytest's o
 
 def is_mock(text: str, site: Site, resolver: Resolver) -> bool:
     """Whether a call, written as `text`, is one of a mocking library."""
+    if text.endswith((".setattr", ".delattr", ".setitem")) and _is_made_here(text.partition(".")[0], site):
+        return True
     if not _MOCKERS.search(text):
         return False
     root = text.partition(".")[0]
@@ -34,7 +37,14 @@ def _is_of_a_test(text: str, site: Site, path: str) -> bool:
     """Whether a mock is there to test something: elsewhere it is a patch like any other."""
     function = site.scope.function
     name = getattr(function.node, "name", "") if function is not None else getattr(site.decorated, "name", "")
-    return is_test(path) or name.startswith("test") or not _IN_PROGRAMS.search(text)
+    in_program = _IN_PROGRAMS.search(text) or _is_made_here(text.partition(".")[0], site)
+    return is_test(path) or name.startswith("test") or not in_program
+
+
+def _is_made_here(name: str, site: Site) -> bool:
+    """`mp = pytest.MonkeyPatch()`: not one that a test is handed."""
+    made = [b.node.func for b in bindings_of(name, site.scope) if isinstance(b.node, ast.Call)]
+    return any("MonkeyPatch" in (path_text(one) or "").split(".") for one in made)
 
 
 def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
@@ -48,8 +58,9 @@ def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
     second = call.args[1] if len(call.args) > 1 else None
 
     new = next((k.value for k in call.keywords if k.arg in {"new", "side_effect"}), None)
-    if new is None and leaf in {"object", "patch"}:
-        new = next(iter(call.args[2 if leaf == "object" else 1 :]), None)
+    if new is None and leaf in {"object", "patch", "setattr"}:
+        by_name = leaf == "patch" or (leaf == "setattr" and len(call.args) == 2)
+        new = next(iter(call.args[1 if by_name else 2 :]), None)
     of_a_test = _is_of_a_test(text, site, resolver.model.path)
 
     def install(target: str) -> list[Install]:

@@ -14,7 +14,7 @@ from mcore_unpatch.scanner.sources.scopes import Block, Scope, Site, path_text
 
 def from_loops(resolver: Resolver) -> list[Install]:
     """Assignments to a loop variable that runs over `sys.modules`."""
-    if b"sys.modules" not in resolver.model.data:
+    if b"modules" not in resolver.model.data:
         return []
     found = []
     for site in (*resolver.model.sites, *resolver.model.calls):

@@ -16,7 +16,7 @@ Reader = Callable[[str], bytes]
 # What is kept while one file after the other is looked at does not grow with the project: so many files' bytes, so many
 # answers on names and paths.
 _READ = 32
-_ANSWERS = 1 << 13
+_ANSWERS = 1 << 16
 # More imports than this are no one's own work; the first ones tell.
 _IMPORTS = 10_000
 
@@ -34,6 +34,7 @@ class Files:
         self._bases = lru_cache(_ANSWERS)(self._find_bases)
         self.imported = lru_cache(_ANSWERS)(self._find_imported)
         self._reaches = lru_cache(_ANSWERS)(self._find_megatron)
+        self._imports = lru_cache(_ANSWERS)(self._find_import)
         self._installers = lru_cache(_ANSWERS)(self._find_installers)
 
     def _data(self, path: str) -> bytes:
@@ -83,6 +84,18 @@ class Files:
         return self.mentions_megatron(path) or (
             steps > 0 and any(self._reaches(target, steps - 1) for target in self.imported(path))
         )
+
+    def reaches_megatron(self, path: str) -> bool:
+        """Whether a file imports a file of the repository that imports Megatron (through a few files at most)."""
+        return any(self._imports(target, 2) for target in self.imported(path))
+
+    def _find_import(self, path: str, steps: int) -> bool:
+        try:
+            if prefilter.imports_megatron(prefilter.plain(self.data(path))):
+                return True
+        except (OSError, Unreadable):
+            return False
+        return steps > 0 and any(self._imports(target, steps - 1) for target in self.imported(path))
 
     def installers_for(self, path: str) -> frozenset[str]:
         """The functions and classes that set attributes of what they are given, of the files that a file imports."""

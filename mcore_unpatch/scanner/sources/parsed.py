@@ -52,8 +52,9 @@ class _File:
 class Parsed:
     """Trees and scopes. Who asks brings the bytes: with other bytes it is another file."""
 
-    def __init__(self) -> None:
+    def __init__(self, every_call: bool = False) -> None:
         self._files: Kept[_File] = Kept(_MOST)
+        self._every_call = every_call  # not only on the lines where the text says that one may matter
 
     def tree(self, path: str, data: bytes) -> ast.Module:
         """The syntax tree of a file; raises `Unreadable`."""
@@ -63,7 +64,8 @@ class Parsed:
         """The scopes of a file; raises `Unreadable`."""
         file = self._file(path, data)
         if file.model is None:
-            file.model = build(path, data, file.tree, prefilter.call_lines(data))
+            every = range(1, data.count(b"\n") + 2) if self._every_call else None
+            file.model = build(path, data, file.tree, every or prefilter.call_lines(data))
         return file.model
 
     def _file(self, path: str, data: bytes) -> _File:

@@ -3,71 +3,113 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, cached_property
 
-from mcore_unpatch.megatron import api, layout
+from mcore_unpatch.megatron import api
 
 # No pattern here can take longer than a fixed number of steps for each byte: what may be long is taken at once (`++`)
 # or ends after so many bytes. Most begin with literal bytes, and few are joined by `|`: those are searched for fast.
-# `.attribute = value`, `.attribute: T = value`, `.attribute, other = ...`; a backslash may end a line in between.
+# Between any two tokens may stand white space, continued lines and, in brackets, comments.
+_GAP = rb"(?:[\s\\]|#[^\n]*+\n)*+"
+# `.attribute = value`, `.attribute: T = value`, `.attribute, other = ...`, `[a.attribute] = ...`
 _ASSIGNMENT = re.compile(
-    rb"\.([A-Za-z_]\w*+)(?:[ \t]|\\\n)*+([:,][^=\n()]{0,200}+)?=(?!=)(?:[ \t(]|\\\n)*+(?=(\S{0,100}))"
+    rb"\." + _GAP + rb"([A-Za-z_]\w*+)(?=((?:[\s\\)\]]|#[^\n]*+\n)*+(?:[:,][^=]{0,300}+)?)=(?!=)"
+    rb"(?:[\s(\[\\])*+([^\n]{0,120}))"
 )
-_LAYER_ASSIGNMENT = re.compile(rb"\blayers\[[^\]\n]{0,200}+\]\s*+=(?!=)")
-_CONSTANT = re.compile(rb"(?:True|False|None)\b|[-0-9\"']|\[\]|\{\}|[fbr]+[\"']")
-# `if fast: model.forward = fn` on one line.
-_COMPOUND = re.compile(rb"^(?:if|elif|else|for|while|with|try|except|finally|def|class)\b.*:\s+(?=\S)")
-_LOOK_BACK = 300
-_SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]]{0,200}+)(?:[^,]{0,200}+,\s*+(?:[\"'](\w{1,100}+)[\"'])?)?")
-_NAMESPACE_WRITE = re.compile(rb"(?:__dict__|__globals__|vars\([^)\n]{0,200}+\))\s*+(?:\[|\.update|\))")
+_LAYER_ASSIGNMENT = re.compile(rb"\blayers" + _GAP + rb"\[[^\]]{0,200}+\]" + _GAP + rb"=(?!=)")
+# A value that is written out, and nothing behind it.
+_CONSTANT = re.compile(
+    rb"=[ \t\f]*+(?:True|False|-?[0-9][\w.]*+|\{\}|[fbrFBR]{0,2}(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'))[ \t\f]*+(?:[#;\n]|$)"
+)
+_HTAP = re.compile(rb"[\w.]*+")  # read backwards
+_LOOK_BACK, _FAR_BACK = 300, 800
+_BRACKETS = re.compile(rb"[()\[\]{}]")
+_STRING_OR_COMMENT = re.compile(rb"\"[^\"\\\n]*+\"|'[^'\\\n]*+'|#[^\n]*+")
+_KEYWORD = re.compile(rb"(?:^|\W)(?:for|as|in|and|or|not|if|else|return|yield|await|assert|del|is|while|elif|with)$")
+_SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:[\"'](\w{1,100}+)[\"'])?")
+_DEF = re.compile(rb"def[\s\\]++(\w++)")
+_SELF = re.compile(rb"\n(?:async[ \t]++)?def[\s\\]++\w++[\s\\]*+\(" + _GAP + rb"self\b")
+_NAMESPACES = (b"getsource", b"__dict__", b"__globals__", b"vars")
+_CHILDREN = re.compile(rb"_modules" + _GAP + rb"[\[.]")
+_CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
+_SYS_MODULES = re.compile(rb"sys" + _GAP + rb"\." + _GAP + rb"modules\b")
 _MOCKS = (b"monkeypatch", b"mock")
-_RESTORES = (b"delattr(", b"callback(setattr")
 # A class, or an object and a name of it.
 _GIVEN = (
-    rb"\(\s*+(?:\w++=)?(?:[\w.\[\]]{1,200}+,\s*+(?:\w++=)?[\"'][\w.]++[\"']|"
-    rb"(?:[\w.\[\]]{1,200}+,\s*+)?(?:\w+\.)*[A-Z]\w++[,.)])"
+    _GAP
+    + rb"\("
+    + _GAP
+    + rb"(?:\w++"
+    + _GAP
+    + rb"="
+    + _GAP
+    + rb")?(?:[\w.\[\]\s\\]{1,200}+,"
+    + _GAP
+    + rb"(?:\w++"
+    + _GAP
+    + rb"="
+    + _GAP
+    + rb")?[\"'][\w.]++[\"']|"
+    rb"(?:[\w.\[\]\s\\]{1,200}+," + _GAP + rb")?(?:\w+" + _GAP + rb"\." + _GAP + rb")*[A-Z]\w++" + _GAP + rb"[,.)])"
 )
 _PATCH_CALLS = tuple(
     re.compile(verb + rb"\w{0,100}+" + _GIVEN)
     for verb in (b"patch", b"Patch", b"override", b"swap", b"replace", b"substitute", b"wrap")
 )
 # A name that is computed, on an object that the function or the class around may be given.
-_COMPUTED = re.compile(rb"setattr(?:__)?\(\s*+(?!self,)([\w.]{1,200}+),\s*+(?![\"'])[\w.]{1,200}+")
-_OTHER_CLASS = re.compile(rb"\b(\w++)\.__class__[ \t]*+=(?!=)")
+_COMPUTED = re.compile(
+    rb"setattr(?:__)?"
+    + _GAP
+    + rb"\("
+    + _GAP
+    + rb"(?!self,)([\w.]{1,200}+)"
+    + _GAP
+    + rb","
+    + _GAP
+    + rb"(?![\"'])[\w.]{1,200}+"
+)
+_OTHER_CLASS = re.compile(rb"\b(\w++)" + _GAP + rb"\." + _GAP + rb"__class__" + _GAP + rb"=(?!=)")
+# A function that is given both an object and its new method.
+_GIVEN_METHOD = re.compile(rb"\b(\w++)\.forward[ \t]*+=[ \t]*+(\w++)[ \t]*+(?:[#\n]|$)")
 _LEVELS = 3  # helpers that call helpers
 _NEAREST = 200  # definitions above a place
 _DEFINITION = re.compile(
     rb"^([ \t]*+)(?:class[ \t]++(\w++)|(?:async[ \t]++)?def[ \t]++(\w++)([^)]{0,1000}+))", re.MULTILINE
 )
-STRING_TARGETS = (b'"megatron.core', b"'megatron.core", b'"megatron.training', b"'megatron.training")
+STRING_TARGETS = re.compile(rb"[\"']megatron(?:\.|[\"']" + _GAP + rb"(?:[+\"']|[fFrRbBuU]{1,2}[\"']))")
+# A root that names are put together from: `f"{ROOT}.core"`.
+_ROOT = re.compile(rb"[\"']megatron[\"'.]")
+_BY_NAME = re.compile(rb"import_module|__import__|resolve_name")
 _CALLS = (
-    *(
-        re.compile(word)
-        for word in (b"setattr", b"delattr", b"getsource", b"__dict__", rb"vars\(", b"mock", rb"patch\.")
-    ),
-    *(re.compile(re.escape(word)) for word in STRING_TARGETS),
-    re.compile(rb"exec\s*+\("),
+    *(re.compile(word) for word in (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"patch")),
+    STRING_TARGETS,
+    *(re.compile(word) for word in _CHILD_SETTERS),
+    re.compile(b"exec"),
     *_PATCH_CALLS,
 )
+# `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The first
+# pattern finds what is named; the second, in what stands before it, the name.
+_NAMED = re.compile(rb"setattr\b(?!" + _GAP + rb"\()|vars\b|__dict__|_modules\b")
+_NAME_OF = re.compile(rb"(\w++)" + _GAP + rb"=(?!=)" + _GAP + rb"[\w.(\s\\]*+$")
+_DELETION = re.compile(rb"\bdel[\s\\(]++(?!self\b)[^\n=]{1,200}+")
 _IMPORT = re.compile(
     rb"\n[ \t]*+(?:from[ \t]++([\w.]++)[ \t]++import\b[ \t]*+(\([^)]*+|[^\n]*+)|import[ \t]++([\w., \t]++))"
 )
-_IMPORTED = re.compile(rb"\bimport\b([^\n(]*+(?:\([^)]*+)?)")
 _WORD = re.compile(rb"\w++")
 _NAME = re.compile(r"(?:^|[,(])\s*+([A-Za-z_]\w*+)")
-_ON_CLASS = (
-    re.compile(rb"\n[ \t]*+[A-Z]\w*+\.\w++[ \t]*+=(?!=)"),
-    re.compile(rb"\.[A-Z]\w*+\.\w++[ \t]*+=(?!=)"),
-    re.compile(rb"setattr\(\s*+(?:[a-z_]\w*+\.)*+[A-Z]"),
-)
-_ON_NAME = re.compile(rb"\n[ \t]*+(?!self\.)([a-z_]\w*+)\.(\w++)[ \t]*+=(?!=)")
-_SEAM_ATTRIBUTES = frozenset(name.encode() for name in (*layout.SEAM_METHODS, "output_layer", "forward_impl"))
-_SEAM_WORDS = (*_SEAM_ATTRIBUTES, b"MethodType(", b"__get__(", b".forward = ")
-
+_IMPORTS_MEGATRON = re.compile(rb"\b(?:import|from)\b" + _GAP + rb"megatron\b")
 _MODELS = (b"GPTModel", b"HybridModel", b"MambaModel")
 _METHOD_OF_A_MODEL = re.compile(rb"\n[ \t]++(?:async )?+def (?:forward|_postprocess)\(")
+
+
+def plain(data: bytes) -> bytes:
+    """The bytes as Python reads names: some letters of Unicode are other spellings of plain ones."""
+    if data.isascii():
+        return data
+    return unicodedata.normalize("NFKC", data.decode(errors="replace")).encode()
 
 
 def mentions_megatron(path: str, data: bytes) -> bool:
@@ -77,39 +119,35 @@ def mentions_megatron(path: str, data: bytes) -> bool:
 
 def may_install(data: bytes, mocks: bool) -> bool:
     """Whether a file that says Megatron has a statement of a form a patch needs."""
-    return calls_matter(data, mocks) or any(map(_plausible, _ASSIGNMENT.finditer(data))) or _has_layer_assignment(data)
+    return (
+        calls_matter(data, mocks)
+        or any(_Assignments(data).plausible())
+        or _has_layer_assignment(data)
+        or (b"del" in data and _may_delete(data))
+    )
 
 
 def may_take_hook(data: bytes) -> bool:
     """Whether a file may define a model of its own on one of Megatron's: a subclass or a wrapper."""
-    return any(word in data for word in _MODELS) and b"class " in data and _METHOD_OF_A_MODEL.search(data) is not None
+    return any(word in data for word in _MODELS) and b"class" in data and _METHOD_OF_A_MODEL.search(data) is not None
 
 
-def may_install_unsaid(data: bytes) -> bool:
-    """The same for a file that does not say Megatron and can only know it through other files: a narrower question."""
-    data = b"\n" + data
-    if any(pattern.search(data) for pattern in _ON_CLASS) or _on_imported_name(data):
-        return True
-    return any(word in data for word in _SEAM_WORDS) and any(
-        _plausible(match) and (match[1] in _SEAM_ATTRIBUTES or match[1] == b"forward" or b"_" in match[3])
-        for match in _ASSIGNMENT.finditer(data)
-    )
-
-
-def _on_imported_name(data: bytes) -> bool:
-    """`name.attribute = ...` where an import statement of the file gives `name`."""
-    known = _known_attributes()
-    names = {name for name, attribute in _ON_NAME.findall(data) if attribute in known}
-    return bool(names) and any(not names.isdisjoint(_WORD.findall(line)) for line in _IMPORTED.findall(data))
+def imports_megatron(data: bytes) -> bool:
+    """Whether a file gets hold of Megatron itself: by an import statement, or by name."""
+    return b"megatron" in data and bool(_IMPORTS_MEGATRON.search(data) or _ROOT.search(data))
 
 
 def calls_matter(data: bytes, mocks: bool) -> bool:
     """Whether calls of a file have to be looked into, not only assignments."""
-    if b"sys.modules" in data or b"getsource" in data or any(word in data for word in STRING_TARGETS):
+    if (
+        any(word in data for word in _NAMESPACES)
+        or _may_set_child(data)
+        or (b"modules" in data and _SYS_MODULES.search(data))
+    ):
         return True
-    if (b"__dict__" in data or b"vars(" in data or b"__globals__" in data) and _NAMESPACE_WRITE.search(data):
+    if b"megatron" in data and (STRING_TARGETS.search(data) or (_BY_NAME.search(data) and _ROOT.search(data))):
         return True
-    if b"setattr" in data and any(map(_plausible_setattr, _SETATTR.finditer(data))):
+    if b"setattr" in data and _may_setattr(data):
         return True
     if mocks and any(word in data for word in _MOCKS):
         return True
@@ -118,9 +156,11 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
 
 def call_lines(data: bytes) -> list[int]:
     """The lines on which a call that may install a patch can begin or end."""
-    if not calls_matter(data, True) and not any(word in data for word in _RESTORES):
+    data = plain(data)
+    if not calls_matter(data, True) and b"delattr" not in data:
         return []
-    starts = sorted({match.start() for pattern in _CALLS for match in pattern.finditer(data)})
+    uses = [re.compile(rb"\b%b" % name + _GAP + rb"[.(]") for name in sorted(_aliases(data))]
+    starts = sorted({match.start() for pattern in (*_CALLS, *uses) for match in pattern.finditer(data)})
     found: list[int] = []
     position, line = 0, 1
     for start in starts:
@@ -131,11 +171,21 @@ def call_lines(data: bytes) -> list[int]:
     return found
 
 
+def _aliases(data: bytes) -> set[bytes]:
+    """The names that something goes by which writes attributes."""
+    found = set()
+    for match in _NAMED.finditer(data):
+        before = data[max(0, match.start() - _LOOK_BACK) : match.start()]
+        if b"=" in before and (name := _NAME_OF.search(before)):
+            found.add(name[1])
+    return found
+
+
 def installers(data: bytes) -> frozenset[str]:
     """The functions and classes of a file around a `setattr` whose name is computed, or a new `__class__`."""
-    if b"setattr" not in data and b".__class__" not in data:
+    if b"setattr" not in data and b"__class__" not in data and b"forward" not in data:
         return frozenset()
-    places = [match for pattern in (_COMPUTED, _OTHER_CLASS) for match in pattern.finditer(data)]
+    places = [match for pattern in (_COMPUTED, _OTHER_CLASS, _GIVEN_METHOD) for match in pattern.finditer(data)]
     definitions = list(_DEFINITION.finditer(data)) if places else []
     found: set[bytes] = set()
     for _ in range(_LEVELS if places else 0):
@@ -158,8 +208,10 @@ def _given_to(place: re.Match[bytes], definitions: list[re.Match[bytes]]) -> Ite
             depth = len(indent)
             if owner is not None and field:
                 yield owner
-            elif function is not None and function[:2] != b"__" and subject in _WORD.findall(parameters):
-                yield function
+            elif function is not None and function[:2] != b"__":
+                wanted = {subject, place[2]} if place.re is _GIVEN_METHOD else {subject}
+                if wanted <= set(_WORD.findall(parameters)):
+                    yield function
         if not depth:
             return
 
@@ -169,44 +221,107 @@ def calls_one_of(data: bytes, names: Iterable[str]) -> bool:
     return any(name in data and re.search(name + _GIVEN, data) for name in map(str.encode, names))
 
 
-def _plausible(match: re.Match[bytes]) -> bool:
-    attribute, value = match[1], match[3]
-    owner = _owner(match)
-    if b"=" in owner and match[2] is None:
-        owner = owner.rpartition(b"=")[2].lstrip()  # kept = model.forward = fn
-    if owner == b"self" or b"=" in owner or b": " in owner:
-        return False
-    if _CONSTANT.match(value) and not attribute.isupper() and attribute[:2] != b"__":
-        # a flag; a module's constants are in capitals
-        return False
-    if owner.count(b"(") > owner.count(b")"):  # a keyword of a call, no statement
-        return False
-    if b"MethodType" in value or b"__get__" in value:
-        return True
-    if owner.endswith((b"config", b"cfg", b"args")) and not owner.startswith(b"megatron."):
-        return False
-    return attribute in _known_attributes() or owner[:1].isupper()
+class _Assignments:
+    """The assignments to attributes of one file, and which of them may be one of a patch."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @cached_property
+    def _functions(self) -> frozenset[bytes]:
+        return frozenset(_DEF.findall(self._data))
+
+    @cached_property
+    def _self_is_given(self) -> bool:
+        """Whether a plain function has a parameter `self`, which may be anything."""
+        return _SELF.search(self._data) is not None
+
+    def plausible(self) -> Iterator[re.Match[bytes]]:
+        """Those that may be: by the attribute, its owner or the value."""
+        return filter(self._is_plausible, _ASSIGNMENT.finditer(self._data))
+
+    def _is_plausible(self, match: re.Match[bytes]) -> bool:
+        """Whether one may be."""
+        start = match.start()
+        if self._data[start - 4 : start] == b"self" and not self._self_is_given and _path(match) == b"self":
+            return False
+        attribute, _, value = match.groups()
+        known = attribute in _known_attributes() or attribute[:2] == b"__"
+        if not known and _WORD.match(value) is None:
+            return False
+        if not attribute.isupper() and attribute[:2] != b"__" and _CONSTANT.match(self._data, match.end(2)):
+            return False  # a flag; a module's constants are in capitals
+        path = _path(match)
+        if not known:
+            name = _WORD.match(value)
+            known = (
+                not path
+                or path.rpartition(b".")[2][:1].isupper()
+                or b"MethodType" in value
+                or b"__get__" in value
+                or (name is not None and name[0] in self._functions)
+            )
+        return known and not _is_argument(match)
 
 
-def _plausible_setattr(match: re.Match[bytes]) -> bool:
-    subject, name = match[1], match[2]
-    if subject == b"self" or subject.endswith((b"config", b"cfg", b"args", b"param")):
-        return False
-    return name is None or name in _known_attributes()
-
-
-def _owner(match: re.Match[bytes]) -> bytes:
-    """What stands before the attribute in its statement."""
+def _path(match: re.Match[bytes]) -> bytes:
+    """The name before the attribute; empty for any other expression."""
     data, end = match.string, match.start()
-    start = max(0, end - _LOOK_BACK)
-    text = data[max(start, data.rfind(b"\n", start, end) + 1) : end].lstrip()
-    if b";" in text:
-        text = text.rpartition(b";")[2].lstrip()
-    return _COMPOUND.sub(b"", text)
+    found = _HTAP.match(data[max(0, end - _LOOK_BACK) : end].rstrip(b" \t\f\\\n")[::-1])
+    return found[0][::-1] if found else b""
+
+
+def _is_argument(match: re.Match[bytes]) -> bool:
+    """Whether what looks like an assignment is none for certain: a keyword of a call, or two statements."""
+    data, end = match.string, match.start()
+    target = data[match.start() : match.end(2)]
+    if b"\n" in target and b"\\" not in target and b"#" not in target and not target.rstrip().endswith((b")", b"]")):
+        return True  # what goes on behind a line's end stands in brackets, and these are closed
+    start = data.rfind(b"\n", 0, max(0, end - _FAR_BACK)) + 1
+    window = data[start:end]
+    if b'"""' in window or b"'''" in window:
+        return False  # a text may hold any bracket
+    window = _STRING_OR_COMMENT.sub(b"", window)
+    if b'"' in window or b"'" in window:
+        return False
+    depth = 0
+    for bracket in reversed(list(_BRACKETS.finditer(window))):
+        sign = bracket[0]
+        if sign in b")]}":
+            depth += 1
+        elif depth:
+            depth -= 1
+        else:
+            head = window[: bracket.start()].rstrip(b" \t\f\\")
+            if sign == b"{" or ((head[-1:].isalnum() or head[-1:] in (b"_", b")", b"]")) and not _KEYWORD.search(head)):
+                return True
+    return False
+
+
+def _may_setattr(data: bytes) -> bool:
+    """Whether a `setattr` is not plainly of an attribute that Megatron does not have, or of `self`."""
+    harmless: int = sum(
+        match[1] == b"self" or (match[2] is not None and match[2] not in _known_attributes())
+        for match in _SETATTR.finditer(data)
+    )
+    return data.count(b"setattr") > harmless
+
+
+def _may_set_child(data: bytes) -> bool:
+    """`m._modules["output_layer"] = x`, `m.add_module("output_layer", x)`."""
+    if any(word in data for word in _CHILD_SETTERS):
+        return True
+    return b"_modules" in data and _CHILDREN.search(data) is not None
+
+
+def _may_delete(data: bytes) -> bool:
+    """`del GPTModel.forward` and `delattr(GPTModel, "forward")`."""
+    known = _known_attributes()
+    return b"delattr" in data or any(not known.isdisjoint(_WORD.findall(one)) for one in _DELETION.findall(data))
 
 
 def _has_layer_assignment(data: bytes) -> bool:
-    return b"layers[" in data and _LAYER_ASSIGNMENT.search(data) is not None
+    return b"layers" in data and _LAYER_ASSIGNMENT.search(data) is not None
 
 
 @cache

@@ -144,6 +144,15 @@ def _last_line(statements: list[ast.stmt]) -> int:
     return statements[-1].end_lineno or statements[-1].lineno if statements else 0
 
 
+def _cuts(value: ast.AST | None) -> bool:
+    """`path.rsplit(".", 1)` and its kin."""
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in {"rsplit", "rpartition"}
+    )
+
+
 def path_text(node: ast.expr) -> str | None:
     """`a.b.c` as text, or None for any other expression."""
     if isinstance(node, ast.Name):
@@ -199,8 +208,9 @@ class _Walker:
             for element, part in zip(target.elts, values, strict=True):
                 if part is not None:
                     self.bind_target(element, kind, part, scope, block)
-                else:  # of a loop, what it runs over tells where it comes from
-                    self.bind_target(element, "opaque", value if kind == "item" else None, scope, block)
+                else:  # of a loop, what it runs over tells where it comes from; so does a name that is cut
+                    known = value if kind == "item" or _cuts(value) else None
+                    self.bind_target(element, "opaque", known, scope, block)
         elif isinstance(target, ast.Starred):
             self.bind_target(target.value, "opaque", None, scope, block)
         elif (name := path_text(target)) is not None:
@@ -278,6 +288,10 @@ class _Walker:
 
     def on_AugAssign(self, node: ast.AugAssign, scope: Scope, block: Block) -> None:
         self.bind_target(node.target, "changed", node.value, scope, block)
+        if isinstance(node.op, ast.BitOr):  # namespace |= {...}
+            update = ast.copy_location(ast.Attribute(node.target, "update", ast.Load()), node)
+            call = ast.copy_location(ast.Call(update, [node.value], []), node)
+            self.model.calls.append(Site(call, node, scope, block))
         self.expressions(node, scope, block)
 
     def on_Delete(self, node: ast.Delete, scope: Scope, block: Block) -> None:

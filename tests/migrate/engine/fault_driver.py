@@ -7,6 +7,9 @@ counts them while it writes, and at the n-th is killed with SIGKILL, gets Ctrl-C
 With `kill-twice` the run that puts things right is killed as well, again and again, one operation later each time.
 `kill-without-links` is a file system that has no hard links; in `full-and-changed` somebody changed the second file;
 `kill-undo` kills an undo, which the next one has to finish.
+
+A run that nothing strikes any more tells which operations it made: every one of them was struck, of every kind that a
+migration is made of, else nothing was tried here.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ class Strike:
 
     def __init__(self, how: str, number: int) -> None:
         self.how, self.number, self.seen = how, number, 0
+        self.operations: list[str] = []
 
     @property
     def happened(self) -> bool:
@@ -60,6 +64,7 @@ class Strike:
         if event == "os.link" and self.how == "kill-without-links":
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
         self.seen += 1
+        self.operations.append(event)
         if full and self.happened:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if self.seen == self.number:
@@ -128,12 +133,31 @@ def child(work: Callable[[Sample, Strike], int], sample: Sample, how: str, numbe
     """The wait status of a process that does some work and is struck."""
     if pid := os.fork():
         return os.waitpid(pid, 0)[1]
+    strike = Strike(how, number)
+    handle = os.open(told(sample), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)  # before anything strikes
     try:
-        code = work(sample, Strike(how, number))
+        code = work(sample, strike)
+        os.write(handle, " ".join(strike.operations).encode())
     except BaseException:
         traceback.print_exc()
         code = FAILED
     os._exit(code)
+
+
+def told(sample: Sample) -> Path:
+    """Where a run that comes to an end says which operations it has made."""
+    return sample.root.parent / "operations"
+
+
+def check_fired(how: str, sample: Sample, struck: int) -> None:
+    """Every operation of a whole run was struck, and all kinds of them."""
+    made = told(sample).read_text().split()
+    wanted = {"open", "os.mkdir"} if how.startswith("full") else {"open", "os.rename", "os.remove"}
+    if how in ("kill", "kill-twice", "full", "interrupt"):
+        wanted |= {"os.link"}
+    assert wanted <= set(made), f"never tried: {wanted - set(made)}"
+    step = 3 if how == "kill-twice" else 1
+    assert struck == len(range(1, len(made) + 1, step)), f"{len(made)} operations, and {struck} strikes"
 
 
 def examine(sample: Sample, how: str, status: int) -> str:
@@ -170,6 +194,7 @@ def main() -> None:
     how, folder = sys.argv[1], Path(sys.argv[2])
     sample = Sample(folder).commit()
     results: list[str] = []
+    struck = 0
     for number in range(1, 500, 3 if how == "kill-twice" else 1):
         if how == "kill-undo":
             child(write, sample, "", 0)
@@ -180,9 +205,11 @@ def main() -> None:
             results.append(examine(sample, how, status))
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) in (DONE, CHANGED_MEANWHILE):
             break
+        struck += 1
     else:
         raise AssertionError("never came to an end")
     assert "old" in results
+    check_fired(how, sample, struck)
     print(f"{len(results)} strikes, {results.count('old')} taken back")
 
 

@@ -49,16 +49,14 @@ def test_what_was_excluded_pays_for_nothing(repository: Repository) -> None:
     repository.commit({"src/moved.py": PATCH})
     assert new_in(repository, "--exclude", "lib") == ["src/moved.py"]
     repository.write({"pyproject.toml": '[tool.mcore-unpatch]\nexclude = ["lib"]\n'})
-    assert new_in(repository, "src") == ["src/moved.py"]
+    assert new_in(repository, "src", "--ignore", "MCU805") == ["src/moved.py"]
 
 
-@pytest.mark.parametrize(
-    "place", ["third_party/megatron/core/x.py", "env/lib/x.py", "node_modules/x.py"], ids=["megatron", "venv", "cache"]
-)
+@pytest.mark.parametrize("place", ["third_party/megatron/core/x.py", "third_party/megatron/training/x.py"])
 def test_what_no_scan_sees_pays_for_nothing(place: str, repository: Repository) -> None:
     repository.git("checkout", "--quiet", "main")
-    marks = {"third_party/megatron/core/package_info.py": "", "env/pyvenv.cfg": "home = /\n"}
-    repository.commit({place: PATCH, **marks, "lib/patches.py": "x = 1\n"})
+    mark = {"third_party/megatron/core/package_info.py": ""}
+    repository.commit({place: PATCH, **mark, "lib/patches.py": "x = 1\n"})
     repository.git("checkout", "--quiet", "-B", "work")
     repository.git("rm", "--quiet", place)
     repository.commit({"src/copy.py": PATCH})

@@ -1,5 +1,7 @@
 """The page of a report: whole in itself, readable without JavaScript, and nothing of a repository acts in it."""
 
+import base64
+import hashlib
 import json
 import re
 import shutil
@@ -37,6 +39,21 @@ class Outline(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.links += [value or "" for name, value in attributes if name in ("src", "href")]
+
+
+def test_nothing_but_our_own_style_and_script_may_act() -> None:
+    """A browser refuses all else, should something of a repository ever get through."""
+    text = page("a", "b", {"bad": Kind("Bad", "bad")}, [Card("bad", "x", "y:1", ())])
+    (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
+    assert text.index("Content-Security-Policy") < text.index("<style>")
+    allowed = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    for tag, directive in (("style", "style-src"), ("script", "script-src")):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert allowed.pop(directive) == f"'sha256-{digest}'"
+    assert allowed == {"default-src": "'none'", "base-uri": "'none'", "form-action": "'none'"}
+    assert " style=" not in text
+    assert " on" not in re.sub(r">[^<]*<", "><", text.partition("<body>")[2].partition("<script>")[0])
 
 
 @pytest.fixture

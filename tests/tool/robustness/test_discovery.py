@@ -131,13 +131,11 @@ class TestLeftOut:
         write_files(tmp_path, {"env/pyvenv.cfg": "home = /\n", "env/lib/site-packages/a.py": PATCH, "b.py": PATCH})
         assert paths(tmp_path) == ["b.py"]
 
-    def test_tracked_caches(self, tmp_path: Path) -> None:
-        Repository(tmp_path).commit({"node_modules/a.py": PATCH, "pkg/.venv/lib/b.py": PATCH, "c.py": PATCH})
-        assert paths(tmp_path) == ["c.py"]
-
-    def test_a_tracked_environment(self, tmp_path: Path) -> None:
-        Repository(tmp_path).commit({"env/pyvenv.cfg": "home = /\n", "env/lib/a.py": PATCH, "b.py": PATCH})
-        assert paths(tmp_path) == ["b.py"]
+    def test_what_is_tracked_is_not(self, tmp_path: Path) -> None:
+        repository = Repository(tmp_path)
+        repository.commit({"node_modules/a.py": PATCH, "env/pyvenv.cfg": "home = /\n", "env/b.py": PATCH})
+        repository.write({"node_modules/untracked.py": PATCH, "env/untracked.py": PATCH})
+        assert paths(tmp_path) == ["env/b.py", "node_modules/a.py"]
 
     def test_other_files(self, tmp_path: Path) -> None:
         write_files(tmp_path, {"a.txt": PATCH, "b.pyc": PATCH, "c.ipynb": PATCH, "d.pyx": PATCH, "e.py": PATCH})

@@ -299,7 +299,7 @@ def _pins(text: str) -> None:
 def _suppressing(number: int) -> Callable[[], object]:
     found = findings(number)
     ignores = suppress.comments(b"x = 1  # unpatch: ignore\n" * number)
-    return lambda: suppress.apply(found, {"a.py": ignores})
+    return lambda: suppress.apply(found, {"a.py": ignores}, [])
 
 
 def _unreadable(data: bytes) -> None:

@@ -17,7 +17,6 @@ import pytest
 from checking import found_in, with_mocks
 
 from mcore_unpatch import scanner
-from mcore_unpatch.megatron import layout
 from mcore_unpatch.scanner.sources import prefilter
 
 HEAD = """\
@@ -48,6 +47,8 @@ OTHER = (
     )
 )
 REWRITER = "def patch(c, n): exec(inspect.getsource(getattr(c, n)))"
+MADE = "import pytest\nmine = pytest.MonkeyPatch()\n"
+ROW = "for p, g in [('megatron.core.utils.get_model_config', f)]:\n"
 Member = tuple[str, str]  # where the set stands and one of its members
 
 # By the set they are for: one text for all members, or one for each; `{}` is the member.
@@ -132,6 +133,7 @@ CASES: dict[str, str | dict[str, str]] = {
     "assignments.dict_owner": {
         "__dict__": "megatron.core.utils.__dict__['get_model_config'] = f",
         "__globals__": "GPTModel.forward.__globals__['parallel_state'] = f",
+        "_modules": "m = GPTModel()\nm._modules['output_layer'] = torch.nn.Linear(1, 1)",
     },
     "assignments._attribute": "from megatron.core.transformer.moe.moe_layer import MoESubmodules\n"
     "MoESubmodules.__dataclass_fields__['router'].{} = f",
@@ -272,32 +274,15 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     # What the bytes of a file must say; these stand without the imports of the others, which say much.
     "prefilter._MOCKS": {
-        "monkeypatch": "#!def t(monkeypatch): monkeypatch.delattr(GPTModel, 'forward')",
+        "monkeypatch": "#!def t(monkeypatch): monkeypatch.setattr(GPTModel, 'of_no_release', f)",
         "mock": "#!from unittest import mock\nmock.patch.object(GPTModel, 'forward')",
     },
-    "prefilter._RESTORES": {
-        "delattr(": "#!def g(m: GPTModel):\n    m.forward = f\n    delattr(m, 'forward')",
-        "callback(setattr": "#!def g(m: GPTModel, stack):\n    m.forward = f\n"
-        "    stack.callback(setattr, m, 'forward', f)",
-    },
-    "prefilter.STRING_TARGETS": {
-        '"megatron.core': '#!register("megatron.core.models.gpt.GPTModel.forward", f)',
-        "'megatron.core": "#!register('megatron.core.models.gpt.GPTModel.forward', f)",
-        '"megatron.training': '#!register("megatron.training.training.train", f)',
-        "'megatron.training": "#!register('megatron.training.training.train', f)",
-    },
-    "prefilter._SEAM_WORDS": {
-        **{name: f"##def g(m): m.{name}=some_function" for name in layout.SEAM_METHODS},
-        "output_layer": "##def g(m): m.output_layer=some_layer()",
-        "forward_impl": "##def g(m): m.post_process.forward_impl=some_function",
-        "MethodType(": "##import types\ndef g(m: other.Own): m.state_dict=types.MethodType(some_function, m)",
-        "__get__(": "##def g(m: other.Own): m.state_dict=some_function.__get__(m)",
-        ".forward = ": "##def g(m: other.Own): m.forward = some_function",
-    },
-    "prefilter._ON_CLASS": {
-        "n": "##from other import Own\nOwn.state_dict = some_function",
-        ".": "##other.Own.state_dict = some_function",
-        "setattr": "##setattr(other.Own, 'state_dict', some_function)",
+    "prefilter._CHILD_SETTERS": "#!def g(m: GPTModel): m.{}('output_layer', Head())",
+    "prefilter._NAMESPACES": {
+        "getsource": "#!import inspect\ndef g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
+        "__dict__": "#!import megatron.core.utils as u\nu.__dict__['get_model_config'] = f",
+        "__globals__": "#!from megatron.core.utils import divide\ndivide.__globals__['divide'] = f",
+        "vars": "#!import megatron.core.utils as u\nvars(u)['get_model_config'] = f",
     },
     "prefilter._PATCH_CALLS": "#!import nowhere\nnowhere.{}_it(GPTModel, 'forward', f)",
     "prefilter._CALLS": {
@@ -307,12 +292,11 @@ CASES: dict[str, str | dict[str, str]] = {
         "exec": "def g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
         "__dict__": "megatron.core.utils.__dict__.__setitem__('get_model_config', f)",
         "vars": "vars(megatron.core.utils).update(get_model_config=f)",
-        "mock": "target = 'megatron.core.utils.get_model_config'\nmock.patch(target)",
-        "patch.": "from unittest.mock import patch\npatch.object(GPTModel, 'forward')",
-        '"megatron.core': 'register("megatron.core.models.gpt.GPTModel.forward", f)',
-        "'megatron.core": "register('megatron.core.models.gpt.GPTModel.forward', f)",
-        '"megatron.training': 'register("megatron.training.training.train", f)',
-        "'megatron.training": "register('megatron.training.training.train', f)",
+        **{
+            word.decode(): f"m = GPTModel()\nm.{word.decode()}('output_layer', torch.nn.Linear(1, 1))"
+            for word in prefilter._CHILD_SETTERS
+        },
+        prefilter.STRING_TARGETS.pattern.decode(): "register('megatron.core.models.gpt.GPTModel.forward', f)",
         **{
             verb: f"import nowhere\nnowhere.{verb}_it(GPTModel, 'forward', f)"
             for verb in ("patch", "Patch", "override", "swap", "replace", "substitute", "wrap")
@@ -324,6 +308,29 @@ CASES: dict[str, str | dict[str, str]] = {
         r"^patch(?:\.|$)": "from unittest.mock import patch\npatch('megatron.core.utils.get_model_config')",
         r"(?:^|\.)monkeypatch\.": "def t(monkeypatch): monkeypatch.setattr(GPTModel, 'forward', f)",
         r"^mp\.set(?:attr|item)$": "def t(mp): mp.setattr(GPTModel, 'forward', f)",
+    },
+    "deletions.from_module": {
+        "class": "del GPTModel.forward",
+        "module": "del megatron.core.utils.get_model_config",
+    },
+    "mocks.is_mock": {
+        ".setattr": f"{MADE}mine.setattr('megatron.core.utils.get_model_config', f)",
+        ".delattr": f"{MADE}mine.delattr('megatron.core.utils.get_model_config')",
+        ".setitem": f"{MADE}mine.setitem(sys.modules, 'megatron.core.utils', f)",
+    },
+    "respelled._CHILDREN": "m = GPTModel()\nm.{}('output_layer', torch.nn.Linear(1, 1))",
+    "respelled._SETATTR": "put = {}\nput(GPTModel, 'forward', f)",
+    "respelled.setattrs": {
+        "map": "list(map(setattr, [GPTModel], ['forward'], [f]))",
+        "starmap": "import itertools\nlist(itertools.starmap(setattr, [(GPTModel, 'forward', f)]))",
+    },
+    "scopes._cuts": {
+        "rsplit": f"{ROW}    m, n = p.rsplit('.', 1)\n    setattr(importlib.import_module(m), n, f)",
+        "rpartition": f"{ROW}    m, _, n = p.rpartition('.')\n    setattr(importlib.import_module(m), n, f)",
+    },
+    "tables._from": {
+        "opaque": f"{ROW}    m, n = p.rsplit('.', 1)\n    setattr(importlib.import_module(m), n, f)",
+        "value": f"{ROW}    m = importlib.import_module(p[:22])\n    setattr(m, p[23:], f)",
     },
     "registries._REGISTERS": "{}_it('megatron.core.models.gpt.GPTModel.forward', f)",
     "registries._PATCHES": "import nowhere\nsetattr(nowhere.{}_it(GPTModel, 'forward', f), NAME, f)",
@@ -365,10 +372,8 @@ def _key(item: bytes | re.Pattern[bytes]) -> str:
     """A word, or the literal that a pattern begins with."""
     if isinstance(item, bytes):
         return item.decode()
-    text = item.pattern.decode().replace("\\.", ".")
-    if item in prefilter._PATCH_CALLS:
-        return text.partition("\\")[0]
-    return text if text.startswith(("'", '"')) else re.match(r"\\?(\w+\.?|\.)", text)[1]  # type: ignore[index]
+    text = item.pattern.decode()
+    return text.partition("\\")[0] if item in prefilter._PATCH_CALLS else text
 
 
 def _displays(tree: ast.Module) -> Iterator[tuple[str, frozenset[str]]]:

@@ -1,0 +1,114 @@
+"""What was found in files that are the same as before: kept in the user's cache folder, by digests of all contents.
+
+A repository has no say in it: nothing is kept inside it, an entry is named by a digest of every file that could matter,
+of the settings and of the tool itself, and only files of the user's own are read back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import mcore_unpatch
+from mcore_unpatch.atomic import replace_file
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.findings import FileError, Finding, Guard, Live, Related
+from mcore_unpatch.scanner.sources.parsing import Unreadable
+
+_MOST_ENTRIES = 64
+_OFF = "MCORE_UNPATCH_NO_CACHE"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one search gave."""
+
+    findings: list[Finding] = field(default_factory=list)
+    errors: list[FileError] = field(default_factory=list)
+    silenced: list[Finding] = field(default_factory=list)
+
+
+def folder(top: Path) -> Path | None:
+    """Where entries are kept; None where that would be inside the repository, or is not the user's own."""
+    if os.environ.get(_OFF):
+        return None
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").resolve()
+    place = base / "mcore-unpatch" / "findings"
+    if not base.is_absolute() or place.is_relative_to(top):
+        return None
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = place.lstat()
+    except OSError:
+        return None
+    return place if not hasattr(os, "geteuid") or facts.st_uid == os.geteuid() else None
+
+
+def key(settings: object, paths: Iterable[str], read: Callable[[str], bytes]) -> str:
+    """The name of an entry: a digest of the tool, some settings, and the contents of files."""
+    digest = hashlib.blake2b(f"{_tool()}\0{settings!r}".encode(), digest_size=24)
+    for path in paths:
+        try:
+            data = read(path)
+        except (OSError, Unreadable) as error:
+            data = repr(error).encode()
+        digest.update(f"\0{len(data)} {path}\0".encode(errors="surrogateescape"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def recall(place: Path, name: str) -> Outcome | None:
+    """What was kept under a name, if anything."""
+    file = place / name
+    try:
+        if file.is_symlink():
+            return None
+        data = json.loads(file.read_bytes())
+        found = Outcome(
+            [_finding(one) for one in data["findings"]],
+            [FileError(**one) for one in data["errors"]],
+            [_finding(one) for one in data["silenced"]],
+        )
+        os.utime(file)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found
+
+
+def keep(place: Path, name: str, outcome: Outcome) -> None:
+    """Keep it, and let go of the entries that were not asked for longest; a full disk is no error."""
+    try:
+        replace_file(place / name, json.dumps(asdict(outcome)))
+        entries = sorted(place.iterdir(), key=lambda entry: entry.lstat().st_mtime)
+        for entry in entries[:-_MOST_ENTRIES]:
+            entry.unlink(missing_ok=True)
+    except (OSError, UsageError):
+        return
+
+
+def _finding(data: dict[str, object]) -> Finding:
+    live = dict(data["live"])  # type: ignore[call-overload]
+    guards = tuple(Guard(**{**one, "rules_out": tuple(one["rules_out"])}) for one in live["guards"])
+    lives = Live(tuple(live["releases"]), live["newer"], tuple(live["depends"]), guards)
+    related = tuple(Related(**one) for one in data["related"])  # type: ignore[attr-defined]
+    texts: dict[str, tuple[str, ...]] = {name: tuple(data[name]) for name in ("steps", "breaks")}  # type: ignore[arg-type]
+    return Finding(**{**data, "live": lives, "related": related, **texts})  # type: ignore[arg-type]
+
+
+def _tool() -> str:
+    """What would find something else: another version of this package, of a codemod's package, or of Python."""
+    from mcore_unpatch import codemods
+    from mcore_unpatch.codemods import registry
+
+    files = [
+        file for folder in (*mcore_unpatch.__path__, *codemods.__path__) for file in sorted(Path(folder).rglob("*.*"))
+    ]
+    modules = [sys.modules[type(codemod).__module__].__file__ for codemod in registry.codemods() if codemod.package]
+    files += [Path(module) for module in modules if module]
+    facts = [(str(file), (seen := file.stat()).st_size, seen.st_mtime_ns) for file in files if file.suffix != ".pyc"]
+    return repr((sys.version, facts))

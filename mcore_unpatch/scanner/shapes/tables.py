@@ -1,0 +1,75 @@
+"""Tables of dotted names that a loop takes apart: `setattr(import_module(module), name, fn)` for each row."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.shapes import fillings
+from mcore_unpatch.scanner.shapes.fillings import Filling
+from mcore_unpatch.scanner.shapes.install import Install, core_target
+from mcore_unpatch.scanner.shapes.respelled import bindings_of
+from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
+
+_STEPS = 6  # names that come from names
+
+
+def from_rows(site: Site, resolver: Resolver) -> list[Install]:
+    """What a `setattr` in a loop replaces, where object and name both come from one dotted name of a row."""
+    return _installs(site, site, resolver, {})
+
+
+def from_call(site: Site, called: Ref, given: Filling) -> list[Install]:
+    """The same where a function of another file is given the table."""
+    home, function = called.home, called.node
+    if home is None or not isinstance(function, FunctionNode):
+        return []
+    setters = [inner for inner in home.calls_in(function) if _is_setattr(inner.node)]
+    return [install for inner in setters for install in _installs(site, inner, home, given)]
+
+
+def _is_setattr(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and path_text(node.func) == "setattr" and len(node.args) == 3
+
+
+def _installs(site: Site, setter: Site, home: Resolver, given: Filling) -> list[Install]:
+    call = setter.node
+    assert isinstance(call, ast.Call)
+    subject, name, value = call.args
+    if path_text(subject) is None and not isinstance(subject, ast.Call):
+        return []
+    found = []
+    for row in fillings.rows_around(setter, home, given):
+        for path, cell in row.items():
+            dotted = cell.strings()
+            if (
+                len(dotted) == 1
+                and within(dotted[0])
+                and all(_from(part, path, setter.scope) for part in (subject, name))
+            ):
+                put = row.get(path_text(value) or "")
+                target = core_target(dotted[0])
+                owner, _, attribute = target.rpartition(".")
+                new = put.node if put is not None else value
+                node = cell.node if cell.home is home and site is setter else site.node  # the row itself, if it is here
+                found.append(Install(site, node, target, "string-target", True, "", new, owner, attribute, None))
+    return found
+
+
+def _from(node: ast.expr, name: str, scope: Scope, steps: int = _STEPS) -> bool:
+    """Whether an expression is made from a name, through the names of its scope."""
+    for used in _names(node):
+        if used == name:
+            return True
+        for binding in bindings_of(used, scope) if steps else ():
+            if binding.kind in {"value", "opaque"} and isinstance(binding.node, ast.expr):
+                if _from(binding.node, name, scope, steps - 1):
+                    return True
+    return False
+
+
+def _names(node: ast.expr) -> Iterator[str]:
+    return (one.id for one in walk(node) if isinstance(one, ast.Name))

@@ -1,0 +1,133 @@
+"""What a change switches off of the gate itself: settings, entries of a baseline, pins; a finding each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mcore_unpatch import baseline, compare, git, pins
+from mcore_unpatch.config import Config, table_of
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.findings import Finding, switched_off
+from mcore_unpatch.paths import relative
+from mcore_unpatch.rules import Selection, rules
+
+_MARK = "megatron/core/package_info.py"
+_MOST_COMMITS = 50  # that touched a setting
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The settings of a change, those of the commit it is compared with, and the baseline that is in force."""
+
+    top: Path
+    revision: str
+    now: Config
+    before: Config
+    baseline: Path | None = None
+    own_base: bool = False  # the base is what the settings of the change say
+
+    def switched_off(self, paths: list[str], renamed: dict[str, str]) -> list[Finding]:
+        """One finding for each; `paths` are the files of the change, `renamed` gives their old names."""
+        found = [*self._settings(), *self._baseline(renamed), *self._pins(), *self._carried(paths)]
+        return [*found, *self._moved_base()] if self.own_base else found
+
+    def _settings(self) -> Iterator[Finding]:
+        now, before, file = self.now, self.before, self._project_file()
+        if file is None or (now.folder, now.values) == (before.folder, before.values):
+            return
+        same = now.folder == before.folder
+        for key in ("exclude", "ignore"):
+            for entry in now.list(key):
+                if not same or entry not in before.list(key):
+                    yield self._finding(file, f'"{entry}"', f"what it names, with `{key}`: {entry!r}")
+        if now.list("select") != before.list("select"):
+            chosen, earlier = (Selection.parse(config.list("select"), []) for config in (now, before))
+            if lost := [code for code in rules() if code in earlier and code not in chosen]:
+                yield self._finding(file, "select", f"{', '.join(lost)}, with `select`")
+        known = now.text("baseline")
+        if known and (not same or known != before.text("baseline")):
+            yield self._finding(file, "baseline", f"what it accepts, with `baseline`: {known!r}")
+        if before.text("base") and now.text("base") and now.text("base") != before.text("base"):
+            yield self._finding(file, "base", f"the comparison with {before.text('base')!r}, with `base`")
+
+    def _baseline(self, renamed: dict[str, str]) -> Iterator[Finding]:
+        if self.baseline is None or not self.baseline.resolve().is_relative_to(self.top):
+            return
+        file = relative(self.baseline.resolve(), self.top)
+        try:
+            known = baseline.parse(git.file_at(self.top, self.revision, file) or b"", self.baseline)
+        except UsageError:
+            known = {}
+        folder = relative(self.baseline.resolve().parent, self.top)
+        prefix = "" if folder == "." else f"{folder}/"
+        for path, counts in baseline.load(self.baseline).items():
+            old = renamed.get(prefix + path, prefix + path).removeprefix(prefix)
+            for rule, count in counts.items():
+                more = count - max(known.get(name, {}).get(rule, 0) for name in (path, old))
+                if more > 0:
+                    yield self._finding(file, f'"{path}"', f"{more} {rule} in {path}, with a baseline entry")
+
+    def _pins(self) -> Iterator[Finding]:
+        file = self.top / pins.LOCK
+        if not file.is_file() or file.is_symlink():
+            return
+        before = git.file_at(self.top, self.revision, pins.LOCK)
+        known = pins.parse(before, file).pins if before is not None else {}
+        for name, one in pins.load(file).pins.items():
+            if one.patched and not (name in known and known[name].patched):
+                short = ".".join(name.split(".")[-2:])
+                yield self._finding(pins.LOCK, f'name = "{name}"', f"the gate for `{short}`, with a pin")
+
+    def _carried(self, paths: list[str]) -> Iterator[Finding]:
+        for path in paths:
+            if f"/{path}".endswith(f"/{_MARK}") and git.file_at(self.top, self.revision, path) is None:
+                folder = path.removesuffix("/core/package_info.py")
+                what = f"what is below {folder}, which counts as Megatron's own source from now on"
+                yield self._finding(path, "", what)
+
+    def _moved_base(self) -> Iterator[Finding]:
+        """A base that the change itself chose: the last one that does not contain the commit that changed it."""
+        file, now = self._project_file(), self.now.text("base")
+        if file is None or now is None:
+            return
+        touched = ("log", f"-{_MOST_COMMITS}", "--format=%H", "--no-textconv", "--no-ext-diff", r"-Gbase\s*=")
+        for commit in git.run(self.top, *touched, "HEAD", "--", file).decode().split():
+            old = self._base_at(f"{commit}^", file)
+            if old and old != self._base_at(commit, file) and not self._contains(old, commit):
+                yield self._finding(file, "base", f"the comparison with {old!r}, with `base`")
+                return
+
+    def _base_at(self, commit: str, file: str) -> str | None:
+        try:
+            table = table_of(git.file_at(self.top, commit, file) or b"", self.top / file)
+        except UsageError:
+            return None
+        value = (table or {}).get("base")
+        return value if isinstance(value, str) else None
+
+    def _contains(self, reference: str, commit: str) -> bool:
+        try:
+            return compare.merge_base(self.top, reference, commit) == git.commit_of(self.top, commit)
+        except UsageError:
+            return False
+
+    def _project_file(self) -> str | None:
+        if self.now.folder is None or not self.now.folder.is_relative_to(self.top):
+            return None
+        return relative(self.now.folder / "pyproject.toml", self.top)
+
+    def _finding(self, path: str, at: str, what: str) -> Finding:
+        lines = _lines(self.top / path)
+        wanted = re.compile(rf"^\s*{at}\s*=" if at.isidentifier() else re.escape(at))
+        line = next((number for number, text in enumerate(lines, 1) if wanted.search(text)), 1)
+        return switched_off(path, line, 1, lines[line - 1] if at and lines else "", what)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []

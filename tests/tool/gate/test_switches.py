@@ -1,0 +1,160 @@
+"""What a change switches off of the gate itself is told, and counts: MCU805."""
+
+from pathlib import Path
+
+import pytest
+from command import CLEAN, ERROR, FINDINGS, unpatch
+from repository import Repository
+
+IMPORT = "from megatron.core.models.gpt import GPTModel\n"
+PATCH = f"{IMPORT}GPTModel.forward = print\n"
+QUIET = f"{IMPORT}GPTModel.forward = print  # unpatch: ignore[MCU601]\n"
+TABLE = "[tool.mcore-unpatch]\n"
+BASELINE = '{"version": 1, "counts": {"p.py": {"MCU601": 1}}}'
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """A branch `main` with a configuration; the branch `work` is checked out."""
+    made = Repository(tmp_path / "repository")
+    made.commit({"plain.py": "x = 1\n", "pyproject.toml": f'{TABLE}exclude = ["docs"]\n', "docs/x.py": "x = 1\n"})
+    made.git("checkout", "--quiet", "-b", "work")
+    return made
+
+
+def told(repository: Repository, *arguments: str) -> list[str]:
+    """`path: message` of each MCU805; there is nothing else."""
+    result = unpatch("check", "--base", "main", "--output-format", "json", *arguments, cwd=repository.path)
+    found = result.json["findings"]
+    assert result.code == (FINDINGS if found else CLEAN), result.err
+    assert {one["rule"] for one in found} <= {"MCU805"}, found
+    assert all((one["shape"], one["target"]) == ("switch", "") for one in found)
+    return [f"{one['path']}:{one['line']}: {one['message']}" for one in found]
+
+
+def test_an_ignore_comment(repository: Repository) -> None:
+    repository.commit({"p.py": QUIET})
+    assert told(repository) == ["p.py:2: this change also switches off MCU601 for `GPTModel.forward`, with a comment"]
+    repository.git("branch", "--quiet", "--force", "main")
+    repository.commit({"p.py": "x = 1\n" + QUIET, "plain.py": "x = 2\n"})
+    assert told(repository) == []  # moved lines
+    repository.git("mv", "p.py", "q.py")
+    repository.commit()
+    assert told(repository) == []
+
+
+def test_another_patch_below_the_same_comment(repository: Repository) -> None:
+    repository.commit({"p.py": f"{IMPORT}# unpatch: ignore\nGPTModel.forward = print\n"})
+    repository.git("branch", "--quiet", "--force", "main")
+    repository.commit({"p.py": f"{IMPORT}# unpatch: ignore\nGPTModel._postprocess = print\n"})
+    assert told(repository) == [
+        "p.py:2: this change also switches off MCU102 for `GPTModel._postprocess`, with a comment"
+    ]
+
+
+def test_only_in_the_files_asked_for(repository: Repository) -> None:
+    repository.commit({"a/p.py": QUIET, "b/q.py": QUIET})
+    assert [line.partition(":")[0] for line in told(repository, "b")] == ["q.py"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ('exclude = ["docs", "p.py"]', "with `exclude`: 'p.py'"),
+        ('exclude = ["docs"]\nignore = ["MCU601"]', "with `ignore`: 'MCU601'"),
+        ('exclude = ["docs"]\nignore = ["MCU6"]', "with `ignore`: 'MCU6'"),
+        ('exclude = ["docs"]\nselect = ["MCU1", "MCU8"]', "with `select`"),
+        ('exclude = ["docs"]\nbaseline = "b.json"', "with `baseline`: 'b.json'"),
+    ],
+)
+def test_a_setting(setting: str, message: str, repository: Repository) -> None:
+    repository.commit({"p.py": PATCH, "pyproject.toml": f"{TABLE}{setting}\n"})
+    (repository.path / "b.json").write_text(BASELINE)
+    lines = told(repository)
+    assert message in lines[0] + lines[-1]
+    assert lines[0].startswith(("pyproject.toml:", "b.json:"))
+    assert "also switches off" in lines[0]
+
+
+def test_a_baseline_entry(repository: Repository) -> None:
+    repository.git("checkout", "--quiet", "main")
+    repository.commit({"b.json": '{"version": 1, "counts": {"q.py": {"MCU601": 1}}}', "q.py": PATCH})
+    repository.git("checkout", "--quiet", "-B", "work")
+    assert told(repository, "--baseline", "b.json") == []
+    repository.git("mv", "q.py", "r.py")
+    repository.commit({"b.json": BASELINE.replace("p.py", "r.py")})
+    assert told(repository, "--baseline", "b.json") == []  # renamed with its file
+    counts = '{"version": 1, "counts": {\n"p.py": {"MCU601": 1},\n"r.py": {"MCU601": 1}}}'
+    repository.commit({"p.py": f"{IMPORT}GPTModel.state_dict = print\n", "b.json": counts})
+    assert told(repository, "--baseline", "b.json") == [
+        "b.json:2: this change also switches off 1 MCU601 in p.py, with a baseline entry"
+    ]
+
+
+def test_a_base_of_the_configuration_that_moves(repository: Repository) -> None:
+    """`base = "HEAD"` would compare a change with itself."""
+    repository.git("checkout", "--quiet", "main")
+    repository.commit({"pyproject.toml": f'{TABLE}base = "main"\n'})
+    repository.git("checkout", "--quiet", "-B", "work")
+    assert unpatch("check", cwd=repository.path).code == CLEAN
+    repository.commit({"p.py": PATCH, "pyproject.toml": f'{TABLE}base = "HEAD"\n'})
+    for _ in range(2):
+        result = unpatch("check", cwd=repository.path)
+        assert result.code == FINDINGS
+        assert "this change also switches off the comparison with 'main'" in " ".join(result.out.split())
+        repository.commit({"pyproject.toml": f'{TABLE}base = "HEAD"\njobs = 1\n'})  # another commit hides nothing
+    repository.git("branch", "--quiet", "--force", "main")
+    assert unpatch("check", cwd=repository.path).code == CLEAN  # the old base has it
+
+
+def test_a_megatron_carried_along(repository: Repository) -> None:
+    repository.commit({"x/megatron/core/package_info.py": "", "x/megatron/core/p.py": PATCH})
+    (line,) = told(repository)
+    assert line.startswith("x/megatron/core/package_info.py:1: this change also switches off what is below x/megatron,")
+
+
+class TestToldOtherwise:
+    def test_on_the_command_line(self, repository: Repository) -> None:
+        repository.commit({"p.py": QUIET})
+        assert told(repository, "--ignore", "MCU805") == []
+        assert told(repository, "--select", "MCU1") != []
+
+    def test_not_by_the_change_itself(self, repository: Repository) -> None:
+        repository.commit({"p.py": QUIET, "pyproject.toml": f'{TABLE}exclude = ["docs"]\nignore = ["MCU805"]\n'})
+        assert len(told(repository)) == 2
+        repository.git("branch", "--quiet", "--force", "main")
+        repository.commit({"q.py": QUIET})
+        assert told(repository) == []
+
+    def test_nor_by_a_comment(self, repository: Repository) -> None:
+        repository.commit({"p.py": f"{IMPORT}GPTModel.forward = print  # unpatch: ignore[MCU601, MCU805]\n"})
+        result = unpatch("check", "--base", "main", "--output-format", "json", cwd=repository.path)
+        assert "MCU805" in result.rules
+
+    def test_without_a_base_nothing_is(self, repository: Repository) -> None:
+        repository.commit({"p.py": QUIET})
+        assert unpatch("check", cwd=repository.path).code == CLEAN
+
+
+class TestConfigurationOfTheBase:
+    def test_what_the_change_sets_has_no_effect(self, repository: Repository) -> None:
+        repository.commit({"p.py": PATCH, "pyproject.toml": f'{TABLE}exclude = ["p.py"]\n'})
+        arguments = ("check", "--base", "main", "--config-from-base", "--output-format", "json")
+        result = unpatch(*arguments, cwd=repository.path)
+        assert (result.code, result.rules) == (FINDINGS, ["MCU601"])
+        repository.write({"pyproject.toml": b"not = [toml\n"})
+        assert unpatch(*arguments, cwd=repository.path).rules == ["MCU601"]
+        repository.commit({"docs/p.py": f"{IMPORT}GPTModel.state_dict = print\n"})
+        assert unpatch(*arguments, cwd=repository.path).rules == ["MCU601"]  # the base excludes it
+
+    def test_a_file_nearer_by(self, repository: Repository) -> None:
+        repository.commit({"sub/p.py": PATCH, "sub/pyproject.toml": f'{TABLE}exclude = ["p.py"]\n'})
+        result = unpatch("check", "--base", "main", "--config-from-base", "sub", cwd=repository.path)
+        assert result.code == FINDINGS
+        assert any("exclude" in line for line in told(repository, "sub"))
+
+    def test_needs_a_base(self, repository: Repository) -> None:
+        repository.commit({"pyproject.toml": f'{TABLE}base = "HEAD"\n'})
+        result = unpatch("check", "--config-from-base", cwd=repository.path)
+        assert result.code == ERROR
+        assert "--base" in result.err

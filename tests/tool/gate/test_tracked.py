@@ -1,0 +1,102 @@
+"""What git tracks is read, wherever it lies and whatever its name is a link to; a base is one commit."""
+
+from pathlib import Path
+
+import pytest
+from command import CLEAN, ERROR, FINDINGS, unpatch
+from repository import Repository
+
+PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
+OTHER = PATCH.replace("forward", "_postprocess")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """A branch `main` without a patch; the branch `work` is checked out."""
+    made = Repository(tmp_path / "repository")
+    made.commit({"plain.py": "x = 1\n"})
+    made.git("checkout", "--quiet", "-b", "work")
+    return made
+
+
+def new_in(repository: Repository, *arguments: str) -> list[str]:
+    """The files with new findings."""
+    result = unpatch("check", "--base", "main", "--output-format", "json", *arguments, cwd=repository.path)
+    found = [finding["path"] for finding in result.json["findings"]]
+    assert result.code == (FINDINGS if found else CLEAN), result.err
+    return found
+
+
+FOLDERS = ["venv", ".venv", "node_modules", ".tox", "__pycache__", ".nox", ".eggs", ".hypothesis", "__pypackages__"]
+
+
+@pytest.mark.parametrize("folder", [*FOLDERS, "pkg/venv", "venv/lib/site-packages"])
+def test_folders_that_are_otherwise_left_out(folder: str, repository: Repository) -> None:
+    repository.commit({f"{folder}/p.py": PATCH})
+    assert new_in(repository) == [f"{folder}/p.py"]
+    assert new_in(repository, ".") == [f"{folder}/p.py"]
+    repository.git("branch", "--quiet", "--force", "main")
+    assert new_in(repository) == []  # the base is read the same way
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_what_is_not_tracked_there_stays_out(folder: str, repository: Repository) -> None:
+    repository.write({f"{folder}/p.py": PATCH})
+    assert new_in(repository) == []
+
+
+def test_an_environment_that_is_committed(repository: Repository) -> None:
+    repository.commit({"env/pyvenv.cfg": "home = /\n", "env/lib/p.py": PATCH})
+    repository.write({"env/lib/mine.py": PATCH})
+    assert new_in(repository) == ["env/lib/p.py"]
+
+
+@pytest.mark.parametrize(("link", "target"), [("n.py", "real.txt"), ("pkg/n.py", "../data/real"), ("n.py", "m")])
+def test_a_link_to_another_name(link: str, target: str, repository: Repository) -> None:
+    """Python imports `n.py`, whatever the name of the file that it leads to."""
+    repository.write({"real.txt": PATCH, "data/real": PATCH, "pkg/__init__.py": ""})
+    (repository.path / "m").symlink_to("real.txt")
+    (repository.path / link).symlink_to(target)
+    repository.commit()
+    assert new_in(repository) == [link]
+    repository.git("branch", "--quiet", "--force", "main")
+    assert new_in(repository) == []
+    repository.commit({"real.txt": OTHER, "data/real": OTHER})
+    assert new_in(repository) == [link]
+
+
+def test_a_link_to_a_source_file_is_read_once(repository: Repository) -> None:
+    repository.write({"real.py": PATCH})
+    (repository.path / "n.py").symlink_to("real.py")
+    repository.commit()
+    assert new_in(repository) == ["real.py"]
+
+
+@pytest.mark.parametrize("target", ["../outside.txt", "/etc/hostname", ".git/description", "nowhere.txt", "n.py"])
+def test_a_link_that_leads_nowhere_is_told(target: str, repository: Repository) -> None:
+    (repository.path.parent / "outside.txt").write_text(PATCH)
+    (repository.path / "n.py").symlink_to(target)
+    repository.commit()
+    result = unpatch("check", "--base", "main", cwd=repository.path)
+    assert result.code == CLEAN
+    assert ("n.py is a link" in result.err) is (target not in {"nowhere.txt", "n.py"})
+
+
+def test_a_tag_with_the_name_of_the_base(repository: Repository) -> None:
+    repository.commit({"p.py": PATCH})
+    repository.git("tag", "main", "HEAD")
+    repository.git("config", "core.warnAmbiguousRefs", "false")
+    result = unpatch("check", "--base", "main", cwd=repository.path)
+    assert result.code == ERROR
+    assert "'main' is ambiguous" in result.err
+    assert "refs/heads/main" in result.err
+    repository.git("tag", "--delete", "main")
+    assert new_in(repository) == ["p.py"]
+
+
+@pytest.mark.parametrize("name", ["refs/heads/main", "main^{commit}", "main~0"])
+def test_a_full_name_is_never_ambiguous(name: str, repository: Repository) -> None:
+    repository.commit({"p.py": PATCH})
+    repository.git("tag", "main", "HEAD")
+    result = unpatch("check", "--base", name, cwd=repository.path)
+    assert result.code == (FINDINGS if name.startswith("refs/") else ERROR)

@@ -1,0 +1,129 @@
+"""No process that the tool starts takes a module from the folder it is run in."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mcore_unpatch
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.upgrade import sources
+
+# Everything that a starting interpreter, pip or a worker imports early; each leaves a trace and lets the import go on.
+TRAPS = (
+    "pip",
+    "multiprocessing",
+    "sitecustomize",
+    "usercustomize",
+    "mcore_unpatch",
+    "pickle",
+    "encodings",
+    "runpy",
+    "subprocess",
+    "threading",
+    "typer",
+    "libcst",
+)
+TRAP = "import os\nopen(os.environ['TRACES'] + '/' + __name__.replace('.', '_'), 'w').close()\n"
+STARTERS = {"git.py", "upgrade/sources.py", "scanner/parallel.py"}
+
+# Works on two shares of files in the folder it is run in, with the start method that it is given.
+WORK = """
+import sys
+from pathlib import Path
+from mcore_unpatch.scanner import parallel
+from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.scanner.sources.work_tree import WorkTree
+
+def newest(path):
+    return ((0, 19),)
+
+if __name__ == "__main__":
+    tree = WorkTree(Path.cwd())
+    paths = [f"part{number}.py" for number in range(4)]
+    task = parallel.Task(tree.read, tree.exists, newest, mocks=False)
+    sizes = [10_000_000 for path in paths]
+    parts = parallel.analyse(paths, sizes, task, 2, Parsed(), start=sys.argv[1])
+    print(sum(len(part.findings) for part in parts))
+"""
+
+
+@pytest.fixture
+def traps(tmp_path: Path) -> Path:
+    """A folder full of modules that leave a trace when imported, as modules and as packages."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    for name in TRAPS:
+        (folder / f"{name}.py").write_text(TRAP)
+        (folder / name).mkdir()
+        for part in ("__init__", "__main__", "spawn", "resource_tracker"):
+            (folder / name / f"{part}.py").write_text(TRAP)
+    for number in range(4):
+        patch = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
+        (folder / f"part{number}.py").write_text(patch)
+    return folder
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    return folder
+
+
+def test_pip(traps: Path, traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(traps)
+    for name, value in {"TRACES": str(traces), "PIP_NO_INDEX": "1", "XDG_CACHE_HOME": str(traces.parent)}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match="pip could not download megatron-core"):
+        sources.download("0.0.1")
+    assert list(traces.iterdir()) == []
+
+
+@pytest.mark.parametrize("flags", [[], ["-E"], ["-I"]], ids=["plain", "-E", "-I"])
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers(start: str, flags: list[str], traps: Path, traces: Path, tmp_path: Path) -> None:
+    script = tmp_path / "elsewhere" / "work.py"
+    script.parent.mkdir()
+    script.write_text(WORK)
+    done = subprocess.run(
+        [sys.executable, *flags, str(script), start],
+        cwd=traps,
+        env={**os.environ, "TRACES": str(traces)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("4\n", "")
+    assert list(traces.iterdir()) == []
+
+
+def test_the_traps_work(traps: Path, traces: Path) -> None:
+    """An interpreter that looks into its folder runs into them."""
+    environment = {**os.environ, "TRACES": str(traces)}
+    subprocess.run([sys.executable, "-m", "pip"], cwd=traps, env=environment, check=True)
+    subprocess.run([sys.executable, "-c", "import multiprocessing.spawn"], cwd=traps, env=environment, check=True)
+    assert {path.name for path in traces.iterdir()} >= {"pip", "multiprocessing_spawn"}
+
+
+def test_nobody_else_starts_a_process() -> None:
+    """A module that does is tried above, too."""
+    starting = set()
+    top = Path(mcore_unpatch.__file__).parent
+    codemods = Path(mcore_unpatch.__path__[0]).parent / "codemods"
+    for file in (*top.rglob("*.py"), *codemods.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            if isinstance(node, ast.Attribute) and node.attr.startswith(
+                ("exec", "spawn", "posix_spawn", "fork", "popen")
+            ):
+                names = ["subprocess"] if isinstance(node.value, ast.Name) and node.value.id == "os" else []
+            if any(name.partition(".")[0] in {"subprocess", "multiprocessing", "concurrent", "pty"} for name in names):
+                starting.add(file.relative_to(top).as_posix() if file.is_relative_to(top) else str(file))
+    assert starting == STARTERS

@@ -1,0 +1,124 @@
+"""Odd things where a Megatron source is expected, and commands that are ended early: one line each, nothing left."""
+
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from checking import write_files
+from command import CLEAN, ERROR, unpatch, unpatch_process
+from repository import GIT, Repository
+
+PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
+INFO = "MAJOR = 0\nMINOR = 19\nPATCH = 2\n"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "repository")
+    made.commit({"p.py": PATCH, "requirements.txt": "megatron-core==0.19.2\n"})
+    return made
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["scan", "--mcore"], ["check", "--mcore"], ["upgrade", "--to", "0.19", "--mcore-from"], ["pin", "--mcore"]],
+    ids=lambda command: command[0],
+)
+@pytest.mark.parametrize("name", ["pipe", "pipe.whl"])
+def test_a_pipe_is_not_waited_for(command: list[str], name: str, repository: Repository, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    result = unpatch_process(*command, tmp_path / name, cwd=repository.path, env=GIT)
+    assert (result.code, result.out) == (ERROR, "")
+    assert result.err == f"error: {tmp_path / name} is a named pipe: name a file or a folder\n"
+
+
+def wheel(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+def test_an_encrypted_wheel(repository: Repository, tmp_path: Path) -> None:
+    file = wheel(tmp_path / "m.whl", {"megatron/core/package_info.py": INFO.encode()})
+    data = bytearray(file.read_bytes())
+    data[6] |= 1  # the flag, in the member's own header and in the directory
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    file.write_bytes(data)
+    result = unpatch("scan", "--mcore", file, cwd=repository.path)
+    assert result.code == ERROR
+    assert "is encrypted: unpack it and name the folder" in result.err
+
+
+def test_a_wheel_that_unpacks_to_too_much(repository: Repository, tmp_path: Path) -> None:
+    members = {"megatron/core/package_info.py": INFO.encode(), "megatron/core/x.py": b"#" * (64 << 20)}
+    result = unpatch("scan", "--mcore", wheel(tmp_path / "m.whl", members), cwd=repository.path)
+    assert result.code == ERROR
+    assert "megatron/core/x.py unpacks to more than any of them" in result.err
+
+
+def test_no_empty_lock_is_written(repository: Repository, tmp_path: Path) -> None:
+    """A source whose module cannot be read has none of the names."""
+    source = tmp_path / "source"
+    module = "megatron/core/models/gpt/gpt_model.py"
+    write_files(source, {"megatron/core/package_info.py": INFO, module: b"\0", "megatron/core/__init__.py": ""})
+    result = unpatch("pin", "--mcore", source, cwd=repository.path)
+    assert result.code == ERROR
+    assert "nothing was pinned" in result.err
+    assert not (repository.path / "unpatch.lock").exists()
+
+
+def test_an_excluded_file_that_cannot_be_read(repository: Repository) -> None:
+    repository.commit({"huge.py": b"#" * (65 << 20)})
+    result = unpatch("migrate", "--exclude", "huge.py", "--add-dependency", "--diff", cwd=repository.path)
+    assert result.code == CLEAN, result.err
+
+
+# Says when it starts to wait in a temporary folder, and waits.
+WAITS = """
+import sys, tempfile, time
+from mcore_unpatch import cli
+from mcore_unpatch.commands import scan
+@cli.app.command()
+def wait() -> None:
+    with tempfile.TemporaryDirectory(prefix="unpatch-") as folder:
+        print(folder, flush=True)
+        time.sleep(60)
+sys.argv = ["unpatch", "wait"]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_temporary_folders_go_with_a_command_that_is_ended(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        folder = Path(running.stdout.readline().strip())
+        assert folder.is_dir()
+        running.send_signal(number)
+        running.wait(30)
+    assert not folder.exists()
+
+
+# Ctrl-C while the command is still importing.
+STARTS = """
+import sys, os, signal, importlib.abc
+class Strike(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Strike())
+from mcore_unpatch.__main__ import main
+main()
+"""
+
+
+def test_interrupted_while_it_starts() -> None:
+    done = subprocess.run([sys.executable, "-c", STARTS], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")

@@ -1,0 +1,188 @@
+"""Patches that data flow shows: through tables, namespaces, other names of `setattr`, helpers; and what is none."""
+
+import pytest
+from checking import CORE, GPT, Source, check_found, check_noop, found_in
+
+HEAD = """\
+import builtins, importlib, itertools, functools, sys, typing
+from functools import partial
+from typing import Any, cast
+import megatron.core.utils as utils
+import torch
+from megatron.core.models.gpt import GPTModel
+def ours(*args): ...
+class Own: forward = None
+own = Own()
+"""
+LOOP = """\
+for path, fn in TABLE.items():
+    module, name = path.rsplit(".", 1)
+    setattr(importlib.import_module(module), name, fn)
+"""
+ROWS = """\
+for p, fn in [("megatron.core.utils.divide", ours)]:
+    m, _, n = p.rpartition(".")
+    module = importlib.import_module(m)
+"""
+APPLY = """\
+import importlib
+def apply(table):
+    for path, fn in table.items():
+        module, name = path.rsplit(".", 1)
+        setattr(importlib.import_module(module), name, fn)
+"""
+GIVEN = "apply({'megatron.core.utils.divide': ours})"
+DIVIDE = f"{CORE}.utils.divide"
+
+# The statement, what it replaces, and the same of something that is not Megatron's.
+FORMS = {
+    "a name for a namespace": ("n = vars(utils)\nn['divide'] = ours", DIVIDE, "n = vars(own)\nn['divide'] = ours"),
+    "a name for __dict__": ("n = utils.__dict__\nn['divide'] = ours", DIVIDE, "n = own.__dict__\nn['divide'] = ours"),
+    "update by a name": ("n = utils.__dict__\nn.update(divide=ours)", DIVIDE, "n = {}\nn.update(divide=ours)"),
+    "__setitem__ by a name": (
+        "n = vars(utils)\nn.__setitem__('divide', ours)",
+        DIVIDE,
+        "n = vars(own)\nn.__setitem__('divide', ours)",
+    ),
+    "|=": ("n = vars(utils)\nn |= {'divide': ours}", DIVIDE, "n = 1\nn |= 2"),
+    "|= of __dict__": ("utils.__dict__ |= {'divide': ours}", DIVIDE, "own.__dict__ |= {'divide': ours}"),
+    "_modules": (
+        "m = GPTModel()\nm._modules['output_layer'] = torch.nn.Linear(1, 1)",
+        f"{GPT}.output_layer",
+        "own._modules['head'] = torch.nn.Linear(1, 1)",
+    ),
+    "add_module": (
+        "m = GPTModel()\nm.add_module('output_layer', torch.nn.Linear(1, 1))",
+        f"{GPT}.output_layer",
+        "m = GPTModel()\nm.add_module('value_head', torch.nn.Linear(1, 1))",
+    ),
+    "register_module": (
+        "m = GPTModel()\nm.register_module('output_layer', torch.nn.Linear(1, 1))",
+        f"{GPT}.output_layer",
+        "own.register_module('head', torch.nn.Linear(1, 1))",
+    ),
+    "set_submodule": (
+        "m = GPTModel()\nm.set_submodule('output_layer', torch.nn.Linear(1, 1))",
+        f"{GPT}.output_layer",
+        "own.set_submodule('a.b', torch.nn.Linear(1, 1))",
+    ),
+    "cast": ("cast(Any, GPTModel).forward = ours", f"{GPT}.forward", "cast(Any, own).forward = ours"),
+    "package=": (
+        "importlib.import_module('.utils', package='megatron.core').divide = ours",
+        DIVIDE,
+        "importlib.import_module('.utils', package='torch').divide = ours",
+    ),
+    "package in place": (
+        "importlib.import_module('..utils', 'megatron.core.models').divide = ours",
+        DIVIDE,
+        "importlib.import_module('.utils', 'torch.megatron.core').divide = ours",
+    ),
+    "setattr by a name": (
+        "put = setattr\nput(GPTModel, 'forward', ours)",
+        f"{GPT}.forward",
+        "put(GPTModel, 'forward', ours)",
+    ),
+    "partial": (
+        "put = partial(setattr, GPTModel)\nput('forward', ours)",
+        f"{GPT}.forward",
+        "put = partial(getattr, GPTModel)\nput('forward', ours)",
+    ),
+    "partial at once": (
+        "functools.partial(setattr, GPTModel, 'forward')(ours)",
+        f"{GPT}.forward",
+        "functools.partial(setattr, own, 'forward')(ours)",
+    ),
+    "starmap": (
+        "list(itertools.starmap(setattr, [(GPTModel, 'forward', ours)]))",
+        f"{GPT}.forward",
+        "list(itertools.starmap(getattr, [(GPTModel, 'forward', ours)]))",
+    ),
+    "map": (
+        "list(map(setattr, [GPTModel], ['forward'], [ours]))",
+        f"{GPT}.forward",
+        "list(map(setattr, [own], ['forward'], [ours]))",
+    ),
+    "bound __setattr__": (
+        "m = GPTModel()\nm.__setattr__('forward', ours)",
+        f"{GPT}.forward",
+        "own.__setattr__('forward', ours)",
+    ),
+    "del": ("del GPTModel.forward", f"{GPT}.forward", "del own.forward"),
+    "delattr": ("delattr(GPTModel, 'forward')", f"{GPT}.forward", "delattr(own, 'forward')"),
+    "del of a module": ("del utils.divide", DIVIDE, "m = GPTModel()\ndel m.forward"),
+    "__module__": (
+        "sys.modules[GPTModel.__module__].GPTModel = Own",
+        GPT,
+        "sys.modules[Own.__module__].GPTModel = Own",
+    ),
+    "when_imported": (
+        "@wrapt.when_imported('megatron.core.utils')\ndef hook(module):\n    module.divide = ours",
+        DIVIDE,
+        "@wrapt.when_imported('torch')\ndef hook(module):\n    module.divide = ours",
+    ),
+    "MonkeyPatch": (
+        "import pytest\nmp = pytest.MonkeyPatch()\nmp.setattr(GPTModel, 'forward', ours)",
+        f"{GPT}.forward",
+        "import pytest\nmp = pytest.MonkeyPatch()\nmp.setattr(own, 'forward', ours)",
+    ),
+    "MonkeyPatch by name": (
+        "from pytest import MonkeyPatch\nmp = MonkeyPatch()\nmp.setattr('megatron.core.utils.divide', ours)",
+        DIVIDE,
+        "from pytest import MonkeyPatch\nmp = MonkeyPatch()\nmp.setattr('torch.nn.Linear', ours)",
+    ),
+    "a table": (
+        f"TABLE = {{'megatron.core.utils.divide': ours}}\n{LOOP}",
+        DIVIDE,
+        f"TABLE = {{'torch.nn.Linear.forward': ours}}\n{LOOP}",
+    ),
+    "rows": (f"{ROWS}    setattr(module, n, fn)", DIVIDE, f"{ROWS}    setattr(own, 'seen', fn)"),
+    "a table that a function is given": (f"{APPLY}{GIVEN}", DIVIDE, f"{APPLY.replace('setattr', 'getattr')}{GIVEN}"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_found(form: str) -> None:
+    statement, target, _ = FORMS[form]
+    assert target in {finding.target for finding in found_in(f"{HEAD}{statement}\n")}
+    finding = check_found(f"{HEAD}{statement}\n", confidence="certain")
+    assert finding.target == target
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_not_found(form: str) -> None:
+    *_, other = FORMS[form]
+    check_noop(f"{HEAD}{other}\n")
+
+
+DEF = "def ours(): ...\n"
+SEVERAL: dict[str, Source] = {
+    "the table is elsewhere": {
+        "table.py": f"{DEF}TABLE = {{'megatron.core.utils.divide': ours}}\n",
+        "a.py": f"import importlib\nfrom table import TABLE\n{LOOP}",
+    },
+    "the loop is elsewhere": {"apply.py": APPLY, "a.py": f"from apply import apply\n{DEF}{GIVEN}\n"},
+    "the assignment is elsewhere": {
+        "put.py": "def put(o, v):\n    o.forward = v\n",
+        "a.py": f"from put import put\n{HEAD}put(GPTModel, ours)\n",
+    },
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_over_several_files(name: str) -> None:
+    check_found(SEVERAL[name], path="a.py")
+
+
+def test_each_row_is_one_patch() -> None:
+    names = ("megatron.core.utils.divide", "megatron.core.models.gpt.GPTModel.forward", "torch.nn.Linear")
+    table = f"PATCHES = TABLE = {{{', '.join(f'{name!r}: ours' for name in names)}}}\n"
+    assert sorted(finding.target for finding in found_in(f"{HEAD}{table}{LOOP}")) == sorted([DIVIDE, f"{GPT}.forward"])
+
+
+def test_a_deletion_that_takes_back_is_none() -> None:
+    check_found(f"{HEAD}GPTModel.added = ours\ndel GPTModel.added\n")
+    check_found(f"{HEAD}utils.divide = ours\ndel utils.divide\n", line=10)
+
+
+def test_what_is_removed_is_said() -> None:
+    assert check_found(f"{HEAD}del GPTModel.forward\n").message.startswith("removes `GPTModel.forward`")
