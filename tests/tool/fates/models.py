@@ -10,17 +10,22 @@ import torch
 VOCAB, SEQUENCE, BATCH, HIDDEN = 32, 8, 2, 16
 
 
-def start_world() -> None:
-    """One gloo rank that is every process group of Megatron."""
+def start_world(ranks: int = 1, **layout: Any) -> None:
+    """This rank with every process group of Megatron, beside others that exist in name only."""
     from megatron.core import parallel_state
     from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 
     if parallel_state.model_parallel_is_initialized():
         return
     stand_in_for_transformer_engine()
-    meeting = tempfile.NamedTemporaryFile(delete=False).name  # noqa: SIM115 - the rank keeps it while it lives
-    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=0, world_size=1)
-    parallel_state.initialize_model_parallel()
+    if ranks == 1:
+        meeting = tempfile.NamedTemporaryFile(delete=False).name  # noqa: SIM115 - the rank keeps it while it lives
+        torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=0, world_size=1)
+    else:
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+    parallel_state.initialize_model_parallel(**layout, create_gloo_process_groups=False)
     model_parallel_cuda_manual_seed(7)
 
 

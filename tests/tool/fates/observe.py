@@ -5,7 +5,8 @@
 FOLDER holds each release unpacked in a folder of its own, made with
 `pip install --no-deps --target FOLDER/0.18.2 megatron-core==0.18.2`. Releases before 0.14 have wheels for x86_64 and
 Python 3.11 at most: `pip download --no-deps --only-binary :all: --platform manylinux_2_28_x86_64 --python-version 3.11`
-gets one, and `python -m zipfile -e WHEEL FOLDER/0.12.3` unpacks it; no compiled part of it is used.
+gets one, and `python -m zipfile -e WHEEL FOLDER/0.12.3` unpacks it; no compiled part of it is used. FOLDER/extra is for
+what Megatron imports and the tests do not need: `pip install --no-deps --target FOLDER/extra einops`.
 
 Each case runs on each release in a process of its own, forked from one that has imported the release and nothing else
 of the case: a patch comes after the library, as in a trainer.
@@ -70,6 +71,7 @@ def run_case(case: str, module: str, release: str, wheels: Path, answer: Connect
 def run_release(release: str, cases: list[tuple[str, str]], wheels: Path, answers: Connection) -> None:
     """In a process of its own: import one release, and fork a process for each of its cases."""
     sys.path[:0] = [str(wheels / release), str(HERE), str(HERE / "cases"), str(HERE.parents[1] / "compat")]
+    sys.path.append(str(wheels / "extra"))
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)

@@ -1,9 +1,11 @@
 """Cases that a forward or a training step of a small GPT model comes to."""
 
+from types import SimpleNamespace
 from typing import Any
 
+import torch
 from effects import beside_plain
-from models import batch, config_of, gpt, gradients_of, loss_of, mla_config, moe_config
+from models import batch, config_of, gpt, gradients_of, keep_known, loss_of, mla_config, moe_config, start_world
 
 RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 
@@ -110,3 +112,170 @@ def route_without_padding(stage: Any) -> Any:
 
 def balance_loss_of_our_own(stage: Any) -> Any:
     return beside_plain(stage, lambda: gradients_of(gpt(moe_config())))
+
+
+def _in_four_data_ranks() -> Any:
+    start_world(4, num_distributed_optimizer_instances=2)
+    return loss_of(gpt())
+
+
+def loss_per_data_rank(stage: Any) -> Any:
+    return beside_plain(stage, _in_four_data_ranks)
+
+
+def loss_per_data_rank_in_helper(stage: Any) -> Any:
+    return beside_plain(stage, _in_four_data_ranks)
+
+
+def loss_per_named_rank(stage: Any) -> Any:
+    return beside_plain(stage, _in_four_data_ranks)
+
+
+def loss_on_all_gather_group(stage: Any) -> Any:
+    return beside_plain(stage, _in_four_data_ranks)
+
+
+def loss_only_on_first_stage(stage: Any) -> Any:
+    def run() -> Any:
+        from megatron.core import parallel_state
+        from megatron.core.models.gpt.gpt_model import GPTModel
+
+        start_world(2, pipeline_model_parallel_size=2, virtual_pipeline_model_parallel_size=2)
+        parallel_state.set_virtual_pipeline_model_parallel_rank(0)
+        model = gpt(**keep_known(GPTModel.__init__, {"vp_stage": 0}))
+        parallel_state.set_virtual_pipeline_model_parallel_rank(1)
+        return loss_of(model)
+
+    return beside_plain(stage, run)
+
+
+def halve_mtp_logits(stage: Any) -> Any:
+    return beside_plain(stage, lambda: gradients_of(gpt(config_of(mtp_num_layers=1))))
+
+
+def rotate_by_position(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt(mla_config())))
+
+
+def mtp_only_where_asked(stage: Any) -> Any:
+    return beside_plain(stage, lambda: gpt(config_of(mtp_num_layers=1)).mtp_process)
+
+
+def doubled_mlp(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def skip_mlp(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def softmax_in_float64(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def norm_of_our_own(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def rotary_half(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def rotate_with_kwargs(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt(mla_config())))
+
+
+def mtp_loss_with_kwargs(stage: Any) -> Any:
+    def gradients() -> Any:
+        model = gpt(config_of(mtp_num_layers=1))
+        model(**{**batch(), "labels": None}).square().sum().backward()
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    return beside_plain(stage, gradients)
+
+
+def roll_with_kwargs(stage: Any) -> Any:
+    def run() -> Any:
+        from megatron.core.packed_seq_params import PackedSeqParams
+        from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionLayer
+
+        start_world()
+        ends = torch.tensor([0, 3, 8], dtype=torch.int32)
+        packed = PackedSeqParams(qkv_format="thd", cu_seqlens_q=ends, cu_seqlens_kv=ends)
+        layer = SimpleNamespace(cp_group=None, config=config_of())
+        values = {
+            "input_ids": torch.arange(1, 9)[None],
+            "position_ids": torch.arange(8)[None],
+            "embedding": lambda input_ids, position_ids: input_ids.float(),
+            "hidden_states": torch.ones(8, 1, 4),
+            "packed_seq_params": packed,
+        }
+        embeddings = MultiTokenPredictionLayer._get_embeddings
+        return embeddings(layer, **keep_known(embeddings, values))[0]
+
+    return beside_plain(stage, run)
+
+
+def head_with_kwargs(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def cross_entropy_with_kwargs(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def registry_of_losses(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def table_of_wrappers(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt(config_of(**RECOMPUTE))))
+
+
+def table_of_rotations(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def copy_rotate_half(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt(config_of(rotary_interleaved=True))))
+
+
+def submodules_of_our_own(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt(config_of(mtp_num_layers=1))))
+
+
+def submodules_subclass(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt(config_of(mtp_num_layers=1))))
+
+
+def roll_in_the_model(stage: Any) -> Any:
+    return beside_plain(stage, lambda: gradients_of(gpt(config_of(mtp_num_layers=1))))
+
+
+def roll_in_its_own_module(stage: Any) -> Any:
+    def labels_rolled() -> Any:
+        """What the loss of the MTP layer is computed from."""
+        seen = []
+        model = gpt(config_of(mtp_num_layers=1))
+        compute = model.compute_language_model_loss
+        model.compute_language_model_loss = lambda labels, logits: seen.append(labels) or compute(labels, logits)
+        loss_of(model)
+        return seen
+
+    return beside_plain(stage, labels_rolled)
+
+
+def rotation_in_its_own_module(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def flag_on_config(stage: Any) -> Any:
+    return beside_plain(stage, lambda: getattr(gpt().config, "use_our_adapter", None))
+
+
+def property_of_layer(stage: Any) -> Any:
+    return beside_plain(stage, lambda: getattr(gpt().decoder.layers[0], "depth", None))
+
+
+def seeded_init(stage: Any) -> Any:
+    return beside_plain(stage, lambda: gpt().decoder.layers[0].mlp.linear_fc1.weight)

@@ -1,0 +1,80 @@
+"""Cases that a small mixture of experts comes to."""
+
+import importlib
+from typing import Any
+
+import torch
+from effects import beside_plain
+from models import gpt, gradients_of, loss_of, moe_config, start_world
+
+
+def _loss(**changes: Any) -> torch.Tensor:
+    return loss_of(gpt(moe_config(**changes)))
+
+
+def gate_in_own_dtype(stage: Any) -> Any:
+    return beside_plain(stage, _loss)
+
+
+def balance_logged_over_data(stage: Any) -> Any:
+    return beside_plain(stage, lambda: gradients_of(gpt(moe_config())))
+
+
+def own_experts_of_backend(stage: Any) -> Any:
+    return beside_plain(stage, _loss)
+
+
+def z_loss_of_our_own(stage: Any) -> Any:
+    return beside_plain(stage, lambda: gradients_of(gpt(moe_config(moe_z_loss_coeff=0.1))))
+
+
+def registry_of_layers(stage: Any) -> Any:
+    return beside_plain(stage, _loss)
+
+
+def copy_unpermute(stage: Any) -> Any:
+    return beside_plain(stage, _loss)
+
+
+def routing_in_its_own_module(stage: Any) -> Any:
+    return beside_plain(stage, _loss)
+
+
+def copy_routing_scores(stage: Any) -> Any:
+    def run() -> Any:
+        model = gpt(
+            moe_config(
+                moe_router_score_function="sigmoid",
+                moe_router_topk_scaling_factor=2.5,
+                moe_router_load_balancing_type="none",
+            )
+        )
+        generator = torch.Generator().manual_seed(1)
+        logits = torch.randn(64, 1, 4, generator=generator).bfloat16()
+        router = model.decoder.layers[0].mlp.router
+        return router.routing(logits)[0]
+
+    return beside_plain(stage, run)
+
+
+def aux_losses_to_our_tracker(stage: Any) -> Any:
+    return beside_plain(stage, _loss)
+
+
+def aux_losses_replaced(stage: Any) -> Any:
+    return beside_plain(stage, _loss, lambda *_: len(stage.module.kept))
+
+
+def copy_expert_bias_update(stage: Any) -> Any:
+    def run() -> Any:
+        finalizing = importlib.import_module("megatron.core.distributed.finalize_model_grads")
+        start_world()
+        router = torch.nn.Linear(1, 1)
+        router.expert_bias = torch.zeros(4)
+        router.local_tokens_per_expert = torch.tensor([1.0, 2.0, 3.0, 6.0])
+        finalizing._update_router_expert_bias(
+            [torch.nn.Sequential(router)], moe_config(moe_router_bias_update_rate=0.5)
+        )
+        return router.expert_bias
+
+    return beside_plain(stage, run)
