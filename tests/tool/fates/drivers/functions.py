@@ -1,11 +1,13 @@
 """Cases whose target is called as its caller in Megatron calls it: the caller itself needs a GPU or a whole trainer."""
 
+import tempfile
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from effects import beside_plain
-from models import start_world
+from models import config_of, start_world
 
 
 def time_post_process(stage: Any) -> Any:
@@ -76,4 +78,60 @@ def check_thd_lengths(stage: Any) -> Any:
 
     if stage.release >= "0.18":
         stage.load()
+    return beside_plain(stage, run)
+
+
+def count_received(stage: Any) -> Any:
+    def run() -> Any:
+        from megatron.core.pipeline_parallel import p2p_communication
+
+        start_world()
+        # as megatron/core/pipeline_parallel/schedules.py calls it in recv_forward, on the first stage
+        is_first_stage = (True,) if stage.release >= "0.13" else ()
+        return p2p_communication.recv_forward((1, 1, 1), config_of(), *is_first_stage)
+
+    if stage.release >= "0.14":
+        stage.load()
+        stage.install()
+    return beside_plain(stage, run)
+
+
+def save_by_position(stage: Any) -> Any:
+    def validated() -> Any:
+        """Whether Megatron checked that every part of every tensor is written once."""
+        from megatron.core import dist_checkpointing
+        from megatron.core.dist_checkpointing import state_dict_utils
+
+        start_world()
+        tensor = dist_checkpointing.ShardedTensor.from_rank_offsets("weight", torch.ones(2), replica_id=0)
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            mock.patch.object(state_dict_utils, "validate_sharding_integrity") as check,
+        ):
+            dist_checkpointing.save({"weight": tensor}, folder)
+        return check.called
+
+    return beside_plain(stage, validated)
+
+
+def sampling_as_text(stage: Any) -> Any:
+    def run() -> Any:
+        from megatron.core.inference.sampling_params import SamplingParams
+
+        return SamplingParams().serializable()
+
+    if stage.release >= "0.16":
+        stage.load()
+    return beside_plain(stage, run)
+
+
+def pattern_at_the_old_path(stage: Any) -> Any:
+    def run() -> Any:
+        from megatron.core.ssm import mamba_hybrid_layer_allocation
+
+        try:
+            return mamba_hybrid_layer_allocation.get_hybrid_layer_counts("M*_-M")
+        except ValueError:
+            return None
+
     return beside_plain(stage, run)

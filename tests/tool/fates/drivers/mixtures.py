@@ -66,15 +66,43 @@ def aux_losses_replaced(stage: Any) -> Any:
 
 
 def copy_expert_bias_update(stage: Any) -> Any:
-    def run() -> Any:
-        finalizing = importlib.import_module("megatron.core.distributed.finalize_model_grads")
-        start_world()
-        router = torch.nn.Linear(1, 1)
-        router.expert_bias = torch.zeros(4)
-        router.local_tokens_per_expert = torch.tensor([1.0, 2.0, 3.0, 6.0])
-        finalizing._update_router_expert_bias(
-            [torch.nn.Sequential(router)], moe_config(moe_router_bias_update_rate=0.5)
-        )
-        return router.expert_bias
+    return beside_plain(stage, _updated_bias)
 
-    return beside_plain(stage, run)
+
+def small_router_weights(stage: Any) -> Any:
+    return beside_plain(stage, lambda: gpt(moe_config()).decoder.layers[0].mlp.router.weight)
+
+
+def upstream_in_a_dict(stage: Any) -> Any:
+    return beside_plain(stage, _loss)
+
+
+def preprocess_in_float64(stage: Any) -> Any:
+    return beside_plain(stage, _loss)
+
+
+def table_with_a_gone_name(stage: Any) -> Any:
+    return beside_plain(stage, _loss, lambda *_: len(stage.module.recorded))
+
+
+def moe_layer_subclass(stage: Any) -> Any:
+    return beside_plain(stage, _loss)
+
+
+def moe_layer_in_the_test(stage: Any) -> Any:
+    return beside_plain(stage, _loss)
+
+
+def bias_on_a_function(stage: Any) -> Any:
+    return beside_plain(stage, _updated_bias)
+
+
+def _updated_bias() -> torch.Tensor:
+    finalizing = importlib.import_module("megatron.core.distributed.finalize_model_grads")
+    start_world()
+    router = torch.nn.Linear(1, 1)
+    router.expert_bias = torch.zeros(4)
+    router.local_tokens_per_expert = torch.tensor([1.0, 2.0, 3.0, 6.0])
+    finalizing._update_router_expert_bias([torch.nn.Sequential(router)], moe_config(moe_router_bias_update_rate=0.5))
+    bias: torch.Tensor = router.expert_bias
+    return bias

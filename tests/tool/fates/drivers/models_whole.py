@@ -279,3 +279,78 @@ def property_of_layer(stage: Any) -> Any:
 
 def seeded_init(stage: Any) -> Any:
     return beside_plain(stage, lambda: gpt().decoder.layers[0].mlp.linear_fc1.weight)
+
+
+def mla_by_its_own_parameters(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt(mla_config())))
+
+
+def halve_queries(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def rename_checkpoint_keys(stage: Any) -> Any:
+    def prefixed(plain: Any, patched: Any) -> Any:
+        return sorted(patched) == sorted(f"experiment.{key}" for key in plain)
+
+    return beside_plain(stage, lambda: list(gpt().sharded_state_dict()), prefixed)
+
+
+def attention_through_its_base(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def head_kept_on_the_class(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def original_in_name_only(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def mtp_arguments_that_exist(stage: Any) -> Any:
+    return beside_plain(stage, lambda: gradients_of(gpt(config_of(mtp_num_layers=1))))
+
+
+def mtp_embeddings_by_signature(stage: Any) -> Any:
+    return beside_plain(stage, lambda: gradients_of(gpt(config_of(mtp_num_layers=1))))
+
+
+def recompute_count_before_018(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt(config_of(**RECOMPUTE))))
+
+
+def tracker_or_nothing(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def clean_tracker_in_training(stage: Any) -> Any:
+    def two_steps() -> Any:
+        model = gpt(config_of(mtp_num_layers=1))
+        return [loss_of(model), loss_of(model)]
+
+    return beside_plain(stage, two_steps)
+
+
+def layers_outside_the_encoder(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def no_extended_tensor_parallel(stage: Any) -> Any:
+    return beside_plain(stage, lambda: config_of().hidden_size)
+
+
+def fewer_streaming_processors(stage: Any) -> Any:
+    return beside_plain(stage, lambda: config_of().moe_deepep_num_sms)
+
+
+def loss_in_its_own_module(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def vocab_range_logged(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def groups_noted(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))

@@ -110,3 +110,40 @@ def ddp_settings_of_ours(stage: Any) -> Any:
         return wrapped.ddp_config.grad_reduce_in_fp32
 
     return beside_plain(stage, run)
+
+
+def backward_of_one_kind(stage: Any) -> Any:
+    return beside_plain(stage, _one_step)
+
+
+def finalize_two_arguments(stage: Any) -> Any:
+    def run() -> Any:
+        from megatron.core import distributed
+
+        def finalize(*args: Any, **kwargs: Any) -> Any:
+            """Megatron's own wants buffers that only its DistributedDataParallel has; ours is handed everything."""
+            return None if stage.module is None else distributed.finalize_model_grads(*args, **kwargs)
+
+        return _one_step(finalize_model_grads_func=finalize)
+
+    return beside_plain(stage, run)
+
+
+def constant_decay(stage: Any) -> Any:
+    return beside_plain(stage, _scheduled)
+
+
+def decorated_replacements(stage: Any) -> Any:
+    return beside_plain(stage, _scheduled)
+
+
+def expert_groups_of_ours(stage: Any) -> Any:
+    def run() -> Any:
+        from megatron.core.process_groups_config import ProcessGroupCollection
+
+        model = gpt()
+        model.ddp_config = SimpleNamespace(num_distributed_optimizer_instances=1)
+        groups = ProcessGroupCollection.setup_process_groups_for_optimizer(None, [model], use_gloo_process_groups=False)
+        return len(groups)
+
+    return beside_plain(stage, run)
