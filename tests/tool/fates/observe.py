@@ -13,7 +13,8 @@ of the case: a patch comes after the library, as in a trainer.
 Its driver (in drivers/) lets Megatron itself call what was patched. The result of the driver is the effect of the
 patch: what it does to the library's result beside the same library without it. `values` is "same" where both releases
 show the same effect, "changed" where they do not, and null where one of them raises. `at` is the line of the case that
-was running when it raised, `ran` whether Megatron came to its code, `trigger` the line of Megatron that called it.
+was running when it raised, `ran` whether Megatron came to its code, `trigger` the line of Megatron that called it, and
+`upstream` whether the definition of the target is the same on both releases, apart from words and types.
 
 Without --write the exit code is 1 where something else happened than fates.json says. With --write the observed
 fields are written into it: those that a person wrote (case, kind, from, to, line, target, why) stay.
@@ -27,6 +28,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -47,15 +49,23 @@ def drivers() -> dict[str, str]:
     return known
 
 
-def run_case(case: str, module: str, release: str, wheels: Path, answer: Connection) -> None:
+@cache
+def targets() -> dict[str, str]:
+    """What each case patches."""
+    return {fate["case"]: fate["target"] for fate in json.loads(FATES.read_text(encoding="utf-8"))}
+
+
+def run_case(case: str, release: str, wheels: Path, answer: Connection) -> None:
     """In a process of its own: drive one case on one release and send what came of it."""
+    import definitions
     import staging
     from harness.cpu import on_the_cpu
 
     stage = staging.Stage(case, release, wheels)
     effect, problem = None, None
+    definition = definitions.digest(targets()[case])
     try:
-        drive: Callable[[Any], Any] = getattr(importlib.import_module(f"drivers.{module}"), case)
+        drive: Callable[[Any], Any] = getattr(importlib.import_module(f"drivers.{drivers()[case]}"), case)
         with on_the_cpu():
             effect = json.loads(json.dumps(drive(stage)))
     except staging.Raised:
@@ -63,12 +73,13 @@ def run_case(case: str, module: str, release: str, wheels: Path, answer: Connect
     except BaseException:
         sys.setprofile(None)
         problem = "".join(traceback.format_exc().splitlines(keepends=True)[-6:])
-    answer.send({"outcome": stage.outcome, "trigger": stage.trigger, "effect": effect, "problem": problem})
+    seen = {"outcome": stage.outcome, "trigger": stage.trigger, "effect": effect, "problem": problem}
+    answer.send({**seen, "definition": definition})
     answer.close()
     os._exit(0)
 
 
-def run_release(release: str, cases: list[tuple[str, str]], wheels: Path, answers: Connection) -> None:
+def run_release(release: str, cases: list[str], wheels: Path, answers: Connection) -> None:
     """In a process of its own: import one release, and fork a process for each of its cases."""
     sys.path[:0] = [str(wheels / release), str(HERE), str(HERE / "cases"), str(HERE.parents[1] / "compat")]
     sys.path.append(str(wheels / "extra"))
@@ -80,8 +91,8 @@ def run_release(release: str, cases: list[tuple[str, str]], wheels: Path, answer
     megatron.__path__ = [str(wheels / release / "megatron")]  # never the release that is installed beside the tests
     for name in ("models.gpt.gpt_model", "models.gpt.gpt_layer_specs", "optimizer", "pipeline_parallel.schedules"):
         importlib.import_module(f"megatron.core.{name}")
-    for case, module in cases:
-        answers.send(in_a_process(run_case, case, module, release, wheels))
+    for case in cases:
+        answers.send(in_a_process(run_case, case, release, wheels))
     os._exit(0)
 
 
@@ -102,14 +113,14 @@ def in_a_process(work: Callable[..., None], *arguments: Any) -> dict[str, Any]:
 
 def observe(wanted: list[tuple[str, str]], wheels: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """What came of each (case, release)."""
-    known, seen = drivers(), {}
+    seen = {}
     for release in sorted({release for _, release in wanted}):
-        cases = [(case, known[case]) for case, its_release in wanted if its_release == release]
+        cases = [case for case, its_release in wanted if its_release == release]
         here, there = multiprocessing.Pipe(duplex=False)
         child = multiprocessing.get_context("fork").Process(target=run_release, args=(release, cases, wheels, there))
         child.start()
         there.close()
-        for case, _ in cases:
+        for case in cases:
             try:
                 seen[case, release] = here.recv()
             except EOFError:
@@ -120,12 +131,15 @@ def observe(wanted: list[tuple[str, str]], wheels: Path) -> dict[tuple[str, str]
 
 def fate_of(older: dict[str, Any], newer: dict[str, Any]) -> dict[str, Any]:
     """The observed fields of a fate."""
+    import definitions
+
     fields = {
         side: {name: seen["outcome"][name] for name in OUTCOME} for side, seen in (("older", older), ("newer", newer))
     }
     both_run = older["outcome"]["outcome"] == newer["outcome"]["outcome"] == "runs"
     values = ("same" if older["effect"] == newer["effect"] else "changed") if both_run else None
-    return {**fields, "values": values, "trigger": newer["trigger"]}
+    upstream = definitions.compared(older["definition"], newer["definition"])
+    return {**fields, "values": values, "upstream": upstream, "trigger": newer["trigger"]}
 
 
 def main() -> int:
@@ -171,7 +185,7 @@ def compare(wanted: list[Any], fates: list[Any], wheels: Path, *, write: bool) -
             continue
         observed = fate_of(older, newer)
         differs = {name: (fate.get(name), value) for name, value in observed.items() if fate.get(name) != value}
-        said = observed["newer"]["exception"] or observed["values"]
+        said = f"{observed['newer']['exception'] or observed['values']} {newer['outcome'].get('message', '')}".strip()
         if differs:
             wrong += 1
             print(f"{'written ' if write else 'DIFFERS '}  {label}: {said}", flush=True)

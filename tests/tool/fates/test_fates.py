@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from command import unpatch
 from fates.agreement import agrees, table
 
@@ -31,7 +32,7 @@ KINDS = {
     "never_runs": "nothing of the library calls the name",
     "harmless": "nothing happens to the patch",
 }
-FIELDS = {"case", "kind", "from", "to", "older", "newer", "values", "line", "target", "trigger", "why"}
+FIELDS = {"case", "kind", "from", "to", "older", "newer", "values", "line", "target", "trigger", "upstream", "why"}
 RELEASE = re.compile(r"0\.\d+\.\d+")
 
 
@@ -54,6 +55,7 @@ def test_outcomes_are_whole() -> None:
             assert outcome["outcome"] in ("raises", "runs")
             assert raises == (outcome["exception"] is not None)
             assert outcome["when"] in (("import", "install", "call") if raises else (None,))
+        assert fate["upstream"] in ("same", "changed", "gone", "new", None)
         both_run = fate["older"]["outcome"] == fate["newer"]["outcome"] == "runs"
         assert fate["values"] in (("same", "changed") if both_run else (None,)), fate["case"]
 
@@ -79,6 +81,7 @@ def test_cases_compile_and_the_line_is_a_statement_of_them() -> None:
         assert {fate["line"] for fate in FATES if fate["case"] == path.stem} <= lines, path.name
 
 
+@pytest.mark.slow
 def test_upgrade_says_what_was_seen(tmp_path: Path) -> None:
     verdicts = [(fate, agrees(fate, report)) for fate, report in _reports(tmp_path)]
     print(table(verdicts))

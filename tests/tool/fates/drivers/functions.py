@@ -24,6 +24,7 @@ def time_post_process(stage: Any) -> Any:
         names += " runtime_gather_output extra_block_kwargs inference_params output_processor output_processor_context"
         state = SimpleNamespace(**dict.fromkeys(names.split()))
         node = SimpleNamespace(gpt_model=model, chunk_state=state)
+        # as megatron/core/pipeline_parallel/utils.py calls it in ScheduleNode._forward
         return PostProcessNode.forward_impl(node, torch.ones(3))
 
     if stage.release >= "0.19":
@@ -60,6 +61,7 @@ def skip_frozen_grads_in_norm(stage: Any) -> Any:
         optimizer = SimpleNamespace(
             get_parameters=lambda: [parameter], config=settings, tp_group=None, is_stub_optimizer=False
         )
+        # as megatron/core/optimizer/optimizer.py calls it in clip_grad_norm
         return MegatronOptimizer.get_main_grads_for_grad_norm(optimizer)
 
     if stage.release >= "0.19":
@@ -74,6 +76,7 @@ def check_thd_lengths(stage: Any) -> Any:
         start_world()
         batch = {"tokens": torch.arange(8)[None]}
         cut = torch.tensor([[0, 4, 8]], dtype=torch.int32)
+        # no caller in megatron.core: trainers cut their batches with it
         return utils.get_thd_batch_on_this_cp_rank(batch, cut, cut, torch.tensor([4]))[0]
 
     if stage.release >= "0.18":
@@ -118,6 +121,7 @@ def sampling_as_text(stage: Any) -> Any:
     def run() -> Any:
         from megatron.core.inference.sampling_params import SamplingParams
 
+        # as megatron/core/inference/inference_client.py calls it before it sends a request
         return SamplingParams().serializable()
 
     if stage.release >= "0.16":

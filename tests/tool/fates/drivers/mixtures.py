@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from effects import beside_plain
-from models import gpt, gradients_of, loss_of, moe_config, start_world
+from models import gpt, gradients_of, keep_known, loss_of, moe_config, start_world
 
 
 def _loss(**changes: Any) -> torch.Tensor:
@@ -106,3 +106,24 @@ def _updated_bias() -> torch.Tensor:
     finalizing._update_router_expert_bias([torch.nn.Sequential(router)], moe_config(moe_router_bias_update_rate=0.5))
     bias: torch.Tensor = router.expert_bias
     return bias
+
+
+def copy_z_loss(stage: Any) -> Any:
+    return beside_plain(stage, lambda: _gradient_of_z_loss(ranks=2))
+
+
+def z_loss_without_padding(stage: Any) -> Any:
+    return beside_plain(stage, lambda: _gradient_of_z_loss(padding_mask=torch.tensor([False] * 6 + [True] * 2)))
+
+
+def _gradient_of_z_loss(ranks: int = 1, **padding: torch.Tensor) -> torch.Tensor:
+    """What the router's z-loss adds to the gradient of its logits, for as many tensor ranks."""
+    from megatron.core.transformer.moe.router import TopKRouter
+
+    start_world(ranks, tensor_model_parallel_size=ranks)
+    router = gpt(moe_config(moe_z_loss_coeff=0.1)).decoder.layers[0].mlp.router
+    router.calculate_per_token_loss = True
+    logits = torch.linspace(-1, 1, 32).view(8, 4).requires_grad_()
+    router.apply_z_loss(logits, **keep_known(TopKRouter.apply_z_loss, padding)).sum().backward()
+    gradient: torch.Tensor = logits.grad
+    return gradient

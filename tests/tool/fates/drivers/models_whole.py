@@ -354,3 +354,44 @@ def vocab_range_logged(stage: Any) -> Any:
 
 def groups_noted(stage: Any) -> Any:
     return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def copy_gated_mlp(stage: Any) -> Any:
+    gated = {"gated_linear_unit": True, "activation_func": torch.nn.functional.silu, "glu_linear_offset": 1.0}
+    return beside_plain(stage, lambda: loss_of(gpt(config_of(**gated))))
+
+
+def copy_bias_dropout(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt(config_of(add_bias_linear=True))))
+
+
+def softmax_without_offset(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt(config_of(softmax_type="off-by-one"))))
+
+
+def mlp_with_kwargs(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def mlp_spec_of_ours(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def mlp_subclass(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def preprocess_first_five(stage: Any) -> Any:
+    return beside_plain(stage, lambda: loss_of(gpt()))
+
+
+def detach_third_value(stage: Any) -> Any:
+    return beside_plain(stage, lambda: gradients_of(gpt(config_of(mtp_num_layers=1))))
+
+
+def detach_next_to_last_value(stage: Any) -> Any:
+    return beside_plain(stage, lambda: gradients_of(gpt(config_of(mtp_num_layers=1))))
+
+
+def replaced_mtp_recompute(stage: Any) -> Any:
+    return beside_plain(stage, lambda: gradients_of(gpt(config_of(mtp_num_layers=1, **RECOMPUTE))))
