@@ -9,6 +9,8 @@ AGREES = "agrees"
 VERDICTS = (
     "false harmless: raises",
     "false harmless: changes",
+    "not reported: raises",
+    "not reported: changes",
     "said to change, raises",
     "said to raise, changes",
     "another exception",
@@ -29,14 +31,15 @@ def agrees(fate: dict[str, Any], report: dict[str, Any]) -> str:
     findings = [patch for patch in report["patches"] if (patch["path"], patch["line"]) == (file, fate["line"])]
     raising = {name for patch in findings for reason in patch["reasons"] for name in _EXCEPTION.findall(reason)}
     changing = any(patch["urgency"] in ("breaks", "different") for patch in findings)
+    silent = "false harmless" if findings else "not reported"
     if fate["newer"]["outcome"] == "raises":
         if not raising:
-            return "said to change, raises" if changing else "false harmless: raises"
+            return "said to change, raises" if changing else f"{silent}: raises"
         return AGREES if fate["newer"]["exception"] in raising else "another exception"
     if fate["values"] == "changed":
         if raising:
             return "said to raise, changes"
-        return AGREES if changing else "false harmless: changes"
+        return AGREES if changing else f"{silent}: changes"
     if raising:
         return "false alarm: said to raise"
     return "false alarm: said to change" if changing else AGREES
@@ -44,12 +47,13 @@ def agrees(fate: dict[str, Any], report: dict[str, Any]) -> str:
 
 def table(verdicts: list[tuple[dict[str, Any], str]]) -> str:
     """Agreement by kind, and each disagreement, the worst first."""
-    lines = [f"{'kind':<18}{'fates':>6}{'agree':>6}{'false harmless':>16}{'false alarm':>13}"]
+    columns = ("false harmless", "not reported", "false alarm")
+    lines = [f"{'kind':<16}{'fates':>6}{'agree':>6}" + "".join(f"{column:>16}" for column in columns)]
     kinds = sorted({fate["kind"] for fate, _ in verdicts})
     for kind in [*kinds, "all"]:
         counts = Counter(verdict for fate, verdict in verdicts if kind in (fate["kind"], "all"))
-        harmless, alarm = (sum(n for v, n in counts.items() if v.startswith(s)) for s in ("false h", "false a"))
-        lines.append(f"{kind:<18}{counts.total():>6}{counts[AGREES]:>6}{harmless:>16}{alarm:>13}")
+        wrongs = [sum(n for verdict, n in counts.items() if verdict.startswith(column)) for column in columns]
+        lines.append(f"{kind:<16}{counts.total():>6}{counts[AGREES]:>6}" + "".join(f"{n:>16}" for n in wrongs))
     wrong = sorted((VERDICTS.index(v), fate["case"], fate["from"], fate["to"]) for fate, v in verdicts if v != AGREES)
     lines += [f"{VERDICTS[rank]:<28} {case} {older} -> {newer}" for rank, case, older, newer in wrong]
     return "\n".join(lines)
