@@ -1,4 +1,4 @@
-"""A layer of ours counts as MoE layer where the transformer layer asks; Megatron's own no longer does."""
+"""A layer of ours counts as MoE layer where the transformer layer asks."""
 
 from megatron.core.transformer import transformer_layer
 from megatron.core.transformer.moe.moe_layer import MoELayer
