@@ -40,12 +40,12 @@ os.write(answers, json.dumps(said).encode())
 """
 START = """
 import time
-start = time.perf_counter()
+start = time.process_time()
 {watch}
 import torch, megatron.core
 from megatron.core.models.hybrid.hybrid_model import HybridModel
 from megatron.core.models.gpt.gpt_model import GPTModel
-print(time.perf_counter() - start)
+print(time.process_time() - start)
 """
 WATCH = "from mcore_unpatch import audit; audit.watch()"
 ROUNDS = 3

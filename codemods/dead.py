@@ -21,8 +21,8 @@ from mcore_unpatch.codemods.source import Function, Source, first_line, last_lin
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding, Guard
-from mcore_unpatch.megatron.gone import last_releases
-from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, show
 
 _TITLE = "deletes what never runs"
 _NOT_NEEDED = "deletes what Megatron does not need"
@@ -161,7 +161,7 @@ def _without_effect(bench: Workbench, finding: Finding) -> _Cut | str:
         return f"line {restores[0]} puts the original back"
     # What Megatron no longer has may be called by the repository itself.
     here = sum(isinstance(one, ast.Attribute) and one.attr == name for one in source.nodes)
-    if finding.target in last_releases() and (here > 1 or bench.named_elsewhere(name, finding.path)):
+    if known.is_gone(finding.target, NEWEST) and (here > 1 or bench.named_elsewhere(name, finding.path)):
         where = "elsewhere in this file" if here > 1 else "in other files"
         return f"`{name}` is also named {where}, which may mean this one"
     reason = Reason(finding.rule, "unsafe", _NOT_NEEDED, (finding.evidence,), finding.line)

@@ -6,6 +6,7 @@ import os
 import posixpath
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch import git, remembered
@@ -88,9 +89,15 @@ def new_findings(now: list[Finding], before: list[Finding], renamed: dict[str, s
 
     First within a file (the old name of it), then across files: a patch that moved with its code is not new.
     """
-    known = Counter(_key(finding, finding.path) for finding in before)
+    known = Counter(_key(finding, finding.path) for finding in before if not finding.touches)
+    touched = {name for finding in before for name in finding.touches}
     unmatched = []
+    new = []
     for finding in now:
+        if finding.touches:  # a patch file is written anew as a whole: what it did not touch before is new
+            if fresh := tuple(name for name in finding.touches if name not in touched):
+                new.append(replace(finding, target=fresh[0], touches=fresh))
+            continue
         key = _key(finding, renamed.get(finding.path, finding.path))
         if known[key]:
             known[key] -= 1
@@ -99,7 +106,6 @@ def new_findings(now: list[Finding], before: list[Finding], renamed: dict[str, s
     moved = Counter({key[1:]: 0 for key in known})
     for key, count in known.items():
         moved[key[1:]] += count
-    new = []
     for finding in unmatched:
         content = _key(finding, "")[1:]
         if moved[content]:
@@ -117,9 +123,7 @@ def renames(top: Path, revision: str) -> dict[str, str]:
 
 
 def _key(finding: Finding, path: str) -> Key:
-    # The head of a hunk says nothing but line numbers, and a patch file is written anew as a whole.
-    content = "" if finding.shape == "patch-file" else "".join(finding.source.split())
-    return (path, finding.rule, finding.target, content)
+    return (path, finding.rule, finding.target, "".join(finding.source.split()))
 
 
 def _blobs(top: Path, revision: str) -> dict[str, str]:

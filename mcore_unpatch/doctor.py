@@ -91,10 +91,10 @@ def _megatron() -> list[Line]:
 
 def _hooks() -> list[Line]:
     """Whether the hook is there, by the source of the installed Megatron."""
-    from mcore_unpatch.upgrade.releases import installed_release
+    from mcore_unpatch.megatron.sources import installed_model
 
     try:
-        release = installed_release()
+        release = installed_model()
     except UsageError as error:
         return [Line("output hook", str(error), "wrong")]
     lines = []
@@ -104,7 +104,7 @@ def _hooks() -> list[Line]:
         seen = release.find(name) if release is not None else None
         if seen is None:
             lines.append(Line(short, "does not exist here", "missing"))
-        elif HOOK in seen.definition.signature.replace("=", " ").split():
+        elif HOOK in seen.fact.detail.replace("=", " ").split():
             lines.append(Line(short, f"takes {HOOK}"))
         elif name.startswith(_HYBRID):
             remedy = "attach() and provide_hook() of mcore_unpatch.compat work through its output layer"
@@ -146,9 +146,9 @@ def _own(name: str) -> Line:
 
 
 def _release() -> str:
-    from mcore_unpatch.upgrade.releases import installed_release
+    from mcore_unpatch.megatron.sources import installed_model
 
-    release = installed_release()
+    release = installed_model()
     return release.label if release is not None else "unknown"
 
 

@@ -117,6 +117,7 @@ class Finding:
     is_read: bool = False  # by the repository, though Megatron no longer has it
     unread: int = 0  # nobody reads what it sets; the line that sets the same elsewhere
     stays: str = ""  # why a change of Megatron's source is kept, where nothing is promised
+    touches: tuple[str, ...] = ()  # the definitions that a patch file changes
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
 
@@ -137,6 +138,8 @@ class Finding:
         data["verdict"], data["evidence"] = self.verdict, self.evidence
         data["steps"] = list(self.steps) if self.verdict == "steps" else []
         data["related"] = [{"line": item.line, "role": item.role} for item in self.related]
+        if self.touches:
+            data["touches"] = list(self.touches)
         return data
 
     @property

@@ -50,10 +50,11 @@ def run(
     settings: dict[str, str] | None = None,
     codes: Container[int] = (0,),
     complaints: list[str] | None = None,
+    apart: bool = False,
 ) -> bytes:
     """The standard output of `git -C folder ...`; raises `GitError` for an exit code that is not among `codes`.
 
-    `complaints` takes what git says on stderr.
+    `complaints` takes what git says on stderr; `apart` is for a folder that belongs to no repository.
     """
     options = [option for key, value in _SETTINGS.items() for option in ("-c", f"{key}={value}")]
     command = [_executable(), *options, "-C", str(folder), *arguments]
@@ -62,7 +63,7 @@ def run(
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, **_absolute_paths(), **_ENVIRONMENT, **_as_environment(settings or {})},
+        env={**(_apart(folder) if apart else _environment()), **_ENVIRONMENT, **_as_environment(settings or {})},
     ) as process:
         try:
             output, errors = process.communicate(stdin, timeout=_PATIENCE)
@@ -76,6 +77,15 @@ def run(
     if complaints is not None:
         complaints += os.fsdecode(errors).splitlines()
     return output
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, **_absolute_paths()}
+
+
+def _apart(folder: Path) -> dict[str, str]:
+    own = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    return {**own, "GIT_CEILING_DIRECTORIES": str(folder.resolve().parent)}
 
 
 def toplevel(folder: Path) -> Path | None:

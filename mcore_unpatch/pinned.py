@@ -7,15 +7,15 @@ from pathlib import Path
 
 from mcore_unpatch import pins
 from mcore_unpatch.findings import NO_PATCHES, Finding
+from mcore_unpatch.library.model import Model
 from mcore_unpatch.pins import Lock, Pin
-from mcore_unpatch.upgrade.releases import Release
 
-CHANGED, PAST, UNPINNED, UNUSED, OVERDUE = "MCU801", "MCU802", "MCU803", "MCU804", "MCU805"
+CHANGED, PAST, UNPINNED, UNUSED, OVERDUE = "MCU801", "MCU802", "MCU803", "MCU804", "MCU806"
 NOTICE = 30  # days before a review is due in which `check` speaks of it
 
 
 def settle(
-    findings: list[Finding], lock: Lock, file: str, text: str, release: Release, *, whole: bool, required: bool
+    findings: list[Finding], lock: Lock, file: str, text: str, release: Model, *, whole: bool, required: bool
 ) -> list[Finding]:
     """Findings without the pinned ones, and one for each pin that does not hold.
 

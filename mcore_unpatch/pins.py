@@ -28,7 +28,7 @@ from mcore_unpatch import reading
 from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from mcore_unpatch.upgrade.releases import Release
+    from mcore_unpatch.library.model import Model
 
 LOCK = "unpatch.lock"
 _HEAD = """\
@@ -90,12 +90,12 @@ class Pin:
             said = f"the probe {self.until} of `{self.name}` failed: {type(error).__name__}: {error}"
             raise PinError(f"{said}; mend it, or change `until` in {LOCK}.") from error
 
-    def is_past(self, release: Release) -> bool:
+    def is_past(self, release: Model) -> bool:
         """Whether the release this patch may live until has come."""
         from mcore_unpatch.megatron.versions import parse_version
 
         try:
-            return bool(self.until) and release.version >= parse_version(self.until)
+            return bool(self.until) and parse_version(release.label) >= parse_version(self.until)
         except ValueError:
             return False  # a pull request, an issue: nothing that a release number could answer
 
@@ -183,38 +183,38 @@ def _checked(file: Path, pin: Pin) -> Pin:
     return pin
 
 
-def pin(name: str, release: Release, patched: bool, known: Pin | None = None) -> Pin | None:
+def pin(name: str, release: Model, patched: bool, known: Pin | None = None) -> Pin | None:
     """The pin of a name on a release, keeping its reason and owner; None if the release has no such name."""
     found = release.find(name)
     if found is None:
         return None
-    seen = found.definition
+    seen = found.fact
     return replace(
         known or Pin(name),
         release=release.label,
         kind=seen.kind,
         digest=seen.digest.hex(),
-        signature=seen.signature,
+        signature=seen.detail,
         patched=patched,
     )
 
 
-def difference(pinned: Pin, release: Release) -> str | None:
+def difference(pinned: Pin, release: Model) -> str | None:
     """How a pinned name differs on a release; None if it is unchanged."""
     now = pin(pinned.name, release, pinned.patched, pinned)
     if now is not None and replace(now, release=pinned.release) == pinned:
         return None
     if now is None:
-        from mcore_unpatch.megatron.definitions import Definition
+        from mcore_unpatch.library.fact import Fact
 
-        moved = release.moved(pinned.name, Definition(pinned.kind, pinned.signature))
+        moved = release.moved(pinned.name, Fact(pinned.kind, pinned.signature))
         return f"was removed{f'; it is now `{moved}`' if moved else ''}"
     if now.signature != pinned.signature and now.kind == pinned.kind == "function":
         return f"changed its signature from `{pinned.signature}` to `{now.signature}`"
     return "changed its body" if now.kind == pinned.kind else f"changed from a {pinned.kind} to a {now.kind}"
 
 
-def differences(pins: Iterable[Pin], release: Release) -> list[str]:
+def differences(pins: Iterable[Pin], release: Model) -> list[str]:
     """One sentence for each pin that no longer holds."""
     found = ((one, difference(one, release)) for one in pins)
     return [f"`{one.name}` {how}{f' ({one.why})' if one.why else ''}" for one, how in found if how]
@@ -224,9 +224,9 @@ def verify(lock: Path | str | None = None, *, on_difference: Literal["raise", "w
     """Compare the installed Megatron with the lock, by default the nearest `unpatch.lock` above the caller's file."""
     file = Path(lock) if lock is not None else _lock_above(sys._getframe(1).f_code.co_filename)
     known = load(file)
-    from mcore_unpatch.upgrade.releases import installed_release
+    from mcore_unpatch.megatron.sources import installed_model
 
-    release = installed_release()
+    release = installed_model()
     if release is None:
         raise UsageError("megatron-core is not installed, so there is nothing to verify; install it first.")
     said = differences(known.pins.values(), release)
@@ -282,9 +282,9 @@ class guard:  # noqa: N801 - it reads as a function: a decorator, a context mana
         return pin.on_change == "warn"
 
     def _changes(self, pin: Pin, known: Lock) -> list[str]:
-        from mcore_unpatch.upgrade.releases import installed_release
+        from mcore_unpatch.megatron.sources import installed_model
 
-        release = installed_release()
+        release = installed_model()
         if release is None:
             return ["megatron-core is not installed"]
         pinned = [pin, *(known.named(name) for name in pin.depends_on)]

@@ -72,9 +72,9 @@ class PinItem(pytest.Item):
         from datetime import date
 
         from mcore_unpatch import pins
-        from mcore_unpatch.upgrade.releases import installed_release
+        from mcore_unpatch.megatron.sources import installed_model
 
-        release = installed_release()
+        release = installed_model()
         if release is None:
             pytest.skip("megatron-core is not installed")
         said = pins.differences([self.pin], release)

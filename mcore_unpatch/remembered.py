@@ -96,7 +96,7 @@ def _finding(data: dict[str, object]) -> Finding:
     guards = tuple(Guard(**{**one, "rules_out": tuple(one["rules_out"])}) for one in live["guards"])
     lives = Live(tuple(live["releases"]), live["newer"], tuple(live["depends"]), guards)
     related = tuple(Related(**one) for one in data["related"])  # type: ignore[attr-defined]
-    texts: dict[str, tuple[str, ...]] = {name: tuple(data[name]) for name in ("steps", "breaks")}  # type: ignore[arg-type]
+    texts: dict[str, tuple[str, ...]] = {name: tuple(data[name]) for name in ("steps", "breaks", "touches")}  # type: ignore[arg-type]
     return Finding(**{**data, "live": lives, "related": related, **texts})  # type: ignore[arg-type]
 
 

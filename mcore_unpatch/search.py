@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mcore_unpatch import suppress
 from mcore_unpatch.codemods import registry
 from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.parallel import Part, Task, analyse, no_collection
@@ -15,7 +16,6 @@ from mcore_unpatch.scanner.shapes import patch_files
 from mcore_unpatch.scanner.sources.files import Reader
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
-from mcore_unpatch.scanner.sources.series import applied_before
 
 Progress = Callable[[int, int], None]
 
@@ -31,7 +31,7 @@ class Search:
     jobs: int = 1
     size: Callable[[str], int] = field(default=lambda _: 0)
     parsed: Parsed = field(default_factory=Parsed)
-    source: patch_files.Source | None = None  # a Megatron source, to which patch files may apply or not
+    source: MegatronSource | None = None  # a Megatron source, to which patch files may apply or not
     has: Callable[[str], bool] | None = None  # whether there is a module or a package, where not by `exists`
     wanted: Callable[[str], bool] = lambda _: True  # rules that are: codemods of no other are asked
     silenced: list[Finding] = field(default_factory=list)  # takes a finding for each that a comment suppresses
@@ -60,10 +60,11 @@ class Search:
 
     def _patch_file(self, path: str, files: list[str], whole: Part) -> None:
         try:
-            data, versions = self.read(path), self.versions(path)
-            first = applied_before(path, files, self.exists, self.read) if self.source else []
+            series = f"{path.rpartition('/')[0]}/series".lstrip("/")
+            listed = self.read(series) if self.source and self.exists(series) else None
+            first = patch_files.applied_before(path, files, listed) if self.source else []
             before = [self.read(one) for one in first]
-            whole.findings += patch_files.findings_in(path, data, self.source, versions, before)
+            whole.findings += patch_files.findings_in(path, self.read(path), self.source, before)
         except FileNotFoundError:
             return  # listed by git, deleted on disk
         except Unreadable as error:

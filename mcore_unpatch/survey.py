@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from mcore_unpatch import reading, remembered, unread, verdicts
 from mcore_unpatch.discover import Discovery, discover, others, settings, whole_of
 from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.requirements import Judged, Requirements
 from mcore_unpatch.rules import Selection
-from mcore_unpatch.scanner.shapes.patch_files import Source
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.search import Progress, Search
@@ -23,7 +24,6 @@ from mcore_unpatch.search import Progress, Search
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.edits import Repository
     from mcore_unpatch.switches import Gate
-    from mcore_unpatch.upgrade.releases import Release
 
 Found = tuple[list[Finding], list[FileError]]
 
@@ -33,7 +33,7 @@ class PinnedOn:
     """A lock file, and the release it is held to."""
 
     file: Path
-    release: Release
+    release: Model
     required: bool = False  # a patch without a pin is a finding of its own
 
 
@@ -52,7 +52,7 @@ class Options:
     possible_hooks: bool = False  # of that, what a hook may replace: the codemod looks whether it is a module
     fixes: bool = False  # say of each finding whether `migrate` would take it away
     lock: PinnedOn | None = None  # accept what is pinned, and hold the pins to a release
-    source: Source | None = None  # a Megatron source: patch files apply to it or not
+    source: MegatronSource | None = None  # a Megatron source: patch files apply to it or not
     gate: Gate | None = None  # tell what the change switches off of the gate
     cache: bool = False  # remember what was found, and by what contents
 
@@ -131,7 +131,7 @@ class Survey:
             self.files.size,
             self.parsed,
             options.source,
-            _Listed(self.whole).__contains__,
+            _Listed(self.whole, self.files).__contains__,
             options.selection.__contains__,
             silenced,
         )
@@ -201,13 +201,15 @@ class Survey:
 class _Listed:
     """Whether a project has a file or a folder, by the files that were discovered."""
 
-    def __init__(self, whole: Discovery) -> None:
+    def __init__(self, whole: Discovery, files: WorkTree) -> None:
+        self._top, self._exists = whole.top, files.exists
         paths = [*whole.python, *whole.patches]
         folders = {path.rsplit("/", depth)[0] for path in paths for depth in range(1, path.count("/") + 1)}
         self._names = folders.union(paths)
 
     def __contains__(self, path: str) -> bool:
-        return path in self._names
+        # A link to a file that is read under its own name is not listed; what an import finds through it is that file.
+        return path in self._names or (os.path.islink(f"{self._top}/{path}") and self._exists(path))  # noqa: PTH114
 
 
 def _without_pinned(findings: list[Finding], lock: PinnedOn, whole: bool) -> list[Finding]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.megatron import gone, uses
+from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.mentions import mentions
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner.sources.parsing import Unreadable
@@ -64,7 +64,7 @@ def mark(
 def _is_missing(finding: Finding, versions: tuple[Version, ...]) -> bool:
     """Whether all of the judged releases lack a name, and the assignment that sets it does not name it as a text."""
     plain = finding.shape in ("module-attr", "class-attr", "instance-attr")
-    return plain and all(gone.is_gone(finding.target, version) for version in versions)
+    return plain and all(known.is_gone(finding.target, version) for version in versions)
 
 
 def _copies(findings: list[Finding]) -> dict[Finding, int]:
@@ -84,11 +84,12 @@ def _copies(findings: list[Finding]) -> dict[Finding, int]:
 
 def _is_left_alone(finding: Finding, versions: tuple[Version, ...]) -> bool:
     """Whether it runs, nothing of the judged releases reads the name, and it is private or no longer there."""
-    line = uses.known(finding.target)
-    if line is None or not any(map(finding.live.on, versions)):
+    releases = [known.newest(version) for version in versions]
+    if not known.ever(finding.target) or not any(map(finding.live.on, versions)):
         return False
-    unread = all(line.on(version).is_unread for version in versions)
-    return unread and (_leaf(finding.target).startswith("_") or not any(map(line.is_on, versions)))
+    facts = [release.facts.get(finding.target) for release in releases]
+    unread = all(fact is None or fact.trait("unread") is not None for fact in facts)
+    return unread and (_leaf(finding.target).startswith("_") or not any(facts))
 
 
 def _unread(files: Files, targets: set[str]) -> set[str]:

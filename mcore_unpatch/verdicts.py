@@ -8,7 +8,7 @@ from typing import Any
 
 from mcore_unpatch import reasons
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.megatron import api, gone
+from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, show
 
@@ -99,7 +99,9 @@ class _Case:
     def is_of_what_is_gone(self) -> bool:
         """Unless the original is read too, which raises: that is no dead code."""
         read = any(item.role == "backup" for item in self.finding.related)
-        return bool(self.versions) and not read and all(gone.is_gone(self.finding.target, one) for one in self.versions)
+        return (
+            bool(self.versions) and not read and all(known.is_gone(self.finding.target, one) for one in self.versions)
+        )
 
     def is_of_what_moved(self) -> bool:
         """Megatron has it in another module now, and calls that one."""
@@ -133,8 +135,8 @@ class _Case:
     copied = property(lambda self: f"; line {self.finding.unread} sets the same elsewhere")
     module = property(lambda self: self.finding.target.split(".")[-2])
     on = property(lambda self: f"megatron-core {' and '.join(map(show, self.versions))}")
-    last = property(lambda self: gone.last_releases()[self.finding.target])
-    moved = property(lambda self: gone.moved_to(self.finding.target))
+    last = property(lambda self: known.last(self.finding.target))
+    moved = property(lambda self: known.moved_to(self.finding.target))
     way = property(lambda self: self.finding.replacement or (self.row.way if self.row else ""))
     capital_way = property(lambda self: self.way[:1].upper() + self.way[1:])
     known_way = property(lambda self: f"{self.way}{self.row.reference}" if self.row else "")

@@ -21,15 +21,16 @@ from mcore_unpatch.codemods.seams.copies.upstream import (
     keywords_of,
     of_model,
 )
-from mcore_unpatch.megatron import history
+from mcore_unpatch.library.sources import Files
+from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.upgrade.sources import download
 
 OUTPUT = Path(__file__).parents[1] / "codemods/seams/copies/upstream.json"
 
 
-def bodies(folder: Path) -> dict[str, dict[str, Any]]:
+def bodies(files: Files) -> dict[str, dict[str, Any]]:
     """The bodies of one release: digests up to the decoder's output, up to the hook and behind it; what it calls."""
-    tree = ast.parse((folder / "megatron/core/models/gpt/gpt_model.py").read_bytes())
+    tree = ast.parse(files["megatron/core/models/gpt/gpt_model.py"])
     model = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "GPTModel")
     found = {}
     for method in model.body:
@@ -52,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--add", nargs="+", default=[], metavar="RELEASE")
     versions: dict[str, list[dict[str, Any]]] = {name: [] for name in METHODS}
-    for release in [*history.releases(), *parser.parse_args().add]:
+    for release in [*RELEASES, *parser.parse_args().add]:
         for name, body in bodies(download(release)).items():
             known = next((one for one in versions[name] if {**one, "releases": []} == {**body, "releases": []}), None)
             if known is None:

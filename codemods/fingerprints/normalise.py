@@ -12,9 +12,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from mcore_unpatch.codemods.syntax import bound_by_import
+from mcore_unpatch.library.normal import dump, is_text, without_package
 
-# Fields that say nothing about what the code does, or that only some versions of Python have.
-_IGNORED = {"annotation", "returns", "type_comment", "type_params", "ctx", "kind", "type_ignores", "simple"}
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 ELIF = len(_BLOCKS)  # a block of its own kind: written at the depth of its `if`
 DEEPEST = 32
@@ -40,13 +39,7 @@ def nesting(node: ast.stmt) -> bytes:
 
 def fingerprint(node: ast.stmt, package: str) -> str:
     """The hash of a whole statement; for a definition, its decorators included."""
-    return _hash(_dump(node, package), 12)
-
-
-def without_package(module: str, package: str) -> str:
-    """`package.a.b` as `.a.b`; other modules as they are."""
-    top, _, rest = module.partition(".")
-    return f".{rest}" if top == package else module
+    return _hash(dump(node, package), 12)
 
 
 def origins(tree: ast.Module, package: str, file: str) -> dict[str, str]:
@@ -79,12 +72,12 @@ def _absolute(node: ast.ImportFrom, package: str, file: str) -> str:
 
 def _parts(node: ast.AST, package: str) -> Iterator[Part]:
     if isinstance(node, ast.stmt):
-        if _is_text(node):
+        if is_text(node):
             return
         blocks = [name for name in _BLOCKS if getattr(node, name, None)]
         first = node.lineno
         last = _line_before(getattr(node, blocks[0])[0]) if blocks else (node.end_lineno or first)
-        yield Part(_hash(_dump(node, package, without=_BLOCKS), 6), first, max(first, last))
+        yield Part(_hash(dump(node, package, without=_BLOCKS), 6), first, max(first, last))
     for name in _BLOCKS:
         for child in getattr(node, name, None) or ():
             yield from _parts(child, package)
@@ -92,12 +85,12 @@ def _parts(node: ast.AST, package: str) -> Iterator[Part]:
 
 def _nesting(node: ast.AST, depth: int, block: int) -> Iterator[int]:
     if isinstance(node, ast.stmt):
-        if _is_text(node):
+        if is_text(node):
             return
         yield min(depth, DEEPEST - 1) + DEEPEST * block
         depth, block = depth + 1, 0
     for number, name in enumerate(_BLOCKS):
-        children = [child for child in getattr(node, name, None) or () if not _is_text(child)]
+        children = [child for child in getattr(node, name, None) or () if not is_text(child)]
         for index, child in enumerate(children):
             if number == 1 and isinstance(child, ast.If) and child.col_offset == getattr(node, "col_offset", -1):
                 yield from _nesting(child, depth - 1, ELIF)
@@ -110,30 +103,6 @@ def _line_before(node: ast.AST) -> int:
     decorators = getattr(node, "decorator_list", [])
     line: int = min([getattr(node, "lineno", 1), *(decorator.lineno for decorator in decorators)])
     return line - 1
-
-
-def _is_text(node: ast.AST) -> bool:
-    """A string that stands alone: a docstring, or a comment in disguise."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-def _dump(node: object, package: str, without: tuple[str, ...] = ()) -> str:
-    """Like `ast.dump`, the same on every version of Python."""
-    if isinstance(node, ast.AnnAssign) and node.value is not None:
-        return f"Assign([{_dump(node.target, package)}]{_dump(node.value, package)})"
-    if isinstance(node, ast.ImportFrom):
-        names = [(alias.name, alias.asname) for alias in node.names]
-        return f"ImportFrom({node.level}{without_package(node.module or '', package)}{names})"
-    if isinstance(node, ast.AST):
-        fields = []
-        for name, value in ast.iter_fields(node):
-            if name in _IGNORED or name in without or value is None or value == []:
-                continue
-            fields.append(f"{name}={_dump(value, package)}")
-        return f"{type(node).__name__}({','.join(fields)})"
-    if isinstance(node, list):
-        return f"[{','.join(_dump(item, package) for item in node if not _is_text(item))}]"
-    return repr(node)
 
 
 def _hash(text: str, size: int) -> str:

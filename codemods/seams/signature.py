@@ -9,7 +9,7 @@ from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
 from mcore_unpatch.codemods.source import Function
 from mcore_unpatch.codemods.syntax import body_of, dotted, is_name, parameters
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_CARRIERS, HOOK_SINCE
-from mcore_unpatch.megatron.signatures import signature
+from mcore_unpatch.megatron.known import called_with, first_parameters
 
 PROCESSOR, CONTEXT = HOOK_ARGUMENTS
 # What Megatron gives the hook: keyword -> expression inside a replacement whose first parameter is the model.
@@ -32,13 +32,12 @@ NOTE = "a stop-gap: the patch stays, and the next release may break it again"
 def close_gap(patch: Patch) -> Rewritten | None:
     """The replacement with the parameters it lacks, and one that runs the hook or refuses it."""
     function, attribute, version = patch.function, patch.target.attr, patch.situation.options.target
-    expected = signature(patch.owner, attribute, version)
+    expected = called_with(f"{patch.owner}.{attribute}", version)
     if function is None or expected is None or attribute not in {"forward", "_postprocess", "build_schedule_plan"}:
         return None
     names = set(parameters(function))
-    missing = [] if function.args.kwarg else [name for name in expected.parameters if name not in names]
-    oldest = min(expected.since.values())
-    if any(expected.since[name] == oldest for name in missing):
+    missing = [] if function.args.kwarg else [name for name in expected.names if name not in names]
+    if not set(missing).isdisjoint(first_parameters(f"{patch.owner}.{attribute}")):
         return None  # its parameters have other names: what belongs where is not to be seen
     carries = (patch.owner, attribute) in HOOK_CARRIERS and version >= HOOK_SINCE
     calls = any(is_name(one, PROCESSOR) for one in ast.walk(function))

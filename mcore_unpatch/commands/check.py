@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -84,9 +83,9 @@ def check(
     style = opt.output_format(output_format, config)
     if write_baseline:
         return _write_baseline(paths or [], options)
-    with ExitStack() as keep, Progress() as progress:
-        lock = _lock(paths, target_mcore, mcore, require_pins, keep)
-        report = run_scan(paths or [], replace(options, lock=lock, source=opt.source(mcore, keep)), progress)
+    with Progress() as progress:
+        lock = _lock(paths, target_mcore, mcore, require_pins)
+        report = run_scan(paths or [], replace(options, lock=lock, source=opt.source(mcore)), progress)
     write(report, style, statistics)
     if report.errors:
         return EXIT_ERROR
@@ -124,9 +123,7 @@ def _gate(
     return Gate(top, revision, config, before, options.baseline, own_base)
 
 
-def _lock(
-    paths: list[Path] | None, target: str | None, source: Path | None, required: bool, keep: ExitStack
-) -> PinnedOn | None:
+def _lock(paths: list[Path] | None, target: str | None, source: Path | None, required: bool) -> PinnedOn | None:
     """The lock of the repository, held to the release in use."""
     from mcore_unpatch import pinned, pins
     from mcore_unpatch.commands.pin import release_in_use
@@ -143,7 +140,7 @@ def _lock(
     known = pins.load(file)
     for line in pinned.due_soon(known, date.today()):
         note(line)
-    return PinnedOn(file, release_in_use(top, target, source, known, keep), required)
+    return PinnedOn(file, release_in_use(top, target, source, known), required)
 
 
 def _write_baseline(paths: list[Path], options: Options) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,14 +14,8 @@ from mcore_unpatch.printable import shown
 
 if TYPE_CHECKING:  # loaded when a command runs, so that `unpatch --help` answers at once
     from mcore_unpatch.config import Config
-    from mcore_unpatch.scanner.shapes.patch_files import Source
+    from mcore_unpatch.megatron.sources import MegatronSource
     from mcore_unpatch.survey import Options
-    from mcore_unpatch.upgrade.releases import Release
-
-
-_ENCRYPTED = 0x1  # a flag of a member of a zip file
-# A release has 10 MB of Python, and its largest module 200 KB.
-_LARGEST_MODULE, _LARGEST_WHEEL = 8 << 20, 512 << 20
 
 
 class OutputFormat(StrEnum):
@@ -118,36 +111,13 @@ def combine(
     return config, options
 
 
-def source(path: Path | None, keep: ExitStack) -> Source | None:
+def source(path: Path | None) -> MegatronSource | None:
     """The Megatron source that the user names."""
-    return None if path is None else release_at(path, keep).for_patch_files
+    if path is None:
+        return None
+    from mcore_unpatch.megatron.sources import source_at
 
-
-def release_at(path: Path, keep: ExitStack) -> Release:
-    """The release in a source that the user names; raises `UsageError` for what is none, or too much."""
-    from mcore_unpatch.discover import existing
-    from mcore_unpatch.upgrade.releases import release_at as read
-
-    source = existing(path)
-    if source.suffix == ".whl" and source.is_file():
-        _check_wheel(source)
-    return read(source, keep)
-
-
-def _check_wheel(wheel: Path) -> None:
-    import zipfile
-
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            parts = [one for one in archive.infolist() if one.filename.startswith("megatron/")]
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise UsageError(f"{shown(wheel)} cannot be read as a wheel: {error}") from None
-    if any(one.flag_bits & _ENCRYPTED for one in parts):
-        raise UsageError(f"{shown(wheel)} is encrypted: unpack it and name the folder")
-    large = [one for one in parts if one.filename.endswith(".py") and one.file_size > _LARGEST_MODULE]
-    if large or sum(one.file_size for one in parts) > _LARGEST_WHEEL:
-        what = shown(large[0].filename) if large else "it"
-        raise UsageError(f"{shown(wheel)} is no release of megatron-core: {what} unpacks to more than any of them")
+    return source_at(path)
 
 
 def output_format(given: OutputFormat | None, config: Config) -> OutputFormat:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +11,8 @@ from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, note, reporting
 
 if TYPE_CHECKING:
+    from mcore_unpatch.library.model import Model
     from mcore_unpatch.pins import Lock
-    from mcore_unpatch.upgrade.releases import Release
 
 What = Annotated[
     list[str] | None,
@@ -87,48 +86,41 @@ def pin(
             date.fromisoformat(review_by)
         except ValueError:
             raise UsageError(f"--review-by {review_by}: pass a date such as 2027-01-31.") from None
-    with ExitStack() as keep:
-        release = release_in_use(top, target_mcore, mcore, known, keep)
-        found: dict[str, pins.Pin] = {}
-        lacking: list[str] = []
-        if names and not paths:  # patches stay as they are pinned
-            found |= known.pins
-        else:
-            with Progress() as progress:
-                report = scan(paths, replace(options, base=None, baseline=None, lock=None), progress)
-            write_asides(report)
-            if report.errors:
-                raise UsageError("Some files could not be analysed, so nothing was pinned; fix or --exclude them.")
-            whole = start == top
-            found |= {name: one for name, one in known.pins.items() if not (whole and one.patched)}
-            for finding in report.findings:
-                if finding.shape in NO_PATCHES:
-                    continue
-                try:
-                    one = pins.pin(finding.target, release, True, known.pins.get(finding.target))
-                except (SyntaxError, ValueError, OSError) as error:
-                    raise UsageError(
-                        f"The module of {finding.target} cannot be read: {error}; nothing was pinned."
-                    ) from None
-                if one is not None:
-                    found[finding.target] = replace(one, **said) if not names else one
-                elif finding.target in known.pins:  # what people wrote of it stays, and `check` says that it is gone
-                    found[finding.target] = known.pins[finding.target]
-                else:
-                    lacking.append(finding.target)
-                    note(f"{finding.target} is not pinned: megatron-core {release.label} does not define it.")
-            if lacking and not any(one.patched for one in found.values()):
-                raise UsageError(f"None of the patched names is in megatron-core {release.label}; nothing was pinned.")
-        for name in names:
-            one = pins.pin(name, release, name in found and found[name].patched, found.get(name))
-            if one is None:
-                raise UsageError(f"megatron-core {release.label} has no {name}; nothing was pinned.")
-            found[name] = replace(one, **said)
-        for name in sorted({name for one in found.values() for name in one.depends_on} - set(found)):
-            if leaned_on := pins.pin(name, release, False):
-                found[name] = leaned_on
+    release = release_in_use(top, target_mcore, mcore, known)
+    found: dict[str, pins.Pin] = {}
+    lacking: list[str] = []
+    if names and not paths:  # patches stay as they are pinned
+        found |= known.pins
+    else:
+        with Progress() as progress:
+            report = scan(paths, replace(options, base=None, baseline=None, lock=None), progress)
+        write_asides(report)
+        if report.errors:
+            raise UsageError("Some files could not be analysed, so nothing was pinned; fix or --exclude them.")
+        whole = start == top
+        found |= {name: one for name, one in known.pins.items() if not (whole and one.patched)}
+        for finding in report.findings:
+            if finding.shape in NO_PATCHES:
+                continue
+            if one := pins.pin(finding.target, release, True, known.pins.get(finding.target)):
+                found[finding.target] = replace(one, **said) if not names else one
+            elif finding.target in known.pins:  # what people wrote of it stays, and `check` says that it is gone
+                found[finding.target] = known.pins[finding.target]
             else:
-                note(f"depends_on names {name}, which megatron-core {release.label} does not define.")
+                lacking.append(finding.target)
+                note(f"{finding.target} is not pinned: megatron-core {release.label} does not define it.")
+        if lacking and not any(one.patched for one in found.values()):
+            raise UsageError(f"None of the patched names is in megatron-core {release.label}; nothing was pinned.")
+    for name in names:
+        one = pins.pin(name, release, name in found and found[name].patched, found.get(name))
+        if one is None:
+            raise UsageError(f"megatron-core {release.label} has no {name}; nothing was pinned.")
+        found[name] = replace(one, **said)
+    for name in sorted({name for one in found.values() for name in one.depends_on} - set(found)):
+        if leaned_on := pins.pin(name, release, False):
+            found[name] = leaned_on
+        else:
+            note(f"depends_on names {name}, which megatron-core {release.label} does not define.")
     for name in sorted(set(known.pins) - set(found)):
         note(f"Dropped {name}, which is no longer patched{f': {known.pins[name].why}' if known.pins[name].why else ''}")
     before = file.read_text(encoding="utf-8") if pinned.lock_file(top) else ""
@@ -141,17 +133,17 @@ def pin(
     return EXIT_CLEAN
 
 
-def release_in_use(top: Path, target: str | None, source: Path | None, lock: Lock, keep: ExitStack) -> Release:
+def release_in_use(top: Path, target: str | None, source: Path | None, lock: Lock) -> Model:
     """The release in use: the one given, else the one the repository pins, else that of the lock."""
     from mcore_unpatch.errors import UsageError
+    from mcore_unpatch.megatron.sources import known_model, model_at
     from mcore_unpatch.megatron.versions import show
     from mcore_unpatch.requirements import Requirements
-    from mcore_unpatch.upgrade.releases import known_release
 
     if source is not None:
-        return opt.release_at(source, keep)
+        return model_at(source)
     asked = Requirements(top).asked("")
     name = target or (show(asked.versions[-1]) if asked else None) or next(reversed(lock.releases), None)
     if not name:
         raise UsageError("No file in this repository pins megatron-core; pass the release in use with --target-mcore.")
-    return known_release(name)
+    return known_model(name)

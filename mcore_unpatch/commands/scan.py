@@ -24,7 +24,6 @@ def scan(
 
     Exit code: 0 when everything was analysed, 2 when something was not. `unpatch check` is the gate for CI.
     """
-    from contextlib import ExitStack
     from dataclasses import replace
 
     from mcore_unpatch.commands.output import Progress, into, write
@@ -35,8 +34,8 @@ def scan(
     # An inventory shows everything: what CI has accepted is the business of `check`.
     fixes = style is not opt.OutputFormat.github
     options = replace(options, base=None, baseline=None, possible=True, fixes=fixes, cache=not no_cache)
-    with ExitStack() as keep, Progress() as progress:
-        report = run_scan(paths or [], replace(options, source=opt.source(mcore, keep)), progress)
+    with Progress() as progress:
+        report = run_scan(paths or [], replace(options, source=opt.source(mcore)), progress)
     with into(output_file):
         write(report, style, statistics)
     return EXIT_ERROR if report.errors else EXIT_CLEAN

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,8 @@ from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, guarded, reporting
 
 if TYPE_CHECKING:
-    from mcore_unpatch.upgrade.releases import Release
+    from mcore_unpatch.library.model import Model
+    from mcore_unpatch.megatron.sources import MegatronSource
     from mcore_unpatch.upgrade.run import UpgradeReport
     from mcore_unpatch.upgrade.sources import Sources
 
@@ -83,13 +83,13 @@ def upgrade(
 
     config, options = opt.combine(paths, None, None, exclude, None, jobs)
     style = opt.output_format(output_format, config)
-    with ExitStack() as keep, Progress() as progress:
-        new = _release("--to", to_release, mcore, keep)
-        old = _release("--from", from_release or _pinned(paths), mcore_from, keep)
-        outcome = run(paths or [], options, old, new, progress)
+    with Progress() as progress:
+        new, source = _release("--to", to_release, mcore)
+        old, old_source = _release("--from", from_release or _pinned(paths), mcore_from)
+        outcome = run(paths or [], options, old, new, source, progress)
         merges = []
         if diff or write:
-            sources = _sources(outcome, download)
+            sources = _sources(outcome, [one for one in (source, old_source) if one], download)
             merges = [(fate, made) for fate in outcome.fates if (made := merging.merge(fate, outcome, sources))]
         if write:
             merging.apply(outcome, merges, allow_dirty)
@@ -101,32 +101,36 @@ def upgrade(
     return EXIT_ERROR if outcome.scanned.errors else EXIT_CLEAN
 
 
-def _release(option: str, name: str | None, source: Path | None, keep: ExitStack) -> Release:
+def _release(option: str, name: str | None, place: Path | None) -> tuple[Model, MegatronSource | None]:
+    """The model of a release, and its source where that is at hand."""
     from mcore_unpatch.errors import UsageError
-    from mcore_unpatch.megatron.history import releases
-    from mcore_unpatch.upgrade.releases import known_release
+    from mcore_unpatch.library.sources import model_of
+    from mcore_unpatch.megatron.roots import LIBRARY
+    from mcore_unpatch.megatron.sources import known_model, source_at
+    from mcore_unpatch.megatron.versions import RELEASES
 
-    if source is not None:
-        return opt.release_at(source, keep)
+    if place is not None:
+        source = source_at(place)
+        return model_of(LIBRARY, source.label, source.files), source
     if name is None and option == "--from":
         raise UsageError("No file in this repository pins megatron-core; pass the release in use with --from.")
-    return known_release(name or releases()[-1])
+    return known_model(name or RELEASES[-1]), None
 
 
-def _sources(outcome: UpgradeReport, may_download: bool) -> Sources:
+def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_download: bool) -> Sources:
     from mcore_unpatch.errors import UsageError
     from mcore_unpatch.upgrade.sources import Sources, download
 
-    folders = {release.label: release.source for release in (outcome.old, outcome.new) if release.source}
+    at_hand = {source.label: source.files for source in given}
     copies = {fate.copy.release for fate in outcome.fates if fate.copy}
-    missing = sorted({*copies, outcome.new.label} - set(folders)) if copies else []
+    missing = sorted({*copies, outcome.new.label} - set(at_hand)) if copies else []
     if missing and not may_download:
         ways = {outcome.old.label: "--mcore-from", outcome.new.label: "--mcore-to"}
-        given = [f"{ways[one]} PATH" for one in missing if one in ways]
-        instead = f", or {' and '.join(given)}" if len(given) == len(missing) else ""
+        options = [f"{ways[one]} PATH" for one in missing if one in ways]
+        instead = f", or {' and '.join(options)}" if len(options) == len(missing) else ""
         are = "source of megatron-core {} is" if len(missing) == 1 else "sources of megatron-core {} are"
         raise UsageError(f"The {are.format(', '.join(missing))} missing: add --download{instead}.")
-    return Sources(folders, download if may_download else None)
+    return Sources(at_hand, download if may_download else None)
 
 
 def _pinned(paths: list[Path] | None) -> str | None:

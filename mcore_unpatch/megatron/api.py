@@ -1,19 +1,24 @@
-"""Names of Megatron Core: where each is defined, what a class has, which attribute holds which module.
+"""Names of Megatron Core, whatever the release: where each is defined, what a class has, which attribute holds what.
 
-The table `names.json` is made from the released wheels by `tools/build_megatron_api.py`.
+Of what releases say differently the newest counts.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from mcore_unpatch.library.fact import Fact
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.layout import ATTRIBUTE_CLASSES, EXTERNAL_METHODS, GPT_MODEL, ITEM_CLASSES
-from mcore_unpatch.megatron.roots import expand, shorten, within
+from mcore_unpatch.megatron.roots import LIBRARY, ROOT, within
+from mcore_unpatch.megatron.versions import RELEASES
 
-_MODEL_PACKAGES = ("~.transformer.", "~.models.", "~.tensor_parallel.", "~.extensions.", "~.ssm.", "~.optimizer.")
+_MODEL_PACKAGES = tuple(
+    f"{ROOT}.{package}." for package in ("transformer", "models", "tensor_parallel", "extensions", "ssm", "optimizer")
+)
 _SPECIAL = {"__class__", "__bases__", "__code__", "__defaults__", "__kwdefaults__"}
 _OF_EVERY_CLASS = frozenset(dir(object))
 _NO_METHODS = {"__doc__", "__name__", "__qualname__", "__module__", "__dict__", "__annotations__", "__bases__"}
@@ -26,111 +31,117 @@ class Symbol(NamedTuple):
     name: str
 
 
-@cache
-def _table() -> dict[str, Any]:
-    return json.loads(files("mcore_unpatch.megatron").joinpath("names.json").read_bytes())  # type: ignore[no-any-return]
+class _Newest(Mapping[str, Fact]):
+    """Each name as the newest release has it that has it at all."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, Fact | None] = {}
+
+    def __getitem__(self, name: str) -> Fact:
+        if name not in self._read:
+            facts = [fact for _, fact in known.atlas().entries(name) if fact is not None]
+            self._read[name] = facts[-1] if facts else None
+        fact = self._read[name]
+        if fact is None:
+            raise KeyError(name)
+        return fact
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(known.atlas().lines)
+
+    def __len__(self) -> int:
+        return len(known.atlas().lines)
 
 
 @cache
-def releases() -> tuple[str, ...]:
-    """The releases the tables were made from, oldest first."""
-    return tuple(_table()["releases"])
-
-
-def _module(name: str) -> dict[str, Any] | None:
-    if not within(name):
-        return None
-    key = shorten(name)
-    return _table()["modules"].get(key, {} if key in _packages() else None)  # type: ignore[no-any-return]
+def union() -> Model:
+    """All releases as one."""
+    return Model(LIBRARY, "any", _Newest(), {})
 
 
 @cache
-def _packages() -> frozenset[str]:
-    """Every folder of Megatron Core, also those whose `__init__` defines nothing."""
-    return frozenset(name.rpartition(".")[0] for name in _table()["modules"])
+def _kinds() -> dict[str, str]:
+    """Each name that some release has, and what kind of thing it was last: a letter, as the packed file writes it."""
+    found = {}
+    for name, line in known.atlas().lines.items():
+        part = line.rpartition("\x1e")[2]
+        if part.endswith("-"):
+            part = line.rsplit("\x1e", 2)[-2]
+        found[name] = part.partition("\x1f")[0][-1]
+    return found
 
 
 @cache
-def _import_source(module: str, name: str) -> str | None:
-    """Where `name`, imported into `module`, comes from."""
-    facts = _module(module) or {}
-    for source, names in facts.get("imports", {}).items():
-        for word in names.split():
-            bound, _, original = word.partition(":")
-            if bound == name:
-                return f"{expand(source)}.{original or bound}"
-    return None
+def _members() -> dict[str, list[str]]:
+    """The names that a module or class binds, by its dotted name."""
+    found: dict[str, list[str]] = {}
+    for name in _kinds():
+        owner, _, leaf = name.rpartition(".")
+        found.setdefault(owner, []).append(leaf)
+    return found
+
+
+def _of_kind(owner: str, letters: str) -> list[str]:
+    kinds = _kinds()
+    return [leaf for leaf in _members().get(owner, ()) if kinds[f"{owner}.{leaf}"] in letters]
+
+
+def _fact(name: str) -> Fact | None:
+    return union().facts.get(name) if within(name) else None
 
 
 @cache
 def lookup(name: str) -> Symbol | None:
     """The definition behind a dotted name, followed through Megatron's own re-exports."""
-    if _module(name) is not None:
-        return Symbol("module", name)
-    owner, _, leaf = name.rpartition(".")
-    facts = _module(owner)
-    if facts is None:
-        above = lookup(owner) if within(owner) else None
-        if above and above.kind == "module" and above.name != owner:
-            return lookup(f"{above.name}.{leaf}")
-        if above and above.kind == "class":
-            kind = "function" if has_callable(above.name, leaf) else "value"
-            return Symbol(kind, f"{above.name}.{leaf}")
+    if not within(name):
         return None
-    if leaf in facts.get("classes", {}):
-        return Symbol("class", name)
-    if (source := _import_source(owner, leaf)) and source != name:
-        return lookup(source)
-    for kind, key in (("function", "functions"), ("state", "state"), ("value", "values")):
-        if leaf in facts.get(key, "").split():
-            return Symbol(kind, name)
-    return None
+    found = union().find(name)
+    if found is None:
+        owner, _, leaf = name.rpartition(".")
+        above = lookup(owner)
+        if above is None or above.kind != "class":
+            return None
+        return Symbol("function" if has_callable(above.name, leaf) else "value", f"{above.name}.{leaf}")
+    kind = found.fact.kind
+    owner, _, leaf = found.name.rpartition(".")
+    holder = _fact(owner)
+    if holder is not None and holder.kind == "class" and kind != "class":
+        asked, _, _ = name.rpartition(".")
+        above = lookup(asked)
+        place = above.name if above is not None and above.kind == "class" else owner
+        return Symbol("function" if has_callable(place, leaf) else "value", f"{place}.{leaf}")
+    if kind == "value" and found.fact.trait("state") is not None:
+        return Symbol("state", found.name)
+    return Symbol("value" if kind in ("import", "attribute") else kind, found.name)
 
 
 def in_module(module: str, name: str) -> bool:
     """Whether `module` has `name` in some release, defined there or imported."""
-    facts = _module(module) or {}
-    return (
-        name in facts.get("classes", {})
-        or any(name in facts.get(key, "").split() for key in ("functions", "values"))
-        or _import_source(module, name) is not None
-        or _module(f"{module}.{name}") is not None
-    )
+    holder = _fact(module)
+    return holder is not None and holder.kind == "module" and _fact(f"{module}.{name}") is not None
 
 
 def owner_in(module: str, method: str) -> str | None:
     """The one class of a module that defines a method."""
-    classes = (_module(module) or {}).get("classes", {})
-    owners = [name for name, facts in classes.items() if method in facts.get("methods", "").split()]
+    owners = [name for name in _of_kind(module, "c") if _kinds().get(f"{module}.{name}.{method}") == "f"]
     return owners[0] if len(owners) == 1 else None
 
 
 def is_state(module: str, name: str) -> bool:
     """Whether Megatron itself rebinds `module.name` with `global`."""
-    return name in (_module(module) or {}).get("state", "").split()
-
-
-def is_state_holder(module: str) -> bool:
-    """Whether a module is mostly state, as `parallel_state` is."""
-    return len((_module(module) or {}).get("state", "").split()) > 10
-
-
-def _class(name: str) -> dict[str, Any] | None:
-    owner, _, leaf = name.rpartition(".")
-    return (_module(owner) or {}).get("classes", {}).get(leaf)  # type: ignore[no-any-return]
+    fact = _fact(f"{module}.{name}")
+    return fact is not None and fact.trait("state") is not None
 
 
 @cache
+def is_state_holder(module: str) -> bool:
+    """Whether a module is mostly state, as `parallel_state` is."""
+    return sum(is_state(module, leaf) for leaf in _of_kind(module, "v")) > 10
+
+
 def ancestry(name: str) -> tuple[str, ...]:
     """A class and its bases, nearest first; bases outside Megatron Core as they are written."""
-    seen: list[str] = []
-    queue = [name]
-    while queue:
-        current = queue.pop(0)
-        if current not in seen:
-            seen.append(current)
-            queue += [expand(base) for base in (_class(current) or {}).get("bases", [])]
-    return tuple(seen)
+    return union().lineage(name)
 
 
 @cache
@@ -139,82 +150,89 @@ def has_callable(name: str, attribute: str) -> bool:
     if attribute in _OF_EVERY_CLASS or (attribute.startswith("__") and is_module_class(name)):
         return attribute not in _NO_METHODS
     for ancestor in ancestry(name):
-        facts = _class(ancestor)
-        if facts is None:
+        if not within(ancestor):
             if attribute in EXTERNAL_METHODS.get(ancestor.rpartition(".")[2], ()):
                 return True
-        elif attribute in facts.get("methods", "").split():
+        elif (fact := _fact(f"{ancestor}.{attribute}")) is not None and fact.kind == "function":
             return True
     return False
+
+
+def _versions(name: str) -> Iterator[Fact]:
+    """What releases say of a name, the newest first: a trait may be told by an older one alone."""
+    entries = known.atlas().entries(name) if within(name) else ()
+    return (fact for _, fact in reversed(entries) if fact is not None)
+
+
+def _traits(name: str, attribute: str) -> Iterator[Fact]:
+    """What a class and its bases, nearest first, say of an attribute."""
+    return (fact for ancestor in ancestry(name) for fact in _versions(f"{ancestor}.{attribute}"))
 
 
 @cache
 def submodule(name: str, attribute: str) -> str | None:
     """The class held by `attribute` of class `name`: "" where only its existence is known, None where it is none."""
     for ancestor in ancestry(name):
-        if found := ATTRIBUTE_CLASSES.get((ancestor, attribute)):
-            return found
-        found = (_class(ancestor) or {}).get("submodules", {}).get(attribute)
-        if found is not None:
-            return expand(found)
+        if held := ATTRIBUTE_CLASSES.get((ancestor, attribute)):
+            return held
+        for fact in _versions(f"{ancestor}.{attribute}"):
+            if (built := fact.trait("builds")) is not None:
+                return built
+            if fact.trait("slot"):
+                return ""
     return None
+
+
+@cache
+def _built() -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, letter in _kinds().items():
+        if letter in "av" and "builds:" in known.atlas().lines[name]:
+            owner, _, leaf = name.rpartition(".")
+            for built in dict.fromkeys(fact.trait("builds") for fact in _versions(name)):
+                if built:
+                    found.setdefault(built, []).append((owner, leaf))
+    return found
 
 
 def holders(name: str) -> list[tuple[str, str]]:
     """The classes that build a class by name, and the attribute that holds it."""
-    return [
-        (f"{expand(module)}.{owner}", attribute)
-        for module, facts in _table()["modules"].items()
-        for owner, known in facts.get("classes", {}).items()
-        for attribute, built in known.get("submodules", {}).items()
-        if expand(built).endswith(f".{name.rpartition('.')[2]}") and _defined_as(expand(built)) == name
-    ]
-
-
-def _defined_as(name: str) -> str:
-    found = lookup(name)
-    return found.name if found is not None else name
+    return _built().get(name, [])
 
 
 @cache
 def attribute_class(name: str, attribute: str) -> str | None:
     """The class that an annotation of Megatron's gives an attribute of class `name`; of a list, that of its items."""
-    return next((expand(found) for facts in _lineage(name) if (found := facts.get("types", {}).get(attribute))), None)
+    facts = (fact for fact in _traits(name, attribute) if fact.kind != "function")
+    return next((held for fact in facts if fact.trait("builds") is None and (held := fact.trait("type"))), None)
 
 
 @cache
 def holds_function(name: str, attribute: str) -> bool:
     """Whether an attribute of class `name` is annotated as a function."""
-    return any(attribute in facts.get("callables", "").split() for facts in _lineage(name))
+    return any(fact.trait("callable") is not None for fact in _traits(name, attribute))
 
 
 @cache
 def result_class(name: str) -> str | None:
     """The class of what a function or method returns, as its annotation says."""
     owner, _, leaf = name.rpartition(".")
-    holders = [_module(owner) or {}, *_lineage(owner)]
-    return next((expand(found) for facts in holders if (found := facts.get("returns", {}).get(leaf))), None)
-
-
-def _lineage(name: str) -> list[dict[str, Any]]:
-    """The facts of a class and of its bases, nearest first."""
-    return [facts for ancestor in ancestry(name) if (facts := _class(ancestor)) is not None]
+    facts = [fact for fact in (*_versions(name), *_traits(owner, leaf)) if fact.kind == "function"]
+    return next((held for fact in facts if (held := fact.trait("type"))), None)
 
 
 @cache
 def item_class(name: str, attribute: str) -> str | None:
     """The class of the items of a list of modules, such as `layers` of a transformer block."""
-    for ancestor in ancestry(name):
-        if found := ITEM_CLASSES.get((ancestor, attribute)):
-            return found
-    return None
+    items = (ITEM_CLASSES.get((ancestor, attribute)) for ancestor in ancestry(name))
+    return next(filter(None, items), None)
 
 
 @cache
 def is_module_class(name: str) -> bool:
     """Whether a class is a `torch.nn.Module`; Transformer Engine's layers are."""
     parts = (ancestor.rpartition(".") for ancestor in ancestry(name))
-    return any(leaf in {"Module", "MegatronModule"} or package == "te.pytorch" for package, _, leaf in parts)
+    return any(leaf in {"Module", "MegatronModule"} or package.endswith("te.pytorch") for package, _, leaf in parts)
 
 
 @cache
@@ -224,36 +242,65 @@ def is_model(name: str) -> bool:
 
 
 @cache
-def _method_owners() -> dict[str, str]:
-    """Method names that one family of Megatron's classes has and neither torch nor Python does."""
-    owners: dict[str, list[str]] = {}
-    for module, facts in _table()["modules"].items():
-        for name, members in facts.get("classes", {}).items():
-            if not module.startswith(_MODEL_PACKAGES):
-                continue
-            for method in members.get("methods", "").split():
-                owners.setdefault(method, []).append(f"{expand(module)}.{name}")
-    foreign = _foreign_methods()
-    unique = {}
-    for method, classes in owners.items():
-        root = next((c for c in classes if all(c in ancestry(other) for other in classes)), None)
-        if root and not method.startswith("__") and method not in foreign:
-            unique[method] = root
-    return unique
+def _methods() -> dict[str, list[str]]:
+    """Every method of Megatron's classes and the classes that define it."""
+    kinds = _kinds()
+    found: dict[str, list[str]] = {}
+    for name, letter in kinds.items():
+        if letter == "f":
+            owner, _, leaf = name.rpartition(".")
+            if kinds.get(owner) == "c":
+                found.setdefault(leaf, []).append(owner)
+    return found
+
+
+def _owners_in_models(method: str) -> list[str]:
+    if method.startswith("__") or method in _foreign_methods():
+        return []
+    return [owner for owner in _methods().get(method, ()) if owner.startswith(_MODEL_PACKAGES)]
 
 
 @cache
-def _classes_by_name() -> dict[str, list[str]]:
+def unique_method_owner(name: str) -> str | None:
+    """The class whose method `name` is, where no other family of classes has one of that name."""
+    owners = _owners_in_models(name)
+    return next((owner for owner in owners if all(owner in ancestry(other) for other in owners)), None)
+
+
+def method_owner(name: str) -> str | None:
+    """A class of Megatron's models that has a method `name`, where torch's modules have none."""
+    owners = _owners_in_models(name)
+    there = (owner for owner in owners if known.has(f"{owner}.{name}", RELEASES[-1]))
+    return unique_method_owner(name) or next(there, next(iter(owners), None))
+
+
+@cache
+def telling_methods() -> frozenset[str]:
+    """Methods of Megatron's classes that torch's do not have."""
+    return frozenset(_methods()) - _foreign_methods()
+
+
+@cache
+def _foreign_methods() -> frozenset[str]:
+    return frozenset().union(*EXTERNAL_METHODS.values())
+
+
+@cache
+def _by_leaf(letters: str) -> dict[str, list[str]]:
+    """The modules that define a name of some kind, by that name."""
+    kinds = _kinds()
     found: dict[str, list[str]] = {}
-    for module, facts in _table()["modules"].items():
-        for name in facts.get("classes", ()):
-            found.setdefault(name, []).append(f"{expand(module)}.{name}")
+    for name, letter in kinds.items():
+        if letter in letters:
+            owner, _, leaf = name.rpartition(".")
+            if kinds.get(owner) == "m":
+                found.setdefault(leaf, []).append(owner)
     return found
 
 
 def classes(name: str) -> list[str]:
     """Every class of that name."""
-    return _classes_by_name().get(name, [])
+    return [f"{module}.{name}" for module in _by_leaf("c").get(name, ())]
 
 
 def class_named(name: str) -> str | None:
@@ -262,66 +309,26 @@ def class_named(name: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def unique_method_owner(name: str) -> str | None:
-    """The class whose method `name` is, where no other family of classes has one of that name."""
-    return _method_owners().get(name)
-
-
-@cache
-def telling_methods() -> frozenset[str]:
-    """Methods of Megatron's classes that torch's do not have."""
-    classes = (members for facts in _table()["modules"].values() for members in facts.get("classes", {}).values())
-    return frozenset().union(*(members.get("methods", "").split() for members in classes)) - _foreign_methods()
-
-
-def _foreign_methods() -> frozenset[str]:
-    return frozenset().union(*EXTERNAL_METHODS.values())
-
-
-@cache
-def _any_method_owners() -> dict[str, str]:
-    foreign = _foreign_methods()
-    found: dict[str, str] = {}
-    for module, facts in _table()["modules"].items():
-        for name, members in facts.get("classes", {}).items() if module.startswith(_MODEL_PACKAGES) else ():
-            for method in members.get("methods", "").split():
-                if not method.startswith("__") and method not in foreign:
-                    found.setdefault(method, f"{expand(module)}.{name}")
-    return found
-
-
-def method_owner(name: str) -> str | None:
-    """A class of Megatron's models that has a method `name`, where torch's modules have none."""
-    return unique_method_owner(name) or _any_method_owners().get(name)
-
-
 @cache
 def attribute_names() -> frozenset[str]:
     """Every name that a patch could replace: methods, submodules, and what modules define."""
+    kinds = _kinds()
     names: set[str] = set().union(*EXTERNAL_METHODS.values())
-    for facts in _table()["modules"].values():
-        names.update(facts.get("functions", "").split(), facts.get("values", "").split(), facts.get("classes", ()))
-        for source in facts.get("imports", {}).values():
-            names.update(word.partition(":")[0] for word in source.split())
-        for members in facts.get("classes", {}).values():
-            names.update(members.get("methods", "").split(), members.get("submodules", ()))
-            names.update(members.get("callables", "").split())
+    for name, letter in kinds.items():
+        owner, _, leaf = name.rpartition(".")
+        if letter == "f" or kinds.get(owner) == "m" or _is_held(name, letter):
+            names.add(leaf)
     return frozenset(names | {attribute for _, attribute in (*ATTRIBUTE_CLASSES, *ITEM_CLASSES)} | _SPECIAL)
 
 
-@cache
-def _definers() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for module, facts in _table()["modules"].items():
-        words = f"{facts.get('functions', '')} {facts.get('values', '')}".split()
-        for name in (*words, *facts.get("classes", ())):
-            found.setdefault(name, []).append(expand(module))
-    return found
+def _is_held(name: str, letter: str) -> bool:
+    line = known.atlas().lines[name] if letter in "av" else ""
+    return "builds" in line or "slot:" in line or "callable" in line
 
 
 def definers(name: str) -> list[str]:
     """The modules that define `name`."""
-    return _definers().get(name, [])
+    return _by_leaf("fvc").get(name, [])
 
 
 def defining_module(name: str) -> str | None:

@@ -1,15 +1,14 @@
-"""Where Megatron's own specs name a class: `slots.json`, made by `tools/build_megatron_slots.py`.
+"""Where Megatron's own specs name a class, in words.
 
 A slot is a field of a `...Submodules` dataclass, or `module` of a layer's ModuleSpec.
 """
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from importlib.resources import files
 
-from mcore_unpatch.megatron import api
+from mcore_unpatch.library.model import SLOT
+from mcore_unpatch.megatron import api, known
 
 # A class that more of those derive from is too general for a ModuleSpec to be the answer.
 _MOST_DERIVED = 3
@@ -17,8 +16,16 @@ _MOST_SHOWN = 2
 
 
 @cache
-def _table() -> dict[str, str]:
-    return json.loads(files("mcore_unpatch.megatron").joinpath("slots.json").read_bytes())  # type: ignore[no-any-return]
+def _table() -> dict[str, tuple[str, ...]]:
+    """The slots of each class that specs name, by its short name, in the newest release that names it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for release in known.minors():
+        for name, line in known.atlas().uses.items():
+            if f"{SLOT}|" in line:
+                slots = tuple(usage.place for usage in release.uses(name) if usage.how == SLOT)
+                if slots:
+                    found[name.rpartition(".")[2]] = slots
+    return found
 
 
 @cache
@@ -26,7 +33,7 @@ def named(name: str) -> tuple[str, ...]:
     """The classes that specs name, of a class (by its dotted name) and those that derive from it, itself first."""
     own = name.rpartition(".")[2]
     derived = [one for one in _table() if one != own and any(name in api.ancestry(full) for full in api.classes(one))]
-    derived.sort(key=lambda one: (-len(_table()[one].split()), len(one)))  # the most used first, then the plainest
+    derived.sort(key=lambda one: (-len(_table()[one]), len(one)))  # the most used first, then the plainest
     if own in _table():
         return (own, *derived)
     return tuple(derived) if len(derived) <= _MOST_DERIVED else ()
@@ -77,7 +84,7 @@ def classes(name: str) -> str:
 def where(name: str) -> str:
     """In words, as what specs name it: `mlp` of `TransformerLayerSubmodules`."""
     fields: dict[str, dict[str, None]] = {}
-    for owner, field in (slot.split(".") for one in named(name) for slot in _table()[one].split()):
+    for owner, field in (slot.split(".") for one in named(name) for slot in _table()[one]):
         fields.setdefault(owner, {})[f"`{field}`"] = None
     shown = list(fields)[:_MOST_SHOWN]
     said = [f"{_listed(list(fields[owner]), 'and')} of {_owner(owner)}" for owner in shown]

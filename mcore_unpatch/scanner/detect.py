@@ -6,13 +6,15 @@ import ast
 from collections.abc import Callable
 
 from mcore_unpatch.findings import Finding, Live
-from mcore_unpatch.megatron import api
+from mcore_unpatch.judge import judge
+from mcore_unpatch.judge.judge import Case
+from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.conditions.literals import Place
 from mcore_unpatch.scanner.conditions.live import Liveness
-from mcore_unpatch.scanner.judging import answer, breakage, replacement
+from mcore_unpatch.scanner.judging import answer
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.scanner.related.surroundings import Surroundings
@@ -24,6 +26,7 @@ from mcore_unpatch.scanner.sources.quoting import Text
 from mcore_unpatch.scanner.sources.scopes import Scope
 
 _STEPS_OF_A_FINDING = 10
+_MOCKS = "MCU9"
 _MOST_CONDITIONS = 3  # that are named
 _HOW = {
     "class-attr": "on the class",
@@ -109,18 +112,15 @@ def _finding(
     liveness: Liveness,
 ) -> Finding:
     resolver.project.effort.spend(_STEPS_OF_A_FINDING)
-    new = replacement.find(install, resolver)
-    verdict = answer.judge(install, new, resolver)
+    case = Case(install, resolver)
+    verdict = answer.judge(install, case.new, resolver)
     node = install.node
     assert isinstance(node, ast.stmt | ast.expr)
     alive = liveness.of(install, Place(resolver, install.site.scope, install.site.block, node.lineno))
     # What breaks on several releases is said once.
     judged = [version for version in versions if alive.on(version)]
-    breaks = dict.fromkeys(
-        line
-        for version in judged
-        for line in (*breakage.describe(install, new, version), *breakage.uses_gone(new, version))
-    )
+    models = [known.newest(version) for version in judged] if not verdict.rule.startswith(_MOCKS) else []
+    breaks = dict.fromkeys(one.text for model in models for one in judge.on(case, model))
     end_line = node.end_lineno or node.lineno
     return Finding(
         rule=verdict.rule,

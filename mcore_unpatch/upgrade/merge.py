@@ -12,10 +12,11 @@ from difflib import unified_diff
 from pathlib import Path
 
 from mcore_unpatch import git
-from mcore_unpatch.megatron.definitions import definitions, digest
+from mcore_unpatch.library.definitions import bound_names
+from mcore_unpatch.library.digests import digest_of, parts
+from mcore_unpatch.megatron.roots import LIBRARY
 from mcore_unpatch.migrate.journal import NewContent
-from mcore_unpatch.upgrade.judge import Fate
-from mcore_unpatch.upgrade.leaning import Leaning
+from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import UpgradeReport
 from mcore_unpatch.upgrade.sources import Sources, cut
 
@@ -41,16 +42,17 @@ class Merge:
 
 def merge(fate: Fate, report: UpgradeReport, sources: Sources) -> Merge | None:
     """Merge what upstream did since the copy was made into the copy; None where a source is missing."""
-    leaning, copied = fate.leaning, fate.copy
-    if leaning is None or copied is None or fate.target.before is None or fate.target.after is None:
+    case, copied = fate.case, fate.copy
+    if case is None or copied is None or fate.target.before is None or fate.target.after is None:
         return None
     base = sources.text(copied.release, fate.target.before.name)
     theirs = sources.text(report.new.label, fate.target.after.name)
     if base is None or theirs is None:
         return None
-    text = (Path(report.scanned.top) / leaning.path).read_text(encoding="utf-8")
-    assert leaning.new.function is not None
-    ours = cut(text.splitlines(keepends=True), leaning.new.function)
+    assert case.new.function is not None and case.new.home is not None
+    path = case.new.home.model.path
+    text = (Path(report.scanned.top) / path).read_text(encoding="utf-8")
+    ours = cut(text.splitlines(keepends=True), case.new.function)
     name = _name(ours)
     base, theirs = _renamed(base, name), _renamed(theirs, name)
     # A copy that only looks different (comments, line breaks, annotations) takes upstream's text as it is.
@@ -58,7 +60,7 @@ def merge(fate: Fate, report: UpgradeReport, sources: Sources) -> Merge | None:
     return Merge(
         copied.release,
         _diff(base, theirs, f"megatron-core {copied.release}", f"megatron-core {report.new.label}"),
-        _diff(base, ours, f"megatron-core {copied.release}", leaning.path),
+        _diff(base, ours, f"megatron-core {copied.release}", path),
         merged,
         conflicts := len(_CONFLICT.findall(merged)),
         () if conflicts else tuple(sorted(_free_names(merged) - _free_names(ours) - _bound_names(text))),
@@ -67,17 +69,20 @@ def merge(fate: Fate, report: UpgradeReport, sources: Sources) -> Merge | None:
 
 def rewrites(report: UpgradeReport, merges: list[tuple[Fate, Merge]]) -> list[NewContent]:
     """The files with every clean merge in place; a result that is no Python is left out."""
-    by_path: dict[str, list[tuple[Leaning, str]]] = {}
+    by_path: dict[str, list[tuple[int, int, str]]] = {}
     for fate, made in merges:
-        if made.is_clean and fate.leaning is not None:
-            by_path.setdefault(fate.leaning.path, []).append((fate.leaning, made.merged))
+        if made.is_clean and fate.case is not None and fate.case.new.home is not None:
+            node = fate.case.new.function
+            assert node is not None
+            last = node.end_lineno or node.lineno
+            by_path.setdefault(fate.case.new.home.model.path, []).append((node.lineno, last, made.merged))
     found = []
-    for path, parts in sorted(by_path.items()):
+    for path, pieces in sorted(by_path.items()):
         before = (Path(report.scanned.top) / path).read_bytes()
         lines = before.decode().splitlines(keepends=True)
-        for leaning, text in sorted(dict.fromkeys(parts), key=lambda part: -part[0].line):
-            indent = re.match(r"\s*", lines[leaning.line - 1])
-            lines[leaning.line - 1 : leaning.end_line] = [textwrap.indent(text, indent[0] if indent else "")]
+        for first, last, text in sorted(dict.fromkeys(pieces), reverse=True):
+            indent = re.match(r"\s*", lines[first - 1])
+            lines[first - 1 : last] = [textwrap.indent(text, indent[0] if indent else "")]
         after = "".join(lines).encode()
         try:
             compile(after, path, "exec", dont_inherit=True)
@@ -128,12 +133,12 @@ def _free_names(function: str) -> set[str]:
 
 def _bound_names(module: str) -> set[str]:
     """The names that a module binds at its top."""
-    return {name.removeprefix("m.") for name, _ in definitions(ast.parse(module).body, "m") if name.count(".") == 1}
+    return bound_names(ast.parse(module).body)[1]
 
 
 def _same(ours: str, base: str) -> bool:
     left, right = ast.parse(ours).body[0], ast.parse(base).body[0]
-    return digest(left) == digest(right)
+    return digest_of(parts(left, LIBRARY.top)) == digest_of(parts(right, LIBRARY.top))
 
 
 def _renamed(text: str, name: str) -> str:

@@ -11,7 +11,7 @@ from mcore_unpatch.findings import Finding, Report
 from mcore_unpatch.report.edits import proposed_edits
 from mcore_unpatch.report.html import Card, Kind, Pane, page
 from mcore_unpatch.report.lines import Line, count, show, wrapped
-from mcore_unpatch.upgrade.judge import Fate
+from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
@@ -161,8 +161,8 @@ def page_of(report: UpgradeReport, merges: Sequence[tuple[Fate, Merge]] = ()) ->
 
 
 def _code(fate: Fate, report: UpgradeReport) -> str:
-    leaning = fate.leaning
-    if leaning is None or not leaning.path:
+    new = fate.case.new if fate.case is not None else None
+    if new is None or new.function is None or new.home is None:
         return ""
-    text = (Path(report.scanned.top) / leaning.path).read_text(encoding="utf-8", errors="replace")
-    return "\n".join(text.splitlines()[leaning.line - 1 : leaning.end_line])
+    text = (Path(report.scanned.top) / new.home.model.path).read_text(encoding="utf-8", errors="replace")
+    return "\n".join(text.splitlines()[new.function.lineno - 1 : new.function.end_lineno])

@@ -7,13 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.findings import NO_PATCHES, Report
+from mcore_unpatch.judge.judge import Case
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron.sources import MegatronSource
+from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.scan import report_of
+from mcore_unpatch.scanner import detect
 from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.search import Progress
 from mcore_unpatch.survey import Options, Survey
-from mcore_unpatch.upgrade.judge import URGENCIES, Fate, judge
-from mcore_unpatch.upgrade.leaning import Leaning, leanings
-from mcore_unpatch.upgrade.releases import Release
+from mcore_unpatch.upgrade.fates import URGENCIES, Fate, fate
 
 
 @dataclass(slots=True)
@@ -21,8 +26,9 @@ class UpgradeReport:
     """What an upgrade means for every patch that a scan found, the most urgent first."""
 
     scanned: Report
-    old: Release
-    new: Release
+    old: Model
+    new: Model
+    source: MegatronSource | None = None  # of the new one
     fates: list[Fate] = field(default_factory=list)
 
     def of(self, urgency: str) -> list[Fate]:
@@ -44,14 +50,20 @@ class UpgradeReport:
 
 
 def upgrade(
-    paths: list[Path], options: Options, old: Release, new: Release, progress: Progress | None = None
+    paths: list[Path],
+    options: Options,
+    old: Model,
+    new: Model,
+    source: MegatronSource | None = None,
+    progress: Progress | None = None,
 ) -> UpgradeReport:
     """Judge every patch below some paths for the step from one release to another."""
-    options = replace(options, target=new.version, fixes=True, base=None, baseline=None, source=new.for_patch_files)
+    target = parse_version(new.label)
+    options = replace(options, target=target, fixes=True, base=None, baseline=None, source=source)
     survey = Survey(paths, options, progress)
     scanned = report_of(survey)
     project = Project(survey.files.exists, survey.files.read, survey.parsed)
-    known: dict[str, dict[tuple[int, str], Leaning]] = {}
+    known: dict[str, dict[tuple[int, str], Case]] = {}
     fates = []
     for finding in scanned.findings:
         if finding.shape in NO_PATCHES:
@@ -59,7 +71,13 @@ def upgrade(
         if finding.path not in known:
             is_python = finding.shape != "patch-file"
             project.begin()
-            known[finding.path] = leanings(project.resolver(scanned.from_top(finding.path))) if is_python else {}
-        fates.append(judge(finding, known[finding.path].get((finding.line, finding.target)), old, new))
-    fates.sort(key=lambda fate: (URGENCIES.index(fate.urgency), fate.finding.sort_key))
-    return UpgradeReport(scanned, old, new, fates)
+            known[finding.path] = _cases(project.resolver(scanned.from_top(finding.path))) if is_python else {}
+        fates.append(fate(finding, known[finding.path].get((finding.line, finding.target)), old, new))
+    fates.sort(key=lambda each: (URGENCIES.index(each.urgency), each.finding.sort_key))
+    return UpgradeReport(scanned, old, new, source, fates)
+
+
+def _cases(resolver: Resolver) -> dict[tuple[int, str], Case]:
+    """The patches of one file by line and target."""
+    installs = restores.split_restores(detect.collect(resolver), resolver)
+    return {(getattr(one.node, "lineno", 0), one.target): Case(one, resolver) for one in installs}

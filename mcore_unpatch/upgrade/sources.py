@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import subprocess
 import sys
 import tempfile
@@ -14,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.megatron.definitions import SourceNames, definitions
-from mcore_unpatch.upgrade.releases import Release
+from mcore_unpatch.library.definitions import Function, statements
+from mcore_unpatch.library.lazy import light_model
+from mcore_unpatch.library.sources import Files, cache_folder, read_source
+from mcore_unpatch.megatron.roots import LIBRARY
 
 # The Pythons that wheels were made for; a wheel's source is the same in all of them.
 _PYTHONS = ("3.12", "3.10")
@@ -23,35 +24,39 @@ _PYTHONS = ("3.12", "3.10")
 
 @dataclass
 class Sources:
-    """Folders that hold `megatron/core`, by release; `fetch` brings one that is missing."""
+    """The files of some releases; `fetch` brings one that is missing."""
 
-    folders: dict[str, Path] = field(default_factory=dict)
-    fetch: Callable[[str], Path] | None = None
+    known: dict[str, Files] = field(default_factory=dict)
+    fetch: Callable[[str], Files] | None = None
 
     def has(self, release: str) -> bool:
         """Whether the source of a release is at hand, or can be."""
-        return release in self.folders or self.fetch is not None
+        return release in self.known or self.fetch is not None
 
     def text(self, release: str, name: str) -> str | None:
         """The text of a function in a release, flush left; None where it is not at hand or not there."""
-        if release not in self.folders:
+        if release not in self.known:
             if self.fetch is None:
                 return None
-            self.folders[release] = self.fetch(release)
-        return function_text(self.folders[release], name)
+            self.known[release] = self.fetch(release)
+        return function_text(self.known[release], name)
 
 
-def function_text(folder: Path, name: str) -> str | None:
-    """The text of a function below a folder, from `def` on, flush left."""
-    found = Release("", (0, 0), SourceNames(folder)).find(name)
-    file = SourceNames(folder).source_file(found.name) if found else None
-    if found is None or file is None:
-        return None
-    source = file.read_text(encoding="utf-8")
-    module = ".".join(file.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
-    for defined, node in definitions(ast.parse(source).body, module):
-        if defined == found.name and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            return cut(source.splitlines(keepends=True), node)
+def function_text(files: Files, name: str) -> str | None:
+    """The text of a function, from `def` on, flush left."""
+    found = light_model(LIBRARY, "", files).find(name)
+    parts = found.name.split(".") if found is not None else []
+    for length in range(len(parts) - 1, 0, -1):
+        folder = "/".join(parts[:length])
+        for path in (f"{folder}.py", f"{folder}/__init__.py"):
+            if path in files:
+                node: ast.AST | None = ast.parse(files[path])
+                for part in parts[length:]:
+                    node = next(
+                        (one for one in statements(getattr(node, "body", ())) if getattr(one, "name", "") == part), None
+                    )
+                if isinstance(node, Function):
+                    return cut(files[path].decode().splitlines(keepends=True), node)
     return None
 
 
@@ -61,17 +66,11 @@ def cut(lines: list[str], node: ast.AST) -> str:
     return textwrap.dedent("".join(lines[first - 1 : last]))
 
 
-def cache_folder() -> Path:
-    """Where downloads are kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "mcore-unpatch" / "megatron-core"
-
-
-def download(release: str) -> Path:
-    """Fetch the wheel of a release with pip and unpack its Python files into the cache; nothing of it is run."""
-    target = cache_folder() / release
+def download(release: str) -> Files:
+    """Fetch the wheel of a release with pip and keep its Python files in the cache; nothing of it is run."""
+    target = cache_folder() / LIBRARY.distribution / release
     if target.is_dir():
-        return target
+        return read_source(target, LIBRARY)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         said = ""
@@ -92,4 +91,4 @@ def download(release: str) -> Path:
             names = [name for name in archive.namelist() if name.startswith("megatron/") and name.endswith(".py")]
             archive.extractall(unpacked, names)
         unpacked.replace(target)
-    return target
+    return read_source(target, LIBRARY)

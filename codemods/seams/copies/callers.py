@@ -13,8 +13,9 @@ from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.syntax import leaf
 from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.library.fact import Parameters
+from mcore_unpatch.megatron.known import called_with
 from mcore_unpatch.megatron.layout import GPT_MODEL
-from mcore_unpatch.megatron.signatures import Signature, signature
 
 _FORWARD = "forward"
 _TOKENS = ("input_ids", "tokens")
@@ -47,11 +48,11 @@ class ModelCall:
         """`model.forward(...)`, where no hook runs."""
         return isinstance(self.node.func, ast.Attribute) and self.node.func.attr == _FORWARD
 
-    def fits(self, expected: Signature) -> bool:
+    def fits(self, expected: Parameters) -> bool:
         """Whether it passes what Megatron's forward asks for, and nothing else."""
-        passed = {*expected.parameters[: len(self.node.args)], *self.keywords}
+        passed = {*expected.names[: len(self.node.args)], *self.keywords}
         spread = any(one.arg is None for one in self.node.keywords)
-        return self.keywords <= {*expected.parameters} and (spread or expected.required <= passed)
+        return self.keywords <= {*expected.names} and (spread or expected.required <= passed)
 
     def may_be_patched(self, own: Collection[str]) -> bool:
         """Whether it passes what the copy alone takes, or calls a model by its name that may be Megatron's."""
@@ -74,26 +75,26 @@ def model_calls(files: Workbench) -> list[ModelCall]:
 
 def misfit(patch: Patch, copy: Copy, own: Collection[str]) -> str:
     """Why a call would raise, or mean something else, without the copy; `own` are the parameters of the copy alone."""
-    expected = signature(GPT_MODEL, _FORWARD, patch.situation.options.target)
+    expected = called_with(f"{GPT_MODEL}.{_FORWARD}", patch.situation.options.target)
     if copy.method != _FORWARD or expected is None:
         return ""
     arguments = copy.function.args
     rest = arguments.kwarg.arg if arguments.kwarg else ""
     places = [one.arg for one in (*arguments.posonlyargs, *arguments.args)][1:]
-    common = _common(places, expected.parameters)
+    common = _common(places, expected.names)
     for call in patch.situation.once(model_calls):
         if call.is_direct and call.may_be_patched(own):
             return f"{call.where} calls `forward` itself, where no hook runs: call the model there, then migrate again"
         if len(call.node.args) > common < len(places):
             return f"{call.where} passes `{places[common]}` by position, where Megatron has another parameter"
-        unknown = sorted(call.keywords - {*expected.parameters, *own}) if rest else []
+        unknown = sorted(call.keywords - {*expected.names, *own}) if rest else []
         if unknown and call.may_be_patched(own):
             return (
                 f"{call.where} passes `{unknown[0]}`, which only the copy takes, in its `**{rest}`: "
                 "drop it there, then migrate again"
             )
     if common < len(places):
-        instead = expected.parameters[common] if common < len(expected.parameters) else "nothing"
+        instead = expected.names[common] if common < len(expected.names) else "nothing"
         copy.notes.append(f"pass `{places[common]}` by keyword: Megatron has `{instead}` in its place")
     return ""
 

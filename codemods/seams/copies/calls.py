@@ -17,8 +17,8 @@ from mcore_unpatch.codemods.seams.patch import COMPAT, is_taken
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.syntax import identifiers, leaf, parameters
 from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.megatron.known import called_with
 from mcore_unpatch.megatron.layout import GPT_MODEL
-from mcore_unpatch.megatron.signatures import signature
 
 CALLER = "call_with_processor"
 _CONTEXT = "context"
@@ -30,7 +30,8 @@ def calling(one: Installed, travelling: Mapping[str, str]) -> list[Elsewhere] | 
     if not travelling:
         return "it patches the class and takes no parameter of its own by which calls of its models could be told"
     one_of_them = next(iter(travelling))
-    files, expected = patch.situation.files, signature(GPT_MODEL, "forward", patch.situation.options.target)
+    files = patch.situation.files
+    expected = called_with(f"{GPT_MODEL}.forward", patch.situation.options.target)
     for source in files.sources_saying(one_of_them):
         if line := _in_a_mapping(source, travelling):
             return f"{source.path}, line {line} may pass `{one_of_them}` to a model in a mapping or a `partial`"

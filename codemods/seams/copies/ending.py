@@ -12,8 +12,8 @@ from mcore_unpatch.codemods.changes import Change, Header, Remove, Replace, abov
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.copies.reading import Copy
 from mcore_unpatch.codemods.source import Source, first_line, last_line
+from mcore_unpatch.megatron.known import called_with
 from mcore_unpatch.megatron.layout import GPT_MODEL
-from mcore_unpatch.megatron.signatures import signature
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 
 # What Megatron calls a processor with, in its order.
@@ -236,8 +236,8 @@ def _key(name: str) -> str:
 
 def _upstream(method: str) -> set[str]:
     """The parameters that a method has had in any release."""
-    found = (signature(GPT_MODEL, method, parse_version(release)) for release in RELEASES)
-    return {name for one in found if one is not None for name in one.parameters}
+    found = (called_with(f"{GPT_MODEL}.{method}", parse_version(release)) for release in RELEASES)
+    return {name for one in found if one is not None for name in one.names}
 
 
 def is_read(node: ast.AST, name: str) -> bool:

@@ -21,8 +21,8 @@ from mcore_unpatch.codemods.seams.copies.upstream import (
 )
 from mcore_unpatch.codemods.seams.copies.waiting import may_wait
 from mcore_unpatch.codemods.source import Function
+from mcore_unpatch.megatron.known import called_with
 from mcore_unpatch.megatron.layout import GPT_MODEL
-from mcore_unpatch.megatron.signatures import signature
 from mcore_unpatch.megatron.versions import Version
 
 _FORWARD, _POSTPROCESS = METHODS
@@ -167,10 +167,10 @@ def _is_passed(copy: Copy, keyword: ast.keyword, part: str, passed: set[str], in
 def _gets_back(copy: Copy, body: Sequence[ast.stmt], now: Body, target: Version) -> Iterator[str]:
     """What Megatron does before the decoder's output, and the copy does not."""
     release = ".".join(map(str, target))
-    expected = signature(GPT_MODEL, _FORWARD, target)
+    expected = called_with(f"{GPT_MODEL}.{_FORWARD}", target)
     arguments = copy.function.args
     has = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
-    lacks = [one for one in expected.parameters if one not in has] if expected else []
+    lacks = [one for one in expected.names if one not in has] if expected else []
     lacks = [one for one in lacks if not one.startswith("output_processor")]
     if lacks:
         yield f"the model takes {_listed(lacks)} again, which the copy had not"

@@ -8,7 +8,8 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from mcore_unpatch.findings import Guard, Live
-from mcore_unpatch.megatron import needs
+from mcore_unpatch.library.build import ALWAYS_THERE
+from mcore_unpatch.megatron import known as megatron
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.conditions.exits import LEAVES, imported, leaves_by_choice, may_leave
@@ -130,8 +131,8 @@ class Run(Values):
         if within(name):
             lacks = _not(self.has(name))
             # What is there fails to load where a package is missing that it imports and not everybody has.
-            return None if lacks is False and needs.needed(name, self.release) else lacks
-        return False if name.partition(".")[0] in needs.ALWAYS_THERE else None
+            return None if lacks is False and megatron.needed(name, self.model) else lacks
+        return False if name.partition(".")[0] in ALWAYS_THERE else None
 
     def _reads_missing(self, statement: ast.stmt, at: Place) -> bool | None:
         """Whether a statement reads `module.name` or `Class.name` of Megatron's that this release does not have."""

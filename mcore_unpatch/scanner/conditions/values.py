@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from mcore_unpatch.megatron import api, lookup
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron import api, known as megatron
 from mcore_unpatch.megatron.layout import COMPILED
 from mcore_unpatch.megatron.roots import ROOT, TRAINING, TRAINING_SINCE, within
 from mcore_unpatch.megatron.versions import OLDEST_PYTHON, RELEASES, parse_version
@@ -66,12 +67,23 @@ Named = tuple[Scope, str, str]
 class Values(Literals):
     """Expressions on one release. `touched` tells whether an answer leaned on which release it is."""
 
-    def __init__(self, release: str, known: tuple[str, str] | None = None, named: Named | None = None) -> None:
-        self.release = release
+    def __init__(
+        self,
+        release: str,
+        known: tuple[str, str] | None = None,
+        named: Named | None = None,
+        model: Model | None = None,
+    ) -> None:
+        self.release, self._model = release, model  # the model where it is none of the known releases
         self._named = named
         self._object = known  # an object as it is written, and its class: known by what is done to it
         self.touched = False
         self._known: dict[tuple[Binding, int], tuple[object, bool, object]] = {}
+
+    @property
+    def model(self) -> Model:
+        """What this release defines; the newest that is known stands for those to come."""
+        return self._model or megatron.model(RELEASES[-1] if self.release == LATER else self.release)
 
     def runs(self, at: Place, seen_from: Place | None = None) -> bool | None:
         """Whether a place is reached, given that `seen_from` is."""
@@ -85,14 +97,14 @@ class Values(Literals):
         if f"{name}.".startswith(f"{TRAINING}.") and parse_version(self.release) < TRAINING_SINCE:
             return None  # where it was, it came with a checkout
         if self.release == LATER:  # what the newest has or has lost; of other names nothing is known
-            return lookup.has(name, RELEASES[-1]) if lookup.ever(name) else None
-        return lookup.has(name, self.release)
+            return megatron.has(name, RELEASES[-1]) if megatron.ever(name) else None
+        return megatron.holds(self.model, name) if self._model is not None else megatron.has(name, self.release)
 
     def has_not_yet(self, name: str) -> bool:
         """Whether this release is older than the first that has a name. One that has lost it breaks: another matter."""
-        if not name.startswith(ROOT) or self.release == LATER or self.has(name) is not False:
+        if not name.startswith(ROOT) or self.release not in RELEASES or self.has(name) is not False:
             return False
-        since = lookup.first(name)
+        since = megatron.first(name)
         return since is not None and RELEASES.index(self.release) < RELEASES.index(since)
 
     def compare(self, symbol: ast.cmpop, left: object, right: object) -> bool | None:
@@ -203,7 +215,7 @@ class Values(Literals):
 
     def _version_fact(self, name: str) -> object:
         self.touched = True
-        major, minor, patch = map(int, self.release.split("."))
+        major, minor, patch = map(int, self.release.split(".")[:3])
         numbers = {"MAJOR": major, "MINOR": minor, "PATCH": patch, "VERSION": (major, minor, patch, "")}
         return self.release if name in {"__version__", "__shortversion__"} else numbers.get(name, UNKNOWN)
 
@@ -269,7 +281,7 @@ class Values(Literals):
             if own is not None and own.home is not None:
                 return True
             dotted = f"{base.name}.{name}"
-            known = lookup.ever(dotted)
+            known = megatron.ever(dotted)
             if (known or base.kind in {"module", "class"}) and not (known and base.via):
                 return _or_unknown(self.has(dotted))
         return False if _is_mark(subject, name, at) else UNKNOWN
@@ -314,7 +326,7 @@ class Values(Literals):
             names = tuple(argument.arg for argument in named)
         elif value.is_core and value.kind in {"function", "class"}:
             self.touched = True
-            known = lookup.parameters(value.name, RELEASES[-1] if self.release == LATER else self.release)
+            known = megatron.parameter_names(value.name, self.model)
             if known is None:
                 return UNKNOWN
             names = known

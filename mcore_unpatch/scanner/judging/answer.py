@@ -85,14 +85,15 @@ def _by_shape(install: Install) -> str:
 def _words(install: Install, new: Replacement) -> dict[str, str]:
     """What the steps of a row say of this place."""
     function = "the replacement"
+    own_line, back_line = traits.own_end(install, new)
     if isinstance(new.function, ast.FunctionDef | ast.AsyncFunctionDef):
         function = f"`{new.function.name}` (line {new.function.lineno})"
     return {
         "line": str(getattr(install.node, "lineno", 1)),
         "function": function,
         "head_line": str(new.head_line),
-        "own_line": str(new.own_end[0]),
-        "back_line": str(new.own_end[1]),
+        "own_line": str(own_line),
+        "back_line": str(back_line),
         "name": install.attribute or install.target.rpartition(".")[2],
         "owner": install.owner.rpartition(".")[2],
         "subject": _quoted(install.base) if install.base is not None else "the module",

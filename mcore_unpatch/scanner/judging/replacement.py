@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from mcore_unpatch.library.definitions import given_counts
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -15,9 +16,6 @@ from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
 # What code at the output boundary speaks of, and Megatron's own forward and _postprocess do not.
 OUTPUT_WORDS = re.compile(
     r"log_?probs?\b|logp\b|entropy|linear_?ce|fused_?ce|lm_loss|temperature|fused_linear|topk_logits", re.IGNORECASE
-)
-_KEPT = re.compile(
-    r"orig|backup|\bold_|_old\b|prev_|super|inner_forward|wrapped|^fn$|^func$|^forward_fn$", re.IGNORECASE
 )
 _VALUE_WORDS = re.compile(r"value|critic|reward|score|classif|num_labels|LastLayer|v_head|token_class", re.IGNORECASE)
 
@@ -30,7 +28,6 @@ class Replacement:
     """What is known of the replacing function; `function` is None when it could not be found."""
 
     function: FunctionNode | ast.Lambda | None = None
-    bound: bool = False  # the first parameter is the object itself
     words: frozenset[str] = frozenset()
     home: Resolver | None = None  # of the file the function stands in
 
@@ -54,16 +51,6 @@ class Replacement:
         return any(_VALUE_WORDS.search(word) for word in self.words)
 
     @cached_property
-    def delegates(self) -> bool:
-        """It calls what it replaced."""
-        return self.delegations > 0
-
-    @cached_property
-    def delegations(self) -> int:
-        """How many calls of what it replaced stand in it."""
-        return sum(isinstance(node, ast.Call) and calls_kept(node) for node in self._nodes)
-
-    @cached_property
     def written(self) -> frozenset[str]:
         """The attributes and items it assigns to, as paths; `?` for those that are not told."""
         found = set()
@@ -85,24 +72,6 @@ class Replacement:
                     if _is_head(target.value) or path_text(target.value) in names:
                         return target.lineno
         return 0
-
-    @cached_property
-    def own_end(self) -> tuple[int, int]:
-        """The lines where it returns something of its own, and where what it replaced returns; 0 for none."""
-        inner = [
-            node
-            for one in self._nodes
-            if isinstance(one, _FUNCTIONS) and one is not self.function
-            for node in walk(one)
-        ]
-        returns = [node for node in self._nodes if isinstance(node, ast.Return) and isinstance(node.value, ast.Call)]
-        own, back = [0], [0]
-        for node in returns:
-            if not any(node is one for one in inner):
-                assert isinstance(node.value, ast.Call)
-                called = getattr(node.value.func, "attr", "") or path_text(node.value.func) or ""
-                (back if _KEPT.search(called) or called == "_postprocess" else own).append(node.lineno)
-        return own[-1], back[-1]
 
     @cached_property
     def strings(self) -> frozenset[str]:
@@ -134,9 +103,8 @@ class Replacement:
 
     @cached_property
     def returned_counts(self) -> frozenset[int]:
-        """How many values its `return a, b` statements give."""
-        values = [node.value for node in self._nodes if isinstance(node, ast.Return)]
-        return frozenset(len(value.elts) for value in values if isinstance(value, ast.Tuple))
+        """How many values its `return a, b` statements give; 0 stands for one that is not evident."""
+        return given_counts(self.function) if self.function is not None else frozenset({0})
 
     @cached_property
     def _read(self) -> frozenset[str]:
@@ -147,14 +115,6 @@ class Replacement:
     def uses(self, name: str) -> bool:
         """Whether its body reads the parameter `name`."""
         return name in self._read
-
-
-_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-
-
-def calls_kept(call: ast.Call) -> bool:
-    """Whether a call is, by its name, one of what was there before."""
-    return _KEPT.search((path_text(call.func) or "").rpartition(".")[2]) is not None
 
 
 def _is_head(node: ast.expr) -> bool:
@@ -188,6 +148,8 @@ def handed_on(function: ast.AST, names: set[str]) -> set[str]:
 def find(install: Install, resolver: Resolver) -> Replacement:
     """The function behind the value of a patch."""
     function, home = _function(install.value, install, resolver, 0)
+    if install.named:
+        function, home = _by_text(install, resolver)
     if function is not None:
         found = home.once(_of_function, function)
         found.home = home
@@ -196,16 +158,11 @@ def find(install: Install, resolver: Resolver) -> Replacement:
 
 
 def _of_function(function: FunctionNode | ast.Lambda) -> Replacement:
-    return Replacement(function, _takes_self(function), _words(function))
+    return Replacement(function, _words(function))
 
 
 def _of_value(value: ast.expr) -> Replacement:
     return Replacement(words=_words(value))
-
-
-def _takes_self(function: FunctionNode | ast.Lambda) -> bool:
-    first = (function.args.posonlyargs + function.args.args)[:1]
-    return bool(first) and first[0].arg in {"self", "_self", "model", "module", "layer"}
 
 
 def _function(
@@ -226,6 +183,9 @@ def _function(
     if isinstance(value, ast.IfExp):  # new if recent else original
         arms = (_function(arm, install, resolver, depth + 1) for arm in (value.body, value.orelse))
         return next((found for found in arms if found[0] is not None), (None, resolver))
+    decorated = install.site.decorated
+    if isinstance(decorated, FunctionNode) and isinstance(value, ast.Name) and value.id == decorated.name:
+        return decorated, resolver  # it stands below the decorator that installs it
     ref = resolver.expr(value, install.site.scope, install.site.block, install.site.node.lineno)
     if ref is not None and isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
         home = ref.home or resolver
@@ -233,6 +193,21 @@ def _function(
             return made, home  # a registry hands it the original
         return ref.node, home
     return None, resolver
+
+
+def named_definition(install: Install, resolver: Resolver) -> tuple[ast.AST | None, Resolver]:
+    """The definition of the repository that a text names."""
+    module, _, name = install.named.rpartition(".")
+    home = resolver.project.find(resolver.model.path, module, 0)
+    if home is None and module.rpartition(".")[2] == resolver.model.path.rpartition("/")[2].removesuffix(".py"):
+        home = resolver  # the file itself
+    found = home.model.scope.bindings.get(name, ()) if home is not None else ()
+    return next((one.node for one in found if one.kind in ("def", "class")), None), home or resolver
+
+
+def _by_text(install: Install, resolver: Resolver) -> tuple[FunctionNode | None, Resolver]:
+    node, home = named_definition(install, resolver)
+    return (node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None), home
 
 
 def _takes_one(node: FunctionNode) -> bool:

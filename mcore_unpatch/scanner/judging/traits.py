@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Callable
 
+from mcore_unpatch.judge.originals import calls_of_original, calls_original_once, reaches_original
+from mcore_unpatch.library.definitions import own_nodes
 from mcore_unpatch.megatron import api, slots
-from mcore_unpatch.scanner.judging.originals import calls_original_once
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
@@ -64,21 +65,33 @@ def _edits_config(_: Install, new: Replacement, __: Resolver) -> bool:
     return bool(new.written) and all(".config." in f".{path}" for path in new.written)
 
 
-def _swaps_the_head(_: Install, new: Replacement, __: Resolver) -> bool:
+def _swaps_the_head(install: Install, new: Replacement, _: Resolver) -> bool:
     """Around what it replaced, it puts another `forward` into the output layer: it only carries that patch."""
-    return new.delegates and new.head_line > 0
+    return reaches_original(install, new) and new.head_line > 0
 
 
-def _has_its_own_end(_: Install, new: Replacement, __: Resolver) -> bool:
+def _has_its_own_end(install: Install, new: Replacement, _: Resolver) -> bool:
     """For labels it returns something of its own, and else what it replaced returns."""
-    return "labels" in new.words | new.strings and all(new.own_end)
+    return "labels" in new.words | new.strings and all(own_end(install, new))
 
 
-def _computes_no_loss(_: Install, new: Replacement, __: Resolver) -> bool:
+def own_end(install: Install, new: Replacement) -> tuple[int, int]:
+    """The lines where it returns something of its own, and where what it replaced returns; 0 for none."""
+    own, back = [0], [0]
+    if isinstance(new.function, ast.FunctionDef | ast.AsyncFunctionDef):
+        originals = {id(call) for call in calls_of_original(install, new)}
+        for node in own_nodes(new.function):
+            if isinstance(node, ast.Return) and isinstance(node.value, ast.Call):
+                called = getattr(node.value.func, "attr", "")
+                (back if id(node.value) in originals or called == "_postprocess" else own).append(node.lineno)
+    return max(own), max(back)
+
+
+def _computes_no_loss(install: Install, new: Replacement, _: Resolver) -> bool:
     """An MTP loss that is never computed."""
     return (
         new.function is not None
-        and not new.delegates
+        and not reaches_original(install, new)
         and not any(loss in word for word in new.words for loss in _LOSSES)
     )
 
@@ -206,7 +219,7 @@ def _called(install: Install, resolver: Resolver) -> str:
 
 TRAITS: dict[str, Trait] = {
     "unknown": lambda _, new, __: new.function is None,
-    "delegates": lambda _, new, __: new.delegates,
+    "delegates": lambda install, new, _: reaches_original(install, new),
     "calls-once": lambda install, new, _: calls_original_once(install, new),
     "log-probs": lambda _, new, __: new.deals_with_output,
     "mtp": lambda _, new, __: new.deals_with_mtp,

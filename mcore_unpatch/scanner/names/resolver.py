@@ -115,6 +115,11 @@ class Resolver(ABC):
         """Those of them that can keep what stands behind from being reached; kept by who asks for it."""
         return {}
 
+    @cached_property
+    def on_import(self) -> list[object]:
+        """What importing the file asks of Megatron; kept by who asks for it."""
+        return []
+
     def statement_of(self, call: ast.Call, block: Block) -> ast.stmt:
         """The statement of a block that a call stands in."""
         statements = self.statements_of[block]

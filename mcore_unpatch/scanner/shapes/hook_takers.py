@@ -9,10 +9,10 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.findings import SUBCLASS, WRAPPER, Finding
-from mcore_unpatch.megatron import api, facts, layout, lookup
-from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.judge.dropped import drops
+from mcore_unpatch.megatron import api, facts, known, layout
+from mcore_unpatch.megatron.versions import RELEASES, Version
 from mcore_unpatch.paths import is_test
-from mcore_unpatch.scanner.judging.breakage import drops
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -60,7 +60,7 @@ def _is_headless(init: FunctionNode | None, model: str) -> bool:
     call = _handed_on(init, "super().__init__") if init is not None else None
     if call is None:
         return False
-    names = lookup.parameters(model, api.releases()[-1]) or ()
+    names = known.parameter_names(model, known.model(RELEASES[-1])) or ()
     given = {**dict(zip(names[1:], call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
     last = given.get("post_process")
     return isinstance(last, ast.Constant) and last.value is False

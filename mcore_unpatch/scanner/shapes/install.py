@@ -29,6 +29,7 @@ class Install:
     possible: bool = False  # an object of unknown type, told by the method's name alone
     on_instance: bool = False  # of one object alone
     others: bool = False  # the statement patches more modules than this
+    named: str = ""  # the dotted name of what takes its place, where a text gives it
     inner: Place | None = None  # within the helper that makes it
     restores: list[Site] = field(default_factory=list)
 

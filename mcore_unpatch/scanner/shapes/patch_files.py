@@ -1,168 +1,206 @@
-"""`.patch` and `.diff` files that change Megatron's source: each definition their hunks change is a patch of it."""
+"""`.patch` and `.diff` files that change Megatron's source: one finding each, with the definitions that they touch."""
 
 from __future__ import annotations
 
-import ast
 import re
+import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
+from mcore_unpatch import git
+from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding, Related
+from mcore_unpatch.library.build import read_module
 from mcore_unpatch.megatron import api
-from mcore_unpatch.megatron.definitions import Function
-from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.megatron.roots import LIBRARY
+from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.paths import is_test
-from mcore_unpatch.scanner.judging import upstream
-from mcore_unpatch.scanner.judging.patched import SHAPE, Patched, Text
-from mcore_unpatch.scanner.sources import fragments, segments
-from mcore_unpatch.scanner.sources.applying import Fit, Tree
-from mcore_unpatch.scanner.sources.fragments import Statement
-from mcore_unpatch.scanner.sources.hunks import FileDiff, Hunk, Place, read
+from mcore_unpatch.scanner.sources.diffs import FileDiff, read
 
+SHAPE = "patch-file"
+_RULE = "MCU608"
 _OF_MEGATRON = re.compile(r"(?:^|/)(megatron/(?:core|training)/[\w./-]+)$")
-_METHOD = re.compile(r" +(?:async )?def (\w+)")
-# Of a patch file that is far larger than what people keep, only the places are told.
-_MOST_LINES = 20_000
-
-
-class Source(NamedTuple):
-    """A Megatron source: the folder that holds `megatron`, and its release."""
-
-    folder: Path
-    release: str
+_NUMBERED = re.compile(r"(\d{4})-")
+APPLIES = "applies"
+DONE = "is in it already"
+FAILS = "no longer applies"
 
 
 def findings_in(
-    path: str, data: bytes, source: Source | None = None, versions: Sequence[Version] = (), before: Sequence[bytes] = ()
+    path: str, data: bytes, source: MegatronSource | None = None, before: Sequence[bytes] = ()
 ) -> list[Finding]:
-    """One finding for each definition that a patch file changes, judged for `versions`.
+    """The finding of a patch file, if it changes Megatron.
 
     `source` tells whether it still applies; `before` are the patch files that have to be applied first.
     """
-    tree = Tree(source.folder) if source is not None else None
-    for other in before if tree is not None else ():
-        list(_changes(read(other), tree, readable=False))
-    release = source.release if source is not None else ""
-    text = Text(data)
-    found: dict[str, Patched] = {}
-    for file, change, hunk, fit in _changes(read(data), tree, data.count(b"\n") <= _MOST_LINES):
-        own = upstream.Change(change.module, change.name)
-        known = found.setdefault(change.target, Patched(file, own, text, versions, release))
-        known.change.segments += change.segments
-        known.hunks += [hunk] if hunk is not None else []
-        known.fits.add(fit)
-    return sorted((_finding(path, one) for one in found.values()), key=lambda finding: finding.sort_key)
+    files = [(file, *names) for file in read(data) if any(names := _names(file))]
+    if not files:
+        return []
+    fits: Counter[str] = Counter()
+    touched: dict[str, int] = {}
+    if source is not None:
+        with tempfile.TemporaryDirectory(prefix="unpatch-") as folder:
+            tree = _Scratch(Path(folder), source)
+            for other in before:
+                for file in read(other):
+                    if any(names := _names(file)):
+                        tree.apply(file, *names)
+            for file, old, new in files:
+                fit = tree.apply(file, old, new)
+                fits[fit] += 1
+                touched |= dict.fromkeys(
+                    tree.changed(new) if fit == APPLIES and new else _touched(file, new or old), file.line
+                )
+    else:
+        for file, old, new in files:
+            for number, name in file.changes or [(file.line, "")]:
+                touched.setdefault(_placed(_module(new or old), name), number)
+    return [_finding(path, data, files[0][0], touched, fits, source)]
 
 
-def _changes(
-    files: list[FileDiff], tree: Tree | None, readable: bool
-) -> Iterator[tuple[FileDiff, upstream.Change, Hunk | None, str]]:
-    """The definitions that each hunk changes, and how it fits a source."""
-    for file in files:
-        names = [found[1] if (found := _OF_MEGATRON.search(name)) else "" for name in (file.old, file.new)]
-        if not any(names):
-            continue
-        module = _module(names[1] or names[0])
-        fits = tree.apply(file, *names) if tree is not None else [Fit("") for _ in file.hunks]
-        if not file.hunks or not (file.old and file.new) or not file.path.endswith(".py"):
-            hunk = file.hunks[0] if file.hunks else None
-            yield file, upstream.Change(module, ""), hunk, fits[0].word if fits else ""
-            continue
-        for hunk, fit in zip(file.hunks, fits, strict=True):
-            place = _in_source(tree, names[0], fit) if tree is not None and fit.line is not None else None
-            if not readable:
-                yield file, upstream.Change(module, ""), hunk, fit.word
-                continue
-            for name, segment in segments.read(hunk, place or _placed(hunk, module)).items() or [("", None)]:
-                yield file, upstream.Change(module, name, [segment] if segment else []), hunk, fit.word
+def _names(file: FileDiff) -> tuple[str, str]:
+    """The file's names below the folder that holds `megatron`, before and after; empty for another file."""
+    old, new = (found[1] if (found := _OF_MEGATRON.search(name)) else "" for name in (file.old, file.new))
+    return old, new
 
 
 def _module(file: str) -> str:
     return file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
-def _placed(hunk: Hunk, module: str) -> Place:
-    """Where the first line of a hunk stands: as its header says, or where Megatron has had these statements."""
-    place = hunk.first
-    if place.function and not place.cls and not api.in_module(module, place.function):
-        owner = api.owner_in(module, place.function)
-        place = Place(owner, place.function, 4) if owner else place
-    if place.function:
-        return place
-    if not place.cls:  # a class within a condition: a method in sight may tell it
-        below = (found[1] for line in hunk.side("-") if (found := _METHOD.match(line)))
-        place = Place(next(filter(None, (api.owner_in(module, name) for name in below)), ""))
-    for mark in "-+":
-        fragment = fragments.read(tuple(hunk.side(mark)))
-        if taker := upstream.taking(module, place, list(fragment.parameters)):
-            return taker
-        if located := upstream.locate(module, place, _of_one(fragment.statements)):
-            return located
-    return place
+def _touched(file: FileDiff, name: str) -> list[str]:
+    return [_placed(_module(name), inner) for _, inner in file.changes]
 
 
-def _of_one(statements: list[Statement]) -> list[Statement]:
-    """The first statements that stand in one function: up to the head of another, which stands further out."""
-    above = statements[0].depth if statements else 0
-    heads = (one.depth < above and isinstance(one.node, Function | ast.ClassDef) for one in statements)
-    end = next((number for number, is_head in enumerate(heads) if is_head), len(statements))
-    return statements[:end] if above else []
+def _placed(module: str, name: str) -> str:
+    """The dotted name of a definition; a method whose class is out of sight belongs to the one class that has it."""
+    if name and "." not in name and not api.in_module(module, name) and (owner := api.owner_in(module, name)):
+        name = f"{owner}.{name}"
+    return f"{module}.{name}" if name else module
 
 
-def _in_source(tree: Tree, name: str, fit: Fit) -> Place:
-    """The place in a source that stands above a line."""
-    places, above = _places_of("\n".join(tree.lines(name))), fit.line or 0
-    around = [place for first, last, place in places if first <= above < last]
-    return around[-1] if around else Place()
+class _Scratch:
+    """The touched files of a source in a folder of their own, where `git apply` may change them."""
+
+    def __init__(self, folder: Path, source: MegatronSource) -> None:
+        self._folder, self._source = folder, source
+        self._laid: set[str] = set()
+
+    def apply(self, file: FileDiff, old: str, new: str) -> str:
+        """Apply the diff of one file; how it fits."""
+        if file.binary or file.combined:
+            return FAILS
+        for name in filter(None, (old, new)):
+            self._lay(name)
+        depth = (file.old or file.new).count("/") - (old or new).count("/") + 1
+        patch = b"\n".join(_prefixed(file)) + b"\n"
+        options = (f"-p{depth}", "--whitespace=nowarn", "-")
+        if self._runs("apply", *options, stdin=patch):
+            return APPLIES
+        return DONE if self._runs("apply", "--reverse", "--check", *options, stdin=patch) else FAILS
+
+    def changed(self, name: str) -> list[str]:
+        """The definitions of a file that are not what the source has."""
+        module, after = _module(name), self._folder / name
+        if not name.endswith(".py") or not after.is_file():
+            return [module]
+        try:
+            then = read_module(LIBRARY, name, after.read_bytes()).facts
+            now = read_module(LIBRARY, name, self._source.files.get(name, b"")).facts
+        except UsageError:
+            return [module]
+        other = [one for one in {**now, **then} if now.get(one) != then.get(one) and one != module]
+        inner = [one for one in other if not any(rest.startswith(f"{one}.") for rest in other)]
+        return inner or [module]
+
+    def _lay(self, name: str) -> None:
+        if name not in self._laid and name in self._source.files:
+            (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self._folder / name).write_bytes(self._source.files[name])
+        self._laid.add(name)
+
+    def _runs(self, *arguments: str, stdin: bytes) -> bool:
+        try:
+            git.run(self._folder, *arguments, stdin=stdin, apart=True)
+        except git.GitError:
+            return False
+        return True
 
 
-@lru_cache(8)  # the hunks of a file stand together
-def _places_of(text: str) -> list[tuple[int, int, Place]]:
-    """Where the classes and functions of a file stand, the outer before the inner."""
-    try:
-        body = ast.parse(text).body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        body = []
-    return list(_places(body, Place()))
+def _prefixed(file: FileDiff) -> Iterator[bytes]:
+    """The lines of a diff with `a/` and `b/` before the names: one of quilt or of Subversion may have none."""
+    in_hunk = False
+    for line in file.text:
+        in_hunk = in_hunk or line.startswith(b"@@")
+        if not in_hunk and line.startswith(b"--- ") and file.old:
+            line = b"--- a/" + file.old.encode()
+        elif not in_hunk and line.startswith(b"+++ ") and file.new:
+            line = b"+++ b/" + file.new.encode()
+        yield line
 
 
-def _places(body: list[ast.stmt], owner: Place) -> Iterator[tuple[int, int, Place]]:
-    for node in body:
-        if isinstance(node, ast.ClassDef):
-            own = Place(node.name, cls_indent=node.col_offset)
-            yield node.lineno, node.end_lineno or 0, own
-            yield from _places(node.body, own)
-        elif isinstance(node, Function):
-            yield node.lineno, node.end_lineno or 0, replace(owner, function=node.name, indent=node.col_offset)
-        elif isinstance(node, ast.If | ast.Try | ast.With):
-            for part in (node.body, getattr(node, "orelse", [])):
-                yield from _places(part, owner)
-
-
-def _finding(path: str, patched: Patched) -> Finding:
-    numbers = list(dict.fromkeys(hunk.line for hunk in patched.hunks)) or [patched.file.line]
-    row, done, stays = patched.row, patched.done, patched.stays
-    promised = row is not None and not stays and not done
-    return Finding(
-        rule=patched.rule,
-        path=path,
-        line=numbers[0],
-        column=1,
-        end_line=numbers[0],
-        target=patched.change.target,
-        shape=SHAPE,
-        seam=row.seam if row else "none",
-        message=patched.message,
-        replacement=patched.told([row.way])[0] if row is not None and promised else None,
-        related=tuple(Related(number, "touches") for number in numbers[1:]),
-        in_test=is_test(path),
-        answer=row.name if row else "",
-        steps=patched.told(row.steps) if row is not None and promised else (),
-        breaks=tuple(patched.breaks),
-        done=done,
-        stays=stays,
-        source=patched.text.lines[numbers[0] - 1].decode(errors="replace").rstrip("\r"),
+def _finding(
+    path: str, data: bytes, first: FileDiff, touched: dict[str, int], fits: Counter[str], source: MegatronSource | None
+) -> Finding:
+    names = sorted(touched, key=lambda name: (touched[name], name))
+    modules = {
+        name if (symbol := api.lookup(name)) and symbol.kind == "module" else _owner_module(name) for name in names
+    }
+    what = f"changes {_count(len(names), 'definition')} in {_count(len(modules), 'module')} of Megatron's source"
+    label = source.label if source is not None else ""
+    said = [f"{_count(number, 'file')} {fit}" for fit, number in fits.items()]
+    on = f"on megatron-core {label}: {', '.join(said)}" if said else ""
+    breaks = (
+        (f"no longer applies to megatron-core {label} ({fits[FAILS]} of {sum(fits.values())} files)",)
+        if fits[FAILS]
+        else ()
     )
+    done = f"megatron-core {label} has all of these changes, and nothing is left to apply" if [*fits] == [DONE] else ""
+    return Finding(
+        rule=_RULE,
+        path=path,
+        line=touched[names[0]],
+        column=1,
+        end_line=touched[names[0]],
+        target=names[0],
+        shape=SHAPE,
+        message="; ".join(filter(None, [what, on])),
+        related=tuple(Related(touched[name], "touches") for name in names[1:]),
+        touches=tuple(names),
+        in_test=is_test(path),
+        breaks=breaks,
+        done=done,
+        stays=_stays(breaks, source),
+        source=data.split(b"\n")[touched[names[0]] - 1].decode(errors="replace").rstrip("\r"),
+    )
+
+
+def _stays(breaks: tuple[str, ...], source: MegatronSource | None) -> str:
+    if breaks:
+        return f"It {breaks[0]}; make it anew for that release, or leave it out"
+    if source is None:
+        return "It changes Megatron's own source; `--mcore PATH` says whether it still applies, and to what"
+    return f"It changes Megatron's own source, and applies to megatron-core {source.label}"
+
+
+def _owner_module(name: str) -> str:
+    while name and ((symbol := api.lookup(name)) is None or symbol.kind != "module"):
+        name = name.rpartition(".")[0]
+    return name
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def applied_before(path: str, patches: Sequence[str], series: bytes | None) -> list[str]:
+    """The patch files of its folder that come before a patch file: by quilt's `series`, or by git's numbers."""
+    folder, _, name = path.rpartition("/")
+    beside = {one.rpartition("/")[2]: one for one in patches if one.rpartition("/")[0] == folder and one != path}
+    listed = [line.split()[0] for line in (series or b"").decode(errors="replace").splitlines() if line.split()]
+    if name in listed:
+        return [beside[one] for one in listed[: listed.index(name)] if one in beside]
+    number = _NUMBERED.match(name)
+    earlier = (one for one in sorted(beside) if number and (other := _NUMBERED.match(one)) and other[1] < number[1])
+    return [beside[one] for one in earlier]

@@ -41,7 +41,9 @@ def from_register_call(site: Site, resolver: Resolver) -> list[Install]:
         target = core_target(dotted)
         replacement = others[0] if others else _decorated_name(site)
         owner, _, attribute = target.rpartition(".")
-        return [Install(site, call, target, "string-target", True, "", replacement, owner, attribute, None)]
+        install = Install(site, call, target, "string-target", True, "", replacement, owner, attribute, None)
+        install.named = "" if others else next(filter(None, map(_foreign_name, values)), "")
+        return [install]
     return []
 
 
@@ -81,7 +83,7 @@ def _may_have(dotted: str, name: str) -> bool:
     """Whether a dotted name is that of a class, or of a module that has such a name."""
     symbol = api.lookup(dotted)
     if symbol is None or symbol.kind != "module":
-        return symbol is not None and symbol.kind == "class"
+        return symbol is not None and symbol.kind == "class" and name.isidentifier()
     return api.in_module(symbol.name, name.partition(".")[0])
 
 
@@ -152,6 +154,13 @@ def _dotted(key: ast.expr | None) -> str | None:
     """The name of Megatron's that a key is."""
     text = key.value if isinstance(key, ast.Constant) else None
     return text if isinstance(text, str) and within(text) else None
+
+
+def _foreign_name(value: ast.expr) -> str:
+    """`"own.module.name"`, which is none of Megatron's."""
+    text = value.value if isinstance(value, ast.Constant) else None
+    plain = isinstance(text, str) and "." in text and all(part.isidentifier() for part in text.split("."))
+    return str(text) if plain and not within(str(text)) else ""
 
 
 def _decorated_name(site: Site) -> ast.expr | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from mcore_unpatch.scanner.sources.parsing import Unreadable
@@ -29,6 +30,16 @@ class Effort:
         # at hand alone, and are asked anew by the next one. `cuts` counts how often that happened.
         self.cuts = 0
         self.passing: dict[Hashable, Any] = {}
+
+    @contextmanager
+    def at_most(self, steps: int) -> Iterator[None]:
+        """Work that is not worth more than some steps: `Exhausted` is raised there, and the file has the rest left."""
+        kept = max(self.left - steps, 0)
+        self.left -= kept
+        try:
+            yield
+        finally:
+            self.left = max(self.left, 0) + kept
 
     def spend(self, steps: int = 1) -> None:
         """Count some work; raises `Exhausted` where the file has had its share."""

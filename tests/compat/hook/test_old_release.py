@@ -14,9 +14,10 @@ from limits import patience
 @pytest.mark.ranks
 def test_a_real_release_from_before_the_hook_is_named() -> None:
     old, beside = unpacked("megatron-core", "0.17.1"), Path(__file__).parents[1]
+    path = os.pathsep.join(map(str, (old, beside, beside.parent)))
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("before_the_hook.py"))],
-        env=os.environ | {"PYTHONPATH": f"{old}{os.pathsep}{beside}", "PYTHONWARNINGS": "ignore"},
+        env=os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
         check=False,

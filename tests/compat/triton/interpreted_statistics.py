@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
-from mcore_unpatch.compat.fused_head.triton import keep, launch
+from mcore_unpatch.compat.fused_head.triton import grad_kernel, launch
 
 HALF = torch.float16
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -116,7 +116,7 @@ def test_a_checkpoint_holds_nothing_until_its_backward(reentrant: bool) -> None:
         rooms.append(keep_room(*arguments))
         return rooms[-1]
 
-    keep_room = keep.room_to_keep
+    keep_room = grad_kernel.room_to_keep
 
     def call(hidden: Tensor, weight: Tensor) -> Tensor:
         return linear_logprob(hidden * 1, weight, inputs.labels, keep_bytes=ALL)[0]
@@ -133,7 +133,9 @@ def test_a_checkpoint_holds_nothing_until_its_backward(reentrant: bool) -> None:
 
 def test_no_grad_keeps_nothing() -> None:
     inputs = half_inputs(5, 16, 300)
-    with mock.patch("mcore_unpatch.compat.fused_head.triton.backend.room_to_keep", wraps=keep.room_to_keep) as room:
+    with mock.patch(
+        "mcore_unpatch.compat.fused_head.triton.backend.room_to_keep", wraps=grad_kernel.room_to_keep
+    ) as room:
         linear_logprob(inputs.hidden, inputs.weight, inputs.labels, keep_bytes=ALL)
         assert room.call_args.args[0].keep_bytes == 0
         linear_logprob(inputs.hidden.requires_grad_(), inputs.weight, inputs.labels, keep_bytes=ALL)
@@ -144,8 +146,8 @@ def test_keep_bytes_is_a_bound() -> None:
     for rows in (1, 7, 300):
         for columns in (1, 255, 256, 257, 5000):
             for budget in (0, 100, 10_000, 1_000_000, ALL):
-                count = keep._columns_that_fit(rows, columns, 256, budget)
-                used = rows * (2 * keep.padded(count) + 4 * -(-count // 256))
+                count = grad_kernel._columns_that_fit(rows, columns, 256, budget)
+                used = rows * (2 * grad_kernel.padded(count) + 4 * -(-count // 256))
                 assert count <= columns
                 assert count == 0 or used <= budget
                 assert count == columns or count % 256 == 0

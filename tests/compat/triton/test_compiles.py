@@ -14,7 +14,7 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from mcore_unpatch.compat.fused_head.triton import chosen_columns, grad_kernel, keep, launch, pair_kernels, stats_kernel  # noqa: E402
+from mcore_unpatch.compat.fused_head.triton import chosen_columns, grad_kernel, launch, pair_kernels, stats_kernel  # noqa: E402
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -152,7 +152,7 @@ def test_the_small_kernels() -> None:
     compiled(stats_kernel._merge_parts, sums, {"block_rows": 32, "step": 32}, {})
     kept = {"kept": "*fp16", "out": "*bf16", "running_max": "*fp32", "factors": "*fp32"}
     terms = {"entropy": True, "squares": True, "block_rows": 16, "block_columns": 256, "by_nvidia": True}
-    compiled(keep._kept_to_grad, kept, terms, {})
+    compiled(grad_kernel._kept_to_grad, kept, terms, {})
     chosen = {
         "out": "*bf16",
         "targets": "*i64",

@@ -13,7 +13,9 @@ from planning import migrate
 from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.codemods.seams.copies.ending import FIELDS, KEYWORDS
 from mcore_unpatch.codemods.seams.copies.upstream import METHODS, bodies
-from mcore_unpatch.megatron import history
+from mcore_unpatch.library.sources import read_source
+from mcore_unpatch.megatron.roots import LIBRARY
+from mcore_unpatch.megatron.versions import RELEASES
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).parent / "golden/copies"
@@ -22,7 +24,7 @@ SAMPLE = ROOT / "examples/tiny_rl"
 
 def test_every_known_release_has_its_bodies() -> None:
     forward = [release for body in bodies("forward") for release in body.releases]
-    assert forward == list(history.releases())
+    assert forward == list(RELEASES)
     assert all(body.before for body in bodies("forward"))
     assert all(body.hook and body.end for body in bodies("_postprocess"))
 
@@ -36,7 +38,8 @@ def test_the_table_is_what_the_installed_release_says() -> None:
     assert tool.loader is not None
     module = importlib.util.module_from_spec(tool)
     tool.loader.exec_module(module)
-    found = module.bodies(Path(next(iter(spec.submodule_search_locations))).parents[1])
+    folder = Path(next(iter(spec.submodule_search_locations))).parents[1]
+    found = module.bodies(read_source(folder, LIBRARY))
     for method in METHODS:
         newest = bodies(method)[-1]
         assert [newest.before, newest.hook, newest.end] == [

@@ -52,7 +52,7 @@ def _is_meant(fate: dict[str, Any], patch: dict[str, Any]) -> bool:
 
 
 def table(verdicts: list[tuple[dict[str, Any], str]]) -> str:
-    """Agreement by kind, and each disagreement, the worst first."""
+    """Agreement by kind."""
     columns = ("false harmless", "not reported", "false alarm")
     lines = [f"{'kind':<16}{'fates':>6}{'agree':>6}" + "".join(f"{column:>16}" for column in columns)]
     kinds = sorted({fate["kind"] for fate, _ in verdicts})
@@ -60,6 +60,10 @@ def table(verdicts: list[tuple[dict[str, Any], str]]) -> str:
         counts = Counter(verdict for fate, verdict in verdicts if kind in (fate["kind"], "all"))
         wrongs = [sum(n for verdict, n in counts.items() if verdict.startswith(column)) for column in columns]
         lines.append(f"{kind:<16}{counts.total():>6}{counts[AGREES]:>6}" + "".join(f"{n:>16}" for n in wrongs))
-    wrong = sorted((VERDICTS.index(v), fate["case"], fate["from"], fate["to"]) for fate, v in verdicts if v != AGREES)
-    lines += [f"{VERDICTS[rank]:<28} {case} {older} -> {newer}" for rank, case, older, newer in wrong]
     return "\n".join(lines)
+
+
+def disagreements(verdicts: list[tuple[dict[str, Any], str]]) -> str:
+    """Each of them, the worst first."""
+    wrong = sorted((VERDICTS.index(v), fate["case"], fate["from"], fate["to"]) for fate, v in verdicts if v != AGREES)
+    return "\n".join(f"{VERDICTS[rank]:<28} {case} {older} -> {newer}" for rank, case, older, newer in wrong)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from command import unpatch
-from fates.agreement import agrees, table
+from fates.agreement import agrees, disagreements, table
 
 HERE = Path(__file__).parent
 CASES = HERE / "cases"
@@ -81,11 +81,28 @@ def test_cases_compile_and_the_line_is_a_statement_of_them() -> None:
         assert {fate["line"] for fate in FATES if fate["case"] == path.stem} <= lines, path.name
 
 
+# What is said to be fine and is not, with the reason why the source does not tell.
+MISSED = {
+    ("finalize_two_arguments", "0.13.1", "0.14.0"): "the function is called through a field of the config",
+    ("halve_mtp_logits", "0.19.0", "0.19.2"): "broken on both by what a value means, which no signature tells",
+    ("roll_in_its_own_module", "0.16.1", "0.17.1"): "a new caller passes it what another one passed before",
+    ("table_of_wrappers", "0.17.1", "0.18.2"): "not found: names are cut from a table of texts",
+    ("table_with_a_gone_name", "0.17.1", "0.18.2"): "not found: module and name stand apart in a table",
+}
+
+
 @pytest.mark.slow
 def test_upgrade_says_what_was_seen(tmp_path: Path) -> None:
+    """A false "harmless" fails; the table in docs/accuracy.md is the one of this run."""
     verdicts = [(fate, agrees(fate, report)) for fate, report in _reports(tmp_path)]
-    print(table(verdicts))
-    assert len(verdicts) == len(FATES)
+    print(table(verdicts), disagreements(verdicts), sep="\n")
+    missed = {
+        (one["case"], one["from"], one["to"]) for one, verdict in verdicts if verdict.startswith(("false h", "not r"))
+    }
+    assert missed == MISSED.keys()
+    page = Path(__file__).parents[3] / "docs" / "accuracy.md"
+    if page.is_file():  # a wheel is tested without its pages
+        assert table(verdicts) in page.read_text(encoding="utf-8")
 
 
 def _reports(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

@@ -89,7 +89,7 @@ def test_the_gate_asks_no_codemod(project: Path) -> None:
 
 
 def test_text_wraps_between_words_below_where_it_began(project: Path) -> None:
-    for options, columns in (([], 80), ([], 50), (["--statistics"], 60)):
+    for options, columns in (([], 80), ([], 54), (["--statistics"], 60)):
         output = unpatch("scan", *options, cwd=project, env={"COLUMNS": str(columns)}).out
         texts = [line for line in output.splitlines() if " | " not in line and "megatron.core." not in line]
         assert max(map(len, texts)) <= columns

@@ -28,7 +28,8 @@ TRAPS = (
     "libcst",
 )
 TRAP = "import os\nopen(os.environ['TRACES'] + '/' + __name__.replace('.', '_'), 'w').close()\n"
-STARTERS = {"git.py", "upgrade/sources.py", "scanner/parallel.py"}
+# `audit` runs the program that the user names, in the user's own way.
+STARTERS = {"git.py", "upgrade/sources.py", "scanner/parallel.py", "commands/audit.py"}
 
 # Works on two shares of files in the folder it is run in, with the start method that it is given.
 WORK = """

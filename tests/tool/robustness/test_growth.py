@@ -17,8 +17,6 @@ from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.report import text as text_report
 from mcore_unpatch.scanner.parallel import Part, Task, analyse
 from mcore_unpatch.scanner.shapes import patch_files
-from mcore_unpatch.scanner.sources import hunks
-from mcore_unpatch.scanner.sources.applying import Tree
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
 
@@ -257,7 +255,6 @@ STAGES: dict[str, Callable[[int], Callable[[], object]]] = {
     "patch files, brackets": lambda n: lambda: _patch(DIFF + _added(n, "(")),
     "patch files, quotes": lambda n: lambda: _patch(DIFF + _added(n, '"' + 3 * "'")),
     "patch files, long lines": lambda n: lambda: _patch(DIFF + _added(1, '"' + '\\"' * n)),
-    "patch files, to apply": lambda n: lambda: _applied(n),
     "no Python": lambda n: lambda: _unreadable(b"print 1\n" + b"\n" * n),
     "pins": lambda n: lambda: _pins("megatron-core==0.18," * n),
     "pins, brackets": lambda n: lambda: _pins("megatron-core[" * n),
@@ -281,15 +278,7 @@ def _added(number: int, line: str) -> str:
 
 
 def _patch(text: str) -> None:
-    patch_files.findings_in("a.patch", text.encode(), versions=(NEWEST,))
-
-
-def _applied(number: int) -> None:
-    hunk = "@@ -{0},3 +{0},3 @@\n x = 0\n-x = 0\n+y = 0\n x = 0\n"
-    (file,) = hunks.read((DIFF + "".join(hunk.format(4 * index + 1) for index in range(number))).encode())
-    tree = Tree(Path())
-    tree._files["a"] = ["x = 0"] * 1000
-    tree.apply(file, "a", "a")
+    patch_files.findings_in("a.patch", text.encode())
 
 
 def _pins(text: str) -> None:

@@ -33,7 +33,7 @@ def test_a_pipe_is_not_waited_for(command: list[str], name: str, repository: Rep
     os.mkfifo(tmp_path / name)
     result = unpatch_process(*command, tmp_path / name, cwd=repository.path, env=GIT)
     assert (result.code, result.out) == (ERROR, "")
-    assert result.err == f"error: {tmp_path / name} is a named pipe: name a file or a folder\n"
+    assert result.err == f"error: {tmp_path / name} is a named pipe, not a wheel.\n"
 
 
 def wheel(path: Path, members: dict[str, bytes]) -> Path:
@@ -51,14 +51,15 @@ def test_an_encrypted_wheel(repository: Repository, tmp_path: Path) -> None:
     file.write_bytes(data)
     result = unpatch("scan", "--mcore", file, cwd=repository.path)
     assert result.code == ERROR
-    assert "is encrypted: unpack it and name the folder" in result.err
+    assert "is encrypted; pass a plain wheel, or unpack it first." in result.err
 
 
 def test_a_wheel_that_unpacks_to_too_much(repository: Repository, tmp_path: Path) -> None:
     members = {"megatron/core/package_info.py": INFO.encode(), "megatron/core/x.py": b"#" * (64 << 20)}
     result = unpatch("scan", "--mcore", wheel(tmp_path / "m.whl", members), cwd=repository.path)
     assert result.code == ERROR
-    assert "megatron/core/x.py unpacks to more than any of them" in result.err
+    assert "megatron/core/x.py" in result.err
+    assert "too large to be read" in result.err
 
 
 def test_no_empty_lock_is_written(repository: Repository, tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_no_empty_lock_is_written(repository: Repository, tmp_path: Path) -> Non
     write_files(source, {"megatron/core/package_info.py": INFO, module: b"\0", "megatron/core/__init__.py": ""})
     result = unpatch("pin", "--mcore", source, cwd=repository.path)
     assert result.code == ERROR
-    assert "nothing was pinned" in result.err
+    assert f"{module} is not valid" in result.err
     assert not (repository.path / "unpatch.lock").exists()
 
 

@@ -49,6 +49,7 @@ OTHER = (
 REWRITER = "def patch(c, n): exec(inspect.getsource(getattr(c, n)))"
 MADE = "import pytest\nmine = pytest.MonkeyPatch()\n"
 ROW = "for p, g in [('megatron.core.utils.get_model_config', f)]:\n"
+ROPE = "from megatron.core.models.common.embeddings import rope_utils\nrope_utils.fused_apply_rotary_pos_emb = "
 Member = tuple[str, str]  # where the set stands and one of its members
 
 # By the set they are for: one text for all members, or one for each; `{}` is the member.
@@ -125,9 +126,15 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     "assignments._attribute#functions": "GPTModel.forward.{} = f.{}",
     "assignments._is_code": {
-        "external": "gpt_layer_specs.LNImpl = torch.relu",
-        "class": "gpt_layer_specs.LNImpl = Model",
-        "function": "gpt_layer_specs.LNImpl = megatron.core.utils.get_model_config",
+        "external": f"{ROPE}torch.relu",
+        "class": f"{ROPE}Model",
+        "function": f"{ROPE}megatron.core.utils.get_model_config",
+    },
+    "replacement.named_definition": {
+        "def": "def own(self): return 1\n"
+        "register_patch('megatron.core.models.gpt.gpt_model.GPTModel._postprocess', 'a.own')",
+        "class": "class Own:\n    def __init__(self, one): ...\n"
+        "register_patch('megatron.core.transformer.moe.moe_layer.MoELayer', 'a.Own')",
     },
     "possible.of_method": "def g({}): {}.activation_func = functools.partial(f, 1)",
     "assignments.dict_owner": {
@@ -235,7 +242,6 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     "restores._restores": "kept = {}\nGPTModel.forward = f\nGPTModel.forward = kept.{}('original')",
     "replacement._WRAPPERS": "def log_probs(self): return log_probs\nGPTModel.forward = torch.{}(log_probs)",
-    "replacement._takes_self": "def g({}, *args): return 1\nGPTModel.forward = g",
     "expressions.PASS_THROUGH_METHODS": "m = GPTModel().{}()\nm.forward = f",
     "expressions.PASS_THROUGH_CALLS": "def g(ms: List[GPTModel]):\n    for m in {}(ms): m.forward = f",
     "expressions.UNWRAPPERS": "from nowhere import m\nn = {}(m)\nn.forward = f",
@@ -342,7 +348,6 @@ CASES: dict[str, str | dict[str, str]] = {
     "registries._TAKES_BACK": "{}_patch('megatron.core.models.gpt.GPTModel.forward', f)",
     "restores._KEPT": "GPTModel.forward = f\nGPTModel.forward = x.get('{}')",
     "replacement.OUTPUT_WORDS": "def g(self): return {}\nGPTModel.forward = g",
-    "replacement._KEPT": "def g(self, hidden):\n    {}(self)\n    return hidden\nGPTModel._postprocess = g",
     "replacement._VALUE_WORDS": "def g(self): return {}\nGPTModel.state_dict = g",
 }
 # How a branch of a pattern is written where its text is not an example of itself.

@@ -75,7 +75,7 @@ def test_a_dropped_pin_is_told_with_its_reason(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("days", "code", "said"), [(40, CLEAN, ""), (10, CLEAN, "in 10 days"), (-1, FINDINGS, "MCU805")]
+    ("days", "code", "said"), [(40, CLEAN, ""), (10, CLEAN, "in 10 days"), (-1, FINDINGS, "MCU806")]
 )
 def test_a_review_is_announced_and_then_overdue(repository: Path, days: int, code: int, said: str) -> None:
     edit(repository, in_days(days))

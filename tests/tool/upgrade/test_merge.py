@@ -1,10 +1,12 @@
 """A copy of Megatron's function and upstream's newer one, three-way."""
 
+import ast
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from command import CLEAN, ERROR, unpatch
+from downloads import unpacked
 from repository import Repository
 
 from mcore_unpatch.commands.upgrade import _sources
@@ -52,13 +54,8 @@ def megatron(folder: Path, minor: int, **texts: str) -> Path:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    from mcore_unpatch.megatron import history
-    from mcore_unpatch.megatron.definitions import read_release
-
-    old = megatron(tmp_path / "old", 50)
-    # The releases a copy may come from are the packed ones: here two made for the test.
-    packed = history.pack({"0.50.0": read_release(old)})
-    monkeypatch.setattr(history, "_known", lambda: history.unpack(packed))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    megatron(tmp_path / "old", 50)
     made = Repository(tmp_path / "repository")
     made.commit({"patches.py": COPY.format(result="loss + 1")})
     return made
@@ -144,11 +141,21 @@ def test_uncommitted_work_is_refused(repository: Repository) -> None:
     assert "loss + 2" in (repository.path / "patches.py").read_text()
 
 
+def _backport() -> str:
+    """megatron-core 0.18.0's own function as a patch."""
+    file = unpacked("megatron-core", "0.18.2") / "megatron/core/models/gpt/gpt_model.py"
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    copied = next(node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "_postprocess")
+    head = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
+    return f"{head}{ast.unparse(copied)}\nGPTModel._postprocess = _postprocess\n"
+
+
 def test_missing_sources_are_asked_for(repository: Repository) -> None:
     new = megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
-    result = unpatch("upgrade", "--from", "0.50", "--mcore", str(new), "--diff", cwd=repository.path)
+    repository.commit({"patches.py": _backport()})
+    result = unpatch("upgrade", "--from", "0.18.0", "--mcore", str(new), "--diff", cwd=repository.path)
     assert result.code == ERROR
-    assert "The source of megatron-core 0.50.0 is missing: add --download, or --mcore-from PATH." in " ".join(
+    assert "The source of megatron-core 0.18.0 is missing: add --download, or --mcore-from PATH." in " ".join(
         result.err.split()
     )
 
@@ -158,6 +165,6 @@ def test_sources_that_no_option_takes_are_downloaded_alone() -> None:
     old, new = (SimpleNamespace(label=label, source=None) for label in ("0.18.2", "0.19.2"))
     fates = [SimpleNamespace(copy=SimpleNamespace(release=release)) for release in ("0.15.3", "0.18.2")]
     with pytest.raises(UsageError, match=r"core 0\.15\.3, 0\.18\.2, 0\.19\.2 are missing: add --download\.$"):
-        _sources(SimpleNamespace(old=old, new=new, fates=fates), may_download=False)
+        _sources(SimpleNamespace(old=old, new=new, fates=fates), [], may_download=False)
     with pytest.raises(UsageError, match="add --download, or --mcore-from PATH and --mcore-to PATH"):
-        _sources(SimpleNamespace(old=old, new=new, fates=fates[1:]), may_download=False)
+        _sources(SimpleNamespace(old=old, new=new, fates=fates[1:]), [], may_download=False)

@@ -6,7 +6,7 @@ import pytest
 from checking import Source, found_in, scan_source
 
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.megatron import history, lookup
+from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES
 
 HEAD = """\
@@ -33,8 +33,8 @@ def guarded(lines: str) -> Finding:
     return only(HEAD + textwrap.dedent(lines))
 
 
-def test_the_releases_are_those_of_the_history() -> None:
-    assert history.releases() == RELEASES
+def test_the_releases_are_those_that_are_shipped() -> None:
+    assert known.atlas().labels == RELEASES
 
 
 TESTS = {
@@ -372,7 +372,7 @@ def test_names_of_a_loop_are_asked_for_one_by_one() -> None:
     """
     found = {one.target.rpartition(".")[2]: str(one.live) for one in found_in(source)}
     assert found["get_model_config"] == "none"
-    since = next(r for r in RELEASES if lookup.has(f"megatron.core.utils.{[*found][-1]}", r))
+    since = next(r for r in RELEASES if known.has(f"megatron.core.utils.{[*found][-1]}", r))
     assert found["get_tensor_model_parallel_group_if_none"] == f"<={RELEASES[RELEASES.index(since) - 1]}"
 
 

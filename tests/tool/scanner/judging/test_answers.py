@@ -7,19 +7,18 @@ import pytest
 from checking import found_in
 
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.megatron import lookup
+from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.rules import rules
-from mcore_unpatch.scanner.judging.patched import HUNK_TRAITS, SHAPE
 from mcore_unpatch.scanner.judging.traits import TRAITS
 
 HEAD = "from megatron.core.models.gpt import GPTModel\n"
 
 
 def found(text: str) -> list[Finding]:
-    """The findings of an example: Python, or a patch file."""
-    return found_in({"a.patch": f"{text}\n"} if text.startswith("---") else HEAD + text, possible=True)
+    """The findings of an example."""
+    return found_in(HEAD + text, possible=True)
 
 
 each = pytest.mark.parametrize("row", answers(), ids=lambda row: row.name)
@@ -53,7 +52,7 @@ def test_the_release_has_it_and_none_before(row: Answer) -> None:
     having = [
         release
         for release in RELEASES
-        if (parameter in (lookup.parameters(name, release) or ()) if parameter else lookup.has(name, release))
+        if (parameter in (_parameters(name, release) or ()) if parameter else known.has(name, release))
     ]
     assert {parse_version(release) for release in RELEASES if parse_version(release) >= parse_version(row.since)} == {
         parse_version(release) for release in having
@@ -61,20 +60,23 @@ def test_the_release_has_it_and_none_before(row: Answer) -> None:
     assert having == list(RELEASES[len(RELEASES) - len(having) :]), "every later release has it"
 
 
+def _parameters(name: str, release: str) -> tuple[str, ...] | None:
+    return known.parameter_names(name, known.model(release))
+
+
 @each
 def test_the_words(row: Answer) -> None:
-    known = HUNK_TRAITS if row.shapes == (SHAPE,) else TRAITS
     assert row.verdict in {"steps", "delete", "keep"}
     assert bool(row.steps) == (row.verdict == "steps")
     assert not row.rule or row.rule in rules()
     assert row.since == "" or row.since in row.way
-    assert {one.lstrip("!") for trait in row.traits for one in trait.split("|")} <= known.keys()
+    assert {one.lstrip("!") for trait in row.traits for one in trait.split("|")} <= TRAITS.keys()
     assert not row.way.endswith(".")
 
 
 def test_every_trait_is_asked_for() -> None:
     asked = {one.lstrip("!") for row in answers() for trait in row.traits for one in trait.split("|")}
-    assert asked == TRAITS.keys() | HUNK_TRAITS.keys()
+    assert asked == TRAITS.keys()
 
 
 def test_zero_mtp_layers_are_none_where_the_row_says_so() -> None:

@@ -5,7 +5,7 @@ import ast
 import pytest
 from checking import found_in
 
-from mcore_unpatch.scanner.judging.paths import once_on_every_path
+from mcore_unpatch.judge.paths import once_on_every_path
 
 ONCE = [
     "return f(x)",

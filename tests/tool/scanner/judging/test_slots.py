@@ -1,15 +1,13 @@
 """What a ModuleSpec names is read from Megatron's own specs, and where this repository makes its specs is said."""
 
-from pathlib import Path
-from types import ModuleType
-
 import pytest
-from builders import load_builder
 from checking import CORE, found_in
-from downloads import unpacked
 
+from mcore_unpatch.library.build import build
+from mcore_unpatch.library.model import SLOT, Library
 from mcore_unpatch.megatron import api, slots
-from mcore_unpatch.megatron.versions import RELEASES
+
+CLASSES = ("Attention", "Dense", "Fast", "Fused", "Layer", "Local", "Unnamed")
 
 SPECS = """
 from functools import partial
@@ -38,15 +36,11 @@ def get_block_spec():
 """
 
 
-@pytest.fixture
-def tool() -> ModuleType:
-    return load_builder("build_megatron_slots")
-
-
-def test_slots_are_read_through_variables_functions_and_providers(tool: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "megatron" / "core").mkdir(parents=True)
-    (tmp_path / "megatron" / "core" / "specs.py").write_text(SPECS)
-    assert tool.read(tmp_path) == {
+def test_slots_are_read_through_variables_functions_and_providers() -> None:
+    library = Library("toy", ("toy",))
+    model = build(library, "1", [("toy/__init__.py", SPECS.encode())])
+    named = {name: [use.place for use in model.uses(f"toy.{name}") if use.how == SLOT] for name in CLASSES}
+    assert {name: slots for name, slots in named.items() if slots} == {
         "Attention": ["LayerSubmodules.attention"],
         "Dense": ["LayerSubmodules.mlp"],
         "Fast": ["LayerSubmodules.mlp"],
@@ -54,12 +48,6 @@ def test_slots_are_read_through_variables_functions_and_providers(tool: ModuleTy
         "Layer": ["ModuleSpec.module"],
         "Local": ["LayerSubmodules.attention"],
     }
-
-
-def test_the_table_is_what_the_newest_release_names(tool: ModuleType) -> None:
-    read = tool.read(unpacked("megatron-core", RELEASES[-1]))
-    assert {"SelfAttention", "MLP", "MoELayer", "TENorm", "TopKRouter", "TransformerLayer"} <= set(read)
-    assert {name: slots._table().get(name, "").split() for name in read} == read
 
 
 @pytest.mark.parametrize(

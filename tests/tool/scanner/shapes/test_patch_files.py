@@ -1,4 +1,4 @@
-"""`.patch` and `.diff` files: each function of Megatron's that a hunk changes is a patch, and may apply or not."""
+"""`.patch` and `.diff` files: one finding each, the definitions they touch, and whether they still apply."""
 
 import subprocess
 from pathlib import Path
@@ -8,34 +8,18 @@ from checking import CORE, GPT, check_found, check_noop, found_in, write_files
 from command import unpatch
 
 from mcore_unpatch.findings import Finding
-from mcore_unpatch.scan import Options, scan
-from mcore_unpatch.scanner.shapes.patch_files import Source
+from mcore_unpatch.megatron.sources import source_at
+from mcore_unpatch.scanner.shapes.patch_files import applied_before, findings_in
 
 FILE = "megatron/core/models/gpt/gpt_model.py"
-DIFF = f"""\
-diff --git a/{FILE} b/{FILE}
-index 1..2 100644
---- a/{FILE}
-+++ b/{FILE}
-@@ -1,1 +1,1 @@
--old
-+new
-diff --git a/megatron/core/transformer/mlp.py b/megatron/core/transformer/mlp.py
---- a/megatron/core/transformer/mlp.py
-+++ b/megatron/core/transformer/mlp.py
-@@ -1,1 +1,1 @@
--old
-+new
-"""
+HEAD = "diff --git a/{0} b/{0}\nindex 1..2 100644\n--- a/{0}\n+++ b/{0}\n"
+HUNK = "@@ -{line},2 +{line},3 @@ {section}\n     a = 1\n+    b = 2\n     c = 3\n"
 SOURCE = '''\
-import os
-
-
 def helper(x):
     return x
 
 
-class GPTModel(LanguageModule):
+class GPTModel:
     """A model."""
 
     layers = 2
@@ -44,14 +28,10 @@ class GPTModel(LanguageModule):
         self.config = config
 
     def forward(self, ids):
-        def inner(y):
-            return y
-
-        one = inner(ids)
-        two = helper(one)
+        one = helper(ids)
+        two = one
         three = two
-        four = three
-        return four
+        return three
 
 
 class Other:
@@ -60,327 +40,145 @@ class Other:
 '''
 
 
-def hunks(*parts: str, file: str = FILE) -> str:
-    """A patch file of one file."""
-    return f"diff --git a/{file} b/{file}\n--- a/{file}\n+++ b/{file}\n" + "".join(parts)
+def patch(*hunks: tuple[int, str], file: str = FILE) -> str:
+    return HEAD.format(file) + "".join(HUNK.format(line=line, section=section) for line, section in hunks)
 
 
-def targets(text: str | bytes, name: str = "a.patch") -> list[str]:
-    return [finding.target.removeprefix(f"{CORE}.models.gpt.") for finding in found_in({name: text})]
-
-
-class TestFiles:
-    @pytest.mark.parametrize("name", ["docker/megatron.patch", "fixes/mcore.diff"])
-    def test_each_file_it_touches(self, name: str) -> None:
-        one, two = found_in({name: DIFF})
-        assert (one.target, one.line, one.shape, one.rule) == (
-            f"{CORE}.models.gpt.gpt_model",
-            5,
-            "patch-file",
-            "MCU608",
+class TestOneFinding:
+    @pytest.mark.parametrize("name", ["a.patch", "docker/a.diff"])
+    def test_with_every_definition(self, name: str) -> None:
+        text = patch((10, "class GPTModel(LanguageModule):\n"), file=FILE).replace("\n\n", "\n")
+        text += patch((40, "def get_model_config(model):"), (90, "def divide(a, b):"), file="megatron/core/utils.py")
+        (finding,) = found_in({name: text})
+        assert finding.shape == "patch-file"
+        assert finding.touches == (
+            GPT,
+            f"{CORE}.utils.get_model_config",
+            f"{CORE}.utils.divide",
         )
-        assert (two.target, two.line, two.verdict) == (f"{CORE}.transformer.mlp", 11, "keep")
+        assert "changes 3 definitions in 2 modules of Megatron's source" in finding.message
+        assert finding.verdict == "keep"
+        assert "`--mcore PATH`" in finding.evidence
 
-    def test_without_git_headers(self) -> None:
-        text = "--- megatron/core/utils.py\t2026-01-01\n+++ megatron/core/utils.py\t2026-01-02\n@@ -1 +1 @@\n-a\n+b\n"
-        check_found({"a.patch": text}, target=f"{CORE}.utils")
+    def test_a_method_whose_class_is_out_of_sight(self) -> None:
+        assert check_found({"a.patch": patch((10, "    def _postprocess("))}).touches == (f"{GPT}._postprocess",)
 
-    def test_below_a_vendored_folder(self) -> None:
-        text = DIFF.replace("megatron/core", "third_party/Megatron-LM/megatron/core")
-        assert targets(text)[0] == "gpt_model"
+    def test_a_definition_in_the_hunk_itself(self) -> None:
+        text = HEAD.format(FILE) + "@@ -1,1 +1,3 @@\n def old():\n+def new():\n+    return 1\n"
+        assert check_found({"a.patch": text}).touches == (f"{CORE}.models.gpt.gpt_model.new",)
 
-    def test_with_windows_line_ends(self) -> None:
-        one, _ = found_in({"a.patch": DIFF.replace("\n", "\r\n").encode()})
-        assert "\r" not in one.source
+    @pytest.mark.parametrize("prefix", ["third_party/Megatron-LM/", "a b/"[:0]])
+    def test_below_a_vendored_folder(self, prefix: str) -> None:
+        text = patch((10, "def divide(a, b):"), file=f"{prefix}megatron/core/utils.py")
+        assert check_found({"a.patch": text}).touches == (f"{CORE}.utils.divide",)
 
-    def test_mtp_alone(self) -> None:
-        text = hunks("@@ -1 +1 @@\n-a\n+b\n", file="megatron/core/transformer/multi_token_prediction.py")
-        check_found({"a.patch": text}, seam="mtp", rule="MCU204")
+    def test_windows_line_ends_and_other_bytes(self) -> None:
+        text = patch((10, "def divide(a, b):"), file="megatron/core/utils.py")
+        for data in (text.replace("\n", "\r\n").encode(), b"\xff\xfe\n" + text.encode()):
+            (finding,) = findings_in("a.patch", data)
+            assert finding.touches == (f"{CORE}.utils.divide",)
 
-    def test_a_file_of_megatron_training(self) -> None:
-        text = hunks("@@ -9,2 +9,3 @@ def train(\n     a\n+    b\n     c\n", file="megatron/training/training.py")
-        check_found({"a.patch": text}, target="megatron.training.training.train")
-
-    def test_a_file_without_hunks(self) -> None:
-        check_found({"a.patch": f"diff --git a/{FILE} b/{FILE}\nold mode 100644\nnew mode 100755\n"}, line=1)
-
-    def test_what_is_no_python(self) -> None:
-        check_found({"a.patch": hunks("@@ -1 +1 @@\n-a\n+b\n", file="megatron/core/datasets/Makefile")})
-
-    @pytest.mark.parametrize("folder", ["verl/models", "megatron/core_extras", "docs/megatron/corefiles"])
-    def test_other_files(self, folder: str) -> None:
-        check_noop({"a.patch": DIFF.replace("megatron/core", folder)})
-
-    def test_binary_bytes(self) -> None:
-        assert found_in({"a.patch": b"\x00\xff\xfe garbage\n" * 10}) == []
-
-    def test_text_that_only_mentions_it(self) -> None:
-        check_noop({"a.diff": "@@ -1 +1 @@\n-import megatron/core/utils.py\n+see megatron/core/utils.py\n"})
+    def test_a_file_that_is_added_taken_away_moved_or_binary(self) -> None:
+        for text in (
+            "--- /dev/null\n+++ b/megatron/core/mine.py\n@@ -0,0 +1,1 @@\n+x = 1\n",
+            "--- a/megatron/core/utils.py\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-x = 1\n",
+            "diff --git a/megatron/core/a b/megatron/core/b\nrename from megatron/core/a\nrename to megatron/core/b\n",
+            "diff --git a/megatron/core/a.bin b/megatron/core/a.bin\nBinary files a and b differ\n",
+        ):
+            assert len(found_in({"a.patch": text})) == 1, text
 
     @pytest.mark.parametrize(
-        "line", ["@@ -1,9 +1,9 @@ class A:\n", "@@ -a +b @@\n", "@@\n", "@@ -1,2 +1,2 @@\n-- a/x\n"]
+        "text", ["", "+++", "--- a/setup.py\n+++ b/setup.py\n@@ -1 +1 @@\n-a\n+b\n", "megatron/core/utils.py\n"]
     )
-    def test_what_is_cut_short(self, line: str) -> None:
-        assert len(found_in({"a.patch": hunks(line)})) == 1
+    def test_what_changes_nothing_of_megatron(self, text: str) -> None:
+        check_noop({"a.patch": text})
 
-
-# What a hunk is of -> its text, and what it changes.
-HUNKS = {
-    "a method behind the header of its class": (
-        """\
-@@ -9,3 +9,3 @@ class GPTModel(LanguageModule):
-     def forward(self, ids):
--        a
-+        b
-""",
-        ["gpt_model.GPTModel.forward"],
-    ),
-    "a class whose method is out of sight": (
-        """\
-@@ -90,2 +90,3 @@ class GPTModel(LanguageModule):
-         a
-+        b
-         c
-""",
-        ["gpt_model.GPTModel"],
-    ),
-    "a function": (
-        """\
-@@ -9,2 +9,3 @@ def helper(x):
-     a
-+    b
-     c
-""",
-        ["gpt_model.helper"],
-    ),
-    "a method in the header": (
-        """\
-@@ -9,2 +9,3 @@ def forward(self, ids):
-         a
-+        b
-         c
-""",
-        ["gpt_model.GPTModel.forward"],
-    ),
-    "two methods": (
-        """\
-@@ -9,4 +9,4 @@ class GPTModel(LanguageModule):
-     def __init__(self):
--        a
-+        b
-     def forward(self):
--        a
-+        b
-""",
-        ["gpt_model.GPTModel.__init__", "gpt_model.GPTModel.forward"],
-    ),
-    "a function within a method": (
-        """\
-@@ -9,3 +9,3 @@ class GPTModel(LanguageModule):
-     def forward(self):
-         def inner(y):
--            a
-+            b
-""",
-        ["gpt_model.GPTModel.forward"],
-    ),
-    "behind a method": (
-        """\
-@@ -9,3 +9,4 @@ class GPTModel(LanguageModule):
-     def forward(self):
-         a
-
-+    layers = 2
-""",
-        ["gpt_model.GPTModel"],
-    ),
-    "a method that is added": (
-        """\
-@@ -9,2 +9,5 @@ class GPTModel(LanguageModule):
-     def forward(self):
-         a
-+
-+    def of_our_own(self):
-+        b
-""",
-        ["gpt_model.GPTModel.of_our_own"],
-    ),
-    "below what was added": (
-        """\
-@@ -9,3 +9,5 @@ class GPTModel(LanguageModule):
-     def forward(self):
-         a
-+    def of_our_own(self):
-+        b
--        c
-""",
-        ["gpt_model.GPTModel.forward", "gpt_model.GPTModel.of_our_own"],
-    ),
-    "a class that is added": (
-        """\
-@@ -9,2 +9,6 @@ def helper(x):
-     a
-+class Own:
-+    def run(self):
-+        b
-+
- def other(x):
-""",
-        ["gpt_model.Own"],
-    ),
-    "a signature over several lines": (
-        """\
-@@ -9,4 +9,5 @@ class GPTModel(LanguageModule):
-     def forward(
-         self,
-+        more=None,
-     ):
-         a
-""",
-        ["gpt_model.GPTModel.forward"],
-    ),
-    "imports": (
-        """\
-@@ -1,2 +1,3 @@
- import os
-+import sys
- import re
-""",
-        ["gpt_model"],
-    ),
-    "imports above a class": (
-        """\
-@@ -1,3 +1,4 @@ class Before:
- import os
-+import sys
-
- class After:
-""",
-        ["gpt_model"],
-    ),
-}
-
-
-class TestFunctions:
-    """What a hunk changes, told by its header and by the lines around."""
-
-    @pytest.mark.parametrize(("text", "expected"), HUNKS.values(), ids=HUNKS)
-    def test_changed(self, text: str, expected: list[str]) -> None:
-        assert targets(hunks(text)) == expected
-
-    def test_hunks_of_one_function_are_one_patch(self) -> None:
-        one = "@@ -{0},2 +{0},3 @@ def helper(x):\n     a\n+    b\n     c\n"
-        check_found({"a.patch": hunks(one.format(9), one.format(40))}, line=4, related={"touches": [8]})
-
-    def test_the_promise_of_a_function_is_not_made_for_a_hunk(self) -> None:
-        """What a hunk does is not read: a way that Megatron has for the function may not be one for it."""
-        text = hunks("@@ -9,3 +9,4 @@ class GPTModel:\n     def build_schedule_plan(self):\n         a\n+        b\n")
-        finding = check_found({"a.patch": text}, verdict="keep", seam="schedule")
-        assert "0.18" in finding.evidence
-
-    def test_a_function_that_is_gone(self) -> None:
-        text = hunks("@@ -9,2 +9,3 @@ def none\n", "@@ -9,1 +9,2 @@ def get_cpu_offload_context(x):\n a\n+b\n")
-        assert all(one.verdict == "keep" for one in found_in({"a.patch": text}))
+    @pytest.mark.parametrize("cut", range(0, 400, 13))
+    def test_cut_anywhere(self, cut: int) -> None:
+        text = patch((40, "def get_model_config(model):"), (90, "def divide(a, b):"), file="megatron/core/utils.py")
+        assert len(findings_in("a.patch", text[:cut].encode())) <= 1
 
 
 @pytest.fixture
 def megatron(tmp_path: Path) -> Path:
-    folder = tmp_path / "Megatron-LM"
-    version = "MAJOR = 0\nMINOR = 19\nPATCH = 2\n"
-    write_files(folder, {FILE: SOURCE, "megatron/core/package_info.py": version})
-    return folder
+    files = {FILE: SOURCE, "megatron/core/package_info.py": "MAJOR = 0\nMINOR = 30\nPATCH = 0\n"}
+    write_files(tmp_path / "source", files)
+    return tmp_path / "source"
 
 
-def made_by_git(folder: Path, changed: str) -> str:
-    """The patch that git writes for a change of the file."""
+def made_by_git(folder: Path, changed: str) -> bytes:
+    """The diff from `SOURCE` to another text, as git writes it."""
+    repository = folder / "work"
+    (repository / FILE).parent.mkdir(parents=True)
 
-    def git(*arguments: str) -> str:
-        options = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
-        return subprocess.run(
-            ["git", *options, *arguments], cwd=folder, check=True, capture_output=True, text=True
-        ).stdout
+    def git(*arguments: str) -> bytes:
+        command = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+        return subprocess.run(command, check=True, capture_output=True).stdout
 
     git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "a")
-    (folder / FILE).write_text(changed)
-    text = git("diff", "-U1")
-    git("checkout", "-q", ".")
-    return text
+    (repository / FILE).write_text(SOURCE)
+    git("add", "-A")
+    git("commit", "-qm", "one")
+    (repository / FILE).write_text(changed)
+    return git("diff")
 
 
-def judged(folder: Path, megatron: Path, text: str) -> list[Finding]:
-    """The findings of a repository with one patch file, where a Megatron source is given."""
-    write_files(folder, {"docker/a.patch": text})
-    return scan([folder], Options(jobs=1, source=Source(megatron, "0.19.2"))).findings
+CHANGED = SOURCE.replace("two = one\n", "two = one + 1\n").replace("return 1", "return 2")
 
 
-class TestApplied:
-    """With a Megatron source: what the hunks change to the line, and whether they still apply."""
+class TestOnASource:
+    def judged(self, diff: bytes, megatron: Path, *before: bytes) -> Finding:
+        (finding,) = findings_in("a.patch", diff, source_at(megatron), before)
+        return finding
 
-    CHANGED = SOURCE.replace("three = two", "three = two + 1").replace("return 1", "return 2")
-
-    def test_methods_are_told_by_the_source(self, tmp_path: Path, megatron: Path) -> None:
-        text = made_by_git(megatron, self.CHANGED)
-        assert "def forward" not in text
-        one, two = judged(tmp_path / "own", megatron, text)
-        assert (one.target, two.target) == (f"{GPT}.forward", f"{CORE}.models.gpt.gpt_model.Other.run")
-        assert "applies to megatron-core 0.19.2" in one.message
-        assert one.verdict == two.verdict == "keep"
+    def test_it_applies_and_the_definitions_are_those_that_change(self, tmp_path: Path, megatron: Path) -> None:
+        finding = self.judged(made_by_git(tmp_path, CHANGED), megatron)
+        names = ("GPTModel.forward", "Other.run")
+        assert set(finding.touches) == {f"{CORE}.models.gpt.gpt_model.{name}" for name in names}
+        assert "1 file applies" in finding.message
+        assert not finding.breaks
 
     def test_at_another_line(self, tmp_path: Path, megatron: Path) -> None:
-        text = made_by_git(megatron, self.CHANGED)
-        (megatron / FILE).write_text("# more\n" * 50 + SOURCE)
-        one, _ = judged(tmp_path / "own", megatron, text)
-        assert one.target == f"{GPT}.forward"
-        assert "applies to megatron-core 0.19.2" in one.message
+        diff = made_by_git(tmp_path, CHANGED)
+        (megatron / FILE).write_text("# a\n" * 30 + SOURCE)
+        assert "1 file applies" in self.judged(diff, megatron).message
 
     def test_no_longer(self, tmp_path: Path, megatron: Path) -> None:
-        text = made_by_git(megatron, self.CHANGED)
-        (megatron / FILE).write_text(SOURCE.replace("two = helper(one)", "two = other(one)"))
-        one, two = judged(tmp_path / "own", megatron, text)
-        assert "no longer applies to megatron-core 0.19.2" in one.message
-        assert one.breaks
-        assert "no longer" not in two.message
+        diff = made_by_git(tmp_path, CHANGED)
+        (megatron / FILE).write_text(SOURCE.replace("two = one", "zwei = one"))
+        finding = self.judged(diff, megatron)
+        assert finding.breaks == ("no longer applies to megatron-core 0.30.0 (1 of 1 files)",)
+        assert "make it anew" in finding.stays
 
     def test_already_there(self, tmp_path: Path, megatron: Path) -> None:
-        text = made_by_git(megatron, self.CHANGED)
-        (megatron / FILE).write_text(SOURCE.replace("three = two", "three = two + 1"))
-        one, two = judged(tmp_path / "own", megatron, text)
-        assert (one.verdict, two.verdict) == ("delete", "keep")
-        assert "0.19.2 has this change" in one.evidence
+        diff = made_by_git(tmp_path, CHANGED)
+        (megatron / FILE).write_text(CHANGED)
+        assert "has all of these changes" in self.judged(diff, megatron).done
 
-    def test_a_file_that_is_gone(self, tmp_path: Path, megatron: Path) -> None:
-        text = made_by_git(megatron, self.CHANGED)
-        (megatron / FILE).unlink()
-        assert all("no longer applies" in one.message for one in judged(tmp_path / "own", megatron, text))
+    def test_behind_another_patch(self, tmp_path: Path, megatron: Path) -> None:
+        first = made_by_git(tmp_path / "first", CHANGED)
+        second = made_by_git(tmp_path / "second", CHANGED.replace("two = one + 1", "two = one + 2"))
+        second = second.replace(b"-        two = one\n", b"-        two = one + 1\n").replace(
+            b"-        return 1\n+        return 2\n", b"         return 2\n"
+        )
+        assert self.judged(b"\n".join(second.split(b"@@ -18")[:1]), megatron).breaks
+        assert not self.judged(b"\n".join(second.split(b"@@ -18")[:1]), megatron, first).breaks
 
-    def test_a_file_that_is_added(self, tmp_path: Path, megatron: Path) -> None:
-        new = "diff --git a/megatron/core/own.py b/megatron/core/own.py\nnew file mode 100644\n--- /dev/null\n"
-        new += "+++ b/megatron/core/own.py\n@@ -0,0 +1,2 @@\n+def own():\n+    return 1\n"
-        (one,) = judged(tmp_path / "own", megatron, new)
-        assert (one.target, "applies to" in one.message) == (f"{CORE}.own", True)
-
-    def test_the_judgement_is_git_s(self, tmp_path: Path, megatron: Path) -> None:
-        """What we say of a patch is what `git apply --check` does with it."""
-        text = made_by_git(megatron, self.CHANGED)
-        sources = (SOURCE, "# more\n" * 9 + SOURCE, SOURCE.replace("four = three", "five = three"), self.CHANGED)
-        for source in sources:
-            (megatron / FILE).write_text(source)
-            checked = subprocess.run(["git", "apply", "--check", "-"], cwd=megatron, input=text, text=True, check=False)
-            ours = all("; applies to" in one.message for one in judged(tmp_path / "own", megatron, text))
-            assert ours is (checked.returncode == 0)
+    def test_without_git_s_prefixes_and_below_a_folder(self, tmp_path: Path, megatron: Path) -> None:
+        diff = made_by_git(tmp_path, CHANGED)
+        plain = b"".join(diff.partition(b"--- ")[1:]).replace(b" a/", b" ").replace(b" b/", b" ")
+        deeper = diff.replace(b"a/megatron", b"a/vendor/lm/megatron").replace(b"b/megatron", b"b/vendor/lm/megatron")
+        for text in (plain, deeper):
+            assert "1 file applies" in self.judged(text, megatron).message
 
     def test_on_the_command_line(self, tmp_path: Path, megatron: Path) -> None:
-        text = made_by_git(megatron, self.CHANGED)
-        write_files(tmp_path / "own", {"a.patch": text, "requirements.txt": "megatron-core==0.19.2\n"})
-        own = tmp_path / "own"
-        assert "2 apply to megatron-core 0.19.2" in " ".join(unpatch("scan", "--mcore", megatron, cwd=own).out.split())
-        (megatron / FILE).write_text(SOURCE.replace("two = helper(one)", "two = other(one)"))
-        checked = unpatch("check", "--mcore", megatron, cwd=own)
-        assert checked.code == 1
-        assert "no longer applies to megatron-core 0.19.2" in " ".join(checked.out.split())
-        upgraded = unpatch("upgrade", "--from", "0.18", "--mcore", megatron, "--output-format", "json", cwd=own)
-        urgencies = {one["target"].rpartition(".")[2]: one["urgency"] for one in upgraded.json["patches"]}
-        assert urgencies == {"GPTModel": "breaks", "run": "harmless"}
-        assert unpatch("scan", "--mcore", own, cwd=own).code == 2
+        write_files(tmp_path / "project", {"a.patch": made_by_git(tmp_path, CHANGED).decode()})
+        result = unpatch("scan", "--mcore", str(megatron), cwd=tmp_path / "project")
+        assert "on megatron-core 0.30.0: 1 file applies" in " ".join(result.out.split())
+
+
+def test_the_order_of_patch_files() -> None:
+    files = ["p/0002-b.patch", "p/0001-a.patch", "p/x.patch", "q/0001-c.patch"]
+    assert applied_before("p/0002-b.patch", files, None) == ["p/0001-a.patch"]
+    assert applied_before("p/x.patch", files, None) == []
+    assert applied_before("p/0001-a.patch", files, b"x.patch -p1\n0001-a.patch\n") == ["p/x.patch"]

@@ -1,0 +1,380 @@
+"""The one judge: what a release of Megatron does to a patch and to everything that its replacement reaches."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+
+from mcore_unpatch.judge import dropped
+from mcore_unpatch.judge.demands import CALL, IMPORT, INSTALL, Demand, Demands, itself
+from mcore_unpatch.judge.originals import reaches_original
+from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
+from mcore_unpatch.library.definitions import parameters_of
+from mcore_unpatch.library.fact import Call, Parameters, parameters, quoted, without_self
+from mcore_unpatch.library.model import Known, Model, Usage
+from mcore_unpatch.megatron import facts, known
+from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import RELEASES, parse_version, show
+from mcore_unpatch.scanner.judging import replacement
+from mcore_unpatch.scanner.judging.replacement import Replacement
+from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.effort import Exhausted
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
+
+_WHEN = {IMPORT: "when the file is imported", INSTALL: "when the patch is installed", CALL: "when it is called"}
+_MOST_STEPS = 200_000  # for what one patch asks of Megatron
+_PARTIAL = ("partial", "partialmethod")
+# Decorators that leave the parameters of a function as they are.
+_TRANSPARENT = {"staticmethod", "no_grad", "inference_mode", "enable_grad", "wraps", "compile", "jit_fuser"}
+
+
+class Case:
+    """One patch: what it replaces, with what, and what that reaches."""
+
+    def __init__(self, install: Install, resolver: Resolver) -> None:
+        self.install, self.resolver = install, resolver
+        self.new: Replacement = replacement.find(install, resolver)
+
+    @cached_property
+    def demands(self) -> list[Demand]:
+        """What it asks of Megatron: on import, when it is installed, when it is called.
+
+        The budget of the file pays for finding patches: where it would not last, less is said of this one.
+        """
+        try:
+            with self.resolver.project.effort.at_most(_MOST_STEPS):
+                return self._demands()
+        except Exhausted:
+            return []
+
+    def _demands(self) -> list[Demand]:
+        asks = Demands(self.install, self.resolver)
+        homes = {id(home): home for home in (self.resolver, self.new.home) if home is not None}
+        found = [demand for home in homes.values() for demand in asks.of_import(home)]
+        found += asks.of_installer()
+        for function, home in self.functions:
+            own = itself(function) if self._is_bound or function is not self.new.function else None
+            found += asks.of_code(function, home, CALL, itself=own)
+        return found
+
+    @cached_property
+    def functions(self) -> list[tuple[FunctionNode | ast.Lambda, Resolver]]:
+        """The code that runs in place of Megatron's: a function, or the methods of a class."""
+        home = self.new.home or self.resolver
+        if self.new.function is not None:
+            return [(self.new.function, home)]
+        node, home = self.own_class
+        body = node.body if node is not None else ()
+        return [(item, home) for item in body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+    @cached_property
+    def own_class(self) -> tuple[ast.ClassDef | None, Resolver]:
+        """The class of the repository that takes the place of one of Megatron's."""
+        value, site = self.install.value, self.install.site
+        node, home = None, self.resolver
+        if self.install.named:
+            node, home = replacement.named_definition(self.install, self.resolver)
+        elif value is not None:
+            ref = self.resolver.expr(value, site.scope, site.block, site.node.lineno)
+            if ref is not None and ref.home is not None and ref.kind == "class":
+                node, home = ref.node, ref.home
+        return (node if isinstance(node, ast.ClassDef) else None), home
+
+    def derives_from(self, name: str) -> bool:
+        """Whether that class derives from the one that it replaces."""
+        node, home = self.own_class
+        return node is not None and home.own_class(node).name == name
+
+    @cached_property
+    def reaches_original(self) -> bool:
+        """Whether the replacement calls what it replaced."""
+        return reaches_original(self.install, self.new)
+
+    @cached_property
+    def taken(self) -> Parameters | None:
+        """What the replacement takes, the object itself left out; None where that is not evident."""
+        function, value = self.new.function, self.install.value
+        if function is None or self.install.adds or not self._decorators <= _TRANSPARENT:
+            return None
+        if _wrapper(value) in _PARTIAL:
+            return None
+        detail = parameters_of(function)
+        return parameters(without_self(detail) if self._is_bound else detail)
+
+    @cached_property
+    def _decorators(self) -> set[str]:
+        """The decorators of the replacement, the one that registers it left out."""
+        every = getattr(self.new.function, "decorator_list", ())
+        return {_decorator(one) for one in every if one is not self.install.node}
+
+    @cached_property
+    def _is_bound(self) -> bool:
+        """Whether the replacement is given the object that is patched."""
+        wrapper = _wrapper(self.install.value)
+        if "staticmethod" in self._decorators and isinstance(self.install.value, ast.Name):
+            return False  # the static method itself is assigned, not what a class makes of it
+        if wrapper == "MethodType" or _is_get(self.install.value):
+            return True
+        alone = self.install.shape in ("instance-attr", "submodule") or self.install.on_instance
+        return self._of_class and not alone and wrapper not in ("staticmethod", *_PARTIAL)
+
+    @cached_property
+    def _of_class(self) -> bool:
+        owner = known.last(self.install.owner)
+        found = known.model(owner).find(self.install.owner) if owner is not None else None
+        return found is not None and found.fact.kind == "class"
+
+
+def on(case: Case, model: Model) -> list[Statement]:
+    """What one release does to a patch, what raises first."""
+    said = [*_parameters(case, model), *_constructor(case, model), *_returns(case, model), *_demands(case, model)]
+    said += dropped.hook(case.install, case.new, model)
+    said += _idle(case, model)
+    return list(dict.fromkeys(said))
+
+
+# --- callers of what is replaced -----------------------------------------------------------------------------------
+
+
+def _callers(model: Model, target: str) -> list[Usage]:
+    """Who calls it in the library: those that are certain, else those told by a method's name."""
+    taken, family = model.called_with(target), model.lineage(target.rpartition(".")[0])
+    calls = []
+    for usage in model.calls(target):
+        assert usage.call is not None
+        # A call that the library's own function would not take is one of something else: annotations can be too wide.
+        is_own = usage.place.rpartition(".")[0] in family
+        if is_own or taken is None or not taken.misfit(usage.call):
+            calls.append(usage)
+    return [usage for usage in calls if usage.sure] or calls
+
+
+def _parameters(case: Case, model: Model) -> Iterator[Statement]:
+    """Calls of the library that the replacement does not take."""
+    taken, install = case.taken, case.install
+    if taken is None or case.new.function is None:
+        return
+    lacking: dict[str, str] = {}
+    for usage in _callers(model, install.target):
+        assert usage.call is not None
+        call = usage.call
+        unknown = [name for name in call.keywords if name not in taken.names and not taken.any_keyword]
+        lacking |= {name: usage.place for name in unknown if name not in lacking}
+        wrong = "" if unknown else taken.misfit(call)
+        if wrong:
+            since = _since(model, _fits_not(case, wrong))
+            text = f"`{short(usage.place)}` {_as_caller(wrong, case)}: TypeError on {since}"
+            yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
+    if lacking:
+        places = list(dict.fromkeys(lacking.values()))
+        who = f"`{short(places[0])}`" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
+        since = _since(model, lambda other: _passes(other, install.target, set(lacking)))
+        verb = "passes" if len(places) == 1 else "pass"
+        text = f"lacks {quoted(lacking)}, which {who} {verb}: TypeError on {since}"
+        yield Statement(RAISES, text, "TypeError", *here(case), CALL, places[0])
+
+
+def _constructor(case: Case, model: Model) -> Iterator[Statement]:
+    """Calls of the library that build the class that is replaced, and do not fit the one in its place."""
+    found, (node, _) = model.find(case.install.target), case.own_class
+    methods = (item for item in node.body if isinstance(item, ast.FunctionDef)) if node is not None else ()
+    own = next((item for item in methods if item.name == "__init__"), None)
+    if own is None or node is None or found is None or found.fact.kind != "class":
+        return
+    taken = parameters(without_self(parameters_of(own)))
+    for usage in _callers(model, f"{found.name}.__init__"):
+        assert usage.call is not None
+        if wrong := taken.misfit(usage.call):
+            what = "requires" if wrong.startswith("does not pass") else "does not take"
+            text = (
+                f"`{short(usage.place)}` {wrong}, which `{node.name}` {what}: TypeError on megatron-core {model.label}"
+            )
+            yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
+            return
+
+
+def _as_caller(wrong: str, case: Case) -> str:
+    name = getattr(case.new.function, "name", "the replacement")
+    if wrong.startswith("does not pass"):
+        return f"{wrong}, which `{name}` requires"
+    return f"{wrong}, which `{name}` does not take"
+
+
+def _passes(model: Model, target: str, names: set[str]) -> bool:
+    """Whether callers in a release pass all of some names."""
+    return names <= {name for usage in _callers(model, target) if usage.call for name in usage.call.keywords}
+
+
+def _fits_not(case: Case, wrong: str) -> Callable[[Model], bool]:
+    def test(model: Model) -> bool:
+        taken = case.taken
+        calls = (usage.call for usage in _callers(model, case.install.target))
+        return taken is not None and any(taken.misfit(call) == wrong for call in calls if call is not None)
+
+    return test
+
+
+def _returns(case: Case, model: Model) -> Iterator[Statement]:
+    """Callers that unpack another number of values than the replacement gives."""
+    counts = case.new.returned_counts
+    if case.new.function is None or 0 in counts or not counts or case.install.adds:
+        return
+    for usage in _callers(model, case.install.target):
+        wanted = usage.call.unpacked if usage.call is not None else 0
+        if wanted and wanted not in counts:
+            given = " or ".join(map(str, sorted(counts)))
+            since = _since(model, lambda other, wanted=wanted: any(  # type: ignore[misc]
+                one.call is not None and one.call.unpacked == wanted for one in _callers(other, case.install.target)
+            ))  # fmt: skip
+            text = f"returns {given} values where `{short(usage.place)}` unpacks {wanted}: ValueError on {since}"
+            yield Statement(RAISES, text, "ValueError", *here(case), CALL, usage.place)
+            return
+
+
+def _idle(case: Case, model: Model) -> Iterator[Statement]:
+    """What is never called: a name that the release does not have, or one that is known to be read before."""
+    install = case.install
+    since, reason = facts.INERT_SINCE.get((install.owner, install.attribute), ((99, 0), ""))
+    if since <= parse_version(model.label):
+        yield Statement(IDLE, f"has no effect on megatron-core {show(since)}+, where {reason}", "", *here(case))
+    if not install.adds and within(install.target) and not known.holds(model, install.target):
+        if (last := known.last(install.target)) is not None and not install.attribute.startswith("__"):
+            now = _instead(install.target, model)
+            hint = f"; it is now `{now}`" if now else ""
+            text = (
+                f"`{leaf(install.target)}` does not exist {_after(last, model)}, so nothing calls the replacement{hint}"
+            )
+            yield Statement(IDLE, text, "", *here(case))
+
+
+# --- what the replacement asks of Megatron --------------------------------------------------------------------------
+
+
+def _demands(case: Case, model: Model) -> Iterator[Statement]:
+    said: set[tuple[str, int]] = set()
+    for demand in case.demands:
+        for statement in (*_missing(case, demand, model), *_misused(demand, model)):
+            if (statement.exception, statement.line) not in said:
+                said.add((statement.exception, statement.line))
+                yield statement
+
+
+def _missing(case: Case, demand: Demand, model: Model) -> Iterator[Statement]:
+    """A name that the release does not have."""
+    name = demand.name
+    if demand.by_name or known.holds(model, name) or not known.ever(name):
+        return
+    owner = name.rpartition(".")[0]
+    if not demand.module and owner and within(owner) and not known.holds(model, owner):
+        return  # its module or class is gone, which is said where that is read
+    exception, kind = "AttributeError", "AttributeError"
+    if demand.module:
+        exception, kind = "ImportError", "ImportError" if known.holds(model, demand.module) else "ModuleNotFoundError"
+    if not demand.runs_on(model, exception):
+        return
+    now = _instead(name, model)
+    hint = f"; it is now `{now}`" if now else ""
+    last = known.last(name)
+    gone = f"does not exist {_after(last, model)}" if last else f"is not in megatron-core {model.label}"
+    text = f"`{short(name)}` (line {demand.line}) {gone}: {kind} {_WHEN[demand.when]}{hint}"
+    yield Statement(RAISES, text, kind, demand.path, demand.line, demand.when)
+
+
+def _misused(demand: Demand, model: Model) -> Iterator[Statement]:
+    """A call that the release does not take, or whose result has another number of values."""
+    call = demand.call
+    found = model.find(demand.name)
+    if call is None or found is None:
+        return
+    taken = model.called_with(demand.name)
+    call = seen_by(found, call, model, demand)
+    wrong = taken.misfit(call) if taken is not None else ""
+    called = leaf(demand.name)
+    if wrong and demand.runs_on(model, "TypeError"):
+        what = f"{wrong}, which megatron-core {model.label} does not take"
+        if wrong.startswith("does not pass"):
+            what = f"{wrong}, which megatron-core {model.label} requires"
+        text = f"the call of `{called}` on line {demand.line} {what}: TypeError {_WHEN[demand.when]}"
+        yield Statement(RAISES, text, "TypeError", demand.path, demand.line, demand.when)
+    gives = found.fact.trait("gives")
+    if call.unpacked and gives and int(gives) != call.unpacked and demand.runs_on(model, "ValueError"):
+        text = (
+            f"line {demand.line} unpacks {call.unpacked} values from `{called}`, which gives {gives} on megatron-core "
+            f"{model.label}: ValueError {_WHEN[demand.when]}"
+        )
+        yield Statement(RAISES, text, "ValueError", demand.path, demand.line, demand.when)
+
+
+def seen_by(found: Known, call: Call, model: Model, demand: Demand) -> Call:
+    """A call as the function sees it: of `Class.method(object, ...)` the object does not count."""
+    owner = model.find(found.name.rpartition(".")[0])
+    of_class = owner is not None and owner.fact.kind == "class"
+    if not demand.through_class or not of_class or found.fact.trait("static") is not None:
+        return call
+    if found.fact.kind != "function" or found.fact.trait("class") is not None or not call.positions:
+        return call
+    return Call(call.positions - 1, call.keywords, call.star, call.double_star, call.unpacked, call.place)
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def here(case: Case) -> tuple[str, int]:
+    """Where a patch stands."""
+    return case.resolver.model.path, getattr(case.install.node, "lineno", 0)
+
+
+def leaf(name: str) -> str:
+    """The last part of a name."""
+    return name.rpartition(".")[2]
+
+
+def short(name: str) -> str:
+    """`Class.method`, or `module.function`."""
+    return ".".join(name.split(".")[-2:])
+
+
+def _after(last: str, model: Model) -> str:
+    """Since when a name is gone."""
+    is_newer = model.label not in RELEASES or RELEASES.index(last) < RELEASES.index(model.label)
+    return f"after megatron-core {last}" if is_newer else f"before megatron-core {known.first_after(model.label, last)}"
+
+
+def _instead(name: str, model: Model) -> str | None:
+    """Where the name is now, by what it was in the last release that had it."""
+    last = known.last(name)
+    found = known.model(last).find(name) if last is not None else None
+    return model.moved(found.name, found.fact) if found is not None else None
+
+
+def _since(model: Model, holds: Callable[[Model], bool]) -> str:
+    """From which release on something holds, up to the one that is judged."""
+    if model.label not in RELEASES:
+        return f"megatron-core {model.label}"
+    first = None
+    for other in reversed(known.minors()):
+        if RELEASES.index(other.label) > RELEASES.index(model.label):
+            continue
+        if not holds(other):
+            break
+        first = other
+    return f"megatron-core {show(parse_version((first or model).label))}+"
+
+
+def _decorator(node: ast.expr) -> str:
+    return (path_text(node.func if isinstance(node, ast.Call) else node) or "?").rpartition(".")[2]
+
+
+def _wrapper(value: ast.expr | None) -> str:
+    return (path_text(value.func) or "").rpartition(".")[2] if isinstance(value, ast.Call) else ""
+
+
+def _is_get(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "__get__"
+
+
+def texts(statements: Iterable[Statement], *kinds: str) -> list[str]:
+    """The sentences of some kinds."""
+    return [one.text for one in statements if one.kind in kinds]

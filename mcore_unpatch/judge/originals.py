@@ -1,0 +1,196 @@
+"""How a replacement comes to what it replaced, by what its names were bound to: never by how they are called."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mcore_unpatch.judge.paths import once_on_every_path
+from mcore_unpatch.megatron import api
+from mcore_unpatch.scanner.judging.replacement import Replacement
+from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.callers import argument
+from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, path_text
+
+_DEEPEST = 3  # a name of a name of a name
+_READERS = {"getattr", "getattr_static"}
+
+
+def calls_original_once(install: Install, new: Replacement) -> bool:
+    """Whether a replacement calls what it replaced, by itself and on each of its ways, exactly once."""
+    if new.function is None:
+        return False
+    held = {id(node) for node in reads_of_original(install, new) if not _is_class_read(node, install)}
+    return bool(held) and once_on_every_path(new.function, lambda call: id(call.func) in held)
+
+
+def reaches_original(install: Install, new: Replacement) -> bool:
+    """Whether a replacement calls what it replaced, or hands it to somebody who may."""
+    return next(reads_of_original(install, new), None) is not None
+
+
+def calls_of_original(install: Install, new: Replacement) -> list[ast.Call]:
+    """The calls of what was replaced."""
+    held = {id(node) for node in reads_of_original(install, new)}
+    nodes = walk(new.function) if new.function is not None else ()
+    return [node for node in nodes if isinstance(node, ast.Call) and id(node.func) in held]
+
+
+def reads_of_original(install: Install, new: Replacement) -> Iterator[ast.expr]:
+    """The expressions of a replacement that stand for what it replaced."""
+    if new.function is None:
+        yield from _in_value(install)
+        return
+    spec = new.function.args
+    given = {**_bound_as_defaults(spec, install), **dict.fromkeys(_given(install, new), "")}
+    kept: set[str] | None = None
+    inner = _own_bindings(new)
+    for node in walk(new.function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            name = given.get(node.id, node.id)
+            if (
+                not name
+                or (node.id in given and _holds(name, install, new))
+                or (node.id not in given and node.id not in inner and _holds(node.id, install, new))
+            ):
+                yield node
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            kept = _kept_attributes(install, new) if kept is None else kept
+            if node.attr in kept or _is_class_read(node, install):
+                yield node
+
+
+def _is_class_read(node: ast.expr, install: Install) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == install.attribute and _is_of_the_class(node.value, install)
+
+
+def _own_bindings(new: Replacement) -> set[str]:
+    """The parameters of the replacement: they hide what an outer name holds."""
+    assert new.function is not None
+    spec = new.function.args
+    every = (*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg)
+    return {one.arg for one in every if one is not None}
+
+
+def _in_value(install: Install) -> Iterator[ast.expr]:
+    """`x.f = wrap(x.f)` with a wrapper from elsewhere: it is given the original."""
+    for node in walk(install.value) if isinstance(install.value, ast.Call) else ():
+        if isinstance(node, ast.Attribute) and node.attr == install.attribute and isinstance(node.ctx, ast.Load):
+            yield node
+
+
+def _is_of_the_class(node: ast.expr, install: Install) -> bool:
+    """`super().f`, `Base.f`, and for an object that was patched alone `Class.f`: these still have the original."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id == "super":
+            return True
+        return install.on_instance and node.func.id == "type"
+    last = (path_text(node) or "").rpartition(".")[2]
+    own, *bases = (name.rpartition(".")[2] for name in api.ancestry(install.owner))
+    if last in bases:
+        return True  # a base class has what the class inherits
+    alone = install.on_instance or install.shape == "instance-attr"
+    return alone and last in (own, "__class__")
+
+
+def _bound_as_defaults(spec: ast.arguments, install: Install) -> dict[str, str]:
+    """`_original=original`: the parameters that hold what a name held, and that name; empty for `_original=X.f`."""
+    positional = [*spec.posonlyargs, *spec.args]
+    pairs = [*zip(reversed(positional), reversed(spec.defaults), strict=False)]
+    pairs += [(one, value) for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value is not None]
+    held = {one.arg: value.id for one, value in pairs if isinstance(value, ast.Name)}
+    return held | {one.arg: "" for one, value in pairs if not isinstance(value, ast.Name) and _reads(value, install)}
+
+
+def _given(install: Install, new: Replacement) -> Iterator[str]:
+    """Parameters for the original: of the factory in `make(x.forward)`, the first one in `partial(new, x.forward)`."""
+    call, function = install.value, new.function
+    factory = _factory(new)
+    if install.shape == "string-target" and factory is not None and len(factory.args.args) == 1:
+        yield factory.args.args[0].arg  # a registry hands the original to what makes the replacement
+    if not isinstance(call, ast.Call) or function is None:
+        return
+    if call.args and _names_it(call.args[0], function):
+        names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+        yield from (name for name, one in zip(names, call.args[1:], strict=False) if _is_original(one, install, new))
+        for word in call.keywords:
+            if word.arg and _is_original(word.value, install, new):
+                yield word.arg
+    for one in (*factory.args.args, *factory.args.kwonlyargs) if factory is not None else ():
+        passed = argument(call, factory, one.arg, False)  # type: ignore[arg-type]
+        if passed is not None and _is_original(passed, install, new):
+            yield one.arg
+
+
+def _names_it(node: ast.expr, function: FunctionNode | ast.Lambda) -> bool:
+    return isinstance(node, ast.Name) and node.id == getattr(function, "name", None)
+
+
+def _factory(new: Replacement) -> FunctionNode | None:
+    scope = _scope(new)
+    around = scope.parent if scope is not None else None
+    node = around.node if around is not None else None
+    return node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
+
+
+def _scope(new: Replacement) -> Scope | None:
+    return new.home.model.functions.get(new.function) if new.home is not None and new.function is not None else None
+
+
+def _is_original(node: ast.expr, install: Install, new: Replacement) -> bool:
+    return _reads(node, install) or (isinstance(node, ast.Name) and _holds(node.id, install, new))
+
+
+def _reads(node: ast.AST | None, install: Install) -> bool:
+    """`x.name`, `getattr(x, "name")`, `x.__dict__["name"]`, whatever is put around it by a call of one argument."""
+    match node:
+        case ast.Attribute(attr="__func__" | "__wrapped__", value=inner):
+            return _reads(inner, install)
+        case ast.Attribute(attr=name):
+            return name == install.attribute
+        case ast.Call(func=function, args=[_, ast.Constant(value=name), *_]):
+            return (path_text(function) or "").rpartition(".")[2] in _READERS and name == install.attribute
+        case ast.Subscript(value=ast.Attribute(attr="__dict__"), slice=ast.Constant(value=name)):
+            return name == install.attribute
+        case ast.Name():  # the function itself, imported by its name
+            return install.shape in ("module-attr", "string-target") and node.id == install.attribute
+    return False
+
+
+def _holds(name: str, install: Install, new: Replacement, depth: int = 0) -> bool:
+    """Whether a name beside the patch, or beside the replacement, was read from the attribute and is nothing else."""
+    inner = _scope(new)
+    scopes = [*(inner.chain() if inner is not None else ()), *install.site.scope.chain()]
+    for scope in scopes:
+        bound = [one for one in scope.bindings.get(name, ()) if one.kind != "narrow"]
+        if not bound:
+            continue
+        if name == install.attribute and all(one.kind in ("from", "import") for one in bound):
+            return install.shape in ("module-attr", "string-target")  # taken by its name before it is replaced
+        values = [one.node for one in bound if not _is_nothing(one.node)]
+        aliases = [one.id for one in values if isinstance(one, ast.Name)]
+        if len(aliases) == len(values) and depth < _DEEPEST and aliases:
+            return all(alias != name and _holds(alias, install, new, depth + 1) for alias in aliases)
+        return (
+            bool(values) and all(one.kind == "value" for one in bound) and all(_reads(one, install) for one in values)
+        )
+    return False
+
+
+def _is_nothing(node: ast.AST | None) -> bool:
+    """`original = None`, set before the patch is made."""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _kept_attributes(install: Install, new: Replacement) -> set[str]:
+    """The attributes of any object that keep what was read from there: `x._forward = x.forward`."""
+    homes = [home for home in (new.home,) if home is not None]
+    pairs = [(site.target, site.value) for home in homes for site in home.model.sites]
+    return {
+        one.attr
+        for one, value in pairs
+        if isinstance(one, ast.Attribute)
+        and one.attr != install.attribute
+        and (_reads(value, install) or (isinstance(value, ast.Name) and _holds(value.id, install, new)))
+    }

@@ -1,0 +1,202 @@
+"""The one builder: a model of a library from its source, wherever that lies."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.library.definitions import ModuleFacts, source_of
+from mcore_unpatch.library.fact import Fact
+from mcore_unpatch.library.model import Library, Model
+from mcore_unpatch.library.slots import Slots
+from mcore_unpatch.library.usage import Uses
+
+# What every installation has: Python's own modules, torch and what it depends on.
+ALWAYS_THERE = frozenset({*sys.stdlib_module_names, "torch", "numpy", "packaging", "typing_extensions"})
+_CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+
+SourceFile = tuple[str, bytes]  # a path below the folder that holds the top package, and its content
+
+
+def build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
+    """The model of a version; raises `UsageError` for a source that cannot be read whole."""
+    collecting = gc.isenabled()
+    gc.disable()  # a million nodes and no cycle among them: looking for cycles takes a third of the time
+    try:
+        return _build(library, label, files)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
+    modules = dict(_modules(library, files))
+    if not modules:
+        raise UsageError(f"This source holds no package {library.packages[0]}; pass a complete checkout or wheel.")
+    facts: dict[str, Fact] = {}
+    for module in modules.values():
+        facts |= module.facts
+    model = Model(library, label, facts, {})
+    _resolve(facts, modules, model)
+    model = Model(library, label, facts, {})
+    for name, packages in _needs(library, modules).items():
+        facts[name] = replace(facts[name], traits=(*facts[name].traits, f"needs:{','.join(sorted(packages))}"))
+    uses = Uses(model, Slots(modules.values()))
+    for module in modules.values():
+        uses.take(module)
+    used = uses.result()
+    _mark_unread(facts, modules, model, used, uses)
+    return Model(library, label, facts, used)
+
+
+def _modules(library: Library, files: Iterable[SourceFile]) -> Iterator[tuple[str, ModuleFacts]]:
+    for path, data in files:
+        if library.holds(".".join(path.removesuffix(".py").removesuffix("/__init__").split("/"))):
+            module = read_module(library, path, data)
+            yield module.name, module
+
+
+def read_module(library: Library, path: str, data: bytes) -> ModuleFacts:
+    """The facts of one file; raises `UsageError`."""
+    parts = path.removesuffix(".py").split("/")
+    is_package = parts[-1] == "__init__"
+    name = ".".join(parts[:-1] if is_package else parts)
+    return ModuleFacts(name, is_package, _parsed(path, data), library.top)
+
+
+def _parsed(path: str, data: bytes) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            return ast.parse(data)
+    except SyntaxError as error:
+        version = ".".join(map(str, sys.version_info[:2]))
+        where = f", line {error.lineno}," if error.lineno else ""
+        raise UsageError(
+            f"{path}{where} is not valid for Python {version}: {error.msg}. "
+            "Nothing was read; pass a complete source, or run this tool on a newer Python."
+        ) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{path} cannot be read: {error}. Nothing was read; pass a complete source.") from None
+
+
+def _resolve(facts: dict[str, Fact], modules: Mapping[str, ModuleFacts], model: Model) -> None:
+    """Traits name other definitions as they are written: put the dotted names in, where the library has them."""
+    for module in modules.values():
+        for name in module.facts:
+            fact = facts[name]
+            if any("@" in word for word in fact.traits):
+                words = (_resolved(word, module.name, model) for word in fact.traits)
+                facts[name] = replace(fact, traits=tuple(filter(None, words)))
+
+
+def _resolved(word: str, module: str, model: Model) -> str:
+    key, sep, texts = word.partition(":@")
+    if not sep:
+        return word
+    found = []
+    for text in texts.split("|"):
+        known = model.find(f"{module}.{text}")
+        if known is not None and (known.fact.kind == "class" or (key == "alias" and known.fact.kind != "import")):
+            found.append(known.name)
+    if key == "several":
+        return f"{key}:{'|'.join(dict.fromkeys(found))}" if found else ""
+    return f"{key}:{found[0]}" if len(found) == 1 else ""
+
+
+def _mark_unread(
+    facts: dict[str, Fact], modules: Mapping[str, ModuleFacts], model: Model, used: Mapping[str, object], uses: Uses
+) -> None:
+    """Names of modules that nothing of the library reads: other packages may."""
+    imported = {fact.detail for fact in facts.values() if fact.kind == "import"}
+    imported |= {known.name for detail in imported if (known := model.find(detail))}
+    local = {inner for module in modules.values() for inner in _imported_in_functions(module)}
+    imported |= local | {known.name for detail in local if (known := model.find(detail))}
+    starred = {name.removesuffix(".*") for name in imported if name.endswith(".*")}
+    for name, fact in list(facts.items()):
+        owner, _, leaf = name.rpartition(".")
+        if owner in modules and name not in modules and fact.kind in ("function", "value", "import"):
+            if name in used or name in imported or owner in starred or leaf in uses.loose or leaf in uses.texts:
+                continue
+            if not leaf.startswith("__") and leaf != "*":
+                facts[name] = replace(fact, traits=(*fact.traits, "unread"))
+
+
+def _imported_in_functions(module: ModuleFacts) -> Iterator[str]:
+    for body in module.functions:
+        for node in body.nodes.of(ast.ImportFrom):
+            source = source_of(node, module.package)
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def _needs(library: Library, modules: Mapping[str, ModuleFacts]) -> dict[str, frozenset[str]]:
+    """The packages that each module needs, those included that the modules it imports need."""
+    imported = {name: set(_always_imported(library, module, modules)) for name, module in modules.items()}
+    found = {
+        name: {_distribution(library, other) for other in names if not library.holds(other)}
+        - ALWAYS_THERE
+        - {library.top}
+        for name, names in imported.items()
+    }
+    changed = True
+    while changed:
+        changed = False
+        for name, names in imported.items():
+            more = set().union(*(found[other] for other in names if other in found)) - found[name]
+            found[name] |= more
+            changed = changed or bool(more)
+    # Without what the first package itself needs nothing of the library runs.
+    always = found.get(library.packages[0], set())
+    return {name: frozenset(needed - always) for name, needed in found.items() if needed - always}
+
+
+def _always_imported(library: Library, module: ModuleFacts, modules: Mapping[str, ModuleFacts]) -> Iterator[str]:
+    """What importing a module imports whatever happens: the packages around it, and its own unguarded imports."""
+    yield from _around(library, module.name)
+    for node in _unguarded(module.tree.body):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            source = source_of(node, module.package)
+            names = [source, *(name for alias in node.names if (name := f"{source}.{alias.name}") in modules)]
+        for name in names:
+            yield name
+            yield from _around(library, name)
+
+
+def _distribution(library: Library, name: str) -> str:
+    """What has to be installed: the top folder may be shared by several distributions."""
+    return ".".join(name.split(".")[: 2 if name.startswith(f"{library.top}.") else 1])
+
+
+def _around(library: Library, module: str) -> Iterator[str]:
+    while "." in module:
+        module = module.rpartition(".")[0]
+        if library.holds(module):
+            yield module
+
+
+def _unguarded(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports of a module that nothing asks for first, and whose failure nothing catches."""
+    for node in body:
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                yield node
+            case ast.Try() if not any(map(_forgives, node.handlers)):
+                yield from _unguarded([*node.body, *node.orelse, *node.finalbody])
+            case ast.Try():
+                yield from _unguarded(node.finalbody)
+            case ast.With() | ast.ClassDef():
+                yield from _unguarded(node.body)
+
+
+def _forgives(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler goes on where an import failed."""
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {ast.unparse(name).rpartition(".")[2] for name in caught if name is not None}
+    return (not names or not names.isdisjoint(_CAUGHT)) and not isinstance(handler.body[-1], ast.Raise)

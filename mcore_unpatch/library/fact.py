@@ -1,0 +1,129 @@
+"""What a model of a library is made of: facts about names, parameter lists, and the ways a name is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One name of one version.
+
+    kind: module, class, function (methods too), value (an assignment of a module or class body), attribute (what the
+    methods of a class set on `self`), or import.
+    detail: the parameter list of a function, the bases of a class as written, the dotted name of an import.
+    traits: words about it, as `trait` reads them: `property`, `abstract`, `state`, `gives:5`, `type:dotted.Class`.
+    digest: of the normalised body, where comments, docstrings and annotations do not count.
+    statements: two bytes of digest per statement of a function, to tell how near a copy is.
+    """
+
+    kind: str
+    detail: str = ""
+    traits: tuple[str, ...] = ()
+    digest: bytes = b""
+    statements: bytes = b""
+
+    def trait(self, name: str) -> str | None:
+        """What stands behind `name:` among the traits; empty for a trait without a value, None where it has none."""
+        for word in self.traits:
+            key, _, value = word.partition(":")
+            if key == name:
+                return value
+        return None
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameter list of a function."""
+        return parameters(self.detail)
+
+
+@dataclass(frozen=True)
+class Call:
+    """The form of a call: how many positions, which keywords, whether `*` and `**` add more, how many values it gives.
+
+    place: the dotted name of the function that makes the call.
+    """
+
+    positions: int = 0
+    keywords: tuple[str, ...] = ()
+    star: bool = False
+    double_star: bool = False
+    unpacked: int = 0
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """A parameter list, without the object itself."""
+
+    positional: tuple[str, ...]
+    keyword_only: tuple[str, ...]
+    required: frozenset[str]
+    position_only: frozenset[str]
+    any_position: bool
+    any_keyword: bool
+    defaults: dict[str, str] = field(default_factory=dict, compare=False)  # as written, empty for what is no constant
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Every name, in order."""
+        return self.positional + self.keyword_only
+
+    def misfit(self, call: Call) -> str:
+        """Why a call does not fit, as the end of a sentence that starts with the caller; empty if it does."""
+        if call.positions > len(self.positional) and not self.any_position:
+            return f"passes {call.positions} values by position, where {len(self.positional)} fit"
+        taken = set(self.positional[: call.positions])
+        known = set(self.names) - self.position_only
+        if unknown := [name for name in call.keywords if name not in known and not self.any_keyword]:
+            return f"passes {quoted(unknown)}"
+        if twice := [name for name in call.keywords if name in taken and name in known]:
+            return f"passes {quoted(twice)} twice, by position and by name"
+        if call.star or call.double_star:
+            return ""
+        missing = [name for name in self.names if name in self.required and name not in taken | set(call.keywords)]
+        return f"does not pass {quoted(missing)}" if missing else ""
+
+
+@cache
+def parameters(detail: str) -> Parameters:
+    """Read the one-line form: names, `=` and a plain default behind one, `/`, `*`, `*name` and `**name` as written."""
+    positional: list[str] = []
+    keyword_only: list[str] = []
+    required: set[str] = set()
+    position_only: frozenset[str] = frozenset()
+    any_position = any_keyword = False
+    into = positional
+    defaults: dict[str, str] = {}
+    for word in detail.split():
+        name, equals, default = word.partition("=")
+        if word == "/":
+            position_only = frozenset(positional)
+        elif word.startswith("**"):
+            any_keyword = True
+        elif word.startswith("*"):
+            any_position, into = word != "*", keyword_only
+        else:
+            into.append(name)
+            if equals:
+                defaults[name] = default
+            else:
+                required.add(name)
+    return Parameters(
+        tuple(positional), tuple(keyword_only), frozenset(required), position_only, any_position, any_keyword, defaults
+    )
+
+
+def without_self(detail: str) -> str:
+    """The parameter list of a method as its callers see it."""
+    first, _, rest = detail.partition(" ")
+    return detail if first.startswith("*") else rest.removeprefix("/ ")
+
+
+def quoted(names: Iterable[str], most: int = 4) -> str:
+    """`a`, `b` and 3 more."""
+    every = list(names)
+    shown = ", ".join(f"`{name}`" for name in every[:most])
+    return shown + (f" and {len(every) - most} more" if len(every) > most else "")

@@ -1,0 +1,291 @@
+"""One library at one version: questions about its names, its classes, and how it uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+
+from mcore_unpatch.library.digests import split
+from mcore_unpatch.library.fact import Call, Fact, Parameters, parameters, without_self
+
+_MOST_HOPS = 12
+_ALIKE = 0.45  # of the statements in common
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A distribution that a model is made of, and its packages."""
+
+    distribution: str
+    packages: tuple[str, ...]
+
+    def holds(self, name: str) -> bool:
+        """Whether a dotted name lies in the distribution."""
+        return name in self.packages or name.startswith(tuple(f"{package}." for package in self.packages))
+
+    @property
+    def top(self) -> str:
+        """The folder that every package stands in."""
+        return self.packages[0].partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A definition, and the dotted name it stands under."""
+
+    name: str
+    fact: Fact
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """One way in which the library uses a name: `how` is one of `HOWS`, in so many modules, `place` is one of them."""
+
+    how: str
+    place: str
+    modules: int = 1
+    call: Call | None = None
+    sure: bool = True  # of a call: the object is known, not told by the name of its method alone
+
+
+# Named in a ModuleSpec, a default of an argument or a field, called on an object (a subclass may answer), called as
+# just that definition, a subclass built, a base class, asked for with isinstance or `is`, used otherwise; and of a
+# class the slot of a spec that names it.
+HOWS = NAMED, DEFAULT, CALLED, EXACT, DERIVED, BASE, ASKED, USED, SLOT = "sacedbivl"
+
+
+class Model:
+    """The facts and uses of one version; both may be read lazily."""
+
+    def __init__(
+        self, library: Library, label: str, facts: Mapping[str, Fact], uses: Mapping[str, tuple[Usage, ...]]
+    ) -> None:
+        self.library, self.label = library, label
+        self.facts, self._uses = facts, uses
+        self._found: dict[str, Known | None] = {}
+
+    def __repr__(self) -> str:
+        return f"Model({self.library.distribution} {self.label})"
+
+    # --- names -------------------------------------------------------------------------------------------------
+
+    def find(self, name: str, hops: int = 0) -> Known | None:
+        """The definition behind a dotted name, through re-exports and base classes; None where there is none."""
+        if name not in self._found:
+            if hops > _MOST_HOPS:
+                return None
+            self._found[name] = self._find(name, hops)
+        return self._found[name]
+
+    def _find(self, name: str, hops: int) -> Known | None:
+        fact = self.facts.get(name)
+        if fact is not None and fact.kind == "import":
+            inside = self.library.holds(fact.detail) and fact.detail != name
+            return self.find(fact.detail, hops + 1) if inside else Known(name, fact)
+        if fact is not None and fact.kind == "value" and (other := fact.trait("alias")) and other != name:
+            return self.find(other, hops + 1) or Known(name, fact)
+        if fact is not None:
+            return Known(name, fact)
+        owner_name, _, leaf = name.rpartition(".")
+        owner = self.find(owner_name, hops + 1) if self.library.holds(owner_name) else None
+        if owner is None:
+            return None
+        if owner.name != owner_name:
+            return self.find(f"{owner.name}.{leaf}", hops + 1)
+        if owner.fact.kind == "class":
+            inherited = (self.facts.get(f"{base}.{leaf}") for base in self.lineage(owner_name)[1:])
+            where = zip(self.lineage(owner_name)[1:], inherited, strict=True)
+            return next((Known(f"{base}.{leaf}", fact) for base, fact in where if fact is not None), None)
+        star = self.facts.get(f"{owner_name}.*")
+        return self.find(f"{star.detail.removesuffix('*')}{leaf}", hops + 1) if star else None
+
+    def has(self, name: str) -> bool:
+        """Whether this version defines a name itself."""
+        return self.find(name) is not None
+
+    def function(self, name: str) -> Known | None:
+        """The function behind a name; of a class its constructor, where it has one."""
+        known = self.find(name)
+        if known is not None and known.fact.kind == "class":
+            known = self.find(f"{known.name}.__init__")
+        return known if known is not None and known.fact.kind == "function" else None
+
+    def called_with(self, name: str) -> Parameters | None:
+        """What a call of a name takes, the object itself left out; None where that is not evident."""
+        known = self.find(name)
+        if known is not None and known.fact.kind == "class":
+            return self._constructor(known.name)
+        if known is None or known.fact.kind != "function" or known.fact.trait("by") is not None:
+            return None
+        return parameters(self.detail_for_callers(known))
+
+    def detail_for_callers(self, known: Known) -> str:
+        """The parameter list of a function as its callers see it."""
+        owner = self.facts.get(known.name.rpartition(".")[0])
+        bound = owner is not None and owner.kind == "class" and known.fact.trait("static") is None
+        return without_self(known.fact.detail) if bound else known.fact.detail
+
+    def _constructor(self, name: str) -> Parameters | None:
+        fields: dict[str, str] = {}
+        lineage = self.lineage(name)
+        for base in reversed(lineage):
+            fact = self.facts.get(base)
+            if fact is None:
+                if base.rpartition(".")[2] not in ("object", "ABC", "Generic", "Protocol"):
+                    fields = {"**": "**outside"}  # what a class from outside takes is not known
+                continue
+            own = self.facts.get(f"{base}.__init__")
+            if own is not None and own.kind == "function":
+                fields = {"": without_self(own.detail)}
+            elif fact.trait("dataclass") is not None:
+                fields = {} if "" in fields or "**" in fields else fields
+                for word in filter(None, (fact.trait("fields") or "").split(",")):
+                    fields[word.rstrip("=")] = word
+        if self.find(f"{name}.__new__") is not None or "**" in fields:
+            return None
+        return parameters(fields[""] if "" in fields else " ".join(fields.values()))
+
+    # --- classes -----------------------------------------------------------------------------------------------
+
+    def lineage(self, name: str) -> tuple[str, ...]:
+        """A class and its bases, nearest first; bases outside of the library as they are written."""
+        if name not in self._lineages:
+            self._lineages[name] = (name,)  # what a cycle gets to see
+            found = [name]
+            fact = self.facts.get(name)
+            module = name.rpartition(".")[0]
+            waiting = [[*self.lineage(base)] for text in self._bases(fact) for base in [self._base(module, text)]]
+            for line in waiting:
+                found += line
+            # A class that several bases share stands behind all of them, as in Python's own order.
+            last = {base: index for index, base in enumerate(found)}
+            self._lineages[name] = tuple(base for index, base in enumerate(found) if last[base] == index)
+        return self._lineages[name]
+
+    @cached_property
+    def _lineages(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+    def _bases(self, fact: Fact | None) -> list[str]:
+        return fact.detail.split() if fact is not None and fact.kind == "class" else []
+
+    def _base(self, module: str, text: str) -> str:
+        known = self.find(f"{module}.{text}")
+        if known is None:
+            return text
+        return known.name if known.fact.kind != "import" else known.fact.detail
+
+    @cached_property
+    def derived(self) -> dict[str, list[str]]:
+        """The classes that derive from a class, directly or not."""
+        found: dict[str, list[str]] = {}
+        for name, fact in self.facts.items():
+            if fact.kind == "class":
+                for base in self.lineage(name)[1:]:
+                    found.setdefault(base, []).append(name)
+        return found
+
+    def members(self, name: str) -> Iterator[tuple[str, Fact]]:
+        """What a class or module binds itself."""
+        names_in = getattr(self.facts, "names_in", None)
+        for member in names_in(name) if names_in is not None else self._by_owner.get(name, ()):
+            yield member.rpartition(".")[2], self.facts[member]
+
+    @cached_property
+    def _by_owner(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name in self.facts:
+            found.setdefault(name.rpartition(".")[0], []).append(name)
+        return found
+
+    # --- uses --------------------------------------------------------------------------------------------------
+
+    def uses(self, name: str) -> tuple[Usage, ...]:
+        """How the library uses a name of its own."""
+        return self._uses.get(name, ())
+
+    def calls(self, name: str) -> list[Usage]:
+        """Every form in which the library calls a function: of a method also through base classes and subclasses."""
+        known = self.find(name)
+        owner, _, leaf = name.rpartition(".")
+        holder = self.find(owner)
+        found = [usage for usage in self.uses(known.name if known else name) if usage.call is not None]
+        if holder is not None and holder.fact.kind == "class":
+            mine = known or Known(name, Fact("function"))
+            for base in self.lineage(holder.name):
+                if f"{base}.{leaf}" != mine.name:
+                    found += [usage for usage in self._answered(f"{base}.{leaf}") if self._reaches(usage, holder.name)]
+            for sub in self.derived.get(holder.name, ()):
+                if self.find(f"{sub}.{leaf}") == known:
+                    found += self._answered(f"{sub}.{leaf}")
+        return sorted(found, key=lambda usage: (not usage.sure, usage.place))
+
+    def _answered(self, name: str) -> list[Usage]:
+        return [usage for usage in self.uses(name) if usage.how == CALLED and usage.call is not None]
+
+    def _reaches(self, usage: Usage, cls: str) -> bool:
+        """Whether a call on a base class may be answered by a class, which may have a method in place of the caller."""
+        caller, _, method = usage.place.rpartition(".")
+        if caller not in self.lineage(cls):
+            return True  # somebody else's call, on an object of the base class
+        instead = self.find(f"{cls}.{method}")
+        return instead is None or instead.name == usage.place
+
+    def holders(self, name: str) -> list[str]:
+        """The modules that hold a binding of a name of their own: those that imported it by value."""
+        known = self.find(name)
+        if known is None:
+            return []
+        return [module for module in self._importers.get(known.name, ()) if f"{module}." != f"{known.name}."]
+
+    @cached_property
+    def _importers(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name, fact in self.facts.items():
+            if fact.kind == "import" and self.library.holds(fact.detail) and (known := self.find(fact.detail)):
+                found.setdefault(known.name, []).append(name.rpartition(".")[0])
+        return found
+
+    # --- what became of a name ---------------------------------------------------------------------------------
+
+    def moved(self, name: str, before: Fact) -> str | None:
+        """Where a name that is gone lives now: the same name elsewhere, or much the same body beside it."""
+        owner, _, leaf = name.rpartition(".")
+        is_method = owner.rpartition(".")[2][:1].isupper()
+        tail = ".".join(name.split(".")[-2 if is_method else -1 :])
+        same = [other for other in self._named(leaf) if other.endswith(f".{tail}")]
+        same = [other for other in same if other != name and self.facts[other].kind == before.kind]
+        if len(same) == 1:
+            return same[0]
+        beside = [f"{owner}.{other}" for other, fact in self.members(owner) if fact.kind == before.kind == "function"]
+        scored = [(likeness(before.statements, self.facts[other].statements), other) for other in same or beside]
+        score, best = max(scored, default=(0.0, ""))
+        return best if score >= _ALIKE else None
+
+    def _named(self, leaf: str) -> list[str]:
+        """The definitions of that name."""
+        modules_with = getattr(self.facts, "modules_with", None)
+        if modules_with is None:
+            return self._by_leaf.get(leaf, [])
+        found = [
+            name for module in modules_with(leaf) for name in (f"{module}.{leaf}", *self._methods_in(module, leaf))
+        ]
+        return [name for name in found if (fact := self.facts.get(name)) and fact.kind in ("function", "class")]
+
+    def _methods_in(self, module: str, leaf: str) -> list[str]:
+        return [f"{module}.{name}.{leaf}" for name, fact in self.members(module) if fact.kind == "class"]
+
+    @cached_property
+    def _by_leaf(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name, fact in self.facts.items():
+            if fact.kind in ("function", "class"):
+                found.setdefault(name.rpartition(".")[2], []).append(name)
+        return found
+
+
+def likeness(left: bytes, right: bytes) -> float:
+    """How much two functions have in common, by the digests of their statements: 0 nothing, 1 everything."""
+    return SequenceMatcher(None, split(left), split(right), autojunk=False).ratio()

@@ -1,0 +1,237 @@
+"""Models of several versions in one file: a line for each name, with what changed from version to version.
+
+Three streams, each read when it is first asked for: what names are, their bodies' digests, and how they are used.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TypeVar
+
+from mcore_unpatch.library.fact import Call, Fact
+from mcore_unpatch.library.model import Library, Model, Usage
+
+_FORMAT = b"unpatch models 1\n"
+_VERSION_END, _FIELD, _USE = "\x1e", "\x1f", "\x1d"
+_KINDS = {"function": "f", "class": "c", "value": "v", "import": "i", "attribute": "a", "module": "m"}
+_LETTERS = {letter: kind for kind, letter in _KINDS.items()}
+_GONE = "-"
+T = TypeVar("T")
+
+
+def pack(models: list[Model]) -> bytes:
+    """The file for some models, oldest first; the same bytes for the same models."""
+    library = models[0].library
+    names, bodies, uses = [], [], []
+    for name in sorted({name for model in models for name in model.facts}):
+        known = _runs([model.facts.get(name) for model in models])
+        names.append(f"{name}\t" + _VERSION_END.join(f"{number}{_head(fact)}" for number, fact in known))
+        bodies.append(_VERSION_END.join("" if fact is None else _body(fact) for _, fact in known))
+    for name in sorted({name for model in models for name in model._uses}):
+        told = _runs([_USE.join(map(_used, model.uses(name))) for model in models])
+        uses.append(f"{name}\t" + _VERSION_END.join(f"{number}{_FIELD}{text}" for number, text in told))
+    head = "\t".join([library.distribution, *library.packages])
+    labels = " ".join(model.label for model in models)
+    streams = ("\n".join([head, labels, *names]), "\n".join(bodies), "\n".join(uses))
+    packed = [zlib.compress(stream.encode(), 9) for stream in streams]
+    return _FORMAT + b"".join(len(part).to_bytes(4) + part for part in packed)
+
+
+class Atlas:
+    """The content of a packed file: models by label, and questions across all of them."""
+
+    def __init__(self, packed: bytes) -> None:
+        if not packed.startswith(_FORMAT):
+            raise ValueError("this is no file of models, or one of another version of this tool")
+        self._packed: list[bytes] = []
+        at = len(_FORMAT)
+        while at < len(packed):
+            end = at + 4 + int.from_bytes(packed[at : at + 4])
+            self._packed.append(packed[at + 4 : end])
+            at = end
+        head, labels, *lines = zlib.decompress(self._packed[0]).decode().split("\n")
+        distribution, *packages = head.split("\t")
+        self.library = Library(distribution, tuple(packages))
+        self.labels = tuple(labels.split())
+        self.lines: dict[str, str] = dict(line.split("\t", 1) for line in lines)
+        self._models: dict[str, Model] = {}
+
+    def model(self, label: str) -> Model:
+        """The model of one version."""
+        if label not in self._models:
+            number = self.labels.index(label)
+            self._models[label] = Model(self.library, label, _Facts(self, number), _Usages(self, number))
+        return self._models[label]
+
+    def versions(self, name: str) -> list[tuple[str, Fact | None]]:
+        """The facts a name has had: the first version with each, None where it was taken away."""
+        return [(self.labels[number], fact) for number, fact in self.entries(name)]
+
+    def entries(self, name: str) -> list[tuple[int, Fact | None]]:
+        """The same by the number of the version."""
+        if name not in self._entries:
+            self._entries[name] = self._read(name)
+        return self._entries[name]
+
+    @cached_property
+    def _entries(self) -> dict[str, list[tuple[int, Fact | None]]]:
+        return {}
+
+    def _read(self, name: str) -> list[tuple[int, Fact | None]]:
+        line = self.lines.get(name)
+        if line is None:
+            return []
+        found: list[tuple[int, Fact | None]] = []
+        for index, part in enumerate(line.split(_VERSION_END)):
+            head, *rest = part.split(_FIELD)
+            number = int(head[:-1])
+            if head[-1] == _GONE:
+                found.append((number, None))
+            else:
+                detail, traits = rest
+                found.append((number, _LazyFact(self, name, index, _LETTERS[head[-1]], detail, traits)))
+        return found
+
+    def body(self, name: str, index: int) -> tuple[bytes, bytes]:
+        """The digest and the statements of a name in its entry of that number."""
+        digest, _, statements = self._bodies[self._places[name]].split(_VERSION_END)[index].partition(_FIELD)
+        return bytes.fromhex(digest), bytes.fromhex(statements)
+
+    @cached_property
+    def _bodies(self) -> list[str]:
+        return zlib.decompress(self._packed[1]).decode().split("\n")
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.lines)}
+
+    @cached_property
+    def uses(self) -> dict[str, str]:
+        """The line of each name that is used."""
+        text = zlib.decompress(self._packed[2]).decode()
+        return dict(line.split("\t", 1) for line in text.split("\n")) if text else {}
+
+
+class _LazyFact(Fact):
+    """A fact whose digests are read when they are asked for: most never are."""
+
+    __slots__ = ("_place",)
+    _place: tuple[Atlas, str, int]
+
+    def __init__(self, atlas: Atlas, name: str, index: int, kind: str, detail: str, traits: str) -> None:
+        for field, value in (
+            ("kind", kind),
+            ("detail", detail),
+            ("traits", tuple(traits.split(" ")) if traits else ()),
+        ):
+            object.__setattr__(self, field, value)
+        object.__setattr__(self, "_place", (atlas, name, index))
+
+    @property
+    def digest(self) -> bytes:
+        """As `Fact` has it."""
+        atlas, name, index = self._place
+        return atlas.body(name, index)[0]
+
+    @property
+    def statements(self) -> bytes:
+        """As `Fact` has it."""
+        atlas, name, index = self._place
+        return atlas.body(name, index)[1]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Fact) and _told(self) == _told(other))
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.detail, self.traits))
+
+
+def _told(fact: Fact) -> tuple[object, ...]:
+    return fact.kind, fact.detail, fact.traits, fact.digest, fact.statements
+
+
+class _Facts(Mapping[str, Fact]):
+    def __init__(self, atlas: Atlas, number: int) -> None:
+        self._atlas, self._number = atlas, number
+
+    def __getitem__(self, name: str) -> Fact:
+        for since, fact in reversed(self._atlas.entries(name)):
+            if since <= self._number:
+                if fact is None:
+                    break
+                return fact
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._atlas.lines if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _Usages(Mapping[str, tuple[Usage, ...]]):
+    def __init__(self, atlas: Atlas, number: int) -> None:
+        self._atlas, self._number = atlas, number
+        self._known: dict[str, tuple[Usage, ...]] = {}
+
+    def __getitem__(self, name: str) -> tuple[Usage, ...]:
+        if name not in self._known:
+            text = ""
+            for part in self._atlas.uses[name].split(_VERSION_END):
+                since, _, told = part.partition(_FIELD)
+                if int(since) <= self._number:
+                    text = told
+            self._known[name] = tuple(map(_usage, text.split(_USE))) if text else ()
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._atlas.uses if self[name])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _runs(values: list[T]) -> list[tuple[int, T]]:
+    """The values that differ from the one before, with their number; nothing before the first."""
+    found: list[tuple[int, T]] = []
+    for number, value in enumerate(values):
+        if (found and found[-1][1] != value) or (not found and value):
+            found.append((number, value))
+    return found
+
+
+def _head(fact: Fact | None) -> str:
+    if fact is None:
+        return _GONE
+    return _FIELD.join([_KINDS[fact.kind], fact.detail, " ".join(fact.traits)])
+
+
+def _body(fact: Fact) -> str:
+    return f"{fact.digest.hex()}{_FIELD}{fact.statements.hex()}"
+
+
+def _used(usage: Usage) -> str:
+    words = [usage.how + ("" if usage.sure else "?"), str(usage.modules), usage.place]
+    if usage.call is not None:
+        call = usage.call
+        words += [f"{call.positions}{'*' * call.star}{'+' * call.double_star}", ",".join(call.keywords)]
+        words += [str(call.unpacked)] if call.unpacked else []
+    return "|".join(words)
+
+
+def _usage(text: str) -> Usage:
+    how, modules, place, *rest = text.split("|")
+    call = None
+    if rest:
+        form, keywords, *unpacked = rest
+        call = Call(
+            int(form.rstrip("*+")),
+            tuple(keywords.split(",")) if keywords else (),
+            "*" in form,
+            "+" in form,
+            int(unpacked[0]) if unpacked else 0,
+            place,
+        )
+    return Usage(how[0], place, int(modules), call, not how.endswith("?"))

@@ -1,0 +1,151 @@
+"""Which classes the specs of a library name, and where.
+
+A slot is a field of a `...Submodules` dataclass, or `module` of a layer's ModuleSpec. Read from calls, through
+variables, helper functions and the providers of backends.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from mcore_unpatch.library.definitions import ModuleFacts, Nodes
+from mcore_unpatch.library.model import SLOT, Model, Usage
+
+_DEEPEST = 6  # calls and variables on the way from a slot to a class
+_AROUND = {"partial": 0, "not_none": 0, "cast": 1, "replace": 0}  # which argument is the class
+_FIELDS = "Submodules"
+_Scope = ast.FunctionDef | ast.Module
+
+
+class Slots:
+    """The spec functions of one version."""
+
+    def __init__(self, modules: Iterable[ModuleFacts]) -> None:
+        self._homes: dict[str, list[str]] = defaultdict(list)  # short name of a class -> dotted names
+        self._functions: dict[str, list[ast.FunctionDef]] = defaultdict(list)
+        self._provided: dict[str, list[ast.FunctionDef]] = defaultdict(list)
+        self._calls: list[tuple[ast.Call, _Scope]] = []
+        self._defaults: list[tuple[str, str, ast.expr, _Scope]] = []
+        for module in modules:
+            for name, node in module.classes:
+                self._take_class(name, node, module.tree)
+            for body in module.functions:
+                if isinstance(body.node, ast.FunctionDef):
+                    if not body.owner:
+                        self._functions[body.node.name].append(body.node)
+                    self._take(body.nodes, body.node)
+            outside = (
+                node for node in module.tree.body if isinstance(node, ast.Assign | ast.AnnAssign | ast.If | ast.Try)
+            )
+            self._take(Nodes(outside), module.tree)
+
+    def classes(self, owner: str, field: str) -> list[str]:
+        """The classes that specs name for a field of the `...Submodules` of a class."""
+        short = owner.rpartition(".")[2]
+        for holder in (f"{short}{_FIELDS}", f"{short.removesuffix('Layer')}{_FIELDS}"):
+            if named := self._by_slot.get(f"{holder}.{field}"):
+                return sorted({name for short in named for name in self._homes[short][:1]})
+        return []
+
+    @cached_property
+    def _by_slot(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = defaultdict(list)
+        for name, slots in self._filled_by.items():
+            for slot in slots:
+                found[slot].append(name)
+        return found
+
+    @cached_property
+    def _filled_by(self) -> dict[str, list[str]]:
+        found: dict[str, Counter[str]] = defaultdict(Counter)
+        for slot, value, scope in self._filled():
+            for name in self._named(value, scope):
+                found[name][slot] += 1
+        return {name: sorted(slots, key=lambda slot: (-slots[slot], slot)) for name, slots in sorted(found.items())}
+
+    def usages(self, model: Model) -> dict[str, list[Usage]]:
+        """Each class that is named, with its slots, the most used first."""
+        found = {}
+        for short, slots in self._filled_by.items():
+            for name in self._homes[short][:1]:
+                found[name] = [Usage(SLOT, slot) for slot in slots]
+        return found
+
+    def _take_class(self, name: str, node: ast.ClassDef, tree: ast.Module) -> None:
+        self._homes[node.name].append(name)
+        if node.name.endswith(_FIELDS):
+            for field in node.body:
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value:
+                    self._defaults.append((node.name, field.target.id, field.value, tree))
+        if node.name.endswith("SpecProvider"):
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef):
+                    self._provided[method.name].append(method)
+
+    def _take(self, nodes: Nodes, scope: _Scope) -> None:
+        self._calls += [(node, scope) for node in nodes.of(ast.Call) if _leaf(node.func).endswith(_FIELDS)]
+
+    def _filled(self) -> Iterator[tuple[str, ast.expr, _Scope]]:
+        for call, scope in self._calls:
+            for keyword in call.keywords:
+                if keyword.arg is not None:
+                    yield f"{_leaf(call.func)}.{keyword.arg}", keyword.value, scope
+        for owner, slot, value, scope in self._defaults:
+            yield f"{owner}.{slot}", value, scope
+        for name, functions in self._functions.items():
+            if name.startswith("get_") and "layer" in name and "spec" in name:
+                for function in functions:
+                    for value in _returned(function):
+                        if isinstance(value, ast.Call) and _leaf(value.func) == "ModuleSpec":
+                            yield "ModuleSpec.module", value, function
+
+    def _named(self, node: ast.expr, scope: _Scope, depth: int = 0) -> set[str]:
+        """The classes that an expression may be, or be a spec of."""
+        several: list[tuple[ast.expr, _Scope]] = []
+        match node:
+            case ast.Name(id=name) if name in self._homes:
+                return {name}
+            case ast.Attribute(value=ast.Name(id=name)) if name in self._homes:
+                return {name}  # a classmethod that builds it
+            case ast.Attribute(value=ast.Call() as call):
+                several = [(call, scope)]
+            case ast.Name(id=name):
+                several = [(value, scope) for value in _assigned(name, scope)]
+            case ast.IfExp():
+                several = [(node.body, scope), (node.orelse, scope)]
+            case ast.BoolOp():
+                several = [(value, scope) for value in node.values]
+            case ast.Tuple(elts=[first, *_]):
+                several = [(first, scope)]  # the class, then its submodules
+            case ast.Call() if _leaf(node.func) == "ModuleSpec":
+                several = [(word.value, scope) for word in node.keywords if word.arg == "module"]
+            case ast.Call() if (index := _AROUND.get(_leaf(node.func))) is not None:
+                several = [(value, scope) for value in node.args[index : index + 1]]
+            case ast.Call(func=ast.Attribute(attr=name)) if name in self._provided:
+                several = [(value, method) for method in self._provided[name] for value in _returned(method)]
+            case ast.Call(func=ast.Name(id=name)):
+                several = [(value, other) for other in self._functions.get(name, []) for value in _returned(other)]
+        if depth == _DEEPEST:
+            return set()
+        return {name for value, where in several for name in self._named(value, where, depth + 1)}
+
+
+def _returned(function: ast.FunctionDef) -> list[ast.expr]:
+    return [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
+
+
+def _assigned(name: str, scope: _Scope) -> Iterator[ast.expr]:
+    """What a variable of a function, or the first of several that are unpacked, is set to."""
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
+                if isinstance(first, ast.Name) and first.id == name:
+                    yield node.value
+
+
+def _leaf(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

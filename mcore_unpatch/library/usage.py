@@ -1,0 +1,339 @@
+"""How a library uses its own names: each call with its form, what specs and defaults name, what is asked by class."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+from typing import NamedTuple
+
+from mcore_unpatch.library.definitions import Body, ModuleFacts, Nodes, dotted, source_of
+from mcore_unpatch.library.fact import Call
+from mcore_unpatch.library.model import ASKED, BASE, CALLED, DEFAULT, DERIVED, EXACT, NAMED, USED, Model, Usage
+from mcore_unpatch.library.slots import Slots
+
+_SPECS = ("ModuleSpec", "Submodules", "partial")
+_ASKS = {"isinstance", "issubclass"}
+_MOST_CLASSES = 8  # that one attribute may hold
+_WORD = re.compile(r"[^\W\d]\w*")
+_ROLE = dict[int, str]
+_Seen = dict[tuple[str, Call | None, bool], list[str]]  # how, the form, whether it is sure -> places
+
+
+class _Where(NamedTuple):
+    """Where an expression stands."""
+
+    module: ModuleFacts
+    body: Body | None
+    local: dict[str, str]
+    place: str
+
+
+class Uses:
+    """The uses of every name, collected module by module."""
+
+    def __init__(self, model: Model, slots: Slots) -> None:
+        self._model, self._slots = model, slots
+        self._seen: dict[str, _Seen] = defaultdict(dict)
+        self.loose: set[str] = set()  # attributes that are read from objects nobody knows
+        self.texts: set[str] = set()  # words of strings
+        self._owners = _method_owners(model)
+
+    def take(self, module: ModuleFacts) -> None:
+        """Collect what one module uses."""
+        bodies = {body.node for body in module.functions}
+        self._collect(Nodes([module.tree], stop=bodies), module, None, {})
+        for body in module.functions:
+            self._collect(body.nodes, module, body, _locals(body, module.package))
+
+    def result(self) -> dict[str, tuple[Usage, ...]]:
+        """Each name with the ways in which it is used."""
+        built = {name: seen for name, seen in self._seen.items() if name.endswith(".__init__")}
+        for name, seen in built.items():  # who builds a class builds one of each of its bases
+            places = [place for (how, *_), them in seen.items() if how == EXACT for place in them]
+            owner = name.removesuffix(".__init__")
+            places = [place for place in places if owner not in self._model.lineage(place.rpartition(".")[0])[1:]]
+            if places:  # what a subclass hands on builds nothing
+                self._seen[owner].setdefault((CALLED, None, True), []).extend(places)
+            for base in self._model.lineage(owner)[1:]:
+                if places and base in self._model.facts:
+                    self._seen[base].setdefault((DERIVED, None, True), []).extend(places)
+        found = {name: list(_usages(name, seen)) for name, seen in self._seen.items()}
+        for name, usages in self._slots.usages(self._model).items():
+            found.setdefault(name, []).extend(usages)
+        return {name: tuple(usages) for name, usages in found.items()}
+
+    # --- one body ----------------------------------------------------------------------------------------------
+
+    def _collect(self, nodes: Nodes, module: ModuleFacts, body: Body | None, local: dict[str, str]) -> None:
+        place = body.name if body is not None else module.name
+        where = _Where(module, body, local, place)
+        roles = _roles(nodes)
+        unpacked: dict[int, int] = {}
+        for node in nodes.of(ast.Assign):
+            _unpacks(node, unpacked)
+        for node in nodes.of(ast.Call):
+            self._call(node, roles, unpacked, where)
+        parts: set[int] = set()  # of a longer dotted name
+        for node in nodes.of(ast.Attribute):
+            if id(node) not in parts:
+                self._read(node, roles.get(id(node), USED), parts, where)
+        for node in nodes.of(ast.Name):
+            if id(node) not in parts and type(node.ctx) is ast.Load:
+                self._read(node, roles.get(id(node), USED), parts, where)
+        alone = {id(node.value) for node in nodes.of(ast.Expr)}
+        for node in nodes.of(ast.Constant):
+            if isinstance(text := node.value, str) and id(node) not in alone:
+                if "import" in text or not any(map(str.isspace, text.strip())):
+                    self.texts.update(_WORD.findall(text))
+
+    def _note(self, name: str, how: str, place: str, call: Call | None = None, sure: bool = True) -> None:
+        self._seen[name].setdefault((how, call, sure), []).append(place)
+
+    def _read(self, node: ast.Attribute | ast.Name, how: str, parts: set[int], where: _Where) -> None:
+        inner: ast.expr = node
+        while isinstance(inner, ast.Attribute):
+            inner = inner.value
+            parts.add(id(inner))
+        path = dotted(node)
+        if not path:
+            if isinstance(node, ast.Attribute):
+                parts.discard(id(inner))
+                self.loose.add(node.attr)
+            return
+        root, _, rest = path.partition(".")
+        start = where.local.get(root, f"{where.module.name}.{root}")
+        place = where.place
+        if not start:  # an object of the function's own
+            self.loose.update(rest.split("."))
+            return
+        prefixes = [start]
+        for word in rest.split(".") if rest else ():
+            prefixes.append(f"{prefixes[-1]}.{word}")
+        for prefix in prefixes:
+            known = self._model.find(prefix)
+            if known is None:
+                continue
+            if known.fact.kind != "module":
+                way = how if prefix == prefixes[-1] else USED
+                if way and known.name != place.rpartition(".")[0]:  # a class that names itself tells nothing
+                    if way != CALLED:
+                        self._note(known.name, way, place)
+                    if prefix == start and start != known.name and self._model.library.holds(start):
+                        self._note(start, way if way != CALLED else EXACT, place)
+
+    def _call(self, node: ast.Call, roles: _ROLE, unpacked: dict[int, int], where: _Where) -> None:
+        place = where.place
+        path = dotted(node.func)
+        leaf = path.rpartition(".")[2] or getattr(node.func, "attr", "")
+        call = form(node, unpacked.get(id(node), 0), place)
+        if leaf == "build_module" and node.args:
+            shifted = Call(call.positions - 1, call.keywords, call.star, call.double_star, 0, place)
+            for name in self._of_slot(node.args[0], where.body):
+                self._note(f"{name}.__init__", EXACT, place, shifted)
+            return
+        for name, sure, how in self._called(path, node.func, where):
+            self._note(name, how, place, call, sure)
+
+    def _called(self, path: str, function: ast.expr, where: _Where) -> Iterator[tuple[str, bool, str]]:
+        """The functions that an expression may call, whether that is sure, and whether it is just that definition."""
+        model, body = self._model, where.body
+        if not path and isinstance(function, ast.Call) and len(function.args) == 1:
+            path = dotted(function.args[0])  # `apply_module(self.router)(hidden)` calls what it is given
+            if not path.startswith(f"{_first(body)}."):
+                return
+        if "submodules" in path.rpartition(".")[0] and body is not None and body.owner:
+            for name in self._slots.classes(body.owner, path.rpartition(".")[2]):
+                yield f"{name}.__init__", True, EXACT
+            return
+        if not path:
+            if isinstance(function, ast.Attribute):
+                if body is not None and body.owner and _is_super(function.value):
+                    for base in model.lineage(body.owner)[1:]:
+                        if f"{base}.{function.attr}" in model.facts:
+                            yield f"{base}.{function.attr}", True, EXACT
+                            return
+                yield from self._by_name(function.attr)
+            return
+        root, _, rest = path.partition(".")
+        first = _first(body)
+        if body is not None and body.owner and root == first and rest:
+            yield from self._on_self(body.owner, rest)
+            return
+        start = where.local.get(root, f"{where.module.name}.{root}")
+        if not start:
+            if rest:
+                yield from self._by_name(rest.rpartition(".")[2])
+            return
+        known = model.find(f"{start}.{rest}" if rest else start)
+        if known is None:
+            if rest and (held := model.find(start)) is not None and held.fact.kind in ("value", "import"):
+                yield from self._by_name(rest.rpartition(".")[2])
+        elif known.fact.kind == "class":
+            yield f"{known.name}.__init__", True, EXACT
+        elif known.fact.kind == "function":
+            yield known.name, True, EXACT
+
+    def _on_self(self, owner: str, rest: str) -> Iterator[tuple[str, bool, str]]:
+        """`self.method(...)`, `self.part(...)`, `self.part.method(...)`."""
+        model = self._model
+        head, _, tail = rest.partition(".")
+        if not tail:
+            known = model.find(f"{owner}.{head}")
+            if known is None or known.fact.kind == "function":  # none: a subclass has it
+                yield f"{owner}.{head}", True, CALLED
+                return
+            for name in self._held(owner, head):
+                yield f"{name}.{'forward' if self._is_module(name) else '__call__'}", True, CALLED
+            return
+        if "." not in tail:
+            held = list(self._held(owner, head))
+            for name in held:
+                yield f"{name}.{tail}", True, CALLED
+            if held:
+                return
+        yield from self._by_name(tail.rpartition(".")[2])
+
+    def _held(self, owner: str, attribute: str) -> list[str]:
+        """The classes that an attribute of a class may hold."""
+        known = self._model.find(f"{owner}.{attribute}")
+        if known is None:
+            return []
+        if slot := known.fact.trait("slot"):
+            named = self._slots.classes(known.name.rpartition(".")[0], slot)
+            if 0 < len(named) <= _MOST_CLASSES:
+                return named
+        if several := known.fact.trait("several"):
+            return several.split("|")
+        for trait in ("builds", "type"):
+            if (name := known.fact.trait(trait)) and not name.startswith("@"):
+                return [name]
+        return []
+
+    def _of_slot(self, node: ast.expr, body: Body | None) -> list[str]:
+        path = dotted(node)
+        owner = body.owner if body is not None else ""
+        if not owner or "submodules" not in path.rpartition(".")[0]:
+            return []
+        return self._slots.classes(owner, path.rpartition(".")[2])
+
+    def _is_module(self, name: str) -> bool:
+        return any(base.rpartition(".")[2].endswith("Module") for base in self._model.lineage(name)[1:])
+
+    def _by_name(self, method: str) -> Iterator[tuple[str, bool, str]]:
+        self.loose.add(method)
+        if owner := self._owners.get(method):
+            yield f"{owner}.{method}", False, CALLED
+
+
+def form(node: ast.Call, unpacked: int = 0, place: str = "") -> Call:
+    """The form of a call."""
+    star = any(isinstance(arg, ast.Starred) for arg in node.args)
+    positions = sum(not isinstance(arg, ast.Starred) for arg in node.args)
+    keywords = tuple(word.arg for word in node.keywords if word.arg)
+    return Call(positions, keywords, star, len(keywords) < len(node.keywords), unpacked, place)
+
+
+def _usages(name: str, seen: _Seen) -> Iterator[Usage]:
+    """Calls of one form, and other uses of one kind, are one use with one place: the one nearest to the definition."""
+    owner = name.rpartition(".")[0]
+    merged: dict[tuple[str, Call | None, bool], list[str]] = {}
+    for (how, call, sure), places in seen.items():
+        plain = Call(call.positions, call.keywords, call.star, call.double_star, call.unpacked) if call else None
+        merged.setdefault((how, plain, sure), []).extend(places)
+    for (how, call, sure), places in sorted(merged.items(), key=lambda item: (item[0][0], repr(item[0][1:]))):
+        best = min(places, key=lambda place: (not place.startswith(owner), place))
+        modules = len({place.rpartition(".")[0] for place in places})
+        if call is not None:
+            call = Call(call.positions, call.keywords, call.star, call.double_star, call.unpacked, best)
+        yield Usage(how, best, modules, call, sure)
+
+
+def _method_owners(model: Model) -> dict[str, str]:
+    """Method names that one family of the library's classes has: the class at the root of that family."""
+    owners: dict[str, list[str]] = defaultdict(list)
+    for name, fact in model.facts.items():
+        if fact.kind == "function":
+            owner, _, leaf = name.rpartition(".")
+            holder = model.facts.get(owner)
+            if holder is not None and holder.kind == "class" and not leaf.startswith("__"):
+                owners[leaf].append(owner)
+    found = {}
+    for method, classes in owners.items():
+        if method in _COMMON:
+            continue
+        root = next((one for one in classes if all(one in model.lineage(other) for other in classes)), None)
+        if root is not None:
+            found[method] = root
+    return found
+
+
+# Methods that objects from outside of the library have too.
+_OTHERS: tuple[type, ...] = (dict, list, set, str, bytes, int, Thread, Queue, BytesIO, Path)
+_COMMON = frozenset().union(*map(dir, _OTHERS)) | {"forward", "backward", "apply", "step", "state_dict", "to", "size"}
+
+
+def _locals(body: Body, package: str) -> dict[str, str]:
+    """What a function binds, functions within it included: where an import leads, or nothing."""
+    nodes = body.nodes
+    found = {node.arg: "" for node in nodes.of(ast.arg)}
+    found |= {node.id: "" for node in nodes.of(ast.Name) if type(node.ctx) is ast.Store}
+    inner = nodes.of(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found |= {node.name: "" for node in inner if node is not body.node}
+    for node in nodes.of(ast.Import):
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            found[alias.asname or top] = alias.name if alias.asname else top
+    for node in nodes.of(ast.ImportFrom):
+        found |= {alias.asname or alias.name: f"{source_of(node, package)}.{alias.name}" for alias in node.names}
+    for node in nodes.of(ast.Global):
+        for name in node.names:
+            found.pop(name, None)
+    return found
+
+
+def _roles(nodes: Nodes) -> _ROLE:
+    """What expressions are there for, by their identity; where nothing else is said they are just used."""
+    roles: _ROLE = {}
+    for node in nodes.of(ast.FunctionDef, ast.AsyncFunctionDef):
+        roles |= {id(default): DEFAULT for default in (*node.args.defaults, *filter(None, node.args.kw_defaults))}
+    roles |= {id(node.value): DEFAULT for node in nodes.of(ast.AnnAssign) if node.value is not None}
+    roles |= {id(base): BASE for node in nodes.of(ast.ClassDef) for base in node.bases}
+    for node in nodes.of(ast.Compare):  # `type(x) is Class`, `x.__class__ == Class`, `value is Class`
+        if any(isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq) for op in node.ops):
+            roles |= {id(side): ASKED for side in (node.left, *node.comparators)}
+    for node in nodes.of(ast.Call):
+        leaf = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+        if leaf.endswith(_SPECS):
+            for value in (*node.args, *(word.value for word in node.keywords)):
+                roles.setdefault(id(value), NAMED)
+        elif leaf in _ASKS and len(node.args) == 2:
+            asked = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
+            roles |= {id(value): ASKED for value in asked}
+        roles[id(node.func)] = CALLED
+    return roles
+
+
+def _first(body: Body | None) -> str:
+    if body is None or not body.owner:
+        return ""
+    spec = body.node.args
+    names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)][:1]
+    static = any(dotted(one).endswith("staticmethod") for one in body.node.decorator_list)
+    return names[0] if names and not static else ""
+
+
+def _is_super(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
+def _unpacks(node: ast.Assign, unpacked: dict[int, int]) -> None:
+    target = node.targets[0]
+    if isinstance(node.value, ast.Call) and isinstance(target, ast.Tuple | ast.List):
+        if not any(isinstance(item, ast.Starred) for item in target.elts):
+            unpacked[id(node.value)] = len(target.elts)

@@ -1,0 +1,153 @@
+"""The releases of Megatron Core that come with this tool: `models.bin`, made by `tools/build_models.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+
+from mcore_unpatch.library.fact import Fact, Parameters, parameters
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.packing import Atlas
+from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
+from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version
+
+
+@cache
+def atlas() -> Atlas:
+    """All of them."""
+    return Atlas(files("mcore_unpatch.megatron").joinpath("models.bin").read_bytes())
+
+
+def model(release: str) -> Model:
+    """One release."""
+    return atlas().model(release)
+
+
+@cache
+def newest(version: Version) -> Model:
+    """The newest release of a minor version; the newest of all speaks for later ones."""
+    fitting = [release for release in RELEASES if parse_version(release) <= version]
+    return model(fitting[-1] if fitting else RELEASES[0])
+
+
+@cache
+def has(name: str, release: str) -> bool:
+    """Whether a release has a name, what its classes inherit from torch included."""
+    return holds(model(release), name)
+
+
+def holds(known: Model, name: str) -> bool:
+    """Whether a model has a name, what its classes inherit from torch included."""
+    if known.find(name) is not None:
+        return True
+    owner, _, leaf = name.rpartition(".")
+    holder = known.find(owner) if within(owner) else None
+    if holder is None or holder.fact.kind != "class":
+        return False
+    outside = (base.rpartition(".")[2] for base in known.lineage(holder.name) if not within(base))
+    return any(leaf in EXTERNAL_METHODS.get(base, ()) for base in outside)
+
+
+@cache
+def ever(name: str) -> bool:
+    """Whether some release has a name."""
+    return any(has(name, release) for release in reversed(RELEASES))
+
+
+@cache
+def first(name: str) -> str | None:
+    """The oldest release that has a name."""
+    return next((release for release in RELEASES if has(name, release)), None)
+
+
+@cache
+def last(name: str) -> str | None:
+    """The last release that has a name."""
+    return next((release for release in reversed(RELEASES) if has(name, release)), None)
+
+
+def is_gone(name: str, version: Version) -> bool:
+    """Whether a minor version no longer has a name that an older one had."""
+    owner, _, leaf = name.rpartition(".")
+    if leaf.startswith("__") and has(owner, newest(version).label):
+        return False  # Python itself may call it
+    known = last(name)
+    if known is None or parse_version(known) >= version:
+        return False
+    fact = model(known).facts.get(name)
+    return fact is None or fact.kind in ("function", "class", "module")  # what was imported there is kept for others
+
+
+def parameter_names(name: str, known: Model) -> tuple[str, ...] | None:
+    """The parameters of a function, or of the constructor of a class; None where the source does not tell."""
+    found = known.function(name)
+    return (
+        tuple(word.partition("=")[0].strip("*") for word in found.fact.detail.split() if word not in "*/")
+        if found
+        else None
+    )
+
+
+@cache
+def called_with(name: str, version: Version) -> Parameters | None:
+    """What a function takes on a minor version, the object itself left out; None where there is no such function."""
+    release = newest(version)
+    found = release.function(name)
+    return parameters(release.detail_for_callers(found)) if found is not None else None
+
+
+def first_parameters(name: str) -> tuple[str, ...]:
+    """The parameters a function had in the first release that has it."""
+    release = first(name)
+    return (parameter_names(name, model(release)) or ()) if release is not None else ()
+
+
+def needed(name: str, release: Model) -> tuple[str, ...]:
+    """The packages without which a release cannot import a dotted name; `optional` where only a condition is known."""
+    facts = release.facts
+    while within(name):
+        fact = facts.get(name)
+        if fact is not None and fact.trait("optional") is not None:
+            return ("optional",)
+        if fact is not None and (packages := fact.trait("needs")):
+            return tuple(packages.split(","))
+        name = name.rpartition(".")[0]
+    return ()
+
+
+def minors() -> list[Model]:
+    """The newest release of each minor version, oldest first."""
+    return [newest(version) for version in dict.fromkeys(map(parse_version, RELEASES))]
+
+
+def fates(name: str) -> list[tuple[str, Fact | None]]:
+    """A name in each minor version: its release, and the fact that is found there."""
+    found = ((one.label, one.find(name)) for one in minors())
+    return [(label, known.fact if known else None) for label, known in found]
+
+
+def gone_words() -> frozenset[str]:
+    """The last parts of names that some release has taken away."""
+    return _gone_words()
+
+
+@cache
+def _gone_words() -> frozenset[str]:
+    lines: Iterable[tuple[str, str]] = atlas().lines.items()
+    return frozenset(name.rpartition(".")[2] for name, line in lines if line.endswith("-"))
+
+
+@cache
+def moved_to(name: str) -> str | None:
+    """Where the newest release has what stood under a name that is gone; None where nothing is in its place."""
+    newest_model = model(RELEASES[-1])
+    release = last(name)
+    found = model(release).find(name) if release is not None and newest_model.find(name) is None else None
+    return newest_model.moved(found.name, found.fact) if found is not None else None
+
+
+def first_after(release: str, upto: str) -> str:
+    """The release behind one, but none behind another."""
+    return RELEASES[min(RELEASES.index(release) + 1, RELEASES.index(upto))]

@@ -1,0 +1,128 @@
+"""Diffs, as git, diff and quilt write them: each file, its hunks, and what definitions their lines stand in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+_HEAD = re.compile(rb"diff --git .{0,4096}? b/(\S{1,4096})|diff --(?:cc|combined) (\S{1,4096})|Index: (\S{1,4096})")
+_SIDE = re.compile(rb"(---|\+\+\+) ([^\t\r\n]{1,4096})")
+_MOVED = re.compile(rb"(?:rename|copy) (from|to) ([^\r\n]{1,4096})")
+_HUNK = re.compile(rb"@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@ ?(.*)")
+_COMBINED = re.compile(rb"@@@+ ")
+_DEFINED = re.compile(r"( *)(?:async )?(class|def) (\w+)")
+_NOWHERE = "/dev/null"
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The class and the function that a line stands in, and how far the heads of both are indented."""
+
+    cls: str = ""
+    function: str = ""
+    indent: int = 0
+    cls_indent: int = 0
+
+    @property
+    def name(self) -> str:
+        """`Class.method`, `function`, `Class`, or nothing at the level of the module."""
+        return ".".join(filter(None, (self.cls, self.function)))
+
+    def after(self, line: str) -> Around:
+        """What the next line stands in."""
+        found = _DEFINED.match(line)
+        indent = len(line) - len(line.lstrip())
+        if found is None:
+            ends = line.strip() and line.lstrip()[0] not in "#)]}@\"'"
+            if ends and (not indent or (self.cls and indent <= self.cls_indent)):
+                return Around()
+            return replace(self, function="") if ends and self.cls and self.function and indent <= self.indent else self
+        if self.function and indent > self.indent:
+            return self  # within a function
+        if found[2] == "class":
+            return Around(found[3], cls_indent=indent)
+        owner = self if indent > self.cls_indent else Around()
+        return replace(owner, function=found[3], indent=indent)
+
+
+@dataclass(slots=True)
+class FileDiff:
+    """What a diff does to one file: `old` or `new` is empty where the file is added or taken away."""
+
+    line: int
+    old: str
+    new: str
+    binary: bool = False
+    combined: bool = False
+    text: list[bytes] = field(default_factory=list)
+    changes: list[tuple[int, str]] = field(default_factory=list)  # the line of a hunk, and a definition it changes
+
+    @property
+    def path(self) -> str:
+        """The file's name afterwards, or before where it is taken away."""
+        return self.new or self.old
+
+
+def read(data: bytes) -> list[FileDiff]:
+    """Each file of a diff, in order."""
+    return list(_files(data.split(b"\n")))
+
+
+def _files(lines: list[bytes]) -> Iterator[FileDiff]:
+    file: FileDiff | None = None
+    sided = False  # its `---` or `+++` was read
+    number = 0
+    while number < len(lines):
+        raw = lines[number]
+        number += 1
+        head, side = _HEAD.match(raw), _SIDE.match(raw)
+        if head or (side and (file is None or file.changes or (sided and side[1] == b"---"))):
+            if file is not None:
+                yield file
+            name = _name(head[1] or head[2] or head[3]) if head else ""
+            file, sided = FileDiff(number, name, name), False
+        if file is None:
+            continue
+        file.text.append(raw)
+        if side:
+            sided = True
+            setattr(file, "old" if side[1] == b"---" else "new", _name(side[2]))
+        elif moved := _MOVED.match(raw):
+            setattr(file, "old" if moved[1] == b"from" else "new", _name(moved[2]))
+        elif raw.startswith((b"new file mode", b"deleted file mode")) and not file.changes:
+            file.old, file.new = ("", file.path) if raw.startswith(b"new") else (file.path, "")
+        elif raw.startswith((b"Binary files ", b"GIT binary patch")):
+            file.binary = True
+        elif _COMBINED.match(raw):
+            file.combined = True
+        elif hunk := _HUNK.match(raw):
+            number = _hunk(file, lines, number, hunk)
+    if file is not None:
+        yield file
+
+
+def _hunk(file: FileDiff, lines: list[bytes], number: int, head: re.Match[bytes]) -> int:
+    """Take the lines of a hunk; the number of the last one."""
+    first, old, new = number, int(head[1] or 1), int(head[2] or 1)
+    around = Around().after(head[3].decode(errors="replace"))
+    names: dict[str, None] = {}
+    while number < len(lines):
+        mark = lines[number][:1]
+        if mark != b"\\":
+            if not (old > 0 or new > 0) or mark not in (b" ", b"-", b"+", b"", b"\r"):
+                break
+            old, new = old - (mark != b"+"), new - (mark != b"-")
+            line = lines[number][1:].decode(errors="replace").rstrip("\r")
+            around = around.after(line)
+            if mark in (b"-", b"+") and line.strip() and not line.lstrip().startswith("#"):
+                names[around.name] = None
+        file.text.append(lines[number])
+        number += 1
+    file.changes += [(first, name) for name in names or {"": None}]
+    return number
+
+
+def _name(raw: bytes) -> str:
+    name = raw.decode(errors="replace").strip().strip('"')
+    return "" if name == _NOWHERE else name.removeprefix("a/") if name.startswith("a/") else name.removeprefix("b/")

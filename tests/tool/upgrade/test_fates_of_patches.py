@@ -1,0 +1,228 @@
+"""What a step between two releases does to a patch: every urgency, and every reason."""
+
+import ast
+import tempfile
+from pathlib import Path
+
+import pytest
+from checking import Source, write_files
+from downloads import unpacked
+
+from mcore_unpatch.megatron.sources import known_model
+from mcore_unpatch.survey import Options
+from mcore_unpatch.upgrade.fates import Fate
+from mcore_unpatch.upgrade.run import upgrade
+
+
+def fates(source: Source, old: str, new: str) -> list[Fate]:
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(Path(folder), source)
+        return upgrade([Path(folder)], Options(jobs=1), known_model(old), known_model(new)).fates
+
+
+def only(source: Source, old: str, new: str) -> Fate:
+    (fate,) = fates(source, old, new)
+    return fate
+
+
+POSTPROCESS = """
+    from megatron.core.models.gpt.gpt_model import GPTModel
+
+    def _postprocess(self, hidden_states, input_ids, position_ids, labels, rotary_pos_emb, rotary_pos_cos,
+                     rotary_pos_sin, mtp_in_postprocess=None, loss_mask=None, decoder_input=None, attention_mask=None,
+                     inference_params=None, packed_seq_params=None, sequence_len_offset=None,
+                     runtime_gather_output=None, extra_block_kwargs=None, inference_context=None):
+        return hidden_states
+
+    GPTModel._postprocess = _postprocess
+"""
+
+
+def test_a_parameter_that_is_passed_and_not_taken_breaks() -> None:
+    fate = only(POSTPROCESS, "0.16", "0.19")
+    assert (fate.urgency, fate.target.kind) == ("breaks", "signature")
+    assert "TypeError" in fate.reasons[0]
+    assert "`padding_mask`" in fate.reasons[0]
+
+
+def test_within_one_minor_release_nothing_happened() -> None:
+    fate = only(POSTPROCESS, "0.16.0", "0.16.1")
+    assert (fate.urgency, fate.target.kind) == ("harmless", "unchanged")
+    assert fate.reasons == ("what it replaces is unchanged",)
+
+
+GUARDED = """
+    import megatron.core
+    from megatron.core.models.gpt.gpt_model import GPTModel
+    from packaging.version import Version
+
+    def _postprocess(self, hidden_states):
+        return hidden_states
+
+    if Version(megatron.core.__version__) < Version("0.17"):
+        GPTModel._postprocess = _postprocess
+"""
+
+
+def test_what_never_runs_on_the_new_release_does_not_break_there() -> None:
+    fate = only(GUARDED, "0.16", "0.19")
+    assert (fate.urgency, fate.reasons) == (
+        "unnecessary",
+        ("it never runs on megatron-core 0.19.2, only on <=0.16.1; delete it when you no longer support those",),
+    )
+    assert only(GUARDED.replace("<", ">="), "0.16", "0.19").urgency == "breaks"
+    newer = only(GUARDED.replace("<", ">").replace("0.17", "0.19.9"), "0.16", "0.19")
+    assert (newer.urgency, newer.reasons) == ("harmless", ("it never runs on megatron-core 0.19.2, only on >0.19.2",))
+
+
+def test_what_is_imported_on_the_way_breaks_all_the_same() -> None:
+    fate = only(GUARDED.replace("import GPTModel", "import GPTModel, tie_word_embeddings_state_dict"), "0.13", "0.19")
+    assert fate.urgency == "breaks"
+    assert "ImportError when the file is imported" in fate.reasons[0]
+
+
+MOVED = """
+    from megatron.core.models.gpt.fine_grained_callables import PostProcessNode
+
+    def forward_impl(self):
+        return None
+
+    PostProcessNode.forward_impl = forward_impl
+"""
+
+
+def test_a_class_that_moved_breaks_the_import_and_says_where_it_is() -> None:
+    fate = only(MOVED, "0.18", "0.19")
+    assert fate.urgency == "breaks"
+    said = " ".join(fate.reasons)
+    assert (
+        "ImportError when the file is imported; it is now `megatron.core.models.common.utils.PostProcessNode`" in said
+    )
+
+
+CALLS_WHAT_IS_GONE = """
+    from megatron.core.transformer.moe.router import TopKRouter
+    from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+
+    def routing(self, logits, *args, **kwargs):
+        {guard}
+        MTPLossLoggingHelper.save_loss_to_tracker(1, 2, 3)
+        return logits
+
+    TopKRouter.routing = routing
+"""
+
+
+def test_a_name_that_the_body_calls_and_that_is_gone_breaks() -> None:
+    fate = only(CALLS_WHAT_IS_GONE.format(guard="pass"), "0.18", "0.19")
+    assert fate.urgency == "breaks"
+    assert "save_loss_to_tracker` (line 7) does not exist after megatron-core 0.18.2: AttributeError" in fate.reasons[0]
+
+
+@pytest.mark.parametrize("call", ["roll_tensor({})", "roll_tensor(1, dims={})"])
+def test_a_name_that_is_gone_breaks_inside_another_call_of_megatrons(call: str) -> None:
+    use = "MTPLossLoggingHelper.save_loss_to_tracker(1, 2, 3)"
+    source = CALLS_WHAT_IS_GONE.replace(use, call.format(use)).replace("Helper\n", "Helper, roll_tensor\n")
+    said = only(source.format(guard="pass"), "0.18", "0.19").reasons[0]
+    assert "save_loss_to_tracker` (line 7) does not exist after" in said
+
+
+def test_a_use_behind_a_question_is_the_authors_decision() -> None:
+    source = CALLS_WHAT_IS_GONE.replace(
+        "MTPLossLoggingHelper.save_loss_to_tracker(1, 2, 3)",
+        "if hasattr(MTPLossLoggingHelper, 'save_loss_to_tracker'): MTPLossLoggingHelper.save_loss_to_tracker(1, 2, 3)",
+    )
+    assert only(source.format(guard="pass"), "0.18", "0.19").urgency == "different"
+
+
+def test_a_call_that_no_longer_fits_breaks() -> None:
+    source = """
+        from megatron.core import config_logger
+        from megatron.core.optimizer import optimizer
+        from megatron.core.datasets.indexed_dataset import _S3BinReader
+
+        def get_grad_norm(*args, **kwargs):
+            return _S3BinReader("path", bin_chunk_nbytes=1)
+
+        def clip(*args, **kwargs):
+            return config_logger.log_config_to_disk({}, {}, prefix="x")
+
+        optimizer.get_grad_norm_fp32 = get_grad_norm
+        optimizer.clip_grad_by_total_norm_fp32 = clip
+    """
+    found = {fate.finding.target.rpartition(".")[2]: fate for fate in fates(source, "0.12", "0.13")}
+    assert found["clip_grad_by_total_norm_fp32"].urgency == "harmless"  # only a parameter with a default is new
+
+
+WRAPPER = """
+    from megatron.core.models.gpt.gpt_model import GPTModel
+
+    original = GPTModel._postprocess
+
+    def _postprocess(self, *args, **kwargs):
+        return original(self, *args, **kwargs)
+
+    GPTModel._postprocess = _postprocess
+"""
+
+
+def test_a_wrapper_that_calls_the_original_is_harmless() -> None:
+    fate = only(WRAPPER, "0.16", "0.17")
+    assert (fate.urgency, fate.target.kind) == ("harmless", "signature")
+    assert fate.reasons[0].endswith("the replacement calls the original")
+
+
+def test_a_copy_says_which_release_it_is_of_and_how_much_it_lacks() -> None:
+    fate = only(backport("print(hidden_states)"), "0.18", "0.19")
+    assert (fate.urgency, fate.target.kind) == ("different", "body")
+    assert fate.copy is not None
+    assert (fate.copy.release, fate.copy.share > 0.9, fate.copy.missing > 2) == ("0.18.0", True, True)
+    assert f"lacks {fate.copy.missing} statements that megatron-core 0.19.2 has" in fate.reasons[0]
+
+
+def backport(change: str = "") -> str:
+    """megatron-core 0.18.2's own `_postprocess` as a patch, with a change of the team's own."""
+    model = unpacked("megatron-core", "0.18.2") / "megatron/core/models/gpt/gpt_model.py"
+    tree = ast.parse(model.read_text(encoding="utf-8"))
+    copied = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "_postprocess")
+    if change == "taken out":
+        copied.body[2:3] = []
+    elif change:
+        copied.body.insert(1, ast.parse(change).body[0])
+    head = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
+    return f"{head}{ast.unparse(copied)}\nGPTModel._postprocess = _postprocess\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "urgency"), [("", "unnecessary"), ("print(1)", "harmless"), ("taken out", "harmless")]
+)
+def test_what_upstream_does_by_itself_now_can_be_deleted(change: str, urgency: str) -> None:
+    fate = only(backport(change), "0.18.0", "0.18.2")
+    assert fate.copy is not None
+    assert fate.copy.upstreamed is (urgency == "unnecessary")
+    assert ("delete the patch" in fate.reasons[-1]) is (urgency == "unnecessary")
+
+
+def test_what_the_old_release_lacks_is_not_the_upgrades_doing() -> None:
+    source = """
+        from megatron.core.transformer.moe.router import TopKRouter
+
+        TopKRouter._hash_routing = lambda self, x: x
+    """
+    fate = only(source, "0.18", "0.19")
+    assert (fate.urgency, fate.target.kind) == ("harmless", "unknown")
+
+
+@pytest.mark.parametrize(("old", "already"), [("0.12", False), ("0.18", True)])
+def test_what_the_older_release_breaks_too_says_so(old: str, already: bool) -> None:
+    source = """
+        from megatron.core.transformer import transformer_layer
+
+        def get_transformer_layer_offset(config):
+            return 0
+
+        transformer_layer.get_transformer_layer_offset = get_transformer_layer_offset
+    """
+    fate = only(source, old, "0.19")
+    assert fate.urgency == "breaks"
+    assert ("(on 0.18.2 too)" in fate.reasons[0]) is already
