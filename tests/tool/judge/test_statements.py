@@ -1,0 +1,140 @@
+"""Every kind of sentence that the judge says: one patch of which it is said, and one next to it of which it is not."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from checking import write_files
+
+from mcore_unpatch.megatron.sources import known_model
+from mcore_unpatch.survey import Options
+from mcore_unpatch.upgrade.run import upgrade
+
+GPT = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
+MTP = "from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper, MultiTokenPredictionLayer\n"
+ROUTER = "from megatron.core.transformer.moe.router import TopKRouter\n"
+GROUP = "from megatron.core import parallel_state\n"
+WRAPPED = """\
+{head}_old = {target}
+def new(self, *args, **kwargs):
+    {body}
+    return _old(self, *args, **kwargs)
+{target} = new
+"""
+HOOKED = "def new(self, hidden_states, output_processor=None, **rest):\n    return {}\nGPTModel._postprocess = new\n"
+
+
+def wrapped(head: str, target: str, body: str) -> str:
+    return WRAPPED.format(head=head, target=target, body=body)
+
+
+def said(source: str, old: str, new: str) -> str:
+    """All that is said of the patches of one file."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(Path(folder), {"a.py": source})
+        fates = upgrade([Path(folder)], Options(jobs=1), known_model(old), known_model(new)).fates
+    return "\n".join(reason for fate in fates for reason in fate.reasons)
+
+
+# What is said, the two releases, and a patch of each kind.
+KINDS = {
+    "which `GPTModel.forward` passes: TypeError": (
+        "0.17.1",
+        "0.18.2",
+        f"{GPT}def new(self, hidden_states, input_ids): ...\nGPTModel._postprocess = new\n",
+        f"{GPT}def new(self, hidden_states, **rest):\n    return rest\nGPTModel._postprocess = new\n",
+    ),
+    "does not pass `forward_func`, which `new` requires: TypeError": (
+        "0.17.1",
+        "0.18.2",
+        f"{MTP}def new(self, forward_func, **rest): ...\nMultiTokenPredictionLayer._checkpointed_forward = new\n",
+        f"{MTP}def new(self, forward_func=None, **rest): ...\nMultiTokenPredictionLayer._checkpointed_forward = new\n",
+    ),
+    "unpacks 5: ValueError": (
+        "0.17.1",
+        "0.18.2",
+        f"{MTP}def new(self, **rest):\n    return 1, 2, 3, 4\nMultiTokenPredictionLayer._get_embeddings = new\n",
+        f"{MTP}def new(self, **rest):\n    return 1, 2, 3, 4, 5\nMultiTokenPredictionLayer._get_embeddings = new\n",
+    ),
+    "does not exist after megatron-core 0.18.2: AttributeError when it is called": (
+        "0.18.2",
+        "0.19.2",
+        wrapped(ROUTER + MTP, "TopKRouter.routing", "MTPLossLoggingHelper.save_loss_to_tracker(1, 2, 3)"),
+        wrapped(
+            ROUTER + MTP,
+            "TopKRouter.routing",
+            "if hasattr(MTPLossLoggingHelper, 'save_loss_to_tracker'):\n"
+            "        MTPLossLoggingHelper.save_loss_to_tracker(1, 2, 3)",
+        ),
+    ),
+    "ImportError when the file is imported": (
+        "0.18.2",
+        "0.19.2",
+        wrapped(
+            f"{ROUTER}from megatron.core.models.gpt.fine_grained_callables import PostProcessNode\n",
+            "TopKRouter.routing",
+            "pass",
+        ),
+        wrapped(
+            f"{ROUTER}try:\n    from megatron.core.models.gpt.fine_grained_callables import PostProcessNode\n"
+            "except ImportError:\n    PostProcessNode = None\n",
+            "TopKRouter.routing",
+            "pass",
+        ),
+    ),
+    "which megatron-core 0.18.2 does not take: TypeError": (
+        "0.17.1",
+        "0.18.2",
+        wrapped(ROUTER + GROUP, "TopKRouter.routing", "parallel_state.get_data_parallel_group(none_such=True)"),
+        wrapped(ROUTER + GROUP, "TopKRouter.routing", "parallel_state.get_data_parallel_rank()"),
+    ),
+    "is `with_gtp_remat` on megatron-core 0.19.2, and was `partial_data_parallel`": (
+        "0.18.2",
+        "0.19.2",
+        wrapped(ROUTER + GROUP, "TopKRouter.routing", "parallel_state.get_data_parallel_group(True, True)"),
+        wrapped(ROUTER + GROUP, "TopKRouter.routing", "parallel_state.get_data_parallel_group(True)"),
+    ),
+    "in `**rest`, which `GPTModel.forward` of megatron-core 0.18.2 passes": (
+        "0.17.1",
+        "0.18.2",
+        f"{GPT}def new(self, hidden_states, **rest):\n    return hidden_states\nGPTModel._postprocess = new\n",
+        f"{GPT}def new(self, hidden_states, **rest):\n    return other(**rest)\nGPTModel._postprocess = new\n",
+    ),
+    "hooks are silently dropped": (
+        "0.18.0",
+        "0.19.2",
+        GPT + HOOKED.format("rest"),
+        GPT + HOOKED.format("output_processor(**rest)"),
+    ),
+    "so nothing calls the replacement": (
+        "0.18.2",
+        "0.19.2",
+        f"{MTP}MTPLossLoggingHelper.save_loss_to_tracker = print\n",
+        f"{MTP}MTPLossLoggingHelper.save_metrics_to_tracker = print\n",
+    ),
+    "body changed; the replacement does not call the original": (
+        "0.18.2",
+        "0.19.2",
+        f"{ROUTER}def new(self, logits, *args, **kwargs):\n    return logits\nTopKRouter.routing = new\n",
+        wrapped(ROUTER, "TopKRouter.routing", "pass"),
+    ),
+    "the replacement calls the original": (
+        "0.18.2",
+        "0.19.2",
+        wrapped(ROUTER, "TopKRouter.routing", "pass"),
+        f"{ROUTER}def new(self, out, *args, **kwargs):\n    return to_original_dtype(out)\nTopKRouter.routing = new\n",
+    ),
+    "what it replaces is unchanged": (
+        "0.18.0",
+        "0.18.2",
+        wrapped(ROUTER, "TopKRouter.apply_z_loss", "pass"),
+        wrapped(ROUTER, "TopKRouter.none_such", "pass"),
+    ),
+}
+
+
+@pytest.mark.parametrize("words", KINDS)
+def test_it_is_said_where_it_is_so_and_nowhere_else(words: str) -> None:
+    old, new, so, not_so = KINDS[words]
+    assert words in said(so, old, new)
+    assert words not in said(not_so, old, new)
