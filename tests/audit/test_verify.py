@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,9 @@ from checking import write_files
 from command import CLEAN, ERROR, unpatch_process
 from downloads import unpacked
 from programs import environment
+from wrong_rows import breaks, not_a_number, wrong_by_a_little
 
 from mcore_unpatch.verify import ranks
-from mcore_unpatch.verify.measure import Row, measured
 from mcore_unpatch.verify.models import Setting
 
 CONFIG = {
@@ -45,18 +44,6 @@ VERL = {
     "verl/utils/megatron_utils.py": "from megatron.core.utils import unwrap_model\n",
     "verl/utils/model.py": "from types import SimpleNamespace as CausalLMOutputForPPO\n",
 }
-
-
-def wrong_by_a_little(setting: Setting) -> list[Row]:
-    return [replace(row, error=row.error + 1e-4) for row in measured(setting)]
-
-
-def not_a_number(setting: Setting) -> list[Row]:
-    return [Row(setting.name, "log-probs", float("nan"), 1.0)]
-
-
-def breaks(setting: Setting) -> list[Row]:
-    raise RuntimeError("no such thing")
 
 
 def test_the_table_on_two_ranks_with_a_team_s_values(tmp_path: Path, processes: None) -> None:
