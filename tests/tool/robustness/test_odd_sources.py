@@ -110,6 +110,7 @@ def test_temporary_folders_go_with_a_command_that_is_ended(number: signal.Signal
 # Ctrl-C while the command is still importing.
 STARTS = """
 import sys, os, signal, importlib.abc
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests in the background
 class Strike(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name == "typer":
