@@ -6,7 +6,7 @@ import pytest
 import torch
 from downstream.comparing import Run, assert_same, run
 from downstream.verl import stand_in
-from harness import run_on_ranks
+from harness import pool, run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
 from harness.rounding import assert_agree, assert_close
@@ -69,6 +69,22 @@ def _direct(case: Case) -> None:
 @pytest.mark.parametrize("case", [Case(batch=3), Case(tied=True), Case(mup=True), Case(packed=True)], ids=str)
 def test_a_patched_model_called_directly(release: str, case: Case) -> None:
     run_on_ranks(release, 1, _direct, case)
+
+
+def _hooks_left(case: Case) -> list[str]:
+    start_world(case)
+    model = build_model(case)
+    patch_fused_forward(model, numbers="megatron")
+    held = len(model._forward_pre_hooks)
+    unpatch_fused_forward(model)
+    return [f"{held > 0}", *map(repr, model._forward_pre_hooks.values())]
+
+
+def test_no_hook_stays_on_an_unpatched_model(release: str) -> None:
+    """In ranks of its own: what other tests have imported twice there would be another shim."""
+    if release in pool._pools:
+        pool._pools.pop(release).close()
+    assert run_on_ranks(release, 1, _hooks_left, Case()) == [["True"]]
 
 
 def _parallel(case: Case) -> list[Any]:
