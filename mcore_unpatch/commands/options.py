@@ -25,6 +25,7 @@ class OutputFormat(StrEnum):
     json = "json"
     sarif = "sarif"
     github = "github"
+    gitlab = "gitlab"
     html = "html"
 
 

@@ -69,11 +69,15 @@ def _write(report: Report, style: OutputFormat, statistics: bool) -> None:
         print(json.dumps(_data(report, style, statistics), indent=2))
 
 
-def _data(report: Report, style: OutputFormat, statistics: bool) -> dict[str, object]:
+def _data(report: Report, style: OutputFormat, statistics: bool) -> dict[str, object] | list[dict[str, object]]:
     if style is OutputFormat.sarif:
         from mcore_unpatch.report import sarif
 
         return sarif.as_data(report)
+    if style is OutputFormat.gitlab:
+        from mcore_unpatch.report import gitlab
+
+        return gitlab.as_data(report)
     data = report.to_json()
     if statistics:
         from mcore_unpatch.report import statistics as counts

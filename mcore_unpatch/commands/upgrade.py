@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mcore_unpatch.commands import options as opt
-from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, guarded, reporting
+from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, guarded, reporting
 
 if TYPE_CHECKING:
     from mcore_unpatch.library.model import Model
@@ -53,6 +53,9 @@ Write = Annotated[
     bool,
     typer.Option("--write", help="Merge upstream's changes into the copies that have no conflict; `undo` reverts it."),
 ]
+Check = Annotated[
+    bool, typer.Option("--check", help="Exit with 1 if a patch breaks or silently changes, for a scheduled job.")
+]
 AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write even if there are uncommitted changes.")]
 
 
@@ -66,6 +69,7 @@ def upgrade(
     download: Download = False,
     diff: Diff = False,
     write: Write = False,
+    check: Check = False,
     allow_dirty: AllowDirty = False,
     output_format: opt.Format = None,
     output_file: opt.OutputFile = None,
@@ -75,7 +79,7 @@ def upgrade(
     """Show which patches another Megatron release breaks.
 
     Or silently changes, or no longer needs: each patch with the reason, the most urgent first.
-    Exit code: 0 if everything was analysed, 2 if not.
+    Exit code: 0 if everything was analysed, 2 if not; 1 with --check if a patch breaks or silently changes.
     """
     from mcore_unpatch.commands.output import Progress, into, write_asides
     from mcore_unpatch.upgrade import merge as merging, report as written
@@ -98,7 +102,9 @@ def upgrade(
         if write:
             written.write_merged(merges)
         write_asides(outcome.scanned)
-    return EXIT_ERROR if outcome.scanned.errors else EXIT_CLEAN
+    if outcome.scanned.errors:
+        return EXIT_ERROR
+    return EXIT_FINDINGS if check and (outcome.of("breaks") or outcome.of("different")) else EXIT_CLEAN
 
 
 def _release(option: str, name: str | None, place: Path | None) -> tuple[Model, MegatronSource | None]:

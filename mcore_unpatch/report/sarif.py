@@ -77,7 +77,7 @@ def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
         "message": {"text": text},
         "locations": [_location(finding.path, finding.line, finding.column, finding.end_line)],
         # The same patch on another line is the same alert.
-        "partialFingerprints": {"patch/v1": _fingerprint(finding)},
+        "partialFingerprints": {"patch/v1": fingerprint(finding)},
         "properties": {
             "target": finding.target,
             "shape": finding.shape,
@@ -108,6 +108,7 @@ def _artifact(path: str) -> dict[str, str]:
     return {"uri": quote(path, errors="surrogateescape"), "uriBaseId": "ROOT"}
 
 
-def _fingerprint(finding: Finding) -> str:
+def fingerprint(finding: Finding) -> str:
+    """What stays the same when lines move."""
     text = "\0".join((finding.rule, finding.path, finding.target, "".join(finding.source.split())))
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:32]

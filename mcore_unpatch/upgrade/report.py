@@ -127,11 +127,15 @@ def _as_findings(report: UpgradeReport) -> Report:
     return replace(report.scanned, findings=findings)
 
 
-def _data(report: UpgradeReport, style: OutputFormat) -> dict[str, object]:
+def _data(report: UpgradeReport, style: OutputFormat) -> dict[str, object] | list[dict[str, object]]:
     if style is OutputFormat.sarif:
         from mcore_unpatch.report import sarif
 
         return sarif.as_data(_as_findings(report))
+    if style is OutputFormat.gitlab:
+        from mcore_unpatch.report import gitlab
+
+        return gitlab.as_data(_as_findings(report))
     return report.to_json()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from checking import write_files
-from command import CLEAN, ERROR, unpatch
+from command import CLEAN, ERROR, FINDINGS, unpatch
 
 PATCH = """
     from megatron.core.models.gpt.fine_grained_callables import PostProcessNode
@@ -44,6 +44,11 @@ def test_github_and_sarif_carry_the_reasons(repository: Path) -> None:
     assert "::warning file=patches.py,line=7" in unpatch("upgrade", "--output-format", "github", cwd=repository).out
     sarif = json.loads(unpatch("upgrade", "--output-format", "sarif", cwd=repository).out)
     assert "ImportError" in sarif["runs"][0]["results"][0]["message"]["text"]
+
+
+def test_check_fails_only_where_a_patch_needs_work(repository: Path) -> None:
+    assert unpatch("upgrade", "--check", "--to", "0.19", cwd=repository).code == FINDINGS
+    assert unpatch("upgrade", "--check", "--from", "0.18.0", "--to", "0.18.2", cwd=repository).code == CLEAN
 
 
 def test_a_release_without_a_pin_or_a_name_is_asked_for(tmp_path: Path) -> None:
