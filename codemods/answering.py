@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from mcore_unpatch.codemods import registry, standing
-from mcore_unpatch.codemods.changes import Asked, Place, Reason, Taken
+from mcore_unpatch.codemods.changes import Asked, ChangeKey, Reason, Taken
 from mcore_unpatch.codemods.codemod import (
     AddImport,
     AlsoImport,
@@ -27,7 +27,7 @@ from mcore_unpatch.codemods.codemod import (
 from mcore_unpatch.codemods.edits import Applicability, Options, Remark, RemarkKind
 from mcore_unpatch.codemods.quote import matches
 from mcore_unpatch.codemods.source import Source, Span
-from mcore_unpatch.codemods.standing import Staying
+from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding
 
@@ -45,7 +45,7 @@ class Situation:
     files: Workbench
     options: Options
     open: Sequence[Finding]  # all findings that are to be answered
-    staying: Staying
+    staying: RemainingPatches
     _known: dict[Callable[[Workbench], Any], Any]
 
     def once(self, ask: Callable[[Workbench], Any]) -> Any:
@@ -96,19 +96,19 @@ class _Answer:
 
 
 @dataclass
-class Answers:
+class FixRunner:
     """What comes of the findings that are still open."""
 
     bench: Workbench
     proposing: Workbench  # has the imports of changes that are only shown
     options: Options
     taken: Taken
-    staying: Staying
+    staying: RemainingPatches
     found: Contribution = field(default_factory=Contribution)
     closed: set[Finding] = field(default_factory=set)  # for all other codemods
-    shared: set[Place] = field(default_factory=set)  # of changes that several findings asked for
+    shared: set[ChangeKey] = field(default_factory=set)  # of changes that several findings asked for
 
-    def to(self, findings: Sequence[Finding]) -> Contribution:
+    def run(self, findings: Sequence[Finding]) -> Contribution:
         """Ask every codemod for the findings of its rules."""
         codemods = [one for one in registry.codemods() if type(one).fix is not Codemod.fix]
         known_rules = {code for codemod in codemods for code in _rules(codemod)}
@@ -220,7 +220,7 @@ class Answers:
     def _below(self, finding: Finding, going: Iterable[Finding]) -> Finding | None:
         """Another patch that stays, and that the hook goes through."""
         gone = [finding, *going, *self.found.removes]
-        return Staying.of(self.staying.findings, gone).below(finding.path, standing.HOOK)
+        return RemainingPatches.of(self.staying.findings, gone).blocking(finding.path, standing.HOOK)
 
     def _remark(self, finding: Finding, kind: RemarkKind, text: str) -> None:
         self.found.remarks.append(Remark(finding.path, finding.line, finding.rule, kind, text))

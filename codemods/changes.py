@@ -47,7 +47,7 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class ReplaceItem:
     """One of the arguments of a call, or of the entries of a dict, goes; or `text` takes its place."""
 
     node: ast.Call | ast.Dict
@@ -73,7 +73,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parameters:
+class AddParameters:
     """Parameters more, before `**` and laid out as the others are."""
 
     node: Function
@@ -123,7 +123,7 @@ class Insert:
     text: str | Callable[[], str]  # or what makes it, once it is needed
 
 
-Change = Replace | Entry | Argument | Header | Parameters | Make | Rewrite | Unwrap | Remove | Insert
+Change = Replace | ReplaceItem | Argument | Header | AddParameters | Make | Rewrite | Unwrap | Remove | Insert
 
 
 def above(source: Source, statement: ast.stmt, text: str | Callable[[], str]) -> Insert:
@@ -157,19 +157,19 @@ class Asked:
             return Span.at(source.line_span(min(change.before, len(source.lines)), change.before).start)
         if isinstance(change, Remove):
             return source.line_span(change.first, change.last)
-        if isinstance(change, Header | Parameters):
+        if isinstance(change, Header | AddParameters):
             first = change.node.body[0]
             return Span(source.offset(change.node.lineno, change.node.col_offset), source.span(first).start)
         return source.span(change.node)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ChangeKey:
         """What tells it from other changes: two of the same place, kind and text are one."""
         text = getattr(self.change, "text", getattr(self.change, "parameters", ""))
         return self.path, self.touches, type(self.change).__name__, text
 
 
-Place = tuple[str, Span, str, object]
+ChangeKey = tuple[str, Span, str, object]
 
 
 class Taken:

@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from mcore_unpatch.codemods.changes import Argument, Asked, Entry, Header, Make, Parameters, Replace
+from mcore_unpatch.codemods.changes import AddParameters, Argument, Asked, Header, Make, Replace, ReplaceItem
 
 
 def changed(asked: Asked, node: Any) -> Any:
@@ -18,7 +18,7 @@ def changed(asked: Asked, node: Any) -> Any:
         return change.make(node)
     if isinstance(change, Replace):
         return _replaced(node, change.text)
-    if isinstance(change, Entry):
+    if isinstance(change, ReplaceItem):
         return _with_entry(node, change)
     if isinstance(change, Argument):
         return node.with_changes(args=_with_argument(node.args, change.text))
@@ -26,7 +26,7 @@ def changed(asked: Asked, node: Any) -> Any:
         new = _function(change.parameters)
         made = node.with_changes(params=new.params, whitespace_before_params=new.whitespace_before_params)
         return made if change.returns else made.with_changes(returns=None)
-    assert isinstance(change, Parameters)
+    assert isinstance(change, AddParameters)
     return node.with_changes(params=_with_parameters(node.params, change.texts))
 
 
@@ -61,7 +61,7 @@ def _element(text: str) -> cst.BaseDictElement:
     return new.elements[0]
 
 
-def _with_entry(node: Any, change: Entry) -> Any:
+def _with_entry(node: Any, change: ReplaceItem) -> Any:
     """A call or a dict with one entry gone or another."""
     if isinstance(node, cst.Call):
         if change.text:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from mcore_unpatch.codemods.source import Source, Sources
+from mcore_unpatch.codemods.source import ParsedSources, Source
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.paths import is_test
@@ -50,7 +50,7 @@ class Repository(Project):
         super().__init__(exists, read, parsed)
         self.paths = tuple(paths)
         self.editable = frozenset(paths if editable is None else editable)
-        self.sources = Sources(self.data, self.parsed)
+        self.sources = ParsedSources(self.data, self.parsed)
 
     def source(self, path: str) -> Source:
         """A parsed file, to be held as long as its nodes matter; raises `Unreadable` and `OSError`."""

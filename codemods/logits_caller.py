@@ -39,7 +39,7 @@ that says what to use. Tests are left, as they are about the trainer's own funct
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallerPattern:
     """Statements of a trainer, exactly as upstream has them, that something has to happen to once logits are lazy."""
 
     path: str  # how the path of the file ends
@@ -52,9 +52,9 @@ class Place:
     done: bytes = b"\0"  # a file that says this has it already
 
 
-def attaching(path: str, code: str, model: str, condition: str) -> Place:
+def attaching(path: str, code: str, model: str, condition: str) -> CallerPattern:
     """The model is built here: `DeferredHead` is attached to it, where it returns logits."""
-    return Place(
+    return CallerPattern(
         path,
         code,
         "builds the model that returns logits",
@@ -85,7 +85,7 @@ class LogitsCaller(Codemod):
 
     shim: ClassVar[str]
     homes: ClassVar[Homes]  # of each function, the modules that have it
-    places: ClassVar[Sequence[Place]] = ()
+    places: ClassVar[Sequence[CallerPattern]] = ()
     shape = "offer"
     safety = "safe"
 
@@ -154,7 +154,7 @@ class LogitsCaller(Codemod):
             and any(module.endswith(f".{home}") for home in self.homes.get(alias.name, ()))
         ]
 
-    def _places(self, source: Source) -> Iterator[tuple[Place, list[ast.stmt]]]:
+    def _places(self, source: Source) -> Iterator[tuple[CallerPattern, list[ast.stmt]]]:
         from mcore_unpatch.codemods.source import suites
 
         for place in self.places:

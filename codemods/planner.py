@@ -16,14 +16,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods import annotate, registry, standing
-from mcore_unpatch.codemods.answering import Answers
+from mcore_unpatch.codemods.answering import FixRunner
 from mcore_unpatch.codemods.changes import Asked, Reason, Taken, least_safe
 from mcore_unpatch.codemods.dead import delete_dead
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Remark, Repository
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.removal import together
 from mcore_unpatch.codemods.shims.move import Analysis, Move
-from mcore_unpatch.codemods.standing import Staying
+from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding
 
@@ -111,11 +111,11 @@ def _found(
 ) -> tuple[Workbench, Workbench, Contribution]:
     """What all codemods but that of the imports and the comments found, and the benches of moves and proposals."""
     bench, found = _moved(repository, findings, options, known)
-    staying, held = Staying.of(findings, found.removes), ""
-    if (below := staying.below("", standing.HOOK)) and (found.asked or bench.import_changes()):
+    staying, held = RemainingPatches.of(findings, found.removes), ""
+    if (below := staying.blocking("", standing.HOOK)) and (found.asked or bench.import_changes()):
         if standing.is_certain(below, bench):  # then no move that needs the hook is made
             bench, found = _moved(repository, findings, options, known, standing.RULES_ON_THE_HOOK)
-            staying = Staying.of(findings, found.removes)
+            staying = RemainingPatches.of(findings, found.removes)
             held = standing.because(below, "the hook goes through it")
         found.remarks.append(standing.refused_by_shims(below))
     uses = {rule.code for codemod in registry.codemods() if codemod.migration() for rule in codemod.rules}
@@ -129,8 +129,8 @@ def _found(
     deleted, dead, closed = delete_dead(bench, _open(findings, found, options), options, taken)
     found.add(deleted)
     alive = [finding for finding in _open(findings, found, options) if finding not in dead | closed]
-    staying = Staying.of(staying.findings, dead.union(deleted.removes))
-    found.add(Answers(bench, proposing, options, Taken([*taken, *deleted.asked]), staying).to(alive))
+    staying = RemainingPatches.of(staying.findings, dead.union(deleted.removes))
+    found.add(FixRunner(bench, proposing, options, Taken([*taken, *deleted.asked]), staying).run(alive))
     return bench, proposing, found
 
 

@@ -16,7 +16,7 @@ from mcore_unpatch.codemods import catalogue
 from mcore_unpatch.codemods.codemod import Codemod
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import FileError
-from mcore_unpatch.scanner.parallel import Part, Task
+from mcore_unpatch.scanner.parallel import ScannedPart, Task
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
@@ -62,7 +62,7 @@ def answered() -> frozenset[str]:
     return frozenset(code for codemod in codemods() for code in codemod.answers)
 
 
-def complete(part: Part, task: Task, parsed: Parsed, wanted: Callable[[str], bool]) -> None:
+def complete(part: ScannedPart, task: Task, parsed: Parsed, wanted: Callable[[str], bool]) -> None:
     """Add what the codemods find to what the scanner found: in the files that say one of their words."""
     known, some = {error.path for error in part.errors}, finders(wanted)
     saying = {path: _saying(task.read(path), some) for path in part.saying if path not in known}
@@ -72,7 +72,7 @@ def complete(part: Part, task: Task, parsed: Parsed, wanted: Callable[[str], boo
 
 
 def _complete(
-    part: Part, task: Task, asked: dict[str, list[Codemod]], parsed: Parsed, finding: Sequence[Codemod]
+    part: ScannedPart, task: Task, asked: dict[str, list[Codemod]], parsed: Parsed, finding: Sequence[Codemod]
 ) -> None:
     from mcore_unpatch.codemods.edits import Repository
 

@@ -21,7 +21,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _KEPT_BYTES = 1_000_000
 
 
-class Files(Protocol):
+class ProjectFiles(Protocol):
     """What a codemod asks of a project: its Python files and where an import leads."""
 
     def data(self, path: str) -> bytes:
@@ -171,7 +171,7 @@ class Source:
         return first_line(node) if line == 1 else line
 
 
-class Sources:
+class ParsedSources:
     """Parsed files: one and the same for as long as somebody holds it, and the last ones beyond that."""
 
     def __init__(self, read: Callable[[str], bytes], parsed: Parsed) -> None:

@@ -27,18 +27,18 @@ _OF_ONE_MODEL = {"instance-attr", "submodule"}
 
 
 @dataclass(frozen=True)
-class Staying:
+class RemainingPatches:
     """The patches of a repository that no rewrite takes away."""
 
     findings: tuple[Finding, ...]
 
     @classmethod
-    def of(cls, findings: Iterable[Finding], removed: Iterable[Finding]) -> Staying:
+    def of(cls, findings: Iterable[Finding], removed: Iterable[Finding]) -> RemainingPatches:
         """All but the removed, mocks, which last as long as a test, and patch files, which edit Megatron's own body."""
         gone = set(removed)
         return cls(tuple(one for one in findings if one not in gone and one.shape not in {"mock", "patch-file"}))
 
-    def below(self, path: str, methods: Methods) -> Finding | None:
+    def blocking(self, path: str, methods: Methods) -> Finding | None:
         """A patch of one of the methods that code in `path` may meet: one in the same file, or one of all models."""
         for one in self.findings:
             owner, _, name = one.target.rpartition(".")

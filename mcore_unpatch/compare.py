@@ -54,7 +54,7 @@ def findings_at(
     search = Search(read, names.__contains__, pins.versions, mocks, size=lambda path: len(read(path)))
     found, errors = search(python, [path for path in blobs if path.endswith(PATCHES)])
     if place is not None:
-        remembered.keep(place, name, remembered.Outcome(found, errors, search.silenced))
+        remembered.keep(place, name, remembered.SearchResult(found, errors, search.silenced))
     return found, search.silenced
 
 

@@ -108,15 +108,15 @@ class Finding:
     steps: tuple[str, ...] = ()
     verdict: str = "keep"
     evidence: str = ""
-    mended: bool = False  # `migrate` fits its signature, and it stays
-    held: str = ""  # why `migrate` leaves it, where a codemod has a way
-    within: str = ""  # the function that has to be called for the patch to be made
+    signature_fixed: bool = False  # `migrate` fits its signature, and it stays
+    left_because: str = ""  # why `migrate` leaves it, where a codemod has a way
+    installed_by: str = ""  # the function that has to be called for the patch to be made
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
-    done: str = ""  # where Megatron already has what it does
-    others: bool = False  # the statement patches other modules too, of which less is known
+    upstream_has: str = ""  # where Megatron already has what it does
+    patches_more: bool = False  # the statement patches other modules too, of which less is known
     is_read: bool = False  # by the repository, though Megatron no longer has it
     unread: int = 0  # nobody reads what it sets; the line that sets the same elsewhere
-    stays: str = ""  # why a change of Megatron's source is kept, where nothing is promised
+    kept_because: str = ""  # why a change of Megatron's source is kept, where nothing is promised
     touches: tuple[str, ...] = ()  # the definitions that a patch file changes
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)

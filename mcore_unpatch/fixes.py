@@ -44,7 +44,10 @@ def mark(survey: Survey) -> list[Finding]:
             held.update(left)
         broken = _left(repository, {finding.path for finding in fixes if finding.path in editable})
         if not broken:
-            return [replace(one, fix=fixes.get(one), mended=one in stay, held=held.get(one, "")) for one in findings]
+            return [
+                replace(one, fix=fixes.get(one), signature_fixed=one in stay, left_because=held.get(one, ""))
+                for one in findings
+            ]
         editable -= broken
 
 

@@ -25,7 +25,7 @@ _OFF = "MCORE_UNPATCH_NO_CACHE"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SearchResult:
     """What one search gave."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -62,14 +62,14 @@ def key(settings: object, paths: Iterable[str], read: Callable[[str], bytes]) ->
     return digest.hexdigest()
 
 
-def recall(place: Path, name: str) -> Outcome | None:
+def recall(place: Path, name: str) -> SearchResult | None:
     """What was kept under a name, if anything."""
     file = place / name
     try:
         if file.is_symlink():
             return None
         data = json.loads(file.read_bytes())
-        found = Outcome(
+        found = SearchResult(
             [_finding(one) for one in data["findings"]],
             [FileError(**one) for one in data["errors"]],
             [_finding(one) for one in data["silenced"]],
@@ -80,7 +80,7 @@ def recall(place: Path, name: str) -> Outcome | None:
     return found
 
 
-def keep(place: Path, name: str, outcome: Outcome) -> None:
+def keep(place: Path, name: str, outcome: SearchResult) -> None:
     """Keep it, and let go of the entries that were not asked for longest; a full disk is no error."""
     try:
         replace_file(place / name, json.dumps(asdict(outcome)))

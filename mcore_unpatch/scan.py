@@ -11,10 +11,10 @@ from mcore_unpatch.migrate import traces
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.related import spec_places
 from mcore_unpatch.search import Progress
-from mcore_unpatch.survey import Options, Survey
+from mcore_unpatch.survey import ScanOptions, Survey
 
 
-def scan(paths: list[Path], options: Options, progress: Progress | None = None) -> Report:
+def scan(paths: list[Path], options: ScanOptions, progress: Progress | None = None) -> Report:
     """Scan files and folders; raises `UsageError` for what the user has to change."""
     return report_of(Survey(paths, options, progress))
 

@@ -11,7 +11,7 @@ from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner.conditions import call_sites
-from mcore_unpatch.scanner.parallel import Part, Task, analyse, no_collection
+from mcore_unpatch.scanner.parallel import ScannedPart, Task, analyse, no_collection
 from mcore_unpatch.scanner.shapes import patch_files
 from mcore_unpatch.scanner.sources.files import Reader
 from mcore_unpatch.scanner.sources.parsed import Parsed
@@ -44,7 +44,7 @@ class Search:
             task = Task(
                 self.read, self.has or self.exists, self.versions, self.mocks, words=registry.words(self.wanted)
             )
-            whole = Part()
+            whole = ScannedPart()
             for part in analyse(python, [self.size(path) for path in python], task, self.jobs, self.parsed):
                 whole.add(part)
                 if progress:
@@ -58,7 +58,7 @@ class Search:
                 self._patch_file(path, files, whole)
             return suppress.settle(whole.findings, whole.marked, self.read, self.silenced), whole.errors
 
-    def _patch_file(self, path: str, files: list[str], whole: Part) -> None:
+    def _patch_file(self, path: str, files: list[str], whole: ScannedPart) -> None:
         try:
             series = f"{path.rpartition('/')[0]}/series".lstrip("/")
             listed = self.read(series) if self.source and self.exists(series) else None

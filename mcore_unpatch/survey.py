@@ -38,7 +38,7 @@ class PinnedOn:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ScanOptions:
     """What the command line and the configuration ask for."""
 
     selection: Selection = field(default_factory=Selection)
@@ -69,7 +69,7 @@ class Survey:
     named: `findings` and `errors` are theirs; `whole` are those of the repository around them.
     """
 
-    def __init__(self, paths: list[Path], options: Options, progress: Progress | None = None) -> None:
+    def __init__(self, paths: list[Path], options: ScanOptions, progress: Progress | None = None) -> None:
         self.paths, self.options = paths or [Path()], options
         self.found = discover(self.paths, options.exclude, options.exclude_base)
         self.pins = Requirements(self.found.top, options.target)
@@ -140,7 +140,7 @@ class Survey:
         findings = sorted(self.settled(chosen), key=lambda finding: finding.sort_key)
         self._silenced += silenced
         if place is not None:
-            remembered.keep(place, name, remembered.Outcome(findings, errors + found.errors, silenced))
+            remembered.keep(place, name, remembered.SearchResult(findings, errors + found.errors, silenced))
         return findings, errors + found.errors
 
     def _remembered_as(self, found: Discovery) -> str:
@@ -158,11 +158,11 @@ class Survey:
         judged = {one.path: self.pins.versions(one.path) for one in findings}
         return verdicts.settled(unread.mark(findings, judged, self._readers), judged)
 
-    def _readers(self) -> unread.Files:
+    def _readers(self) -> unread.RepositoryFiles:
         """All files of the repository, which may read a name of Megatron's."""
         own = self.whole.own
         carried = {*self.whole.python, *self.whole.patches}.difference(own)
-        return unread.Files(own, carried, settings(self.found.top), self.files.read)
+        return unread.RepositoryFiles(own, carried, settings(self.found.top), self.files.read)
 
     def _findings(self, progress: Progress | None, found: Discovery | None = None) -> Found:
         """The findings that no lock speaks for."""

@@ -24,7 +24,7 @@ _TAKES_ALL = re.compile(rb"import\s*\(?\s*\*|getattr|__dict__|vars\(|sys\.module
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class RepositoryFiles:
     """The files of a repository: its own code, Megatron carried along and changes of it, and all others."""
 
     own: Iterable[str]
@@ -34,14 +34,17 @@ class Files:
 
 
 def mark(
-    findings: list[Finding], versions: dict[str, tuple[Version, ...]], files: Callable[[], Files]
+    findings: list[Finding], versions: dict[str, tuple[Version, ...]], files: Callable[[], RepositoryFiles]
 ) -> list[Finding]:
     """The findings, with what is known of who reads the names that Megatron does not read or no longer has."""
     copies = _copies(findings)
     unread = {
         one
         for one in findings
-        if one in copies and not one.others and one.confidence == "certain" and _is_left_alone(one, versions[one.path])
+        if one in copies
+        and not one.patches_more
+        and one.confidence == "certain"
+        and _is_left_alone(one, versions[one.path])
     }
     missing = {one for one in findings if _is_missing(one, versions[one.path])}
     asked = {one.target for one in unread | missing}
@@ -92,7 +95,7 @@ def _is_left_alone(finding: Finding, versions: tuple[Version, ...]) -> bool:
     return unread and (_leaf(finding.target).startswith("_") or not any(facts))
 
 
-def _unread(files: Files, targets: set[str]) -> set[str]:
+def _unread(files: RepositoryFiles, targets: set[str]) -> set[str]:
     """The names that no file may read: as code, or by a text where the module is handed on."""
     left = {target: target.rpartition(".")[::2] for target in targets}
     for path in files.megatron:

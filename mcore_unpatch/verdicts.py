@@ -49,9 +49,9 @@ def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
     case = _Case(finding, versions)
     verdict, words = next((verdict, words) for holds, verdict, words in _TABLE if holds(case))
     evidence = words.format(case)
-    if finding.held and verdict in {STEPS, DELETE}:
-        evidence += f" Not {'rewritten' if verdict == STEPS else 'deleted'}: {finding.held.rstrip('.')}."
-    if finding.mended:
+    if finding.left_because and verdict in {STEPS, DELETE}:
+        evidence += f" Not {'rewritten' if verdict == STEPS else 'deleted'}: {finding.left_because.rstrip('.')}."
+    if finding.signature_fixed:
         evidence += f" {case.how} fits its signature meanwhile."
     return replace(finding, verdict=verdict, evidence=evidence)
 
@@ -76,7 +76,7 @@ class _Case:
     def is_rewritten(self) -> bool:
         """By a codemod, where it runs, or where it may once a newer release is out; what is to go is deleted."""
         runs = not self.never_runs() or self.is_for_later()
-        goes = self.finding.fix is not None and not self.finding.mended
+        goes = self.finding.fix is not None and not self.finding.signature_fixed
         return goes and self.finding.verdict != DELETE and runs
 
     def is_pin(self) -> bool:
@@ -89,7 +89,7 @@ class _Case:
 
     def is_kept_hunk(self) -> bool:
         """A change of Megatron's source for which nothing is promised."""
-        return bool(self.finding.stays)
+        return bool(self.finding.kept_because)
 
     def is_hunk_on_its_own(self) -> bool:
         """One that no longer applies, or that changes no function in particular: nothing of Megatron's explains it."""
@@ -109,7 +109,7 @@ class _Case:
 
     def is_of_nothing(self) -> bool:
         """Of what is gone, and the repository does not keep it alive for itself."""
-        return self.is_of_what_is_gone() and not self.finding.is_read and not self.finding.others
+        return self.is_of_what_is_gone() and not self.finding.is_read and not self.finding.patches_more
 
     def is_of_unknown_class(self) -> bool:
         """The row is for one class, and other classes have such a method; or the patch is for one call of an object."""
@@ -162,9 +162,9 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (_Case.is_comment, DELETE, "The comment suppresses nothing."),
     (_Case.is_for_later, KEEP, "It is for another Megatron than {0.oldest} to {0.newest}: on these it never runs."),
     (_Case.never_runs, DELETE, "It never runs on {0.on}: {0.guard}{0.deletes}."),
-    (lambda case: case.finding.done, DELETE, "{0.finding.done}."),
-    (_Case.is_hunk_on_its_own, KEEP, "{0.finding.stays}."),
-    (_Case.is_kept_hunk, KEEP, "{0.finding.stays}. {0.why}. {0.outlook}"),
+    (lambda case: case.finding.upstream_has, DELETE, "{0.finding.upstream_has}."),
+    (_Case.is_hunk_on_its_own, KEEP, "{0.finding.kept_because}."),
+    (_Case.is_kept_hunk, KEEP, "{0.finding.kept_because}. {0.why}. {0.outlook}"),
     (_Case.is_of_what_moved, KEEP, "It has no effect on {0.on}: Megatron calls `{0.moved}` in its place."),
     (_Case.is_of_nothing, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
     (lambda case: case.finding.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),

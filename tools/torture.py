@@ -37,7 +37,7 @@ from mcore_unpatch.codemods import planner  # noqa: F401 - loaded once, before t
 from mcore_unpatch.migrate import run as migration
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import Options
+from mcore_unpatch.survey import ScanOptions
 
 ROOT = Path(__file__).parents[1]
 MIGRATE = ("migrate", "--unsafe-fixes", "--annotate", "--add-dependency")
@@ -266,7 +266,7 @@ def files(subject: Subject, dice: random.Random, count: int) -> Counter[str]:
     folders = [ROOT / "examples", ROOT / "tests/migrate/codemods/golden"]
     sources = [path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.py"))]
     results: Counter[str] = Counter()
-    options = Options(selection=Selection.parse(["ALL"], []), jobs=1)
+    options = ScanOptions(selection=Selection.parse(["ALL"], []), jobs=1)
     for first in range(0, count, BATCH):
         folder = Path(tempfile.mkdtemp(dir=subject.root.parent))
         for number in range(first, min(first + BATCH, count)):

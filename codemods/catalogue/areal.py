@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from mcore_unpatch.codemods.codemod import Example, Match
-from mcore_unpatch.codemods.logits_caller import APPLIED, Homes, LogitsCaller, Place, attaching, offer
+from mcore_unpatch.codemods.logits_caller import APPLIED, CallerPattern, Homes, LogitsCaller, attaching, offer
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.source import Source
@@ -30,7 +30,7 @@ class Areal(LogitsCaller):
     }
     places = (
         attaching(_ENGINE, "self.model = _MegatronModelList(models)", "self.model", "not self.config.is_critic"),
-        Place(
+        CallerPattern(
             _ENGINE,
             "vocab_min_logits = output.detach().min(-1).values.float()\n"
             "vocab_max_logits = output.detach().max(-1).values.float()",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mcore_unpatch.codemods.codemod import Example
-from mcore_unpatch.codemods.logits_caller import APPLIED, Homes, LogitsCaller, Place, attaching, offer
+from mcore_unpatch.codemods.logits_caller import APPLIED, CallerPattern, Homes, LogitsCaller, attaching, offer
 
 _TRAINING = "miles.backends.training_utils"
 _LOSS = "miles/backends/training_utils/loss.py"
@@ -29,7 +29,7 @@ class Miles(LogitsCaller):
             "model",
             'role != "critic"',
         ),
-        Place(
+        CallerPattern(
             _LOSS,
             "loss, log = checkpoint(func, args, batch, logits, sum_of_sample_mean)",
             "checkpoints the loss in a way that gives LazyLogits no gradient",

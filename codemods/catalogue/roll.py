@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mcore_unpatch.codemods.codemod import Example
-from mcore_unpatch.codemods.logits_caller import APPLIED, Homes, LogitsCaller, Place, offer
+from mcore_unpatch.codemods.logits_caller import APPLIED, CallerPattern, Homes, LogitsCaller, offer
 
 _STRATEGY = "roll/distributed/strategy/megatron_strategy.py"
 
 
-def _method(name: str, arguments: str) -> Place:
-    return Place(
+def _method(name: str, arguments: str) -> CallerPattern:
+    return CallerPattern(
         _STRATEGY,
         f"def {name}",
         "takes logits",
@@ -36,14 +36,14 @@ class Roll(LogitsCaller):
         ),
     }
     places = (
-        Place(
+        CallerPattern(
             _STRATEGY,
             "self.models_unwrapped = self.model.get_models()",
             "has the models that return logits",
             "behind it add `attach(self.models_unwrapped, DeferredHead())`, but not for a value model",
             done=b"DeferredHead",
         ),
-        Place(
+        CallerPattern(
             _STRATEGY,
             "single_output_tensor = torch.zeros(new_shape, dtype=single_output_tensor.dtype, "
             "device=single_output_tensor.device)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mcore_unpatch.codemods.codemod import Example
-from mcore_unpatch.codemods.logits_caller import APPLIED, Homes, LogitsCaller, Place, attaching, offer
+from mcore_unpatch.codemods.logits_caller import APPLIED, CallerPattern, Homes, LogitsCaller, attaching, offer
 
 _LABELS = "get_label_token_log_probs_from_vocab_parallel_logits"
 _MODEL = "slime/backends/megatron_utils/model.py"
@@ -30,7 +30,7 @@ class Slime(LogitsCaller):
             "model",
             'role != "critic"',
         ),
-        Place(
+        CallerPattern(
             "slime/backends/megatron_utils/server/logprob_utils.py",
             f"def {_LABELS}",
             "takes the logits of a teacher",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mcore_unpatch.codemods.source import Source
 
 
-class ValueHead(PatchCodemod):
+class ValueHeads(PatchCodemod):
     """The layer becomes the model's output processor."""
 
     name, title = "value-heads", "Value heads"

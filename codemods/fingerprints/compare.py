@@ -10,19 +10,19 @@ from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
 
-from mcore_unpatch.codemods.fingerprints.normalise import Part, fingerprint, parts
+from mcore_unpatch.codemods.fingerprints.normalise import StatementHash, fingerprint, parts
 
 # Of a function that no release has, the first lines are enough to recognise it.
 _SHOWN_OF_NEW = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class UpstreamVersion:
     """One upstream version of a function: the releases that have it, its hash and its statements."""
 
     releases: tuple[str, ...]
     hash: str
-    parts: tuple[Part, ...]
+    parts: tuple[StatementHash, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,9 @@ class Fingerprints:
         self._known = {
             file: {
                 name: tuple(
-                    Known(tuple(one["releases"]), one["hash"], tuple(Part(*part) for part in one["parts"]))
+                    UpstreamVersion(
+                        tuple(one["releases"]), one["hash"], tuple(StatementHash(*part) for part in one["parts"])
+                    )
                     for one in versions
                 )
                 for name, versions in names.items()
@@ -91,11 +93,11 @@ def load(project: str) -> Fingerprints:
     return Fingerprints(project)
 
 
-def _matcher(old: Sequence[Part], new: Sequence[Part]) -> SequenceMatcher[str]:
+def _matcher(old: Sequence[StatementHash], new: Sequence[StatementHash]) -> SequenceMatcher[str]:
     return SequenceMatcher(None, [part.hash for part in old], [part.hash for part in new], autojunk=False)
 
 
-def _hunks(old: Sequence[Part], new: Sequence[Part], lines: Sequence[str]) -> tuple[str, int]:
+def _hunks(old: Sequence[StatementHash], new: Sequence[StatementHash], lines: Sequence[str]) -> tuple[str, int]:
     """The differing statements. Of upstream only hashes are kept, so its side is told by line numbers."""
     shown: list[str] = []
     count = 0

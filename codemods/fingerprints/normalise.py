@@ -19,7 +19,7 @@ ELIF = len(_BLOCKS)  # a block of its own kind: written at the depth of its `if`
 DEEPEST = 32
 
 
-class Part(NamedTuple):
+class StatementHash(NamedTuple):
     """A simple statement, or the head of a compound one: its hash and its lines in the file."""
 
     hash: str
@@ -27,7 +27,7 @@ class Part(NamedTuple):
     last: int
 
 
-def parts(node: ast.stmt, package: str) -> list[Part]:
+def parts(node: ast.stmt, package: str) -> list[StatementHash]:
     """The statements of a definition in order, the definition's own head first."""
     return list(_parts(node, package))
 
@@ -70,14 +70,14 @@ def _absolute(node: ast.ImportFrom, package: str, file: str) -> str:
     return "." + ".".join([*folders, module] if module else folders)
 
 
-def _parts(node: ast.AST, package: str) -> Iterator[Part]:
+def _parts(node: ast.AST, package: str) -> Iterator[StatementHash]:
     if isinstance(node, ast.stmt):
         if is_text(node):
             return
         blocks = [name for name in _BLOCKS if getattr(node, name, None)]
         first = node.lineno
         last = _line_before(getattr(node, blocks[0])[0]) if blocks else (node.end_lineno or first)
-        yield Part(_hash(dump(node, package, without=_BLOCKS), 6), first, max(first, last))
+        yield StatementHash(_hash(dump(node, package, without=_BLOCKS), 6), first, max(first, last))
     for name in _BLOCKS:
         for child in getattr(node, name, None) or ():
             yield from _parts(child, package)

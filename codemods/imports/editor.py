@@ -16,16 +16,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason, least_safe
-from mcore_unpatch.codemods.imports.places import Import, Place, Places, line_limit
+from mcore_unpatch.codemods.imports.places import Import, ImportLayout, InsertionPoint, line_limit
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.source import Files, Source, Suite
+from mcore_unpatch.codemods.source import ProjectFiles, Source, Suite
 
 if TYPE_CHECKING:
     import libcst as cst
 
 
 @dataclass(eq=False)
-class Statement:
+class ImportStatement:
     """An import statement that changes, or that comes (then it has no node)."""
 
     editor: ImportEditor
@@ -61,12 +61,12 @@ class Statement:
 class ImportEditor:
     """Collects what is asked for."""
 
-    def __init__(self, source: Source, files: Files) -> None:
+    def __init__(self, source: Source, files: ProjectFiles) -> None:
         self.source, self.files = source, files
         self._leaving: defaultdict[Import, set[str]] = defaultdict(set)
-        self._wanted: dict[tuple[int, str], Statement] = {}  # by suite and module
+        self._wanted: dict[tuple[int, str], ImportStatement] = {}  # by suite and module
         self._renamed: defaultdict[Import, dict[str, str]] = defaultdict(dict)
-        self._beside: list[Statement] = []
+        self._beside: list[ImportStatement] = []
         self._joining: defaultdict[Import, set[str]] = defaultdict(set)
         self._reasons: defaultdict[Import, list[Reason]] = defaultdict(list)  # why a statement changes
 
@@ -88,7 +88,7 @@ class ImportEditor:
     def add_beside(self, node: ast.Import, module: str, reason: Reason) -> None:
         """`import module` in the same suite as another import."""
         suite = self.source.home[id(node)]
-        self._beside.append(Statement(self, suite, module, True, [reason], keeps={module}, taken={node: set()}))
+        self._beside.append(ImportStatement(self, suite, module, True, [reason], keeps={module}, taken={node: set()}))
 
     def add(self, module: str, names: list[str], reason: Reason, *, unused: bool = False) -> None:
         """Import names from `module` at the top of the file; `unused` ones are there for others to import."""
@@ -100,8 +100,8 @@ class ImportEditor:
         self._joining[node].add(name)
         self._reasons[node].append(reason)
 
-    def _want(self, suite: Suite, module: str, reason: Reason) -> Statement:
-        wanted = self._wanted.setdefault((id(suite), module), Statement(self, suite, module))
+    def _want(self, suite: Suite, module: str, reason: Reason) -> ImportStatement:
+        wanted = self._wanted.setdefault((id(suite), module), ImportStatement(self, suite, module))
         wanted.reasons.append(reason)
         return wanted
 
@@ -122,7 +122,9 @@ class ImportEditor:
         statements = self._statements(why)
         nodes = {one.node: one for one in statements if one.node}
         gone = {node for node in self._leaving if node not in nodes}
-        places = Places(self.source, self.files, {node: one.module for node, one in nodes.items() if one.module}, gone)
+        places = ImportLayout(
+            self.source, self.files, {node: one.module for node, one in nodes.items() if one.module}, gone
+        )
         staying = {node: one for node, one in nodes.items() if node in places.staying or not one.module}
         arriving = [
             (places.place(one.suite, one.module, one.plain, one.node or next(iter(one.taken), None)), one)
@@ -137,10 +139,10 @@ class ImportEditor:
             found.append(Asked(self.source, change, least_safe(reasons)))
         return found
 
-    def _statements(self, why: dict[ast.AST, list[Reason]]) -> list[Statement]:
+    def _statements(self, why: dict[ast.AST, list[Reason]]) -> list[ImportStatement]:
         """What each statement is to be that changes or comes."""
-        nodes: dict[Import, Statement] = {}
-        coming: list[Statement] = []
+        nodes: dict[Import, ImportStatement] = {}
+        coming: list[ImportStatement] = []
         for one in sorted(self._wanted.values(), key=attrgetter("module")):
             froms = [node for node in one.suite if isinstance(node, ast.ImportFrom) and not node.level]
             host = next((node for node in froms if node.module == one.module), None)
@@ -158,7 +160,7 @@ class ImportEditor:
                 suite, renames = self.source.home[id(node)], self._renamed.get(node, {})
                 module = renames[node.names[0].name] if renames and len(node.names) == 1 else ""
                 plain = isinstance(node, ast.Import)
-                nodes[node] = Statement(self, suite, module, plain, why[node], node, keeps, renames)
+                nodes[node] = ImportStatement(self, suite, module, plain, why[node], node, keeps, renames)
         for node, names in self._joining.items():
             nodes[node].new |= dict.fromkeys(names, ())
         told = set(nodes)
@@ -172,7 +174,7 @@ class ImportEditor:
         return {alias.name for alias in node.names} - self._leaving.get(node, set())
 
 
-def _arrivals(arriving: list[tuple[Place, Statement]]) -> Iterator[Asked]:
+def _arrivals(arriving: list[tuple[InsertionPoint, ImportStatement]]) -> Iterator[Asked]:
     """Those that come to one place stand sorted below each other, and are set apart together."""
     by_place = sorted(arriving, key=lambda one: (one[0].line, one[0].run, one[0].key))
     for _, group in groupby(by_place, lambda one: (one[0].line, one[0].run)):

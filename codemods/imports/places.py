@@ -14,7 +14,7 @@ from itertools import product
 from operator import itemgetter
 from typing import Any
 
-from mcore_unpatch.codemods.source import Files, Source, Suite, last_line
+from mcore_unpatch.codemods.source import ProjectFiles, Source, Suite, last_line
 
 Import = ast.Import | ast.ImportFrom
 Key = tuple[Any, ...]
@@ -28,7 +28,7 @@ _SORTS: tuple[Callable[[bool, str], Key], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InsertionPoint:
     """Before a line of a suite, and the blank lines that set apart what comes there."""
 
     line: int
@@ -68,24 +68,26 @@ class _Run:
         return (in_section or section == THIRD_PARTY) and in_order == [*self.kept[-1:], (key, node), *following]
 
 
-class Places:
+class ImportLayout:
     """The imports of a file, some of which are to name another module, and some to go."""
 
-    def __init__(self, source: Source, files: Files, renamed: Mapping[Import, str], gone: Collection[Import]) -> None:
+    def __init__(
+        self, source: Source, files: ProjectFiles, renamed: Mapping[Import, str], gone: Collection[Import]
+    ) -> None:
         self.source, self.files, self.renamed, self.gone = source, files, renamed, gone
         self.staying: set[Import] = set()  # the renamed ones that stand where they belong
         self._known: dict[int, list[_Run]] = {}
         for node in renamed:
             self._runs(source.home[id(node)])
 
-    def place(self, suite: Suite, module: str, plain: bool, anchor: Import | None) -> Place:
+    def place(self, suite: Suite, module: str, plain: bool, anchor: Import | None) -> InsertionPoint:
         """Where an import of another package comes to stand, beside `anchor` if that is as good as elsewhere."""
         runs = self._runs(suite)
         if not runs:
             return self._first(suite, (not plain, module))
         run = next((run for run in runs if anchor in run.keys), runs[0])
         key = run.key(plain, module, anchor)
-        place = partial(Place, run=next(iter(run.keys)).lineno, key=(key, not plain, module))
+        place = partial(InsertionPoint, run=next(iter(run.keys)).lineno, key=(key, not plain, module))
         index = bisect_right(run.kept, key, key=itemgetter(0))
         above, before = run.kept[index - 1] if index else (None, None)
         if (anchor and run.keys[anchor] == key) or not run.kept:
@@ -97,13 +99,13 @@ class Places:
         apart = "" if in_block or below[0] == key[0] else "\n"
         return place(self.source.first_with_comments(after), beside=after, after=apart)
 
-    def _first(self, suite: Suite, key: Key) -> Place:
+    def _first(self, suite: Suite, key: Key) -> InsertionPoint:
         """In a suite without imports: behind its docstring, else before everything."""
         start, value = suite[0], suite[0].value if isinstance(suite[0], ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            return Place(last_line(start) + 1, start.lineno, start, key, before="\n")
+            return InsertionPoint(last_line(start) + 1, start.lineno, start, key, before="\n")
         after = "\n\n" if hasattr(start, "body") else "\n"
-        return Place(self.source.first_with_comments(start), start.lineno, start, key, after=after)
+        return InsertionPoint(self.source.first_with_comments(start), start.lineno, start, key, after=after)
 
     def _runs(self, suite: Suite) -> list[_Run]:
         if id(suite) not in self._known:
@@ -158,7 +160,7 @@ def _written(node: Import) -> tuple[bool, str]:
     return False, "." * node.level + (node.module or "")
 
 
-def _is_part_of_a_package(found: str, module: str, path: str, files: Files) -> bool:
+def _is_part_of_a_package(found: str, module: str, path: str, files: ProjectFiles) -> bool:
     """Whether a file has the name by chance: to those in `slime/utils`, `import ray` is not `slime/ray`."""
     folders = found.removesuffix(".py").removesuffix("/__init__").split("/")
     base = "/".join(folders[: -module.count(".") - 1])
@@ -166,7 +168,7 @@ def _is_part_of_a_package(found: str, module: str, path: str, files: Files) -> b
     return base not in ("", beside) and files.locate(f"{base}/", "", 1) is not None
 
 
-def line_limit(source: Source, files: Files) -> int:
+def line_limit(source: Source, files: ProjectFiles) -> int:
     """What the project's own settings say; else the usual limit that the statements of the file keep to."""
     folder = source.path
     while folder:

@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from mcore_unpatch.codemods.imports.editor import Statement
+from mcore_unpatch.codemods.imports.editor import ImportStatement
 from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.source import Source, last_line
 
@@ -33,7 +33,7 @@ class _Name:
         return _Name(self.alias, *(tuple(dict.fromkeys(mine + more)) for mine, more in both))
 
 
-def text(statement: Statement) -> str:
+def text(statement: ImportStatement) -> str:
     """A statement that comes to where it was not, with its comments."""
     line: Any = cst.parse_statement(f"import {statement.module}" if statement.plain else "from x import y")
     if statement.node is not None:
@@ -41,7 +41,7 @@ def text(statement: Statement) -> str:
     return _code(line.with_changes(body=[changed(statement, line.body[0])])).rstrip("\n")
 
 
-def changed(statement: Statement, node: Any) -> Any:
+def changed(statement: ImportStatement, node: Any) -> Any:
     """What becomes of the node of a statement; its layout stays where its names do."""
     if isinstance(node, cst.Import):
         *aliases, last = [_renamed(alias, statement) for alias in node.names if alias.evaluated_name in statement.keeps]
@@ -56,7 +56,7 @@ def changed(statement: Statement, node: Any) -> Any:
     return new if "\n" in _code(new) or len(_code(new)) <= longest else _laid_out(new, names, rows=True)
 
 
-def _renamed(alias: cst.ImportAlias, statement: Statement) -> cst.ImportAlias:
+def _renamed(alias: cst.ImportAlias, statement: ImportStatement) -> cst.ImportAlias:
     return alias.with_changes(name=cst.parse_expression(statement.renames.get(alias.evaluated_name, _code(alias.name))))
 
 
@@ -96,7 +96,7 @@ def _gap(*spaces: cst.BaseParenthesizableWhitespace | None) -> tuple[tuple[str, 
     return behind, tuple(line.comment.value for space in lines for line in space.empty_lines if line.comment)
 
 
-def _coming(statement: Statement) -> Iterator[_Name]:
+def _coming(statement: ImportStatement) -> Iterator[_Name]:
     """The names that come to a statement; what a statement says that goes for them comes along."""
     for name, said in statement.new.items():
         yield _Name(cst.ImportAlias(cst.Name(name)), behind=said)

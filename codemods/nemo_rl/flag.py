@@ -10,7 +10,7 @@ import ast
 from dataclasses import dataclass, field, replace
 
 from mcore_unpatch.codemods.catalogue.nemo_rl import FLAG, KWARGS, fusion_kwargs
-from mcore_unpatch.codemods.changes import Change, Entry, Replace, Rewrite
+from mcore_unpatch.codemods.changes import Change, Replace, ReplaceItem, Rewrite
 from mcore_unpatch.codemods.nemo_rl import steps
 from mcore_unpatch.codemods.nemo_rl.mappings import is_asked, is_off, name_of
 from mcore_unpatch.codemods.nemo_rl.models import ModelOf
@@ -18,9 +18,9 @@ from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.syntax import is_value, parameters
 
-_Place = ast.expr | Entry
+_Place = ast.expr | ReplaceItem
 # What replaces the flag, a statement that goes, or the steps to take.
-_Found = Replace | Entry | Rewrite | ast.stmt | str
+_Found = Replace | ReplaceItem | Rewrite | ast.stmt | str
 
 
 @dataclass
@@ -71,7 +71,7 @@ class _Finder:
             return steps.OTHER
         name = self.source.text(call.func).rpartition(".")[2]
         alone = not call.args and len(call.keywords) == 1
-        place = Entry(call, _ordered(call).index(node))
+        place = ReplaceItem(call, _ordered(call).index(node))
         if name == "dict":
             if alone and not is_value(value, False):
                 return self._on(call, value, self.models.of_value(call), unpacked=False)
@@ -116,7 +116,7 @@ class _Finder:
     def _is_asked(self, new: ast.expr) -> bool:
         return is_asked(name_of(new, self.source), new, self.source)
 
-    def _updated(self, call: ast.Call, value: ast.expr, entry: Entry, place: _Place, alone: bool) -> _Found:
+    def _updated(self, call: ast.Call, value: ast.expr, entry: ReplaceItem, place: _Place, alone: bool) -> _Found:
         """One entry of what `mapping.update(...)` is given; `alone` if its dict or the call has no other."""
         assert isinstance(call.func, ast.Attribute)
         mapping = call.func.value
@@ -132,7 +132,7 @@ class _Finder:
     def _in_dict(self, node: ast.Constant, parent: ast.Dict) -> _Found:
         index = next(index for index, key in enumerate(parent.keys) if key is node)
         value, outer = parent.values[index], self.source.parents[parent]
-        entry, alone = Entry(parent, index), len(parent.keys) == 1
+        entry, alone = ReplaceItem(parent, index), len(parent.keys) == 1
         place = parent if alone else entry
         if isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute) and outer.func.attr == "update":
             return self._updated(outer, value, entry, place, alone)
@@ -163,7 +163,7 @@ class _Finder:
             return steps.DEFAULT.format(mapping=mapping)
         return Replace(call, f"{mapping}.update({fusion_kwargs(model)})")
 
-    def _entry(self, entry: Entry, value: ast.expr, model: str, overrides: bool) -> _Found:
+    def _entry(self, entry: ReplaceItem, value: ast.expr, model: str, overrides: bool) -> _Found:
         """A keyword among others, which may override what stands before it."""
         if overrides and not is_value(value, True):
             return steps.OVERRIDES
@@ -178,7 +178,7 @@ class _Finder:
             new = new and (f"**{new}" if is_value(value, True) else f"**({new})")
         if not new:
             return steps.UNSEEN
-        return replace(place, text=new) if isinstance(place, Entry) else Replace(place, new)
+        return replace(place, text=new) if isinstance(place, ReplaceItem) else Replace(place, new)
 
     def _new(self, value: ast.expr, model: str) -> str:
         """The two hook arguments, as an expression; empty where the model is not to be seen."""

@@ -9,7 +9,7 @@ from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, FLAG, KWARGS, NEMO_
 from mcore_unpatch.codemods.changes import Asked, Reason
 from mcore_unpatch.codemods.edits import Options, Remark, Repository
 from mcore_unpatch.codemods.nemo_rl.flag import find_flags
-from mcore_unpatch.codemods.shims.holds import Hold
+from mcore_unpatch.codemods.shims.holds import Blocker
 from mcore_unpatch.codemods.shims.move import Analysis, Move
 from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.source import Source
@@ -36,7 +36,7 @@ class NemoRlMove(Move):
             for node in flag_places(source) if path in bench.editable and path not in known.exports.definitions else ():
                 if options.wants(RULE) and (path, node.lineno) not in open_lines:
                     text = f"{path}:{node.lineno} uses `{FLAG}` and is told to stay by a comment"
-                    known.holds.everywhere(RULE, Hold(text, final=True))
+                    known.holds.everywhere(RULE, Blocker(text, final=True))
         super().__init__(known, bench, options, findings, held)
 
     def _turn(self, source: Source) -> Use:
@@ -56,7 +56,7 @@ class NemoRlMove(Move):
                 lines = [*flags.on, *(line for line, _ in flags.steps)]
                 if lines or flags.changes:
                     place = f"{path}:{min(lines)}" if lines else path
-                    known.holds.everywhere(RULE, Hold(f"{place} uses `{FLAG}` and was not named", final=True))
+                    known.holds.everywhere(RULE, Blocker(f"{place} uses `{FLAG}` and was not named", final=True))
         return known
 
     def _flags(self, use: Use, reason: Reason) -> None:

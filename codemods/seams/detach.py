@@ -55,7 +55,7 @@ def without_the_patch(patch: Patch) -> Rewritten | str | None:
     rolls = "roll_tensor" in says or says & _originals(patch)
     notes = [*made.notes, *([] if rolls else [_ROLLED.format(name=f"`{patch.function.name}`")])]
     only_shown = _undone(patch)
-    if below := patch.situation.staying.below(patch.source.path, standing.MTP):
+    if below := patch.situation.staying.blocking(patch.source.path, standing.MTP):
         only_shown = standing.because(below, "it may not do what the layer does with its inputs")
     helpers: list[Change] = [] if only_shown else list(patch.leftovers())
     return replace(made, changes=[*made.changes, *helpers], notes=notes, only_shown=only_shown)

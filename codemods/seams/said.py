@@ -12,7 +12,7 @@ from mcore_unpatch.codemods.source import Source, first_line, last_line
 _PRAGMAS = ("# type:", "# noqa", "# pylint", "# pragma", "# fmt", "# pyright", "# mypy")
 
 
-class Said:
+class CommentCollector:
     """Comments by line, those for tools left out."""
 
     def __init__(self, source: Source) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from mcore_unpatch.codemods.changes import Change, Insert, Parameters, above
+from mcore_unpatch.codemods.changes import AddParameters, Change, Insert, above
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
 from mcore_unpatch.codemods.source import Function
 from mcore_unpatch.codemods.syntax import body_of, dotted, is_name, parameters
@@ -43,7 +43,7 @@ def close_gap(patch: Patch) -> Rewritten | None:
     calls = any(is_name(one, PROCESSOR) for one in ast.walk(function))
     changes: list[Change] = []
     if missing:
-        changes.append(Parameters(function, tuple(f"{name}=None" for name in missing)))
+        changes.append(AddParameters(function, tuple(f"{name}=None" for name in missing)))
     if carries and not calls and PROCESSOR in {*names, *missing}:
         changes.append(_run_hook(patch, {*names, *missing}))
     return Rewritten(changes, notes=[NOTE])

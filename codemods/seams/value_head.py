@@ -32,7 +32,7 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Place:
+class OutputLayerRead:
     """A line that reads a model's output layer, or names its parameters."""
 
     path: str
@@ -47,7 +47,7 @@ class Place:
 def to_value_head(patch: Patch) -> Rewritten | str:
     """The rewrite, or why this is not exactly a value head."""
     source, statement, files = patch.source, patch.statement, patch.situation.files
-    known: list[Place] = patch.situation.once(find_places)
+    known: list[OutputLayerRead] = patch.situation.once(find_places)
     for one in patch.finding.related:
         if one.role in {"restore", "backup"}:
             return f"line {one.line} keeps the model's own layer or puts it back"
@@ -82,7 +82,7 @@ def to_value_head(patch: Patch) -> Rewritten | str:
     return Rewritten(changes, [ADD], NOTES, _elsewhere(listed), reads)
 
 
-def steps(because: str, known: Sequence[Place]) -> str:
+def steps(because: str, known: Sequence[OutputLayerRead]) -> str:
     """What to do by hand in the place of the assignment, and elsewhere."""
     places = sorted(known, key=lambda one: not one.of_a_critic)
     read = f"\n2. {_elsewhere(places)}" if places else ""
@@ -95,16 +95,18 @@ def steps(because: str, known: Sequence[Place]) -> str:
     )
 
 
-def find_places(files: Workbench) -> list[Place]:
+def find_places(files: Workbench) -> list[OutputLayerRead]:
     """Where the repository, its tests left out, reads `x.output_layer` or names it in a text."""
     return [place for source in files.sources_saying(LAYER, tests=False) for place in _places(source)]
 
 
-def _places(source: Source) -> Iterator[Place]:
+def _places(source: Source) -> Iterator[OutputLayerRead]:
     for node in source.every(ast.Attribute):
         own = isinstance(node.value, ast.Name) and node.value.id == "self"
         if node.attr == LAYER and isinstance(node.ctx, ast.Load) and not own and _HEAD not in source.text(node.value):
-            yield Place(source.path, node.lineno, _speaks_of_critics(source, node), _read(source, node, [node.value]))
+            yield OutputLayerRead(
+                source.path, node.lineno, _speaks_of_critics(source, node), _read(source, node, [node.value])
+            )
     for text in source.every(ast.Constant):
         above = source.parents.get(text)
         if not isinstance(text.value, str) or not _NAMED.search(text.value) or " " in text.value:
@@ -115,9 +117,9 @@ def _places(source: Source) -> Iterator[Place]:
             model, _, *default = above.args
             if _HEAD not in source.text(model):
                 read = _read(source, above, [model, *default])
-                yield Place(source.path, text.lineno, _speaks_of_critics(source, text), read)
+                yield OutputLayerRead(source.path, text.lineno, _speaks_of_critics(source, text), read)
         elif not _is_in_both_names(source, text):
-            yield Place(source.path, text.lineno, _speaks_of_critics(source, text))
+            yield OutputLayerRead(source.path, text.lineno, _speaks_of_critics(source, text))
 
 
 def _read(source: Source, node: ast.expr, given: Sequence[ast.expr]) -> Elsewhere | None:
@@ -150,7 +152,7 @@ def _speaks_of_critics(source: Source, node: ast.AST) -> bool:
     return function is not None and bool(_CRITIC.search(source.text(function)))
 
 
-def _elsewhere(places: Sequence[Place]) -> str:
+def _elsewhere(places: Sequence[OutputLayerRead]) -> str:
     if not places:
         return ""
     shown = ", ".join(map(str, places[:_SHOWN]))

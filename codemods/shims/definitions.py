@@ -13,7 +13,7 @@ from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints
 from mcore_unpatch.codemods.fingerprints.normalise import origins
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
-from mcore_unpatch.codemods.source import Files, Source, last_line
+from mcore_unpatch.codemods.source import ProjectFiles, Source, last_line
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.units import Unit, reached, units
 from mcore_unpatch.scanner.sources.parsing import Unreadable
@@ -37,7 +37,7 @@ class Definition:
     contract: Contract
     shim: Shim
     source: Source
-    files: Files
+    files: ProjectFiles
     units: list[Unit] = field(init=False)
 
     def __post_init__(self) -> None:

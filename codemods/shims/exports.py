@@ -18,7 +18,7 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 
 @dataclass(frozen=True)
-class Origin:
+class ShimOrigin:
     """What an imported name stands for: a name of a shim, or with no name the module itself."""
 
     shim: Shim
@@ -40,7 +40,7 @@ class Exports:
         self.sources: dict[str, Source] = {}
         self.errors: list[FileError] = []
         self.definitions: dict[str, Definition] = {}
-        self._passed_on: dict[str, dict[str, Origin]] = {}
+        self._passed_on: dict[str, dict[str, ShimOrigin]] = {}
         self._reaches: dict[str, Reaches] = {}
         # What reaches into these files need not say a name of the shims.
         modules = [shim.module for shim in contract.shims]
@@ -126,7 +126,7 @@ class Exports:
                         known[name] = origin
                         changed = True
 
-    def _at_top_level(self, source: Source) -> Iterator[tuple[str, Origin]]:
+    def _at_top_level(self, source: Source) -> Iterator[tuple[str, ShimOrigin]]:
         waiting: list[ast.AST] = [*source.tree.body]
         for node in waiting:
             if isinstance(node, ast.If | ast.Try | ast.ExceptHandler):
@@ -138,39 +138,39 @@ class Exports:
                     elif origin := self.origin(source.path, node, alias.name):
                         yield bound_by_import(alias, node), origin
 
-    def _star(self, path: str, node: ast.ImportFrom) -> Iterator[tuple[str, Origin]]:
+    def _star(self, path: str, node: ast.ImportFrom) -> Iterator[tuple[str, ShimOrigin]]:
         definition = self._definition(self.repository.locate(path, node.module or "", node.level))
         if definition is not None:
             for name in definition.shim.names:
                 if name in definition.defined or name in definition.from_shim:
-                    yield name, Origin(definition.shim, name, definition)
+                    yield name, ShimOrigin(definition.shim, name, definition)
 
-    def origin(self, path: str, node: ast.ImportFrom, name: str) -> Origin | None:
+    def origin(self, path: str, node: ast.ImportFrom, name: str) -> ShimOrigin | None:
         """What `from ... import name` in a file stands for."""
         module = node.module or ""
         target = self.repository.locate(path, module, node.level)
         if definition := self._definition(target):
             known = name in definition.defined or name in definition.from_shim
-            return Origin(definition.shim, name, definition) if known else None
+            return ShimOrigin(definition.shim, name, definition) if known else None
         submodule = self.repository.locate(path, f"{module}.{name}" if module else name, node.level)
         if definition := self._definition(submodule):
-            return Origin(definition.shim, "", definition)
+            return ShimOrigin(definition.shim, "", definition)
         if target is not None:
             return self._passed_on.get(target, {}).get(name)
         return self._installed(module, name) if not node.level else None
 
-    def _installed(self, module: str, name: str) -> Origin | None:
+    def _installed(self, module: str, name: str) -> ShimOrigin | None:
         for shim in self.contract.shims:
             if module == shim.compat and name in shim.names:
-                return Origin(shim, name, shimmed=True)
+                return ShimOrigin(shim, name, shimmed=True)
         if shim_ := self.contract.outside(module):
-            return Origin(shim_, name) if name in shim_.names else None
+            return ShimOrigin(shim_, name) if name in shim_.names else None
         shim_ = self.contract.outside(f"{module}.{name}")
-        return Origin(shim_) if shim_ else None
+        return ShimOrigin(shim_) if shim_ else None
 
-    def module(self, path: str, dotted: str) -> Origin | None:
+    def module(self, path: str, dotted: str) -> ShimOrigin | None:
         """What `import a.b.c` in a file stands for."""
         if definition := self._definition(self.repository.locate(path, dotted, 0)):
-            return Origin(definition.shim, "", definition)
+            return ShimOrigin(definition.shim, "", definition)
         shim = self.contract.outside(dotted) if self.repository.locate(path, dotted, 0) is None else None
-        return Origin(shim) if shim else None
+        return ShimOrigin(shim) if shim else None

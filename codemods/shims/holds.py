@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from mcore_unpatch.codemods.edits import Applicability
 from mcore_unpatch.codemods.shims.definitions import Changed, Definition
-from mcore_unpatch.codemods.shims.exports import Exports, Origin
-from mcore_unpatch.codemods.shims.uses import Need, Place, Use
+from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
+from mcore_unpatch.codemods.shims.uses import Need, ShimReference, Use
 from mcore_unpatch.codemods.standing import PROCESSOR, processors
 from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.codemods.units import Unit, reached
@@ -21,7 +21,7 @@ ANYWHERE = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Blocker:
     """One reason; `final` if no consent lifts it, `stands` if there is nothing left to migrate."""
 
     because: str
@@ -29,23 +29,23 @@ class Hold:
     stands: bool = False
 
 
-def flow_of(origin: Origin) -> Flow:
+def flow_of(origin: ShimOrigin) -> Flow:
     """The flow of a name."""
     return origin.where, origin.shim.names[origin.name]
 
 
-class Holds:
+class Blockers:
     """The reasons of every flow."""
 
     def __init__(
         self, exports: Exports, looks: Iterable[Use], changed: Mapping[tuple[str, str], list[Changed]]
     ) -> None:
         self.exports, self.editable = exports, exports.repository.editable
-        self.of: defaultdict[Flow, list[Hold]] = defaultdict(list)
+        self.of: defaultdict[Flow, list[Blocker]] = defaultdict(list)
         self._keeping: set[tuple[Flow, str]] = set()
         for (path, name), found in changed.items():
             names = ", ".join(f"`{one.difference.name}`" for one in found)
-            self._add((path, exports.definitions[path].shim.names[name]), Hold(f"{names} was changed here"))
+            self._add((path, exports.definitions[path].shim.names[name]), Blocker(f"{names} was changed here"))
         for path, definition in exports.definitions.items():
             said = PROCESSOR.encode() in definition.source.data
             for rule in dict.fromkeys(definition.shim.names.values()) if said else ():
@@ -57,15 +57,15 @@ class Holds:
                 self._replaced(look, need)
             self._out_of_reach(look)
 
-    def _add(self, flow: Flow, hold: Hold) -> None:
+    def _add(self, flow: Flow, hold: Blocker) -> None:
         if hold not in self.of[flow]:
             self.of[flow].append(hold)
 
-    def everywhere(self, rule: str, hold: Hold) -> None:
+    def everywhere(self, rule: str, hold: Blocker) -> None:
         """A reason that holds wherever the patch is defined."""
         self._add((ANYWHERE, rule), hold)
 
-    def reasons(self, flow: Flow) -> list[Hold]:
+    def reasons(self, flow: Flow) -> list[Blocker]:
         """Every reason of a flow."""
         return [*self.of.get(flow, ()), *self.of.get((ANYWHERE, flow[1]), ())]
 
@@ -92,7 +92,7 @@ class Holds:
             return
         for flow in self._flows_with(need):
             if not any(hold.because.startswith(f"{path}:") for hold in self.of[flow]):
-                hold = Hold(f"{path}:{need.line} replaces `{need.name}` here", final=path not in self.editable)
+                hold = Blocker(f"{path}:{need.line} replaces `{need.name}` here", final=path not in self.editable)
                 self._add(flow, hold)
 
     def _is_for_itself(self, look: Use, need: Need) -> bool:
@@ -120,12 +120,12 @@ class Holds:
             if place.origin.where not in self.editable and place.origin.where != path:
                 self.keeps(place, path, "uses it too and was not named")
 
-    def keeps(self, place: Place, path: str, why: str) -> None:
+    def keeps(self, place: ShimReference, path: str, why: str) -> None:
         """A place that goes on with the patch as it is; the first of a file speaks for all."""
         flow = flow_of(place.origin)
         if (flow, path) not in self._keeping:
             self._keeping.add((flow, path))
-            self._add(flow, Hold(f"{path}:{place.node.lineno} {why}", final=True))
+            self._add(flow, Blocker(f"{path}:{place.node.lineno} {why}", final=True))
 
 
 def closure(definition: Definition, rule: str) -> list[Unit]:
@@ -139,4 +139,4 @@ def words(units: Iterable[Unit]) -> frozenset[str]:
     return frozenset().union(*(unit.binds | unit.uses for unit in units))
 
 
-_STANDS = Hold("it stands on the hook already: the model is given an `output_processor`", stands=True)
+_STANDS = Blocker("it stands on the hook already: the model is given an `output_processor`", stands=True)

@@ -14,9 +14,9 @@ from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports
-from mcore_unpatch.codemods.shims.holds import Flow, Holds, closure, flow_of, words
+from mcore_unpatch.codemods.shims.holds import Blockers, Flow, closure, flow_of, words
 from mcore_unpatch.codemods.shims.sightings import by_rule, look
-from mcore_unpatch.codemods.shims.uses import Place, Use, turn
+from mcore_unpatch.codemods.shims.uses import ShimReference, Use, turn
 from mcore_unpatch.codemods.source import Source, first_line, last_line
 from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
@@ -39,7 +39,7 @@ class Analysis:
             if (found := definition.changed(name))
         }
         self.looks = look(self.exports)
-        self.holds = Holds(self.exports, self.looks.values(), self.changed)
+        self.holds = Blockers(self.exports, self.looks.values(), self.changed)
 
 
 class Move:
@@ -77,12 +77,12 @@ class Move:
         why = partial(self.why, source.path)
         return turn(source, self.exports, why, self.bench.imports(source.path))
 
-    def _why_moved(self, place: Place) -> Reason | None:
+    def _why_moved(self, place: ShimReference) -> Reason | None:
         """Why a name is the shim's wherever it stands."""
         level = self.level(flow_of(place.origin))
         return Reason(flow_of(place.origin)[1], level, "imports the shim") if level else None
 
-    def why(self, path: str, place: Place) -> Reason | None:
+    def why(self, path: str, place: ShimReference) -> Reason | None:
         """Why a name is turned to its shim at a place; None if it is not to be."""
         rule, line = flow_of(place.origin)[1], place.node.lineno
         reason = self._why_moved(place) if (path, line, rule) in self.open else None

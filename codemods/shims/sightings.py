@@ -9,8 +9,8 @@ from mcore_unpatch.codemods.edits import Repository
 from mcore_unpatch.codemods.quote import Quote
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
-from mcore_unpatch.codemods.shims.exports import Exports, Origin
-from mcore_unpatch.codemods.shims.holds import Holds, closure, flow_of
+from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
+from mcore_unpatch.codemods.shims.holds import Blockers, closure, flow_of
 from mcore_unpatch.codemods.shims.uses import Use, turn
 from mcore_unpatch.codemods.source import first_line, last_line
 from mcore_unpatch.findings import DEFINITION, USE, FileError, Finding
@@ -32,11 +32,11 @@ def look(exports: Exports) -> dict[str, Use]:
 
 def uses(exports: Exports, looks: Mapping[str, Use]) -> Iterator[Finding]:
     """A finding for each line on which a statement or an expression asks for names of one patch."""
-    holds = Holds(exports, looks.values(), {})
+    holds = Blockers(exports, looks.values(), {})
     for path, use in looks.items():
         if path in exports.definitions:  # its imports go with its code
             continue
-        together: dict[tuple[int, str, str], tuple[ast.stmt | ast.expr, list[Origin]]] = {}
+        together: dict[tuple[int, str, str], tuple[ast.stmt | ast.expr, list[ShimOrigin]]] = {}
         for place in use.asked:
             where, rule = flow_of(place.origin)
             together.setdefault((place.node.lineno, rule, where), (place.node, []))[1].append(place.origin)
@@ -72,7 +72,7 @@ def definitions(exports: Exports, known: Iterable[Finding]) -> Iterator[Finding]
                 rule,
                 DEFINITION,
                 rules()[rule].seam,
-                _target(exports, Origin(definition.shim, names[0], definition), names),
+                _target(exports, ShimOrigin(definition.shim, names[0], definition), names),
                 f"defines {listed(names)}: {rules()[rule].summary}",
                 f"import {'it' if len(names) == 1 else 'them'} from `{definition.shim.compat}`",
                 end=node.lineno,
@@ -93,7 +93,7 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
 
 
-def _what(exports: Exports, origin: Origin, rule: str, stands: bool) -> str:
+def _what(exports: Exports, origin: ShimOrigin, rule: str, stands: bool) -> str:
     if origin.definition and origin.name in origin.definition.from_shim:
         return f" through {origin.where}, which only passes on what the shim has"
     if stands:
@@ -101,7 +101,7 @@ def _what(exports: Exports, origin: Origin, rule: str, stands: bool) -> str:
     return f": {rules()[rule].summary}"
 
 
-def _target(exports: Exports, origin: Origin, names: Sequence[str]) -> str:
+def _target(exports: Exports, origin: ShimOrigin, names: Sequence[str]) -> str:
     package = origin.definition.package if origin.definition else exports.contract.package
     module = f"{package}.{origin.shim.file.removesuffix('.py').replace('/', '.')}"
     return f"{module}.{names[0]}" if len(names) == 1 else module

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mcore_unpatch.codemods.changes import Asked, Reason, Replace, least_safe
 from mcore_unpatch.codemods.shims.definitions import Definition
-from mcore_unpatch.codemods.shims.exports import Exports, Origin
+from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.syntax import bound_by_import
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A name that a file asks of a downstream's file, which `where` says as `Origin` does."""
+    """A name that a file asks of a downstream's file, which `where` says as `ShimOrigin` does."""
 
     where: str
     name: str
@@ -29,12 +29,12 @@ class Need:
     replaces: bool = False  # it puts something else there
 
 
-class Place(NamedTuple):
+class ShimReference(NamedTuple):
     """A place that asks for a name with a shim: what the file calls it, the statement or expression, what it is."""
 
     bound: str
     node: ast.ImportFrom | ast.expr
-    origin: Origin
+    origin: ShimOrigin
 
 
 @dataclass
@@ -44,14 +44,14 @@ class Use:
     source: Source
     changes: list[Asked] = field(default_factory=list)  # those of its imports are with its import editor
     turned: bool = False
-    origins: dict[str, Origin] = field(default_factory=dict)  # bound name -> what it stands for
-    asked: list[Place] = field(default_factory=list)
-    moved: list[Place] = field(default_factory=list)  # those of them that have it from the shim now
+    origins: dict[str, ShimOrigin] = field(default_factory=dict)  # bound name -> what it stands for
+    asked: list[ShimReference] = field(default_factory=list)
+    moved: list[ShimReference] = field(default_factory=list)  # those of them that have it from the shim now
     needs: list[Need] = field(default_factory=list)
 
 
 # Why a name is turned to its shim at a place; None if it is not to be.
-Why = Callable[[Place], Reason | None]
+Why = Callable[[ShimReference], Reason | None]
 
 
 def turn(source: Source, exports: Exports, why: Why, editor: ImportEditor | None = None) -> Use:
@@ -141,9 +141,9 @@ class _Turner:
             self.editor.move(node, set(names), module, least_safe(names.values()))
 
     def _name(
-        self, node: ast.ImportFrom, alias: ast.alias, origin: Origin, moving: dict[str, dict[str, Reason]]
+        self, node: ast.ImportFrom, alias: ast.alias, origin: ShimOrigin, moving: dict[str, dict[str, Reason]]
     ) -> None:
-        place = Place(bound_by_import(alias, node), node, origin)
+        place = ShimReference(bound_by_import(alias, node), node, origin)
         reason = self.why(place)
         self.use.asked.append(place)
         if reason is None:
@@ -176,7 +176,7 @@ class _Turner:
                 self.use.turned = True
                 self.editor.rename(node, alias, origin.shim.compat, least_safe(reasons))
 
-    def _dotted(self, node: ast.Import, alias: ast.alias, origin: Origin) -> None:
+    def _dotted(self, node: ast.Import, alias: ast.alias, origin: ShimOrigin) -> None:
         """`import a.b.c` and every `a.b.c.name`."""
         top = alias.name.partition(".")[0]
         inner = self.reaches.through(alias.name)
@@ -194,7 +194,7 @@ class _Turner:
         else:  # the name of the package is still used
             self.editor.add_beside(node, origin.shim.compat, reason)
 
-    def _attributes(self, bound: str, origin: Origin, nameable: bool = True) -> list[Reason]:
+    def _attributes(self, bound: str, origin: ShimOrigin, nameable: bool = True) -> list[Reason]:
         """The reasons to move, if every name that is reached in a module is one that its shim has and that moves."""
         self.modules.add(bound)
         known = (bound, origin.where, nameable)
@@ -202,10 +202,10 @@ class _Turner:
             self.reasons[known] = self._look_through(bound, origin, nameable)
         return self.reasons[known]
 
-    def _look_through(self, bound: str, origin: Origin, nameable: bool) -> list[Reason]:
+    def _look_through(self, bound: str, origin: ShimOrigin, nameable: bool) -> list[Reason]:
         reaches = self.reaches.through(bound)
         asked = [
-            Place(f"{bound}.{reach.name}", reach.node, Origin(origin.shim, reach.name, origin.definition))
+            ShimReference(f"{bound}.{reach.name}", reach.node, ShimOrigin(origin.shim, reach.name, origin.definition))
             for reach in reaches
             if reach.name in origin.shim.names
         ]

@@ -10,7 +10,7 @@ from mcore_unpatch.codemods.catalogue.verl import FUSED, VERL
 from mcore_unpatch.codemods.changes import Argument, Asked
 from mcore_unpatch.codemods.edits import Remark
 from mcore_unpatch.codemods.shims.contract import Shim
-from mcore_unpatch.codemods.shims.exports import Origin
+from mcore_unpatch.codemods.shims.exports import ShimOrigin
 from mcore_unpatch.codemods.shims.move import Move
 from mcore_unpatch.codemods.shims.sightings import by_rule
 from mcore_unpatch.codemods.shims.uses import Use
@@ -62,7 +62,7 @@ class VerlMove(Move):
                     yield Asked(use.source, Argument(node, "every_depth=True"), reason)
 
 
-def _cuts_every_depth(origin: Origin) -> bool:
+def _cuts_every_depth(origin: ShimOrigin) -> bool:
     """Whether this copy of the encoder detach cuts the hidden states at every depth, as veRL 0.7 does."""
     units = origin.definition.units if origin.definition else []
     node = next((unit.node for unit in units if unit.key == _GET_EMBEDDINGS), None)

@@ -69,7 +69,7 @@ class _More(TypedDict, total=False):
     logit_stats: bool
 
 
-class Asked(_OfRows, _More, total=False):
+class ComputeKeywords(_OfRows, _More, total=False):
     """The keywords of `LazyLogits.compute`."""
 
 

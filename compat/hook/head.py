@@ -10,7 +10,7 @@ from mcore_unpatch.compat.fused_head.settings import PassSettings, VocabQuery
 from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.context import HookContext, ProcessGroups, check_tp_group, resolve_groups, sequence_group
 from mcore_unpatch.compat.hook.errors import MissingContextError
-from mcore_unpatch.compat.hook.output_layer import check_head, fuses_weight_grad, wake
+from mcore_unpatch.compat.hook.output_layer import check_head, fuses_weight_grad, run_layer_hooks
 from mcore_unpatch.compat.packing.labels import next_token_labels
 
 
@@ -112,7 +112,7 @@ def enter_head(call: HookCall, groups: ProcessGroups) -> tuple[Tensor, bool]:
     """Check that the head can be read, wait for its weight, and gather the hidden states as `gather_hidden` does."""
     check_head(call)
     check_tp_group(groups.tp, call.output_layer, call.config)
-    wake(call)
+    run_layer_hooks(call)
     return gather_hidden(call, groups)
 
 

@@ -46,7 +46,7 @@ def lent_weight(call: HookCall) -> Tensor:
     return into_main_grad(call.weight) if fuses_weight_grad(call) else call.weight
 
 
-def wake(call: HookCall) -> None:
+def run_layer_hooks(call: HookCall) -> None:
     """Run the layer's own hooks on one row: in them Megatron waits for weights that are still being gathered.
 
     They run when the layer is called, which does not happen otherwise here. A hook that changes the layer's input or

@@ -11,7 +11,7 @@ from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, require_processor
 from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass, selection_mask
-from mcore_unpatch.compat.hook.output_layer import check_head, lent_weight, wake
+from mcore_unpatch.compat.hook.output_layer import check_head, lent_weight, run_layer_hooks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +171,7 @@ class HeadInputs:
                 "leave them out (other processors take them from HookContext(labels=...)), or use TokenLoss."
             )
         check_head(call)
-        wake(call)
+        run_layer_hooks(call)
         self.weight = lent_weight(call)
         if self.keep is not None:
             self.keep(self.weight)

@@ -11,7 +11,7 @@ from mcore_unpatch.compat.fused_head.linear_kl import run_kl
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
 from mcore_unpatch.compat.fused_head.pair import Divergence, Kind
 from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.fused_head.settings import Asked, HeadSettings, PassSettings, VocabQuery
+from mcore_unpatch.compat.fused_head.settings import ComputeKeywords, HeadSettings, PassSettings, VocabQuery
 from mcore_unpatch.compat.fused_head.weight_grad import into_main_grad
 from mcore_unpatch.compat.hook.call import HookCall, Outputs
 from mcore_unpatch.compat.hook.context import HookContext, ProcessGroups, resolve_groups
@@ -66,7 +66,7 @@ class LazyLogits(LikeATensor):
     head: LMHead
     temperature: float | Tensor = 1.0  # a tensor is [..., 1]
 
-    def compute(self, labels: Tensor | None = None, **asked: Unpack[Asked]) -> VocabOutput:
+    def compute(self, labels: Tensor | None = None, **asked: Unpack[ComputeKeywords]) -> VocabOutput:
         """Everything asked for from one pass over the vocabulary; the arguments are those of `vocab_pass`."""
         temperature = self.temperature
         own = temperature.squeeze(-1) if isinstance(temperature, Tensor) else temperature

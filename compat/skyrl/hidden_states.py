@@ -74,7 +74,7 @@ def call_model_with_fused_lm_head(
 
 
 @dataclass(frozen=True)
-class Places:
+class TokenPositions:
     """For every position of `[b, s - 1]`: its token in the packed row, and whether another token follows it."""
 
     token: Tensor  # [b, s - 1]
@@ -97,7 +97,7 @@ def places_of(
     tokens: int,
     attention_mask: Tensor | None,
     sub_seq_lengths: list[list[int]] | None,
-) -> Places:
+) -> TokenPositions:
     """By `sub_seq_lengths` (several sequences in each row), by `attention_mask` `[b, s]`, or left-aligned.
 
     Nothing here waits for the device.
@@ -114,10 +114,10 @@ def places_of(
     else:
         token = bounds[:-1, None] + column
         valid = token < bounds[1:, None] - 1
-    return Places(token.clamp(0, tokens - 1), valid)
+    return TokenPositions(token.clamp(0, tokens - 1), valid)
 
 
-def _of_sub_sequences(bounds: Tensor, column: Tensor, tokens: int, sub_seq_lengths: list[list[int]]) -> Places:
+def _of_sub_sequences(bounds: Tensor, column: Tensor, tokens: int, sub_seq_lengths: list[list[int]]) -> TokenPositions:
     found, known = sum(map(len, sub_seq_lengths)), bounds.numel() - 1
     if found != known:
         raise ValueError(f"sub_seq_lengths: expected {known} sub-sequences as in cu_seqlens_padded, got {found}")
@@ -128,7 +128,7 @@ def _of_sub_sequences(bounds: Tensor, column: Tensor, tokens: int, sub_seq_lengt
     inside = sequence < first[1:, None]
     sequence = sequence.clamp(max=known - 1)
     valid = inside & (token - bounds[sequence] < lengths[sequence] - 1)
-    return Places(token.clamp(0, tokens - 1), valid)
+    return TokenPositions(token.clamp(0, tokens - 1), valid)
 
 
 Backend = Literal["auto", "torch", "triton"]

@@ -28,7 +28,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Span:
+class SampleRows:
     """Neighbouring rows of this rank, and the tokens of one sample that they predict."""
 
     rows: slice
@@ -37,7 +37,7 @@ class Span:
 
 def response_spans(
     total_lengths: Sequence[int], response_lengths: Sequence[int], layout: Layout
-) -> Iterator[list[Span]]:
+) -> Iterator[list[SampleRows]]:
     """Of each sample, the spans of its response on this rank: none, one or two."""
     start = 0
     for number, (total, response) in enumerate(zip(total_lengths, response_lengths, strict=True)):
@@ -53,7 +53,7 @@ def response_spans(
             begin, end = max(low, first), min(high, last)
             if begin < end:
                 at = row + begin - low
-                spans.append(Span(slice(at, at + end - begin), slice(begin + 1, end + 1)))
+                spans.append(SampleRows(slice(at, at + end - begin), slice(begin + 1, end + 1)))
         yield spans
         start += _rows_taken(padded, layout)
 
@@ -87,7 +87,7 @@ class Samples:
     total_lengths: Sequence[int]
     response_lengths: Sequence[int]
 
-    def spans(self, layout: Layout) -> list[list[Span]]:
+    def spans(self, layout: Layout) -> list[list[SampleRows]]:
         """Of each sample, the spans of its response on this rank."""
         return list(response_spans(self.total_lengths, self.response_lengths, layout))
 
@@ -140,12 +140,12 @@ def response_results(
     return results
 
 
-def _joined(values: Tensor, spans: list[Span]) -> Tensor:
+def _joined(values: Tensor, spans: list[SampleRows]) -> Tensor:
     return torch.cat([values[span.rows] for span in spans]) if spans else values[:0]
 
 
 def _in_zigzag(
-    parts: list[Tensor], samples: Samples, spans: list[list[Span]], layout: Layout, logits: LazyLogits
+    parts: list[Tensor], samples: Samples, spans: list[list[SampleRows]], layout: Layout, logits: LazyLogits
 ) -> list[Tensor]:
     """From the contiguous parts of the ranks to the zigzag chunks that the rest of the trainer expects."""
     whole = []
@@ -171,7 +171,7 @@ def _in_zigzag(
 def _keep_mask(
     logits: LazyLogits,
     rows: Tensor,
-    spans: Sequence[Sequence[Span]],
+    spans: Sequence[Sequence[SampleRows]],
     total_lengths: Sequence[int],
     response_lengths: Sequence[int],
     token_ids: Sequence[Sequence[int]],

@@ -96,7 +96,7 @@ class Watch:
         return own.holds(value, qualified) if own.by_name.get(qualified) else own.accepts(value, qualified)
 
 
-class _Finder(MetaPathFinder):
+class _ImportListener(MetaPathFinder):
     """Lets the other finders find Megatron's modules, and hears when they have been run."""
 
     def __init__(self, watch: Watch) -> None:
@@ -136,7 +136,7 @@ class _Telling(Loader):
 
 
 _running: Watch | None = None
-_finder: _Finder | None = None
+_finder: _ImportListener | None = None
 _tool: int | None = None
 
 
@@ -148,7 +148,7 @@ def watch() -> Watch:
         for name, module in list(sys.modules.items()):
             if is_megatron(name) and isinstance(module, ModuleType):
                 _running.note(module)
-        _finder = _Finder(_running)
+        _finder = _ImportListener(_running)
         sys.meta_path.insert(0, _finder)
         if sys.version_info >= (3, 12):
             _monitor(_running)

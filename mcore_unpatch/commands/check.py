@@ -15,7 +15,7 @@ from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
     from mcore_unpatch.config import Config
-    from mcore_unpatch.survey import Options, PinnedOn
+    from mcore_unpatch.survey import PinnedOn, ScanOptions
     from mcore_unpatch.switches import Gate
 
 DEFAULT_BASELINE = ".mcore-unpatch-baseline.json"
@@ -105,7 +105,7 @@ def _config_of(base: str | None, paths: list[Path] | None) -> Config:
 
 
 def _gate(
-    options: Options, config: Config, paths: list[Path] | None, ignore: list[str] | None, own_base: bool
+    options: ScanOptions, config: Config, paths: list[Path] | None, ignore: list[str] | None, own_base: bool
 ) -> Gate | None:
     """What tells of the gate being switched off, unless the user or the base says not to."""
     from mcore_unpatch import compare
@@ -143,7 +143,7 @@ def _lock(paths: list[Path] | None, target: str | None, source: Path | None, req
     return PinnedOn(file, release_in_use(top, target, source, known), required)
 
 
-def _write_baseline(paths: list[Path], options: Options) -> int:
+def _write_baseline(paths: list[Path], options: ScanOptions) -> int:
     from mcore_unpatch import baseline as baselines
     from mcore_unpatch.commands.output import Progress
     from mcore_unpatch.scan import scan as run_scan

@@ -15,7 +15,7 @@ from mcore_unpatch.printable import shown
 if TYPE_CHECKING:  # loaded when a command runs, so that `unpatch --help` answers at once
     from mcore_unpatch.config import Config
     from mcore_unpatch.megatron.sources import MegatronSource
-    from mcore_unpatch.survey import Options
+    from mcore_unpatch.survey import ScanOptions
 
 
 class OutputFormat(StrEnum):
@@ -79,12 +79,12 @@ def combine(
     base: str | None = None,
     baseline: Path | None = None,
     config: Config | None = None,
-) -> tuple[Config, Options]:
+) -> tuple[Config, ScanOptions]:
     """The configuration found from the first path, unless given, and the options with the command line on top of it."""
     from mcore_unpatch.config import load
     from mcore_unpatch.megatron.versions import parse_version
     from mcore_unpatch.rules import Selection
-    from mcore_unpatch.survey import Options
+    from mcore_unpatch.survey import ScanOptions
 
     config = config or load(start(paths))
     target = target_mcore or config.text("target-mcore")
@@ -100,7 +100,7 @@ def combine(
                 f"baseline = {known!r} in {shown(config.folder / 'pyproject.toml')} leads out of the repository: "
                 "change it, or name the file with --baseline"
             )
-    options = Options(
+    options = ScanOptions(
         selection=Selection.parse(select or config.list("select"), ignore or config.list("ignore")),
         exclude=(*config.list("exclude"), *(exclude or [])),
         exclude_base=config.folder,

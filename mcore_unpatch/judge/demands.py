@@ -12,7 +12,7 @@ from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
-from mcore_unpatch.scanner.conditions.literals import Place
+from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.conditions.live import Run
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
@@ -44,7 +44,7 @@ class Demand:
 
     name: str
     when: str
-    at: Place = field(repr=False)
+    at: Position = field(repr=False)
     call: Call | None = None
     module: str = ""
     tests: Tests = ()  # around it in its own statement
@@ -110,7 +110,7 @@ class Demands:
         for node in home.once(_imports_of, home.model.tree):
             scope, block = home.model.at(node.lineno)
             if scope.kind == "module":
-                yield from _imported(node, Place(home, scope, block, node.lineno), IMPORT)
+                yield from _imported(node, Position(home, scope, block, node.lineno), IMPORT)
         for statement in home.model.tree.body:
             if not isinstance(statement, _APART):
                 yield from self.of_code(statement, home, IMPORT, inner=False)
@@ -186,8 +186,8 @@ class Demands:
             if isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield from self.of_code(ref.node, ref.home, when, True, None, depth + 1)
 
-    def _place(self, node: ast.stmt | ast.expr, home: Resolver) -> Place:
-        return Place(home, *home.model.at(node.lineno), node.lineno)
+    def _place(self, node: ast.stmt | ast.expr, home: Resolver) -> Position:
+        return Position(home, *home.model.at(node.lineno), node.lineno)
 
     def _name(self, node: ast.expr, home: Resolver, itself: str | None) -> str:
         """The dotted name of Megatron's that an expression reads."""
@@ -216,7 +216,7 @@ class Demands:
         return base is None or base.kind != "class"
 
 
-def _put_into(node: ast.Call, place: Place) -> list[str]:
+def _put_into(node: ast.Call, place: Position) -> list[str]:
     """The keys that the function around a call puts into what it passes as `**rest`, whatever happens."""
     rest = {word.value.id for word in node.keywords if word.arg is None and isinstance(word.value, ast.Name)}
     function = place.scope.function
@@ -250,7 +250,7 @@ def _imports_of(tree: ast.Module) -> list[ast.stmt]:
     return found
 
 
-def _imported(node: ast.AST, place: Place, when: str) -> Iterator[Demand]:
+def _imported(node: ast.AST, place: Position, when: str) -> Iterator[Demand]:
     if isinstance(node, ast.ImportFrom) and not node.level and within(node.module or ""):
         module = node.module or ""
         for alias in node.names:

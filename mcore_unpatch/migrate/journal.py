@@ -28,7 +28,7 @@ class NewContent:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """A file of a journal: digests of its content before and after."""
 
     path: str
@@ -42,7 +42,7 @@ class Journal:
 
     state: State
     token: str
-    entries: tuple[Entry, ...]
+    entries: tuple[JournalEntry, ...]
 
     @property
     def folder(self) -> Path:
@@ -96,7 +96,7 @@ class Journal:
 
 def record(state: State, rewrites: Sequence[NewContent], before: Record, remember: bool) -> Journal:
     """Write a journal; it counts once the record of the state names it."""
-    entries = tuple(Entry(item.path, files.digest(item.before), files.digest(item.after)) for item in rewrites)
+    entries = tuple(JournalEntry(item.path, files.digest(item.before), files.digest(item.after)) for item in rewrites)
     journal = Journal(state, secrets.token_hex(6), entries)
     files.own_folder(state.folder)
     files.own_folder(journal.folder)
@@ -119,7 +119,7 @@ def load(state: State, token: str) -> Journal:
         data = json.loads(reading.read_own(folder / "journal.json"))
         if data["version"] != _VERSION:
             raise ValueError(f"it is of version {data['version']!r}, not {_VERSION}")
-        return Journal(state, token, tuple(_checked(Entry(**entry)) for entry in data["entries"]))
+        return Journal(state, token, tuple(_checked(JournalEntry(**entry)) for entry in data["entries"]))
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise UsageError(
             f"{shown(folder)} cannot be used ({error}); nothing was changed. The numbered files in it are the "
@@ -127,7 +127,7 @@ def load(state: State, token: str) -> Journal:
         ) from None
 
 
-def _checked(entry: Entry) -> Entry:
+def _checked(entry: JournalEntry) -> JournalEntry:
     """Raise `ValueError` for a path that leads out of the work tree, or to git's own files."""
     if not all(isinstance(text, str) for text in (entry.path, entry.before, entry.after)):
         raise ValueError("it is damaged")

@@ -14,7 +14,7 @@ from mcore_unpatch.printable import shown
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SourceRange:
     """A range of bytes of a file; lines and columns count from 1, columns in bytes."""
 
     start: int
@@ -31,8 +31,8 @@ class PlacedEdit:
 
     edit: Edit
     applied: bool
-    before: Span
-    after: Span
+    before: SourceRange
+    after: SourceRange
 
 
 def rewrites_of(plan: Plan, project: Repository, options: Options) -> list[NewContent]:
@@ -108,9 +108,9 @@ def _line_start(data: bytes, line: int) -> int:
     return position
 
 
-def span(data: bytes, start: int, end: int) -> Span:
+def span(data: bytes, start: int, end: int) -> SourceRange:
     """A range of bytes with its lines and columns."""
-    return Span(start, end, *_position(data, start), *_position(data, end))
+    return SourceRange(start, end, *_position(data, start), *_position(data, end))
 
 
 def _position(data: bytes, offset: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from mcore_unpatch.paths import from_here
 from mcore_unpatch.printable import shown
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.search import Progress
-from mcore_unpatch.survey import Options as ScanOptions, Survey
+from mcore_unpatch.survey import ScanOptions, Survey
 
 DEPENDENCY = "mcore-unpatch[compat]"
 _SHIMS = b"mcore_unpatch.compat"

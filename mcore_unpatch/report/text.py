@@ -94,7 +94,7 @@ def _head(finding: Finding) -> Iterator[Line]:
 
 def fate_of(finding: Finding) -> str:
     """What becomes of a finding: a safe or unsafe rewrite, or its verdict."""
-    return finding.verdict if finding.mended else finding.fix or finding.verdict
+    return finding.verdict if finding.signature_fixed else finding.fix or finding.verdict
 
 
 def _summary(report: Report) -> str:

@@ -12,7 +12,7 @@ from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
-from mcore_unpatch.scanner.conditions.literals import Place
+from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.judging import answer
 from mcore_unpatch.scanner.names.resolver import Resolver
@@ -116,7 +116,7 @@ def _finding(
     verdict = answer.judge(install, case.new, resolver)
     node = install.node
     assert isinstance(node, ast.stmt | ast.expr)
-    alive = liveness.of(install, Place(resolver, install.site.scope, install.site.block, node.lineno))
+    alive = liveness.of(install, Position(resolver, install.site.scope, install.site.block, node.lineno))
     # What breaks on several releases is said once.
     judged = [version for version in versions if alive.on(version)]
     models = [known.newest(version) for version in judged] if not verdict.rule.startswith(_MOCKS) else []
@@ -140,9 +140,9 @@ def _finding(
         related=around.related_lines(install),
         in_test=is_test(resolver.model.path),
         live=alive,
-        within=call_sites.installer(install.site.scope),
+        installed_by=call_sites.installer(install.site.scope),
         breaks=tuple(breaks),
-        others=install.others,
+        patches_more=install.patches_more,
         source=text.between(node.lineno, end_line),
     )
 

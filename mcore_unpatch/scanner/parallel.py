@@ -56,7 +56,7 @@ class Task:
 
 
 @dataclass(slots=True)
-class Part:
+class ScannedPart:
     """What some files gave; `marked` may carry an ignore comment, `saying` have a word that was asked for."""
 
     files: int = 0
@@ -66,7 +66,7 @@ class Part:
     saying: list[str] = field(default_factory=list)
     testing: list[str] = field(default_factory=list)  # files that may ask which release they run on
 
-    def add(self, other: Part) -> None:
+    def add(self, other: ScannedPart) -> None:
         """What other files gave, behind what is here."""
         self.files += other.files
         self.findings += other.findings
@@ -76,8 +76,8 @@ class Part:
         self.testing += other.testing
 
 
-def _analyse(paths: list[str], task: Task, project: Project) -> Part:
-    part = Part(len(paths))
+def _analyse(paths: list[str], task: Task, project: Project) -> ScannedPart:
+    part = ScannedPart(len(paths))
     for path in paths:
         try:
             project.begin()
@@ -120,7 +120,7 @@ def may_patch(project: Project, path: str, mocks: bool) -> bool:
 
 def analyse(
     paths: list[str], sizes: list[int], task: Task, jobs: int, parsed: Parsed, start: str = START
-) -> Iterator[Part]:
+) -> Iterator[ScannedPart]:
     """Analyse files over several processes, part by part as they come in; one job stays in this process."""
     total = sum(sizes)
     task = replace(task, thorough=total <= _CHECKED_THROUGHOUT)
@@ -136,7 +136,7 @@ def analyse(
             yield from _share_out(shares, task, workers - 1, parsed, start)
 
 
-def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed, start: str) -> Iterator[Part]:
+def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed, start: str) -> Iterator[ScannedPart]:
     """Hand shares to other processes, and take one here whenever all of them are busy."""
     import multiprocessing
     from multiprocessing.connection import wait
@@ -161,7 +161,7 @@ def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed
                 yield _analyse(shares[waiting.popleft()], task, project)
             open_ones: list[Any] = [connection for connection, number in busy.items() if number]
             for ready in cast("list[Connection]", wait(open_ones, 0 if waiting else None)):
-                part: Part = ready.recv()
+                part: ScannedPart = ready.recv()
                 busy[ready] -= 1
                 _hand_out(waiting, ready, busy)
                 yield part

@@ -99,9 +99,9 @@ def _already(one: Statement, old: Model) -> str:
 def _of_file(finding: Finding, happened: Change) -> Fate:
     if finding.breaks:
         return Fate(finding, "breaks", happened, finding.breaks)
-    if finding.done:
-        return Fate(finding, "unnecessary", happened, (finding.done,))
-    return Fate(finding, "different", happened, (finding.stays or finding.message,))
+    if finding.upstream_has:
+        return Fate(finding, "unnecessary", happened, (finding.upstream_has,))
+    return Fate(finding, "different", happened, (finding.kept_because or finding.message,))
 
 
 def _never_runs(finding: Finding, case: Case, happened: Change, new: Model) -> Fate:

@@ -17,7 +17,7 @@ from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.search import Progress
-from mcore_unpatch.survey import Options, Survey
+from mcore_unpatch.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.fates import URGENCIES, Fate, fate
 
 
@@ -51,7 +51,7 @@ class UpgradeReport:
 
 def upgrade(
     paths: list[Path],
-    options: Options,
+    options: ScanOptions,
     old: Model,
     new: Model,
     source: MegatronSource | None = None,

@@ -10,7 +10,7 @@ from typing import Any
 from mcore_unpatch.findings import Finding, Report
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import Options
+from mcore_unpatch.survey import ScanOptions
 
 CORE = "megatron.core"
 GPT = f"{CORE}.models.gpt.gpt_model.GPTModel"
@@ -42,7 +42,7 @@ def scan_source(source: Source, **options: Any) -> Report:
     """Scan a repository made of these files."""
     with tempfile.TemporaryDirectory() as name:
         write_files(Path(name), source)
-        return scan([Path(name)], Options(**{"jobs": 1, **options}))
+        return scan([Path(name)], ScanOptions(**{"jobs": 1, **options}))
 
 
 def found_in(source: Source, **options: Any) -> list[Finding]:

@@ -10,13 +10,13 @@ from checking import write_files
 from command import FINDINGS, unpatch
 
 from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import Options
+from mcore_unpatch.survey import ScanOptions
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "tiny_rl"
 
 
 def fixes(folder: Path) -> dict[str, str | None]:
-    report = scan([folder], replace(Options(), fixes=True))
+    report = scan([folder], replace(ScanOptions(), fixes=True))
     return {f"{finding.path}:{finding.line}": finding.fix for finding in report.findings}
 
 
@@ -36,12 +36,12 @@ def test_what_a_person_has_to_do_has_no_fix_and_a_mechanical_edit_is_unsafe(tmp_
 
 
 def test_fixes_are_asked_for_only_where_they_are_shown() -> None:
-    assert {finding.fix for finding in scan([SAMPLE], Options()).findings} == {None}
+    assert {finding.fix for finding in scan([SAMPLE], ScanOptions()).findings} == {None}
 
 
 def test_without_a_seam_the_codemods_are_not_loaded(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import megatron.core.utils as u\nu.get_model_config = lambda m: None\n")
-    report = scan([tmp_path], replace(Options(), fixes=True))
+    report = scan([tmp_path], replace(ScanOptions(), fixes=True))
     assert [(finding.rule, finding.fix) for finding in report.findings] == [("MCU602", None)]
 
 

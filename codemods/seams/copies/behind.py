@@ -13,7 +13,7 @@ from mcore_unpatch.codemods.workbench import Workbench
 
 
 @dataclass(frozen=True)
-class Installed:
+class InstalledCopy:
     """A patch and the file that defines its function; the patch has the function, be it of another file."""
 
     patch: Patch
@@ -31,10 +31,10 @@ class Installed:
         return self.home.path == self.patch.source.path
 
 
-def installed(patch: Patch) -> Installed | None:
+def installed(patch: Patch) -> InstalledCopy | None:
     """What a patch installs, bound to the model; None where it is no function of the repository."""
     if patch.function is not None and patch.bound:
-        return Installed(patch, patch.source)
+        return InstalledCopy(patch, patch.source)
     name = dotted(bound_function(patch))
     files, source = patch.situation.files, patch.source
     for path, original in _origins(files, source).get(name, {source.path: name}).items():
@@ -42,11 +42,11 @@ def installed(patch: Patch) -> Installed | None:
         functions = [node for node in home.tree.body if isinstance(node, Function)] if home else []
         found = [node for node in functions if node.name == original]
         if home is not None and len(found) == 1:
-            return Installed(replace(patch, function=found[0], bound=True), home)
+            return InstalledCopy(replace(patch, function=found[0], bound=True), home)
     return None
 
 
-def all_installed(one: Installed) -> list[Installed]:
+def all_installed(one: InstalledCopy) -> list[InstalledCopy]:
     """The patches that install the same function, this one among them."""
     patches = (find_patch(replace(one.patch.situation, finding=finding)) for finding in one.patch.situation.open)
     found = [place for patch in patches if patch is not None and (place := installed(patch))]
@@ -54,7 +54,7 @@ def all_installed(one: Installed) -> list[Installed]:
     return [place for place in found if (place.home.path, place.function.lineno) == key]
 
 
-def used_by_others(one: Installed, places: Sequence[Installed]) -> str:
+def used_by_others(one: InstalledCopy, places: Sequence[InstalledCopy]) -> str:
     """Where the function is used for more than these patches."""
     name, files = one.function.name, one.patch.situation.files
     statements = [place.patch.statement for place in places]

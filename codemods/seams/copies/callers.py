@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from mcore_unpatch.codemods.seams.copies.reading import Copy
+from mcore_unpatch.codemods.seams.copies.reading import ForwardCopy
 from mcore_unpatch.codemods.seams.copies.upstream import CALLED, METHODS
 from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.codemods.source import Source
@@ -73,7 +73,7 @@ def model_calls(files: Workbench) -> list[ModelCall]:
     ]
 
 
-def misfit(patch: Patch, copy: Copy, own: Collection[str]) -> str:
+def misfit(patch: Patch, copy: ForwardCopy, own: Collection[str]) -> str:
     """Why a call would raise, or mean something else, without the copy; `own` are the parameters of the copy alone."""
     expected = called_with(f"{GPT_MODEL}.{_FORWARD}", patch.situation.options.target)
     if copy.method != _FORWARD or expected is None:

@@ -11,7 +11,7 @@ from typing import Any
 from mcore_unpatch.codemods.changes import Make
 from mcore_unpatch.codemods.codemod import AddImport, Elsewhere
 from mcore_unpatch.codemods.imported import imported
-from mcore_unpatch.codemods.seams.copies.behind import Installed
+from mcore_unpatch.codemods.seams.copies.behind import InstalledCopy
 from mcore_unpatch.codemods.seams.copies.callers import model_calls
 from mcore_unpatch.codemods.seams.patch import COMPAT, is_taken
 from mcore_unpatch.codemods.source import Source
@@ -24,7 +24,7 @@ CALLER = "call_with_processor"
 _CONTEXT = "context"
 
 
-def calling(one: Installed, travelling: Mapping[str, str]) -> list[Elsewhere] | str:
+def calling(one: InstalledCopy, travelling: Mapping[str, str]) -> list[Elsewhere] | str:
     """The calls of models that pass what only the patch takes, or why not all of them are known."""
     patch, name = one.patch, one.function.name
     if not travelling:
@@ -59,7 +59,7 @@ def calling(one: Installed, travelling: Mapping[str, str]) -> list[Elsewhere] | 
     return found or f"it patches the class, and no call passes `{one_of_them}` to one of its models"
 
 
-def _importable(files: Workbench, one: Installed, source: Source) -> str:
+def _importable(files: Workbench, one: InstalledCopy, source: Source) -> str:
     """The module that another file can import the function from; empty where that is not clear."""
     path = one.home.path
     imports = ((node.module or "", node.level) for node in one.home.every(ast.ImportFrom))

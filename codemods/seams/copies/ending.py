@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 from mcore_unpatch.codemods.changes import Change, Header, Remove, Replace, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.copies.reading import Copy
+from mcore_unpatch.codemods.seams.copies.reading import ForwardCopy
 from mcore_unpatch.codemods.source import Source, first_line, last_line
 from mcore_unpatch.megatron.known import called_with
 from mcore_unpatch.megatron.layout import GPT_MODEL
@@ -50,7 +50,7 @@ _GIVEN = {
 
 
 @dataclass(frozen=True)
-class Processor:
+class ProcessorChanges:
     """The function's changes, the keywords that travel in the context, and whether it still wants the model."""
 
     changes: list[Change]
@@ -58,13 +58,13 @@ class Processor:
     bound: bool
 
 
-def as_processor(copy: Copy, source: Source, limit: int) -> Processor | str:
+def as_processor(copy: ForwardCopy, source: Source, limit: int) -> ProcessorChanges | str:
     """The rewritten function, with lines up to a limit, or why it cannot be one."""
-    return _Writer(copy, source, limit).write()
+    return _ProcessorWriter(copy, source, limit).write()
 
 
-class _Writer:
-    def __init__(self, copy: Copy, source: Source, limit: int) -> None:
+class _ProcessorWriter:
+    def __init__(self, copy: ForwardCopy, source: Source, limit: int) -> None:
         self.copy, self.source, self.function, self.limit = copy, source, copy.function, limit
         arguments = self.function.args
         self.parameters = [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)][1:]
@@ -73,7 +73,7 @@ class _Writer:
         self.stored = {node.id for node in self.nodes if _is_stored(node)}
         self.travelling: dict[str, str] = {}
 
-    def write(self) -> Processor | str:
+    def write(self) -> ProcessorChanges | str:
         because = self._look_at_names()
         if because:
             return because
@@ -101,7 +101,7 @@ class _Writer:
         if lines:
             first = next(one for one in self.copy.end if not isinstance(one, ast.Import | ast.ImportFrom))
             changes.append(above(self.source, first, "\n".join(lines)))
-        return Processor(changes, self.travelling, bound)
+        return ProcessorChanges(changes, self.travelling, bound)
 
     def _without_megatrons(self) -> Iterator[Change]:
         """What is Megatron's goes: before the end with all comments there, behind it statement by statement."""

@@ -9,7 +9,7 @@ from mcore_unpatch.codemods.changes import Rewrite, above
 from mcore_unpatch.codemods.codemod import Elsewhere
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.copies.behind import (
-    Installed,
+    InstalledCopy,
     all_installed,
     bound_function,
     installed,
@@ -17,8 +17,8 @@ from mcore_unpatch.codemods.seams.copies.behind import (
 )
 from mcore_unpatch.codemods.seams.copies.callers import misfit
 from mcore_unpatch.codemods.seams.copies.calls import calling
-from mcore_unpatch.codemods.seams.copies.ending import Processor, as_processor
-from mcore_unpatch.codemods.seams.copies.reading import Copy, read_copy
+from mcore_unpatch.codemods.seams.copies.ending import ProcessorChanges, as_processor
+from mcore_unpatch.codemods.seams.copies.reading import ForwardCopy, read_copy
 from mcore_unpatch.codemods.seams.copies.upstream import METHODS
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, is_taken
 from mcore_unpatch.codemods.seams.undo import Undoing, plan_undoing
@@ -37,7 +37,7 @@ def to_processor(patch: Patch) -> Rewritten | str | None:
     if one is None or _calls_original(one.patch):
         return None
     copy = read_copy(one.function, patch.target.attr, patch.situation.options.target)
-    if not isinstance(copy, Copy):
+    if not isinstance(copy, ForwardCopy):
         return copy and Rewritten([], by_hand=f"Not rewritten: {copy}.")
     if because := _in_the_way(one):
         return because
@@ -58,7 +58,9 @@ def to_processor(patch: Patch) -> Rewritten | str | None:
     return _attached(one, copy, processor, apart=len(places) > 1)
 
 
-def _attached(one: Installed, copy: Copy, processor: Processor, *, apart: bool = True) -> Rewritten | str:
+def _attached(
+    one: InstalledCopy, copy: ForwardCopy, processor: ProcessorChanges, *, apart: bool = True
+) -> Rewritten | str:
     """One patch with `attach` in its place; changes of the function are `apart` where others ask for them too."""
     patch = one.patch
     if because := _cannot_change(patch):
@@ -81,7 +83,7 @@ def _attached(one: Installed, copy: Copy, processor: Processor, *, apart: bool =
     return Rewritten(changes, [_ATTACH], notes, elsewhere=there)
 
 
-def _of_the_class(one: Installed, copy: Copy, processor: Processor) -> Rewritten | str:
+def _of_the_class(one: InstalledCopy, copy: ForwardCopy, processor: ProcessorChanges) -> Rewritten | str:
     """A patch of all models: their calls are given the processor."""
     patch = one.patch
     if processor.bound:
@@ -98,7 +100,7 @@ def _of_the_class(one: Installed, copy: Copy, processor: Processor) -> Rewritten
     return Rewritten([*remove(patch.source, [patch.statement])], notes=notes, elsewhere=calls)
 
 
-def _notes(copy: Copy) -> Iterator[str]:
+def _notes(copy: ForwardCopy) -> Iterator[str]:
     of = f"a copy of the {copy.method} of {copy.release}" if copy.release else f"a `{copy.method}` of its own"
     yield f"{of}: what follows the decoder is now a processor"
     yield from dict.fromkeys(copy.notes)
@@ -116,7 +118,7 @@ def _calls_original(patch: Patch) -> bool:
     return any(getattr(node, "id", getattr(node, "attr", None)) in names for node in inside if names)
 
 
-def _in_the_way(one: Installed) -> str:
+def _in_the_way(one: InstalledCopy) -> str:
     """Why the function cannot be changed."""
     if one.function.decorator_list:
         return f"`{one.function.name}` is decorated"
@@ -136,7 +138,7 @@ def _cannot_change(patch: Patch) -> str:
     return ""
 
 
-def _attach(patch: Patch, processor: Processor, handle: str, limit: int) -> str:
+def _attach(patch: Patch, processor: ProcessorChanges, handle: str, limit: int) -> str:
     """What stands in the place of the assignment, laid out as a formatter would."""
     function = patch.text(bound_function(patch))
     value = function
@@ -156,7 +158,7 @@ def _attach(patch: Patch, processor: Processor, handle: str, limit: int) -> str:
     return "\n".join([start, *(f"    {word}," for word in words), ")"])
 
 
-def _where(one: Installed) -> str:
+def _where(one: InstalledCopy) -> str:
     return f"line {one.function.lineno}" if one.is_here else f"{one.home.path}, line {one.function.lineno}"
 
 

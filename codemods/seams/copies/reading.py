@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from mcore_unpatch.codemods.seams.copies.upstream import (
     CALLED,
     METHODS,
-    Body,
+    UpstreamBody,
     bodies,
     calls_of,
     digest,
@@ -39,7 +39,7 @@ _ANOTHER = "output_processor is not None"
 
 
 @dataclass
-class Copy:
+class ForwardCopy:
     """What of a copy goes, because Megatron does it, and what is its own."""
 
     function: Function
@@ -56,12 +56,12 @@ class Copy:
         return re.sub(rf"\b{self.model}\.", "self.", ast.unparse(statement))
 
 
-def read_copy(function: Function, method: str, target: Version) -> Copy | str | None:
+def read_copy(function: Function, method: str, target: Version) -> ForwardCopy | str | None:
     """The copy, why it cannot be shown to be one, or None if it is nothing of the kind."""
     arguments = [*function.args.posonlyargs, *function.args.args]
     if method not in METHODS or not arguments or function.args.vararg or isinstance(function, ast.AsyncFunctionDef):
         return None
-    copy = Copy(function, method, arguments[0].arg)
+    copy = ForwardCopy(function, method, arguments[0].arg)
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
     if method == _FORWARD:
         at = next((index for index, one in enumerate(body) if calls_of(one, "decoder", copy.model)), None)
@@ -75,7 +75,7 @@ def read_copy(function: Function, method: str, target: Version) -> Copy | str | 
     return _read_end(copy, body, target) or copy
 
 
-def _read_decoder(copy: Copy, body: Sequence[ast.stmt], target: Version) -> str:
+def _read_decoder(copy: ForwardCopy, body: Sequence[ast.stmt], target: Version) -> str:
     """Whether everything up to the decoder's output is what Megatron does there; why not."""
     digests = [digest(one, copy.model) for one in body]
     versions = bodies(_FORWARD)
@@ -102,12 +102,12 @@ def _read_decoder(copy: Copy, body: Sequence[ast.stmt], target: Version) -> str:
     return ""
 
 
-def _likeness(version: Body, digests: Sequence[str]) -> tuple[int, int, tuple[str, ...]]:
+def _likeness(version: UpstreamBody, digests: Sequence[str]) -> tuple[int, int, tuple[str, ...]]:
     """The most statements of the copy, then the fewest that it lacks."""
     return sum(each in version.before for each in digests), -len(version.before), version.releases
 
 
-def _wait(copy: Copy) -> str:
+def _wait(copy: ForwardCopy) -> str:
     """Look at what stands before statements of Megatron's, and will run behind them; why it cannot."""
     for statement in copy.end:
         later = any(one.lineno > statement.lineno and not _is_idle(one) for one in copy.dropped)
@@ -124,7 +124,7 @@ def _wait(copy: Copy) -> str:
     return ""
 
 
-def _is_lean(copy: Copy, statement: ast.stmt, inputs: set[str]) -> bool:
+def _is_lean(copy: ForwardCopy, statement: ast.stmt, inputs: set[str]) -> bool:
     """Megatron's call of a part of the model with some of its arguments; `inputs` are names of embeddings."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return False
@@ -135,7 +135,7 @@ def _is_lean(copy: Copy, statement: ast.stmt, inputs: set[str]) -> bool:
     return True
 
 
-def _is_lean_call(copy: Copy, node: ast.expr, inputs: set[str]) -> bool:
+def _is_lean_call(copy: ForwardCopy, node: ast.expr, inputs: set[str]) -> bool:
     part = part_called(node, copy.model)
     if part not in CALLED or not isinstance(node, ast.Call):
         return False
@@ -149,7 +149,7 @@ def _is_lean_call(copy: Copy, node: ast.expr, inputs: set[str]) -> bool:
     return all(_is_passed(copy, keyword, part, passed, inputs) for keyword in node.keywords)
 
 
-def _is_passed(copy: Copy, keyword: ast.keyword, part: str, passed: set[str], inputs: set[str]) -> bool:
+def _is_passed(copy: ForwardCopy, keyword: ast.keyword, part: str, passed: set[str], inputs: set[str]) -> bool:
     value = copy.says(keyword.value)
     if keyword.arg is None:
         rest = copy.function.args.kwarg
@@ -164,7 +164,7 @@ def _is_passed(copy: Copy, keyword: ast.keyword, part: str, passed: set[str], in
     return keyword.arg in passed and value in own
 
 
-def _gets_back(copy: Copy, body: Sequence[ast.stmt], now: Body, target: Version) -> Iterator[str]:
+def _gets_back(copy: ForwardCopy, body: Sequence[ast.stmt], now: UpstreamBody, target: Version) -> Iterator[str]:
     """What Megatron does before the decoder's output, and the copy does not."""
     release = ".".join(map(str, target))
     expected = called_with(f"{GPT_MODEL}.{_FORWARD}", target)
@@ -185,7 +185,7 @@ def _gets_back(copy: Copy, body: Sequence[ast.stmt], now: Body, target: Version)
         yield f"the forward of {release} also runs {_listed(lost)}, which the copy did not"
 
 
-def _read_end(copy: Copy, body: Sequence[ast.stmt], target: Version) -> str:
+def _read_end(copy: ForwardCopy, body: Sequence[ast.stmt], target: Version) -> str:
     """Divide what follows the decoder; why that cannot be."""
     begun = False
     for statement in body:
@@ -227,12 +227,12 @@ def _read_end(copy: Copy, body: Sequence[ast.stmt], target: Version) -> str:
     return ""
 
 
-def _scales(copy: Copy) -> bool:
+def _scales(copy: ForwardCopy) -> bool:
     nodes = (node for one in copy.end for node in ast.walk(one))
     return any(isinstance(node, ast.Attribute) and node.attr == "_scale_logits" for node in nodes)
 
 
-def _is_known(copy: Copy, statement: ast.stmt, place: str) -> bool:
+def _is_known(copy: ForwardCopy, statement: ast.stmt, place: str) -> bool:
     """Whether it is a statement of some release; the condition of MTP may also be that of labels."""
     if digest(statement, copy.model) in known(place):
         return True
@@ -250,7 +250,7 @@ def _is_known(copy: Copy, statement: ast.stmt, place: str) -> bool:
     return False
 
 
-def _is_early(copy: Copy, statement: ast.stmt) -> bool:
+def _is_early(copy: ForwardCopy, statement: ast.stmt) -> bool:
     """What Megatron does before the hook, in other words: the return of other stages, or MTP without its loss."""
     if copy.says(statement) == f"{_IN_POSTPROCESS} = self.mtp_process":
         return True

@@ -22,7 +22,7 @@ _LAST_TOKEN = "materialize_only_last_token_logits"
 
 
 @dataclass(frozen=True)
-class Body:
+class UpstreamBody:
     """One version of a method: its statements up to the decoder's output, then up to the hook, then behind it."""
 
     releases: tuple[str, ...]
@@ -34,17 +34,17 @@ class Body:
 
 
 @cache
-def bodies(method: str) -> tuple[Body, ...]:
+def bodies(method: str) -> tuple[UpstreamBody, ...]:
     """The versions that a method has had, oldest first."""
     data = json.loads(files(__package__).joinpath("upstream.json").read_text(encoding="utf-8"))
-    return tuple(Body(**{name: _frozen(value) for name, value in one.items()}) for one in data[method])
+    return tuple(UpstreamBody(**{name: _frozen(value) for name, value in one.items()}) for one in data[method])
 
 
 def _frozen(value: Any) -> Any:
     return {name: tuple(words) for name, words in value.items()} if isinstance(value, dict) else tuple(value)
 
 
-def of_release(method: str, version: Version) -> Body:
+def of_release(method: str, version: Version) -> UpstreamBody:
     """The newest body of a minor release, or the newest that is known."""
     fitting = [body for body in bodies(method) if any(parse_version(one) <= version for one in body.releases)]
     return fitting[-1]

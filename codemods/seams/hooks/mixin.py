@@ -20,7 +20,7 @@ from mcore_unpatch.codemods.seams.hooks.form import Calling, Form, Hooked, Wrapp
 from mcore_unpatch.codemods.seams.hooks.method import as_function, has_a_footer, is_supers, made, snake, with_docstring
 from mcore_unpatch.codemods.seams.hooks.module import is_module
 from mcore_unpatch.codemods.seams.patch import Rewritten
-from mcore_unpatch.codemods.seams.said import Said
+from mcore_unpatch.codemods.seams.said import CommentCollector
 from mcore_unpatch.codemods.seams.undo import FORWARD
 from mcore_unpatch.codemods.source import Source, first_line
 from mcore_unpatch.codemods.syntax import body_of, bound_by_import, dotted, identifiers, is_stored, leaf, walk_without
@@ -56,7 +56,7 @@ class MixedIn(Hooked):
         """The hook on the module, and the function where the class is."""
         name = ".".join([*dotted(self.mixin).split(".")[:-1], self.hook.name])
         call = f"{self.source.text(self.module)}.{self.form.registered(name)}"
-        said = Said(self.source)
+        said = CommentCollector(self.source)
         said.inside(self.statement)
         changes: list[Change] = [Rewrite(self.statement, "\n".join([*said.lines(), call]), tell_checkers=False)]
         imports = [AlsoImport(node, self.hook.name) for node in self._imports()]
@@ -182,7 +182,7 @@ class Mixins:
             return form
         text_of = cache(partial(made, snippet, form))
         if goes:
-            said = Said(source)
+            said = CommentCollector(source)
             said.between(first_line(node), method.lineno - 1)
             docs = (ast.get_docstring(node) or "").splitlines() if ast.get_docstring(method) else []
             comments = [*(f"# {line}".rstrip() for line in docs), *said.lines()]

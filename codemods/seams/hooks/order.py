@@ -19,9 +19,9 @@ from mcore_unpatch.codemods.seams.hooks.method import made
 from mcore_unpatch.codemods.seams.hooks.mixin import CLASS, MixedIn, Mixins
 from mcore_unpatch.codemods.seams.hooks.module import MODEL, is_module, may_be_the_same, name_of
 from mcore_unpatch.codemods.seams.hooks.nesting import is_made_inside
-from mcore_unpatch.codemods.seams.hooks.site import Site, find_site
+from mcore_unpatch.codemods.seams.hooks.site import WrapperSite, find_site
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch
-from mcore_unpatch.codemods.seams.said import Said
+from mcore_unpatch.codemods.seams.said import CommentCollector
 from mcore_unpatch.codemods.seams.undo import FORWARD, Undoing, plan_undoing
 from mcore_unpatch.codemods.source import Function, Source, last_line
 from mcore_unpatch.codemods.syntax import is_one_of
@@ -43,7 +43,7 @@ class _Wrapped(Hooked):
     """A function in the place of `forward`."""
 
     patch: Patch
-    site: Site
+    site: WrapperSite
 
 
 def to_hook(situation: Situation) -> Rewritten | str:
@@ -224,7 +224,7 @@ def _is_expression(form: Form) -> bool:
     return form.moment == "after" and not any(isinstance(one, Insert) for one in form.changes)
 
 
-def _as_lambda(site: Site, form: Form) -> str:
+def _as_lambda(site: WrapperSite, form: Form) -> str:
     assert site.snippet is not None
     function = ast.parse(made(site.snippet, form)).body[0]
     assert isinstance(function, ast.FunctionDef)
@@ -234,7 +234,7 @@ def _as_lambda(site: Site, form: Form) -> str:
 
 def _installed(alone: _Wrapped, undoing: Undoing) -> Rewritten:
     patch, form, site = alone.patch, alone.form, alone.site
-    said = Said(patch.source)
+    said = CommentCollector(patch.source)
     said.inside(patch.statement)
     for one in undoing.removed:
         said.between(patch.source.first_with_comments(one), last_line(one))

@@ -14,7 +14,7 @@ from mcore_unpatch.codemods.changes import Change, Header, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.hooks.form import Calling
 from mcore_unpatch.codemods.seams.patch import Patch, bound_to, defined, function_name
-from mcore_unpatch.codemods.seams.said import Said
+from mcore_unpatch.codemods.seams.said import CommentCollector
 from mcore_unpatch.codemods.source import Function, Source, last_line
 from mcore_unpatch.codemods.syntax import (
     body_of,
@@ -34,7 +34,7 @@ _NOT_BOUND = "`{}` is bound to another object than the module"
 
 
 @dataclass(frozen=True)
-class Site:
+class WrapperSite:
     """A wrapper, how it calls the original, what is registered, and what changes around it."""
 
     function: ast.FunctionDef
@@ -45,7 +45,7 @@ class Site:
     snippet: Source | None = None  # the function by itself, where it is an expression
 
 
-def find_site(patch: Patch, around: Function) -> Site | str:
+def find_site(patch: Patch, around: Function) -> WrapperSite | str:
     """The wrapper of a patch, or why it is not found."""
     value = patch.value
     if isinstance(value, ast.Lambda):
@@ -60,7 +60,7 @@ def find_site(patch: Patch, around: Function) -> Site | str:
     return _plain(patch, around)
 
 
-def _plain(patch: Patch, around: Function) -> Site | str:
+def _plain(patch: Patch, around: Function) -> WrapperSite | str:
     function = patch.function
     if not isinstance(function, ast.FunctionDef):
         return _NOT_BESIDE
@@ -77,10 +77,12 @@ def _plain(patch: Patch, around: Function) -> Site | str:
     original = ast.unparse(kept) if kept is not None else ""
     if isinstance(kept, ast.Attribute) and of_the_module and patch.bound and parameters(function):
         original = f"{parameters(function)[0]}.{kept.attr}"
-    return Site(function, Calling(ast.unparse(patch.target), original, patch.bound), function.name, of_the_module)
+    return WrapperSite(
+        function, Calling(ast.unparse(patch.target), original, patch.bound), function.name, of_the_module
+    )
 
 
-def _kept_of_class(patch: Patch, around: Function, function: ast.FunctionDef) -> Site | None:
+def _kept_of_class(patch: Patch, around: Function, function: ast.FunctionDef) -> WrapperSite | None:
     """`original = type(module).forward`, which is called with the module."""
     module, attribute = ast.unparse(patch.target.value), patch.target.attr
     texts = {f"type({module}).{attribute}", f"{module}.__class__.{attribute}"}
@@ -91,12 +93,12 @@ def _kept_of_class(patch: Patch, around: Function, function: ast.FunctionDef) ->
     if name.id in names_outside(around, [kept[0], function]) or _used_elsewhere(patch, function, around):
         return None
     calling = Calling(ast.unparse(patch.target), name.id, bound=True, unbound=True)
-    return Site(function, calling, function.name, False, tuple(_without_keeping(patch, [*kept], function)))
+    return WrapperSite(function, calling, function.name, False, tuple(_without_keeping(patch, [*kept], function)))
 
 
 def _without_keeping(patch: Patch, gone: list[ast.stmt], function: ast.FunctionDef) -> Iterator[Change]:
     """What kept the original goes; what was said of it goes to the function."""
-    said = Said(patch.source)
+    said = CommentCollector(patch.source)
     for one in gone:
         said.between(patch.source.first_with_comments(one), last_line(one))
     yield from remove(patch.source, gone, with_comments=True)
@@ -104,7 +106,7 @@ def _without_keeping(patch: Patch, gone: list[ast.stmt], function: ast.FunctionD
         yield above(patch.source, function, "\n".join(said.lines()))
 
 
-def _from_lambda(patch: Patch, around: Function, value: ast.Lambda) -> Site | str:
+def _from_lambda(patch: Patch, around: Function, value: ast.Lambda) -> WrapperSite | str:
     """`lambda *args, **kwargs: original(*args, **kwargs) * 2`, as a function that returns this."""
     if value.lineno != value.end_lineno:
         return "the wrapper is a lambda of several lines"
@@ -113,10 +115,10 @@ def _from_lambda(patch: Patch, around: Function, value: ast.Lambda) -> Site | st
     function = snippet.tree.body[0]
     assert isinstance(function, ast.FunctionDef)
     calling = Calling(ast.unparse(patch.target), ast.unparse(kept) if kept is not None else "")
-    return Site(function, calling, LAMBDA, own=False, snippet=snippet)
+    return WrapperSite(function, calling, LAMBDA, own=False, snippet=snippet)
 
 
-def _from_partial(patch: Patch, around: Function, value: ast.Call) -> Site | str:
+def _from_partial(patch: Patch, around: Function, value: ast.Call) -> WrapperSite | str:
     """`functools.partial(wrapper, module.forward)`: the original is the first parameter."""
     match value:
         case ast.Call(args=[ast.Name(id=name), given], keywords=[]):
@@ -129,7 +131,7 @@ def _from_partial(patch: Patch, around: Function, value: ast.Call) -> Site | str
         return f"`{patch.text(given)}` cannot be shown to be the module's own forward"
     if because := _used_elsewhere(patch, function, patch.source.tree):
         return because
-    return Site(function, Calling(ast.unparse(patch.target), given=True), name, own=True)
+    return WrapperSite(function, Calling(ast.unparse(patch.target), given=True), name, own=True)
 
 
 class _Factory:
@@ -139,7 +141,7 @@ class _Factory:
         self.patch, self.around, self.factory, self.call = patch, around, factory, call
         self.name, self.body = factory.name, body_of(factory)
 
-    def site(self) -> Site | str:
+    def site(self) -> WrapperSite | str:
         """Without what it was given for the original's sake."""
         last = self.body[-1]
         returned = [node for node in walk_own(self.factory) if isinstance(node, ast.Return)]
@@ -173,7 +175,7 @@ class _Factory:
 
     def _without_the_original(
         self, function: ast.FunctionDef, given: dict[str, ast.expr], bound: ast.stmt | None
-    ) -> Site | str:
+    ) -> WrapperSite | str:
         originals = [name for name, one in given.items() if _is_original(self.patch, self.around, one)]
         modules = [name for name, one in given.items() if _is_the_module(self.patch, one)]
         gone: list[ast.stmt] = []
@@ -205,7 +207,7 @@ class _Factory:
         passed = [self.patch.text(one) for one in self.call.args if not is_one_of(one, leaving)]
         passed += [self.patch.source.text(one) for one in self.call.keywords if not is_one_of(one.value, leaving)]
         calling = Calling(ast.unparse(self.patch.target), original, bound is not None)
-        return Site(function, calling, f"{self.name}({', '.join(passed)})", True, tuple(changes))
+        return WrapperSite(function, calling, f"{self.name}({', '.join(passed)})", True, tuple(changes))
 
 
 def _without(spec: ast.arguments, name: str) -> str:

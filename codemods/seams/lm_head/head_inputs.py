@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from mcore_unpatch.codemods.changes import Change, Header, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.lm_head.model import Model, find_model
+from mcore_unpatch.codemods.seams.lm_head.model import PatchedModel, find_model
 from mcore_unpatch.codemods.seams.lm_head.passthrough import Passthrough, known_parameters, read_passthrough
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch, is_taken
-from mcore_unpatch.codemods.seams.said import Said
+from mcore_unpatch.codemods.seams.said import CommentCollector
 from mcore_unpatch.codemods.seams.undo import FORWARD, Undoing, plan_undoing
 from mcore_unpatch.codemods.source import Source, last_line, suites
 from mcore_unpatch.codemods.syntax import (
@@ -80,14 +80,14 @@ def _carrier(patch: Patch) -> int:
 
 
 class _Writer:
-    def __init__(self, patch: Patch, through: Passthrough, model: Model, undoing: Undoing) -> None:
+    def __init__(self, patch: Patch, through: Passthrough, model: PatchedModel, undoing: Undoing) -> None:
         assert patch.around is not None
         self.patch, self.through, self.model, self.undoing = patch, through, model, undoing
         self.source, self.around = patch.source, patch.around
         self.changes = [*model.changes, *undoing.changes]
         self.gone: list[ast.AST] = [patch.statement, *undoing.replaced]
         self.removed: list[ast.stmt] = []
-        self.said = Said(self.source)
+        self.said = CommentCollector(self.source)
         self.lines: list[str] = []  # what stands before the call of `attach`
         for statement in undoing.removed:
             self._remove(statement)
@@ -191,7 +191,7 @@ class _Writer:
         given = function.args.args[self.patch.bound].annotation
         annotation = f": {self.patch.text(given)}" if given is not None else ""
         returned = " -> None" if given is not None or function.returns is not None else ""
-        said = Said(self.source)
+        said = CommentCollector(self.source)
         said.by(function, above=False)
         body = [*said.lines(), *(f"{self.patch.text(place)} = weight" for place in places)]
         text = f"def {KEEPER}(weight{annotation}){returned}:\n" + "\n".join(f"{step}{line}" for line in body)

@@ -16,7 +16,7 @@ _ANY_MODULE = {"Module", "Any"}
 
 
 @dataclass(frozen=True)
-class Model:
+class PatchedModel:
     """How the patching function names the model, and what must change for it to know it."""
 
     text: str
@@ -26,7 +26,7 @@ class Model:
     made_by_a_call: bool = False  # to be made once only
 
 
-def find_model(patch: Patch) -> Model | str:
+def find_model(patch: Patch) -> PatchedModel | str:
     """The model, or why it cannot be told."""
     assert patch.around is not None
     found = owner_of(patch.target.value, patch.around)
@@ -39,7 +39,7 @@ def find_model(patch: Patch) -> Model | str:
         if sum(is_stored(node, name) for node in ast.walk(patch.around)) > (name not in given):
             return f"`{name}` is assigned more than once"
     calls = any(isinstance(node, ast.Call) for node in ast.walk(found))
-    return Model(patch.text(found), made_by_a_call=calls)
+    return PatchedModel(patch.text(found), made_by_a_call=calls)
 
 
 def owner_of(layer: ast.expr, around: Function) -> ast.expr | str | None:
@@ -66,7 +66,7 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
     return node.targets if isinstance(node, ast.Assign) else [node.target]
 
 
-def _from_callers(patch: Patch, parameter: str) -> Model | str:
+def _from_callers(patch: Patch, parameter: str) -> PatchedModel | str:
     """The function gets the layer alone: let it have the model, if every caller can be seen to have it."""
     around, source = patch.around, patch.source
     assert around is not None
@@ -97,7 +97,7 @@ def _from_callers(patch: Patch, parameter: str) -> Model | str:
     annotation = f": {patch.text(argument.annotation)}" if argument.annotation else ""
     changes.append(Replace(argument, f"{_NEW_NAME}{annotation}"))
     binding = above(source, (body_of(around) or around.body)[0], f"{parameter} = {_NEW_NAME}.{LAYER}")
-    return Model(_NEW_NAME, tuple(changes), parameter, binding)
+    return PatchedModel(_NEW_NAME, tuple(changes), parameter, binding)
 
 
 def _starred(call: ast.Call) -> bool:

@@ -13,11 +13,11 @@ from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Proble
 from mcore_unpatch.compat.fused_head.tiles import Tiles
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads, chosen_logits
-from mcore_unpatch.compat.fused_head.triton.grad_kernel import Kept, TileGrad, padded, room_to_keep, row_factors
+from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptShares, TileGrad, padded, room_to_keep, row_factors
 from mcore_unpatch.compat.fused_head.triton.launch import tile_sizes, tma_can_read
 from mcore_unpatch.compat.fused_head.triton.stats_kernel import (
     LARGEST_K,
-    Request,
+    StatsRequest,
     merge_lists,
     merge_parts,
     split_stats,
@@ -45,7 +45,7 @@ class TritonBackend:
         for r in spans(rows if len(w) else 0, tiles.sizes.forward_rows):
             x = tiles.load_rows(r)
             scale = problem.scale[r] if isinstance(problem.scale, Tensor) else problem.scale
-            request = Request(scale, tiles.column_limit, problem.squares, problem.topk, problem.batch_invariant)
+            request = StatsRequest(scale, tiles.column_limit, problem.squares, problem.topk, problem.batch_invariant)
             splits = split_stats(x, w, request, kept.rows(r) if kept is not None else None)
             if targets is not None:
                 chosen_logits(x, w, targets[r, None], scale, tiles.column_limit, target[r, None])
@@ -79,7 +79,7 @@ class TritonBackend:
         if not fits(problem):
             TorchBackend().backward(problem, grads, hidden_grad, weight_grad)
             return
-        kept = Kept(*grads.kept) if grads.kept else None
+        kept = KeptShares(*grads.kept) if grads.kept else None
         tiles = TritonTiles(problem, weight_grad, kept)
         factors = row_factors(problem, grads)
         terms = {"entropy": grads.entropy_coefficient is not None, "squares": grads.squares_coefficient is not None}
@@ -110,7 +110,7 @@ def fits(problem: Problem) -> bool:
 class TritonTiles(Tiles):
     """The gradient of a tile lies in one buffer, in the weight's dtype; that of kept columns where these were kept."""
 
-    def __init__(self, problem: Problem, weight_grad: GradBuffer = None, kept: Kept | None = None) -> None:
+    def __init__(self, problem: Problem, weight_grad: GradBuffer = None, kept: KeptShares | None = None) -> None:
         super().__init__(problem, problem.weight.dtype)
         apart = self.sums_apart(weight_grad, row_tiles=1)
         self.sizes = tile_sizes(problem, self.column_count, apart)

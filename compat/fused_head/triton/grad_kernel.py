@@ -26,15 +26,15 @@ def padded(columns: int) -> int:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptShares:
     """Shares of the first columns of some rows."""
 
     exp_z: Tensor  # [rows, columns] float16
     running_max: Tensor  # [blocks of columns, rows] float32
 
-    def rows(self, r: slice) -> "Kept":
+    def rows(self, r: slice) -> "KeptShares":
         """Those of some rows."""
-        return Kept(self.exp_z[r], self.running_max[:, r])
+        return KeptShares(self.exp_z[r], self.running_max[:, r])
 
     def to_grad(self, factors: Tensor, r: slice, c: slice, dtype: torch.dtype, entropy: bool, squares: bool) -> Tensor:
         """Turn a tile into the gradient of its raw product, in place."""
@@ -52,7 +52,7 @@ class Kept:
         return out
 
 
-def room_to_keep(problem: Problem, columns: int) -> Kept | None:
+def room_to_keep(problem: Problem, columns: int) -> KeptShares | None:
     """Room for as many columns as `keep_bytes` allows, whole blocks of them or all."""
     rows, step = problem.row_count, block_columns_on(problem.weight.device)
     count = _columns_that_fit(rows, columns, step, problem.keep_bytes)
@@ -68,7 +68,7 @@ def room_to_keep(problem: Problem, columns: int) -> Kept | None:
             stacklevel=2,
         )
         return None
-    return Kept(memory[:, :count], running_max)
+    return KeptShares(memory[:, :count], running_max)
 
 
 def _columns_that_fit(rows: int, columns: int, step: int, budget: int) -> int:

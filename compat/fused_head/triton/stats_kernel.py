@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT
-from mcore_unpatch.compat.fused_head.triton.grad_kernel import Kept
+from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptShares
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options, operand, splits_for
 from mcore_unpatch.compat.fused_head.triton.logits_tile import block_product, exp, store_block
 
@@ -62,7 +62,7 @@ _NO_LOGIT = tl.constexpr(NO_LOGIT)
 
 
 @dataclass(frozen=True)
-class Request:
+class StatsRequest:
     """What is asked of some rows."""
 
     scale: float | Tensor
@@ -84,8 +84,8 @@ class SplitStats:
 def split_stats(
     x: Tensor,  # [rows, h]
     w: Tensor,  # [columns, h]
-    request: Request,
-    kept: Kept | None,  # to be written
+    request: StatsRequest,
+    kept: KeptShares | None,  # to be written
 ) -> SplitStats:
     """One launch: the statistics of these rows in every segment of the columns."""
     (rows, width), columns = x.shape, len(w)

@@ -10,7 +10,7 @@ from typing import Any
 
 from mcore_unpatch import reading
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate.dependencies.listing import ByHand, Listing, has_extra
+from mcore_unpatch.migrate.dependencies.listing import Listing, ManualListing, has_extra
 from mcore_unpatch.migrate.dependencies.pyproject import pyproject_lists
 from mcore_unpatch.migrate.dependencies.requirement_lines import RequirementLines
 from mcore_unpatch.migrate.journal import NewContent
@@ -75,7 +75,7 @@ def _in_folder(folder: Path) -> Iterator[Listing]:
         declared += _declared_files(file, data)
     for name in ("setup.cfg", "setup.py"):
         if (text_of := _text(file := folder / name)) is not None and _INSTALLS.search(text_of):
-            yield ByHand(file, text_of)
+            yield ManualListing(file, text_of)
     patterns = ("requirements*.txt", "requirements/*.txt", "requirements*.in", "requirements/*.in")
     others = sorted(file for pattern in patterns for file in folder.glob(pattern))
     for file in dict.fromkeys([*declared, folder / "requirements.in", folder / "requirements.txt", *others]):

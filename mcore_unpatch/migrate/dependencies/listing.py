@@ -61,7 +61,7 @@ class Listing:
         )
 
 
-class ByHand(Listing):
+class ManualListing(Listing):
     """A setup.py or setup.cfg: what it lists is seen, and it is left to people."""
 
     def __init__(self, file: Path, text: str) -> None:

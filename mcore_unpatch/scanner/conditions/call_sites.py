@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from mcore_unpatch.findings import Finding, Guard, Live
 from mcore_unpatch.megatron.versions import RELEASES, Version, show
-from mcore_unpatch.scanner.conditions.literals import Place
+from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
@@ -50,12 +50,15 @@ def narrowed(
     versions: dict[str, tuple[Version, ...]],
 ) -> list[Finding]:
     """The findings, those with an installer that is called under conditions alone with the releases of its calls."""
-    names = {finding.within: finding.within.encode() + b"(" for finding in findings if finding.within}
+    names = {finding.installed_by: finding.installed_by.encode() + b"(" for finding in findings if finding.installed_by}
     if not names:
         return findings
     under = {name for path in testing for name, live in _calls(path, names, project) if str(live) != "any"}
     alive = {name: live for name in under if (live := _everywhere(name, paths, project)) is not None}
-    return [_narrow(one, alive[one.within], versions[one.path]) if one.within in alive else one for one in findings]
+    return [
+        _narrow(one, alive[one.installed_by], versions[one.path]) if one.installed_by in alive else one
+        for one in findings
+    ]
 
 
 def _everywhere(name: str, paths: list[str], project: Project) -> Live | None:
@@ -98,7 +101,7 @@ def _calls(path: str, names: dict[str, bytes], project: Project) -> Iterable[tup
     liveness = Liveness()
     for name in called:
         for call, scope, block in resolver.callers.of(name, project.effort):
-            live = liveness.at(Place(resolver, scope, block, call.lineno))
+            live = liveness.at(Position(resolver, scope, block, call.lineno))
             yield name, replace(live, guards=tuple(_as_call(guard, path) for guard in live.guards))
 
 
@@ -115,7 +118,7 @@ def _narrow(finding: Finding, calls: Live, versions: tuple[Version, ...]) -> Fin
         for said in finding.breaks:
             message = message.replace(f"; {said}", "")
         never = f"never runs on megatron-core {' or '.join(map(show, versions))}"
-        message += f"; {never}, where no call of `{finding.within}` is reached"
+        message += f"; {never}, where no call of `{finding.installed_by}` is reached"
     return replace(finding, live=live, message=message)
 
 

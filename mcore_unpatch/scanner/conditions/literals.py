@@ -28,7 +28,7 @@ class AtLeast(NamedTuple):
     bound: tuple[int, ...]
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where an expression stands; `given` are the arguments of the call that is looked into."""
 
     home: Resolver
@@ -57,14 +57,14 @@ class Literals:
 
     _depth = 0
 
-    def truth(self, node: ast.expr, at: Place) -> bool | None:
+    def truth(self, node: ast.expr, at: Position) -> bool | None:
         """Whether an expression is true; None where that is not known."""
         return as_bool(self.value(node, at))
 
-    def value(self, node: ast.AST | None, at: Place) -> object:
+    def value(self, node: ast.AST | None, at: Position) -> object:
         """What an expression is worth, or `UNKNOWN`; a name of Megatron's or of the repository is a `Ref`."""
         at.home.project.effort.spend()
-        handler: Callable[[Any, Place], object] | None = getattr(self, "_on_" + type(node).__name__, None)
+        handler: Callable[[Any, Position], object] | None = getattr(self, "_on_" + type(node).__name__, None)
         if handler is None or self._depth > _DEEPEST:
             return UNKNOWN
         self._depth += 1
@@ -73,33 +73,33 @@ class Literals:
         finally:
             self._depth -= 1
 
-    def _on_Constant(self, node: ast.Constant, _: Place) -> object:
+    def _on_Constant(self, node: ast.Constant, _: Position) -> object:
         return node.value
 
-    def _elements(self, nodes: Iterable[ast.expr], at: Place) -> list[Any] | None:
+    def _elements(self, nodes: Iterable[ast.expr], at: Position) -> list[Any] | None:
         values = [self.value(node, at) for node in nodes]
         return None if any(value is UNKNOWN for value in values) else values
 
-    def _on_Tuple(self, node: ast.Tuple, at: Place) -> object:
+    def _on_Tuple(self, node: ast.Tuple, at: Position) -> object:
         values = self._elements(node.elts, at)
         return UNKNOWN if values is None else tuple(values)
 
-    def _on_List(self, node: ast.List, at: Place) -> object:
+    def _on_List(self, node: ast.List, at: Position) -> object:
         values = self._elements(node.elts, at)
         return UNKNOWN if values is None else values
 
-    def _on_Set(self, node: ast.Set, at: Place) -> object:
+    def _on_Set(self, node: ast.Set, at: Position) -> object:
         values = self._elements(node.elts, at)
         return UNKNOWN if values is None else tried(frozenset, values)
 
-    def _on_UnaryOp(self, node: ast.UnaryOp, at: Place) -> object:
+    def _on_UnaryOp(self, node: ast.UnaryOp, at: Position) -> object:
         value = self.value(node.operand, at)
         if isinstance(node.op, ast.Not):
             truth = as_bool(value)
             return UNKNOWN if truth is None else not truth
         return tried(operator.neg, value) if isinstance(node.op, ast.USub) else UNKNOWN
 
-    def _on_BoolOp(self, node: ast.BoolOp, at: Place) -> object:
+    def _on_BoolOp(self, node: ast.BoolOp, at: Position) -> object:
         ends = isinstance(node.op, ast.Or)  # the truth value that ends the chain
         known = True
         value: object = UNKNOWN
@@ -111,22 +111,22 @@ class Literals:
             known = known and truth is not None
         return value if known else UNKNOWN
 
-    def _on_IfExp(self, node: ast.IfExp, at: Place) -> object:
+    def _on_IfExp(self, node: ast.IfExp, at: Position) -> object:
         truth = self.truth(node.test, at)
         if truth is not None:
             return self.value(node.body if truth else node.orelse, at)
         return same([self.value(node.body, at), self.value(node.orelse, at)])
 
-    def _on_NamedExpr(self, node: ast.NamedExpr, at: Place) -> object:
+    def _on_NamedExpr(self, node: ast.NamedExpr, at: Position) -> object:
         return self.value(node.value, at)
 
-    def _on_BinOp(self, node: ast.BinOp, at: Place) -> object:
+    def _on_BinOp(self, node: ast.BinOp, at: Position) -> object:
         left, right = self.value(node.left, at), self.value(node.right, at)
         if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, str | int | tuple):
             return tried(operator.add, left, right)
         return UNKNOWN
 
-    def _on_Compare(self, node: ast.Compare, at: Place) -> object:
+    def _on_Compare(self, node: ast.Compare, at: Position) -> object:
         left = self.value(node.left, at)
         known = True
         for symbol, comparator in zip(node.ops, node.comparators, strict=True):
@@ -153,7 +153,7 @@ class Literals:
         answer = tried(_COMPARISONS[type(symbol)], left, right)
         return answer if isinstance(answer, bool) else None
 
-    def _on_Subscript(self, node: ast.Subscript, at: Place) -> object:
+    def _on_Subscript(self, node: ast.Subscript, at: Position) -> object:
         value = self.value(node.value, at)
         if isinstance(node.slice, ast.Slice):
             ends = [self.value(end, at) if end is not None else None for end in (node.slice.lower, node.slice.upper)]
@@ -165,7 +165,7 @@ class Literals:
             return value.bound[0] if index == 0 else UNKNOWN
         return tried(operator.getitem, value, index) if isinstance(value, str | tuple | list | dict) else UNKNOWN
 
-    def _on_GeneratorExp(self, node: ast.GeneratorExp | ast.ListComp, at: Place) -> object:
+    def _on_GeneratorExp(self, node: ast.GeneratorExp | ast.ListComp, at: Position) -> object:
         first = node.generators[0]
         values = self.value(first.iter, at)
         if len(node.generators) > 1 or first.ifs or not isinstance(first.target, ast.Name):

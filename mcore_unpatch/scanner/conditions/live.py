@@ -13,7 +13,7 @@ from mcore_unpatch.megatron import known as megatron
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.conditions.exits import LEAVES, imported, leaves_by_choice, may_leave
-from mcore_unpatch.scanner.conditions.literals import Place
+from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.conditions.values import LATER, Named, Values, written
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
@@ -38,7 +38,7 @@ class Condition:
 
     branch: str
     owner: ast.stmt | ast.expr
-    at: Place
+    at: Position
     test: ast.expr | None = None
     body: tuple[ast.stmt, ...] = ()
 
@@ -46,7 +46,7 @@ class Condition:
 class Run(Values):
     """One release: which places are reached on it."""
 
-    def runs(self, at: Place, seen_from: Place | None = None) -> bool | None:
+    def runs(self, at: Position, seen_from: Position | None = None) -> bool | None:
         """Whether a place is reached; None where that is not known."""
         held = {(one.owner, one.branch) for one in conditions(seen_from)} if seen_from is not None else ()
         return _both(self.holds(one) for one in conditions(at) if (one.owner, one.branch) not in held)
@@ -74,7 +74,7 @@ class Run(Values):
                 return self._fails(owner.body, at) if _catches_missing(owner, condition.body) else None
         return None
 
-    def _falls(self, statement: ast.stmt, at: Place) -> bool | None:
+    def _falls(self, statement: ast.stmt, at: Position) -> bool | None:
         """Whether what stands behind a statement is reached."""
         at = at._replace(line=statement.lineno)
         match statement:
@@ -102,10 +102,10 @@ class Run(Values):
                 return path_text(func) not in LEAVES
         return True
 
-    def _fall(self, statements: Iterable[ast.stmt], at: Place) -> bool | None:
+    def _fall(self, statements: Iterable[ast.stmt], at: Position) -> bool | None:
         return _both(self._falls(statement, at) for statement in statements if may_leave(statement))
 
-    def _fails(self, statements: Iterable[ast.stmt], at: Place) -> bool | None:
+    def _fails(self, statements: Iterable[ast.stmt], at: Position) -> bool | None:
         """Whether one of these raises because a name is missing."""
         unsure = False
         for statement in statements:
@@ -115,7 +115,7 @@ class Run(Values):
             unsure = unsure or failed is None
         return None if unsure else False
 
-    def _misses(self, statement: ast.stmt, at: Place) -> bool | None:
+    def _misses(self, statement: ast.stmt, at: Position) -> bool | None:
         match statement:
             case ast.ImportFrom(module=module, names=names, level=0) if module is not None:
                 return _any(self._lacks(f"{module}.{alias.name}" if alias.name != "*" else module) for alias in names)
@@ -134,7 +134,7 @@ class Run(Values):
             return None if lacks is False and megatron.needed(name, self.model) else lacks
         return False if name.partition(".")[0] in ALWAYS_THERE else None
 
-    def _reads_missing(self, statement: ast.stmt, at: Place) -> bool | None:
+    def _reads_missing(self, statement: ast.stmt, at: Position) -> bool | None:
         """Whether a statement reads `module.name` or `Class.name` of Megatron's that this release does not have."""
         if any(self.has(name) is False for name in at.home.once(at.home.core_reads, statement)):
             return True
@@ -151,7 +151,7 @@ def _imports_by_call(statement: ast.AST) -> list[ast.Call]:
     return [call for call in calls if (path_text(call.func) or "").endswith(("import_module", "__import__"))]
 
 
-def conditions(at: Place) -> Iterator[Condition]:
+def conditions(at: Position) -> Iterator[Condition]:
     """What has to hold for a place to be reached, from the inside out: tests around it, exits above it."""
     home, scope, block, line, given = at
     statements = home.statements_of
@@ -161,7 +161,7 @@ def conditions(at: Place) -> Iterator[Condition]:
         above = bisect_left(leaving, line, key=_line)
         for statement in leaving[max(0, above - _NEAREST) : above]:
             home.project.effort.spend()
-            yield Condition("after", statement, Place(home, scope, block, statement.lineno, given))
+            yield Condition("after", statement, Position(home, scope, block, statement.lineno, given))
         owner, parent = block.owner, block.parent
         if owner is None or parent is None:
             return
@@ -171,7 +171,7 @@ def conditions(at: Place) -> Iterator[Condition]:
                 return  # the call that is looked into is reached
             assert scope.parent is not None
             scope = scope.parent
-        outside = Place(home, scope, parent, line, given)
+        outside = Position(home, scope, parent, line, given)
         if isinstance(owner, ast.If):
             yield Condition(block.kind, owner, outside, owner.test)
         elif isinstance(owner, ast.Try) and block.kind == "try":
@@ -201,7 +201,7 @@ class Liveness:
         self._runs: dict[Hashable, list[Run]] = {}
         self._held: dict[Hashable, tuple[bool | None, ...]] = {}
 
-    def of(self, install: Install, at: Place) -> Live:
+    def of(self, install: Install, at: Position) -> Live:
         """The releases on which a patch is installed, what rules the others out, and what else it depends on."""
         name = written(install.base) if install.base is not None else None
         known = (name, install.owner) if name else None
@@ -212,7 +212,7 @@ class Liveness:
         around = (*_in_expression(install, at), *_in_loaded(install, at), *inner, *conditions(at))
         return self._of(around, self._runs[key], key)
 
-    def at(self, place: Place) -> Live:
+    def at(self, place: Position) -> Live:
         """The releases on which a place is reached."""
         return self._of(conditions(place), self._runs.setdefault(None, [Run(one) for one in (*RELEASES, LATER)]), None)
 
@@ -257,13 +257,13 @@ def _guard(condition: Condition, held: tuple[bool | None, ...]) -> Guard:
     return Guard(owner.lineno, owner.end_lineno or owner.lineno, condition.branch, dead)
 
 
-def _in_loaded(install: Install, at: Place) -> Iterator[Condition]:
+def _in_loaded(install: Install, at: Position) -> Iterator[Condition]:
     """A name is put into a module that is loaded: where there is none, nothing is done."""
     if install.shape == "sys-modules" and install.attribute and isinstance(install.node, ast.stmt | ast.expr):
         yield Condition("loaded", install.node, at, ast.Constant(install.owner))
 
 
-def _in_expression(install: Install, at: Place) -> Iterator[Condition]:
+def _in_expression(install: Install, at: Position) -> Iterator[Condition]:
     """Conditions within the statement itself: `old or setattr(...)`, `X.f = new if recent else X.f`."""
     value = install.value
     if isinstance(value, ast.IfExp):

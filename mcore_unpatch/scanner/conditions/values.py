@@ -16,14 +16,14 @@ from mcore_unpatch.megatron import api, known as megatron
 from mcore_unpatch.megatron.layout import COMPILED
 from mcore_unpatch.megatron.roots import ROOT, TRAINING, TRAINING_SINCE, within
 from mcore_unpatch.megatron.versions import OLDEST_PYTHON, RELEASES, parse_version
-from mcore_unpatch.scanner.conditions.literals import LONGEST, UNKNOWN, AtLeast, Literals, Place, same, tried
+from mcore_unpatch.scanner.conditions.literals import LONGEST, UNKNOWN, AtLeast, Literals, Position, same, tried
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, Scope, path_text
 
 LATER: Final = "0.99.0"  # stands for any release that is newer than the known ones
 
 
-class Parameters(tuple[str, ...]):
+class ParameterNames(tuple[str, ...]):
     """The names of a signature's parameters."""
 
     __slots__ = ()
@@ -40,7 +40,7 @@ _METHODS: dict[type, str] = {
     set: "issubset issuperset isdisjoint intersection union difference",
     frozenset: "issubset issuperset isdisjoint intersection union difference",
     dict: "get keys values items",
-    Parameters: "index count",
+    ParameterNames: "index count",
 }
 _VERSION_PARTS = {"base_version", "release", "major", "minor", "micro", "public"}
 _VERSION_MAKERS = re.compile(r"(?:^|\.)(?:parse_version|LooseVersion|StrictVersion|version\.parse|version\.Version)$")
@@ -85,7 +85,7 @@ class Values(Literals):
         """What this release defines; the newest that is known stands for those to come."""
         return self._model or megatron.model(RELEASES[-1] if self.release == LATER else self.release)
 
-    def runs(self, at: Place, seen_from: Place | None = None) -> bool | None:
+    def runs(self, at: Position, seen_from: Position | None = None) -> bool | None:
         """Whether a place is reached, given that `seen_from` is."""
         raise NotImplementedError
 
@@ -109,12 +109,12 @@ class Values(Literals):
 
     def compare(self, symbol: ast.cmpop, left: object, right: object) -> bool | None:
         """As for any value; a release to come may have parameters that are not known yet."""
-        absent = isinstance(right, Parameters) and left not in right
+        absent = isinstance(right, ParameterNames) and left not in right
         return None if absent and self.release == LATER else super().compare(symbol, left, right)
 
     # --- names -------------------------------------------------------------------------------------------------
 
-    def _on_Name(self, node: ast.Name, at: Place) -> object:
+    def _on_Name(self, node: ast.Name, at: Position) -> object:
         value: object = UNKNOWN
         if self._named is not None and self._named[:2] == (at.scope, node.id):
             return self._named[2]
@@ -131,13 +131,13 @@ class Values(Literals):
             return ref if ref is not None and ref.kind == "instance" else UNKNOWN
         return value
 
-    def _bound(self, name: str, scope: Scope, at: Place) -> object:
+    def _bound(self, name: str, scope: Scope, at: Position) -> object:
         """The last binding that this release reaches: above the line in the same scope, anywhere in an outer one."""
         here = scope is at.scope
         for binding in reversed(scope.bindings[name]):
             if binding.kind == "narrow" or (here and binding.line >= at.line and binding.kind != "param"):
                 continue
-            place = Place(at.home, scope, binding.block, binding.line, at.given if here else None)
+            place = Position(at.home, scope, binding.block, binding.line, at.given if here else None)
             reached = self._reached(binding, place, at)
             if reached is None and binding.block.kind != "except":  # an error that nobody foresees does not count
                 return UNKNOWN
@@ -145,7 +145,7 @@ class Values(Literals):
                 return self._remembered(binding, place)
         return UNKNOWN
 
-    def _reached(self, binding: Binding, place: Place, at: Place) -> bool | None:
+    def _reached(self, binding: Binding, place: Position, at: Position) -> bool | None:
         imported = _imported_name(binding)
         if imported is not None and self.has(imported) is False:
             return False
@@ -156,7 +156,7 @@ class Values(Literals):
             block = block.parent
         return self.runs(place, at)
 
-    def _remembered(self, binding: Binding, place: Place) -> object:
+    def _remembered(self, binding: Binding, place: Position) -> object:
         key = (binding, id(place.given) if place.given is not None else 0)
         if key not in self._known:
             before, self.touched = self.touched, False
@@ -168,7 +168,7 @@ class Values(Literals):
         self.touched = self.touched or touched
         return value
 
-    def _of_binding(self, binding: Binding, place: Place) -> object:
+    def _of_binding(self, binding: Binding, place: Position) -> object:
         home = place.home
         if binding.kind == "value":
             value = self.value(binding.node, place)
@@ -183,13 +183,13 @@ class Values(Literals):
 
     def _exported(self, home: Resolver, name: str) -> object:
         scope = home.model.scope
-        return self._bound(name, scope, Place(home, scope, scope.block, sys.maxsize))
+        return self._bound(name, scope, Position(home, scope, scope.block, sys.maxsize))
 
-    def _on_Attribute(self, node: ast.Attribute, at: Place) -> object:
+    def _on_Attribute(self, node: ast.Attribute, at: Position) -> object:
         base = self.value(node.value, at)
         if isinstance(base, Ref):
             return self._member(base, node.attr, at)
-        if isinstance(base, Parameters):
+        if isinstance(base, ParameterNames):
             return base if node.attr in _SIGNATURE_PARTS else UNKNOWN
         if isinstance(base, AtLeast):
             return base.bound[0] if node.attr == "major" else UNKNOWN
@@ -198,7 +198,7 @@ class Values(Literals):
         ref = at.home.expr(node, at.scope, at.block, at.line) if base is UNKNOWN and not at.given else None
         return ref if ref is not None and ref.kind == "instance" else UNKNOWN
 
-    def _member(self, base: Ref, name: str, at: Place) -> object:
+    def _member(self, base: Ref, name: str, at: Position) -> object:
         if base.kind == "module" and base.name in _VERSIONED:
             fact = self._version_fact(name)
             if fact is not UNKNOWN:
@@ -226,7 +226,7 @@ class Values(Literals):
 
     # --- calls -------------------------------------------------------------------------------------------------
 
-    def _on_Call(self, node: ast.Call, at: Place) -> object:
+    def _on_Call(self, node: ast.Call, at: Position) -> object:
         if isinstance(node.func, ast.Name) and not any(node.func.id in scope.bindings for scope in at.scope.chain()):
             return self._builtin(node.func.id, node, at)
         if isinstance(node.func, ast.Attribute):
@@ -244,8 +244,8 @@ class Values(Literals):
         ref = at.home.expr(node, at.scope, at.block, at.line) if not at.given else None
         return ref if ref is not None and ref.kind == "instance" else UNKNOWN
 
-    def _method(self, subject: object, name: str, node: ast.Call, at: Place) -> object:
-        if isinstance(subject, Parameters) and name in {"keys", "get"}:
+    def _method(self, subject: object, name: str, node: ast.Call, at: Position) -> object:
+        if isinstance(subject, ParameterNames) and name in {"keys", "get"}:
             wanted = self.value(node.args[0], at) if node.args else None
             return subject if name == "keys" else wanted if wanted in subject else None
         arguments = self._elements(node.args, at)
@@ -253,7 +253,7 @@ class Values(Literals):
             return UNKNOWN
         return tried(getattr(subject, name), *arguments)
 
-    def _builtin(self, name: str, node: ast.Call, at: Place) -> object:
+    def _builtin(self, name: str, node: ast.Call, at: Position) -> object:
         if name == "hasattr" and len(node.args) == 2:
             return self._hasattr(node.args[0], node.args[1], at)
         if name == "getattr" and len(node.args) >= 2:
@@ -268,7 +268,7 @@ class Values(Literals):
             return UNKNOWN
         return tried(_BUILTINS[name], *arguments)
 
-    def _hasattr(self, subject: ast.expr, attribute: ast.expr, at: Place) -> object:
+    def _hasattr(self, subject: ast.expr, attribute: ast.expr, at: Position) -> object:
         base, name = self.value(subject, at), self.value(attribute, at)
         if base is UNKNOWN and self._object is not None and written(subject) == self._object[0]:
             base = Ref("instance", self._object[1])
@@ -286,7 +286,7 @@ class Values(Literals):
                 return _or_unknown(self.has(dotted))
         return False if _is_mark(subject, name, at) else UNKNOWN
 
-    def _getattr(self, node: ast.Call, at: Place) -> object:
+    def _getattr(self, node: ast.Call, at: Position) -> object:
         base, name = self.value(node.args[0], at), self.value(node.args[1], at)
         if not isinstance(name, str):
             return UNKNOWN
@@ -295,7 +295,7 @@ class Values(Literals):
             return self.value(node.args[2], at)
         return self._member(base, name, at) if isinstance(base, Ref) else UNKNOWN
 
-    def _external(self, name: str, node: ast.Call, at: Place) -> object:
+    def _external(self, name: str, node: ast.Call, at: Position) -> object:
         arguments = [self.value(argument, at) for argument in node.args]
         first = arguments[0] if arguments else UNKNOWN
         if name in _SIGNATURES:
@@ -333,9 +333,9 @@ class Values(Literals):
         else:
             return UNKNOWN
         bound = value.bound or value.kind == "class"
-        return Parameters(names[1:] if bound and names[:1] == ("self",) else names)
+        return ParameterNames(names[1:] if bound and names[:1] == ("self",) else names)
 
-    def _returned(self, function: FunctionNode, home: Resolver, call: ast.Call, at: Place) -> object:
+    def _returned(self, function: FunctionNode, home: Resolver, call: ast.Call, at: Position) -> object:
         """What a function of the repository returns for these arguments: by the first return that is reached."""
         scope = home.model.functions.get(function)
         if scope is None or any(keyword.arg is None for keyword in call.keywords):
@@ -343,7 +343,7 @@ class Values(Literals):
         given = self._arguments(function, scope, home, call, at)
         possible: list[object] = []
         for statement, block in home.model.returns.get(function, []):
-            place = Place(home, scope, block, statement.lineno, given)
+            place = Position(home, scope, block, statement.lineno, given)
             reached = self.runs(place)
             if reached is None and block.kind == "except":
                 continue
@@ -354,11 +354,11 @@ class Values(Literals):
         return same(possible) if possible else UNKNOWN
 
     def _arguments(
-        self, function: FunctionNode, scope: Scope, home: Resolver, call: ast.Call, at: Place
+        self, function: FunctionNode, scope: Scope, home: Resolver, call: ast.Call, at: Position
     ) -> dict[str, object]:
         spec = function.args
         positional = [*spec.posonlyargs, *spec.args]
-        outer = Place(home, scope.parent or scope, (scope.parent or scope).block, function.lineno)
+        outer = Position(home, scope.parent or scope, (scope.parent or scope).block, function.lineno)
         given: dict[str, object] = dict.fromkeys((one.arg for one in (*positional, *spec.kwonlyargs)), UNKNOWN)
         for one, default in zip(reversed(positional), reversed(spec.defaults), strict=False):
             given[one.arg] = self.value(default, outer)
@@ -379,7 +379,7 @@ def _known(ref: Ref | None) -> object:
     return UNKNOWN if ref is None else ref
 
 
-def _is_mark(subject: ast.expr, name: str, at: Place) -> bool:
+def _is_mark(subject: ast.expr, name: str, at: Position) -> bool:
     """Whether the function around a place leaves an attribute behind, to know the object again."""
     function = at.scope.function
     if function is None or name in api.attribute_names():

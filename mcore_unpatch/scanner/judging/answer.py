@@ -30,7 +30,7 @@ _BY_SHAPE = {
 _LONGEST = 60  # of an expression that is quoted
 
 
-class Judged(NamedTuple):
+class RuleMatch(NamedTuple):
     """The rule a patch falls under, the seam that replaces it, and how."""
 
     rule: str
@@ -40,12 +40,12 @@ class Judged(NamedTuple):
     steps: tuple[str, ...] = ()
 
 
-def judge(install: Install, new: Replacement, resolver: Resolver) -> Judged:
+def judge(install: Install, new: Replacement, resolver: Resolver) -> RuleMatch:
     """Classify one patch."""
     if install.mock:
-        return Judged("MCU901")
+        return RuleMatch("MCU901")
     if _is_stub(install, resolver):
-        return Judged("MCU902")
+        return RuleMatch("MCU902")
     names = names_of(install)
     for answer in answers():
         if answer.fits(names, install.shape) and all(traits.has(one, install, new, resolver) for one in answer.traits):
@@ -54,8 +54,8 @@ def judge(install: Install, new: Replacement, resolver: Resolver) -> Judged:
                 words |= _slots(install)
             steps = tuple(step.format(**words) for step in answer.steps)
             rule = answer.rule or _by_shape(install)
-            return Judged(rule, answer.seam, answer.way.format(**words), answer.name, steps)
-    return Judged(_by_shape(install))
+            return RuleMatch(rule, answer.seam, answer.way.format(**words), answer.name, steps)
+    return RuleMatch(_by_shape(install))
 
 
 def names_of(install: Install) -> list[str]:

@@ -133,7 +133,7 @@ def _attribute(
         if known:
             found = install("module-attr", known[0])
             if len(known) > 1:  # a loop over several is one patch
-                found.why, found.others = f"and in {len(known) - 1} more modules", True
+                found.why, found.patches_more = f"and in {len(known) - 1} more modules", True
             return [found]
         return [install("module-attr", base.name, adds=True)] if is_callable(site, resolver, value) else []
     if base.kind == "class":

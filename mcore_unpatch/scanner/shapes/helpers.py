@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mcore_unpatch.megatron.roots import within
-from mcore_unpatch.scanner.conditions.literals import Place
+from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.shapes import fillings, source_rewrites, tables
@@ -225,11 +225,11 @@ def _value(site: Site, write: _Write) -> ast.expr | None:
     return ast.copy_location(ast.Name(name, ast.Load()), site.node)
 
 
-def _inner(write: _Write) -> Place:
+def _inner(write: _Write) -> Position:
     """Where the helper sets the attribute, with what is known of its parameters."""
     known = {}
     for name, given in write.filling.items():
         strings, ref = given.strings(), given.ref()
         if len(strings) == 1 or ref is not None:
             known[name] = strings[0] if len(strings) == 1 else ref
-    return Place(write.at.home, write.at.scope, write.at.block, write.at.line, known)
+    return Position(write.at.home, write.at.scope, write.at.block, write.at.line, known)

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 
 from mcore_unpatch.megatron import api
-from mcore_unpatch.scanner.conditions.literals import Place
+from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.sources.scopes import Site
 
 
@@ -28,9 +28,9 @@ class Install:
     mock: bool = False  # a test's mock: a family of its own
     possible: bool = False  # an object of unknown type, told by the method's name alone
     on_instance: bool = False  # of one object alone
-    others: bool = False  # the statement patches more modules than this
+    patches_more: bool = False  # the statement patches more modules than this
     named: str = ""  # the dotted name of what takes its place, where a text gives it
-    inner: Place | None = None  # within the helper that makes it
+    inner: Position | None = None  # within the helper that makes it
     restores: list[Site] = field(default_factory=list)
 
 

@@ -170,13 +170,13 @@ def _finding(
         touches=tuple(names),
         in_test=is_test(path),
         breaks=breaks,
-        done=done,
-        stays=_stays(breaks, source),
+        upstream_has=done,
+        kept_because=_kept_because(breaks, source),
         source=data.split(b"\n")[touched[names[0]] - 1].decode(errors="replace").rstrip("\r"),
     )
 
 
-def _stays(breaks: tuple[str, ...], source: MegatronSource | None) -> str:
+def _kept_because(breaks: tuple[str, ...], source: MegatronSource | None) -> str:
     if breaks:
         return f"It {breaks[0]}; make it anew for that release, or leave it out"
     if source is None:

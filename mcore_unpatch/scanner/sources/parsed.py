@@ -17,7 +17,7 @@ T = TypeVar("T")
 _MOST = 1_000_000
 
 
-class Kept(Generic[T]):
+class RecentValues(Generic[T]):
     """Values by path, the last ones that were asked for, up to so many bytes of source."""
 
     def __init__(self, most: int) -> None:
@@ -53,7 +53,7 @@ class Parsed:
     """Trees and scopes. Who asks brings the bytes: with other bytes it is another file."""
 
     def __init__(self, every_call: bool = False) -> None:
-        self._files: Kept[_File] = Kept(_MOST)
+        self._files: RecentValues[_File] = RecentValues(_MOST)
         self._every_call = every_call  # not only on the lines where the text says that one may matter
 
     def tree(self, path: str, data: bytes) -> ast.Module:

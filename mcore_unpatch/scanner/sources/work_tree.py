@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mcore_unpatch import reading
-from mcore_unpatch.scanner.sources.parsed import Kept
+from mcore_unpatch.scanner.sources.parsed import RecentValues
 from mcore_unpatch.scanner.sources.parsing import MAX_READ, TooLarge
 
 _KEPT = 8 * 1024 * 1024  # bytes that are not read again
@@ -19,7 +19,7 @@ class WorkTree:
     """Files on disk, as they were when first read."""
 
     top: Path
-    _known: Kept[bytes] = field(default_factory=lambda: Kept(_KEPT), compare=False)
+    _known: RecentValues[bytes] = field(default_factory=lambda: RecentValues(_KEPT), compare=False)
 
     def read(self, path: str) -> bytes:
         """The bytes of a file; raises `Unreadable` for one of too many."""

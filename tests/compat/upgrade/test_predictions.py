@@ -10,7 +10,7 @@ from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
 
 from mcore_unpatch.megatron.sources import known_model
-from mcore_unpatch.survey import Options
+from mcore_unpatch.survey import ScanOptions
 from mcore_unpatch.upgrade.run import upgrade
 
 # A patch of veRL: the function that installs it, the method it replaces, and the model that meets it.
@@ -31,7 +31,7 @@ def wheel(version: str) -> Path:
 def predicted(verl: str, method: str, old: str, new: str) -> list[str]:
     """The reasons why veRL's patch of a method breaks."""
     folder = wheel(verl) / "verl" / "models" / "mcore"
-    fates = upgrade([folder], Options(jobs=1), known_model(old), known_model(new)).fates
+    fates = upgrade([folder], ScanOptions(jobs=1), known_model(old), known_model(new)).fates
     fate = next(
         fate
         for fate in fates

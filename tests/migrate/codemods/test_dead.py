@@ -11,7 +11,7 @@ from planning import migrate
 from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import Options as ScanOptions
+from mcore_unpatch.survey import ScanOptions
 
 HEAD = """
 import megatron.core

@@ -7,7 +7,17 @@ from textwrap import dedent
 
 import pytest
 
-from mcore_unpatch.codemods.changes import Argument, Asked, Change, Entry, Insert, Parameters, Reason, Replace, Rewrite
+from mcore_unpatch.codemods.changes import (
+    AddParameters,
+    Argument,
+    Asked,
+    Change,
+    Insert,
+    Reason,
+    Replace,
+    ReplaceItem,
+    Rewrite,
+)
 from mcore_unpatch.codemods.cst_tree import Tree, Unfaithful
 from mcore_unpatch.codemods.edits import splice
 from mcore_unpatch.codemods.removal import remove
@@ -56,7 +66,7 @@ def test_an_argument_goes_with_its_comma_and_its_line(text: str, index: int, exp
     source = read(text)
     [statement] = source.tree.body
     assert isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-    assert made(source, Entry(statement.value, index)) == expected
+    assert made(source, ReplaceItem(statement.value, index)) == expected
 
 
 def test_an_argument_comes_behind_the_last() -> None:
@@ -86,7 +96,7 @@ def test_an_argument_stands_on_a_line_of_its_own_where_the_others_do(comma: str)
 def test_a_parameter_is_laid_out_as_the_others(header: str, expected: str) -> None:
     source = read(f"def f({header}):\n    pass\n")
     function = source.every(ast.FunctionDef)[0]
-    assert made(source, Parameters(function, ("c=None",))) == f"def f({expected}):\n    pass\n"
+    assert made(source, AddParameters(function, ("c=None",))) == f"def f({expected}):\n    pass\n"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Remark, Repository
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate.run import Request
-from mcore_unpatch.survey import Options as ScanOptions
+from mcore_unpatch.survey import ScanOptions
 
 ACTOR = b"""from megatron.core.models.gpt import GPTModel
 

@@ -14,7 +14,7 @@ from mcore_unpatch.migrate.run import migrate, preview
 from mcore_unpatch.migrate.state import Record, State, locate
 from mcore_unpatch.migrate.undo import undo
 from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import Options
+from mcore_unpatch.survey import ScanOptions
 
 TOKEN = "0123456789ab"
 
@@ -55,7 +55,7 @@ def check_refused(sample: Sample, victim: Path, says: str) -> None:
             command()
     assert contents(victim) == before
     assert sample.contents() == FILES
-    scan([sample.root], Options(jobs=1))  # only reads, and goes on
+    scan([sample.root], ScanOptions(jobs=1))  # only reads, and goes on
 
 
 def test_a_linked_state_folder(sample: Sample, victim: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_damaged_state_of_another_project_stops_nobody(tmp_path: Path, state_h
     other = state_home / "mcore-unpatch" / "0123456789abcdef"
     other.mkdir(parents=True)
     (other / "state.json").write_text("{")
-    assert scan([sample.root], Options(jobs=1)).errors == []
+    assert scan([sample.root], ScanOptions(jobs=1)).errors == []
     assert migrate(sample.request(allow_no_vcs=True), planner).written
     assert undo(sample.root) == list(CHANGED)
     assert (other / "state.json").read_text() == "{"

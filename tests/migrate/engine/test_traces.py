@@ -9,7 +9,7 @@ import pytest
 from mcore_unpatch import git
 from mcore_unpatch.migrate.state import Record, locate
 from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import Options
+from mcore_unpatch.survey import ScanOptions
 
 
 @pytest.mark.parametrize("under_git", [True, False])
@@ -21,8 +21,8 @@ def test_scan_tells_of_an_interrupted_migration(
     repository.mkdir()
     if under_git:
         git.run(repository, "init", "--quiet")
-    assert not scan([repository], Options()).notes
+    assert not scan([repository], ScanOptions()).notes
     state = locate(repository)
     state.folder.mkdir(parents=True)
     state.save(Record(str(repository), pending="0123456789ab", replacing=True))
-    assert any("`unpatch undo`" in note for note in scan([repository], Options()).notes)
+    assert any("`unpatch undo`" in note for note in scan([repository], ScanOptions()).notes)

@@ -10,7 +10,7 @@ from sample_repository import ACTOR, CHANGED, FILES, Sample, planner
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, Repository
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate.run import preview
-from mcore_unpatch.survey import Options as ScanOptions
+from mcore_unpatch.survey import ScanOptions
 
 PYTHON = {name for name in FILES if name.endswith(".py")}
 

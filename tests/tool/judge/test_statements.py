@@ -7,7 +7,7 @@ import pytest
 from checking import write_files
 
 from mcore_unpatch.megatron.sources import known_model
-from mcore_unpatch.survey import Options
+from mcore_unpatch.survey import ScanOptions
 from mcore_unpatch.upgrade.run import upgrade
 
 GPT = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
@@ -32,7 +32,7 @@ def said(source: str, old: str, new: str) -> str:
     """All that is said of the patches of one file."""
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder), {"a.py": source})
-        fates = upgrade([Path(folder)], Options(jobs=1), known_model(old), known_model(new)).fates
+        fates = upgrade([Path(folder)], ScanOptions(jobs=1), known_model(old), known_model(new)).fates
     return "\n".join(reason for fate in fates for reason in fate.reasons)
 
 

@@ -12,10 +12,10 @@ from downloads import unpacked
 from mcore_unpatch.findings import Report
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import Options
+from mcore_unpatch.survey import ScanOptions
 
 pytestmark = pytest.mark.slow
-EVERYTHING = Options(selection=Selection.parse(["ALL"], []), possible=True)
+EVERYTHING = ScanOptions(selection=Selection.parse(["ALL"], []), possible=True)
 
 
 def installed(name: str) -> Path:

@@ -11,7 +11,7 @@ from downloads import unpacked
 
 from mcore_unpatch.findings import DOWNSTREAM
 from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import Options
+from mcore_unpatch.survey import ScanOptions
 
 pytestmark = pytest.mark.slow
 LABELS = Path(__file__).parents[1] / "labels"
@@ -49,7 +49,7 @@ def labels(name: str, kind: str = "patches") -> list[dict[str, Any]]:
 
 def check(folder: Path, name: str) -> None:
     """The scanner finds what is labelled, and nothing else."""
-    report = scan([folder], Options())
+    report = scan([folder], ScanOptions())
     assert report.errors == []
     for kind, facts in FACTS.items():
         findings = [one for one in report.findings if (one.shape in DOWNSTREAM) is (kind == "uses")]
@@ -83,7 +83,7 @@ VERL_LIVES = {
 
 
 def test_the_releases_on_which_patches_of_verl_live() -> None:
-    findings = scan([unpacked("verl", "0.9.1")], Options()).findings
+    findings = scan([unpacked("verl", "0.9.1")], ScanOptions()).findings
     assert {path: [str(f.live) for f in findings if f.path == path] for path in VERL_LIVES} == VERL_LIVES
     assert not any("TypeError" in f.message for f in findings if not f.live.on((0, 19)))
 
@@ -103,6 +103,6 @@ VERL_SAYS = {
 def test_what_breaks_in_verl(version: str, path: str, target: str) -> None:
     release = (0, 17) if version == "0.7.1" else (0, 19)
     folder = unpacked("verl", version)
-    report = scan([folder / path], Options(target=release))
+    report = scan([folder / path], ScanOptions(target=release))
     (said,) = [finding.message for finding in report.findings if finding.target == target]
     assert VERL_SAYS[version, path, target] in said

@@ -9,7 +9,7 @@ from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.scan import scan
 from mcore_unpatch.scanner.sources import effort
 from mcore_unpatch.search import Search
-from mcore_unpatch.survey import Options
+from mcore_unpatch.survey import ScanOptions
 
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 
@@ -43,7 +43,7 @@ def test_the_order_is_the_same_whatever_the_jobs(tmp_path: Path) -> None:
     padding = "#" * 400_000 + "\n"
     files = {f"p{i % 7}/m{i}.py": f"{IMPORT}GPTModel.forward = print  # {i}\n{padding}" for i in range(12)}
     write_files(tmp_path, files | {f"p{i}/broken{i}.py": IMPORT.encode() + b"GPTModel.forward = (" for i in range(4)})
-    first, *others = (scan([tmp_path], Options(jobs=jobs)).to_json() for jobs in (1, 2, 3))
+    first, *others = (scan([tmp_path], ScanOptions(jobs=jobs)).to_json() for jobs in (1, 2, 3))
     assert len(first["findings"]) == 12
     assert len(first["errors"]) == 4
     assert others == [first, first]

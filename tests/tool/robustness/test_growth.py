@@ -15,7 +15,7 @@ from mcore_unpatch import baseline, compare, requirements, suppress
 from mcore_unpatch.findings import Finding, Report
 from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.report import text as text_report
-from mcore_unpatch.scanner.parallel import Part, Task, analyse
+from mcore_unpatch.scanner.parallel import ScannedPart, Task, analyse
 from mcore_unpatch.scanner.shapes import patch_files
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
@@ -55,7 +55,7 @@ def check_growth(work: Callable[[int], Callable[[], object]], size: int) -> None
     assert large < small * TOO_MUCH, f"{size} -> {size * TIMES}: {small:.3f} -> {large:.3f}"
 
 
-def scan_of(sources: dict[str, str]) -> Part:
+def scan_of(sources: dict[str, str]) -> ScannedPart:
     files = {path: source.encode() for path, source in sources.items()}
     folders = {path.rpartition("/")[0] for path in files}
     task = Task(files.__getitem__, (folders | set(files)).__contains__, _newest, mocks=True)

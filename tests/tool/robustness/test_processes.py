@@ -10,7 +10,7 @@ from command import unpatch_process
 from repository import GIT, Repository
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.scanner.parallel import Part, Task, analyse
+from mcore_unpatch.scanner.parallel import ScannedPart, Task, analyse
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import WorkTree
 
@@ -24,7 +24,7 @@ def large_tree(folder: Path) -> list[str]:
     return list(files)
 
 
-def run(paths: list[str], tree: WorkTree, task: Task, jobs: int) -> Iterator[Part]:
+def run(paths: list[str], tree: WorkTree, task: Task, jobs: int) -> Iterator[ScannedPart]:
     return analyse(paths, [tree.size(path) for path in paths], task, jobs, Parsed())
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from mcore_unpatch.findings import Report
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import Options
+from mcore_unpatch.survey import ScanOptions
 
 # Every kind of statement the scanner looks for; none spans lines, so that lines can be put between any two.
 LINES = [
@@ -60,7 +60,7 @@ def scan_bytes(data: bytes, name: str = "module.py") -> Report:
     """Scan one file as it is; an exception would end the test."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, name).write_bytes(data)
-        return scan([Path(folder, name)], Options(selection=EVERYTHING, jobs=1))
+        return scan([Path(folder, name)], ScanOptions(selection=EVERYTHING, jobs=1))
 
 
 def facts(lines: list[str]) -> Facts:

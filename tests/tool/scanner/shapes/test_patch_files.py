@@ -148,12 +148,12 @@ class TestOnASource:
         (megatron / FILE).write_text(SOURCE.replace("two = one", "zwei = one"))
         finding = self.judged(diff, megatron)
         assert finding.breaks == ("no longer applies to megatron-core 0.30.0 (1 of 1 files)",)
-        assert "make it anew" in finding.stays
+        assert "make it anew" in finding.kept_because
 
     def test_already_there(self, tmp_path: Path, megatron: Path) -> None:
         diff = made_by_git(tmp_path, CHANGED)
         (megatron / FILE).write_text(CHANGED)
-        assert "has all of these changes" in self.judged(diff, megatron).done
+        assert "has all of these changes" in self.judged(diff, megatron).upstream_has
 
     def test_behind_another_patch(self, tmp_path: Path, megatron: Path) -> None:
         first = made_by_git(tmp_path / "first", CHANGED)
