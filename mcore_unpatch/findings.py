@@ -112,6 +112,7 @@ class Finding:
     left_because: str = ""  # why `migrate` leaves it, where a codemod has a way
     installed_by: str = ""  # the function that has to be called for the patch to be made
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
+    effect: str = ""  # what that release does to it: `breaks`, or `changes` without an error
     upstream_has: str = ""  # where Megatron already has what it does
     patches_more: bool = False  # the statement patches other modules too, of which less is known
     is_read: bool = False  # by the repository, though Megatron no longer has it
@@ -188,6 +189,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     judged: list[Judged] = field(default_factory=list)
     top: str = ""
+    named: tuple[str, ...] = ()  # the paths that the user named
     fixes_known: bool = False  # the codemods were asked what they would do
     only_new: bool = False  # known findings were left out: those of a base or of a baseline
 

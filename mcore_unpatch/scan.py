@@ -23,6 +23,7 @@ def report_of(survey: Survey) -> Report:
     """What a survey found, for people and machines; paths are relative to the root of the scan."""
     found, options = survey.found, survey.options
     report = Report(str(found.root), len(found.python) + len(found.patches), notes=survey.notes, top=str(found.top))
+    report.named = tuple(str(path) for path in survey.paths if path != Path())
     report.only_new = options.base is not None or options.baseline is not None
     report.fixes_known = options.fixes
     if options.fixes and any(map(_may_be_fixed, survey.findings)):

@@ -59,6 +59,7 @@ def check(
     mcore: Mcore = None,
     possible: Possible = False,
     output_format: opt.Format = None,
+    quiet: opt.Quiet = False,
     statistics: opt.Statistics = False,
     select: opt.Select = None,
     ignore: opt.Ignore = None,
@@ -86,7 +87,7 @@ def check(
     with Progress() as progress:
         lock = _lock(paths, target_mcore, mcore, require_pins)
         report = run_scan(paths or [], replace(options, lock=lock, source=opt.source(mcore)), progress)
-    write(report, style, statistics)
+    write(report, style, statistics, quiet=quiet)
     if report.errors:
         return EXIT_ERROR
     return EXIT_FINDINGS if report.findings else EXIT_CLEAN

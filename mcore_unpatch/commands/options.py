@@ -22,6 +22,8 @@ class OutputFormat(StrEnum):
     """How a report is written."""
 
     text = "text"
+    concise = "concise"
+    markdown = "markdown"
     json = "json"
     sarif = "sarif"
     github = "github"
@@ -38,7 +40,8 @@ OutputFile = Annotated[
     Path | None,
     typer.Option("--output-file", "-o", help="Write the report to a file instead of stdout.", show_default=False),
 ]
-Statistics = Annotated[bool, typer.Option("--statistics", help="Count the findings per rule.")]
+Statistics = Annotated[bool, typer.Option("--statistics", help="Only count the findings, one line per rule.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only one line per finding, nothing where there is none.")]
 Select = Annotated[
     list[str] | None,
     typer.Option(

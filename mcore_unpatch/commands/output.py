@@ -18,13 +18,23 @@ from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:  # loaded with a report, not for `unpatch --help`
     from mcore_unpatch.findings import Report
+    from mcore_unpatch.report.lines import Line
 
 
-def write(report: Report, style: OutputFormat, statistics: bool) -> None:
+def write(
+    report: Report, style: OutputFormat, statistics: bool = False, *, on_one_screen: bool = False, quiet: bool = False
+) -> None:
     """The report on stdout; what could not be analysed on stderr as well."""
+    if quiet and style is OutputFormat.text:
+        style = OutputFormat.concise
     with reporting():
-        _write(report, style, statistics)
-    write_asides(report)
+        if style in (OutputFormat.text, OutputFormat.concise):
+            from mcore_unpatch.report.lines import show
+
+            show(_lines(report, style, statistics, on_one_screen))
+        else:
+            _write(report, style, statistics)
+    write_asides(report, notes=not quiet)
 
 
 @contextmanager
@@ -42,23 +52,34 @@ def into(file: Path | None) -> Iterator[None]:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def write_asides(report: Report) -> None:
+def write_asides(report: Report, notes: bool = True) -> None:
     """What could not be analysed, and the notes, on stderr."""
     for error in report.errors:
         complain(f"{report.from_here(error.path)}: {error.message}")
-    for line in report.notes:
+    for line in report.notes if notes else ():
         note(line)
 
 
-def _write(report: Report, style: OutputFormat, statistics: bool) -> None:
-    if style is OutputFormat.text:
-        from mcore_unpatch.report import text
+def _lines(report: Report, style: OutputFormat, statistics: bool, on_one_screen: bool) -> Iterator[Line]:
+    """The report for people who read it in a terminal."""
+    from mcore_unpatch.report import concise, screen, statistics as per_rule, text
 
-        text.write(report, statistics)
-    elif style is OutputFormat.github:
+    if statistics:
+        return per_rule.lines(report)
+    if style is OutputFormat.concise:
+        return concise.lines(report)
+    return screen.lines(report) if on_one_screen and report.findings else text.lines(report)
+
+
+def _write(report: Report, style: OutputFormat, statistics: bool) -> None:
+    if style is OutputFormat.github:
         from mcore_unpatch.report import github
 
         print("\n".join(github.lines(report)))
+    elif style is OutputFormat.markdown:
+        from mcore_unpatch.report import markdown
+
+        print(printable.lines(markdown.page_of(report)), end="")
     elif style is OutputFormat.html:
         from mcore_unpatch.report import scan_page
 
@@ -79,6 +100,10 @@ def _data(report: Report, style: OutputFormat, statistics: bool) -> dict[str, ob
 
         return gitlab.as_data(report)
     data = report.to_json()
+    if report.fixes_known:
+        from mcore_unpatch.report import counts as meaning
+
+        data["counts"] = meaning.as_data(report.findings)
     if statistics:
         from mcore_unpatch.report import statistics as counts
 

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, guarded
+
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show every finding in full, as for files that are named.")
+]
 
 
 @guarded
@@ -11,6 +19,8 @@ def scan(
     paths: opt.Paths = None,
     output_format: opt.Format = None,
     output_file: opt.OutputFile = None,
+    verbose: Verbose = False,
+    quiet: opt.Quiet = False,
     statistics: opt.Statistics = False,
     select: opt.Select = None,
     ignore: opt.Ignore = None,
@@ -22,6 +32,7 @@ def scan(
 ) -> int:
     """List every patch of Megatron Core and what it can become.
 
+    On one screen for a folder; in full with --verbose, or for files that are named.
     Exit code: 0 when everything was analysed, 2 when something was not. `unpatch check` is the gate for CI.
     """
     from dataclasses import replace
@@ -37,5 +48,6 @@ def scan(
     with Progress() as progress:
         report = run_scan(paths or [], replace(options, source=opt.source(mcore)), progress)
     with into(output_file):
-        write(report, style, statistics)
+        detailed = verbose or (bool(paths) and all(path.is_file() for path in paths or ()))
+        write(report, style, statistics, on_one_screen=not detailed, quiet=quiet)
     return EXIT_ERROR if report.errors else EXIT_CLEAN

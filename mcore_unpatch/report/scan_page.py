@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from mcore_unpatch.findings import Report
+from mcore_unpatch.report.counts import FATES, fate_of
 from mcore_unpatch.report.edits import proposed_edits
 from mcore_unpatch.report.html import Card, Kind, Pane, page
 from mcore_unpatch.report.lines import count
-from mcore_unpatch.report.text import fate_of
 
-KINDS = {
-    "safe": Kind("migrate rewrites it", "good"),
-    "unsafe": Kind("migrate --unsafe-fixes rewrites it", "warn"),
-    "delete": Kind("to delete", "good"),
-    "steps": Kind("by hand", "warn"),
-    "keep": Kind("no official way yet", "plain"),
-}
+_LOOKS = {"rewrite": "good", "delete": "good", "delete_by_hand": "good", "kept": "plain"}
+KINDS = {fate: Kind(words, _LOOKS.get(fate, "warn")) for fate, words in FATES.items()}
 
 
 def page_of(report: Report) -> str:

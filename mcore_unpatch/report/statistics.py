@@ -1,11 +1,13 @@
-"""Counts per rule, as data."""
+"""Counts per rule."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from mcore_unpatch.findings import Report
+from mcore_unpatch.report.lines import Line
 from mcore_unpatch.rules import rules
 
 
@@ -14,3 +16,9 @@ def as_data(report: Report) -> list[dict[str, Any]]:
     counts = Counter(finding.rule for finding in report.findings)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [{"rule": code, "name": rules()[code].name, "count": count} for code, count in ordered]
+
+
+def lines(report: Report) -> Iterator[Line]:
+    """And what it prints: a line for each rule."""
+    for row in as_data(report):
+        yield [(f"{row['count']:>5}  ", "bold"), (row["rule"], "cyan"), (f"  {row['name']}", "")]

@@ -7,30 +7,23 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from mcore_unpatch.findings import SWITCH, Finding, Report
-from mcore_unpatch.report import patch_files
-from mcore_unpatch.report.lines import Line, count, show, subjects, tally, width, wrapped
+from mcore_unpatch.report import patch_files, screen
+from mcore_unpatch.report.counts import group_of, groups
+from mcore_unpatch.report.lines import Line, count, subjects, width, wrapped
 from mcore_unpatch.rules import rules
 
 _SEAM_STYLE = {"value-head": "yellow", "none": "red"}
 _QUOTED_LINES = 3
 _VERDICT_STYLE = {"rewrite": "green", "delete": "green", "steps": "yellow"}
-# What becomes of the findings, in the last line.
-_FATES = {
-    "safe": "safe to migrate",
-    "unsafe": "with --unsafe-fixes",
-    "delete": "to delete",
-    "steps": "by hand",
-    "keep": "kept",
-}
 
 
-def write(report: Report, statistics: bool) -> None:
-    """Print a report."""
-    show(lines(report, statistics))
-
-
-def lines(report: Report, statistics: bool) -> Iterator[Line]:
-    """The report, line by line."""
+def lines(report: Report) -> Iterator[Line]:
+    """The report, line by line: all findings, then the screen of a scan, or the last lines of a gate."""
+    if not report.findings:
+        new = "new " if report.only_new else ""
+        scanned = count(report.files_scanned, "file")
+        yield [(f"No {new}patch of Megatron Core found; {scanned} scanned.", "green")]
+        return
     files = {path: list(group) for path, group in groupby(report.findings, key=lambda finding: finding.path)}
     alike: dict[object, list[str]] = {}
     for path, findings in files.items():
@@ -42,17 +35,7 @@ def lines(report: Report, statistics: bool) -> Iterator[Line]:
         else:
             yield from (line for finding in files[first] for line in _finding(finding))
         yield []
-    if statistics and report.findings:
-        yield from _statistics(report)
-        yield []
-    scanned = count(report.files_scanned, "file")
-    if not report.findings:
-        yield [(f"No {'new ' if report.only_new else ''}patch of Megatron Core found; {scanned} scanned.", "green")]
-        return
-    yield [(f"Scanned {scanned}.", "dim")]
-    for judged in report.judged:
-        yield from wrapped(str(judged), 0)
-    yield from wrapped(_summary(report), 0)
+    yield from screen.lines(report, places=0) if report.fixes_known else _summary(report)
 
 
 def _finding(finding: Finding) -> Iterator[Line]:
@@ -92,29 +75,19 @@ def _head(finding: Finding) -> Iterator[Line]:
         yield [(f"         {target}", "")]
 
 
-def fate_of(finding: Finding) -> str:
-    """What becomes of a finding: a safe or unsafe rewrite, or its verdict."""
-    return finding.verdict if finding.signature_fixed else finding.fix or finding.verdict
-
-
-def _summary(report: Report) -> str:
-    """The last line: how many patches and uses, how many of them in tests, and what becomes of them."""
-    patches = [finding for finding in report.findings if finding.target and finding.shape != "pin"]
-    pins = sum(finding.shape == "pin" for finding in report.findings)
-    found = subjects(patches, "new " if report.only_new else "")
-    switches = sum(finding.shape == SWITCH for finding in report.findings)
-    if comments := len(report.findings) - len(patches) - pins - switches:
-        found += f" and {count(comments, 'unused ignore comment')}"
+def _summary(report: Report) -> Iterator[Line]:
+    """The last lines of a gate: what was scanned, how many patches and uses there are, and how many in tests."""
+    yield [(f"Scanned {count(report.files_scanned, 'file')}.", "dim")]
+    for judged in report.judged:
+        yield from wrapped(str(judged), 0)
+    others = Counter(finding.shape for finding in groups(report.findings)["other"])
+    pins, switches = others.pop("pin", 0), others.pop(SWITCH, 0)
+    new = "new " if report.only_new else ""
+    said = subjects([finding for finding in report.findings if group_of(finding) != "other"], new)
+    if comments := others.total():
+        said += f" and {count(comments, 'unused ignore comment')}"
     if pins:
-        found += f" and {count(pins, 'pin')} that {'does' if pins == 1 else 'do'} not hold"
+        said += f" and {count(pins, 'pin')} that {'does' if pins == 1 else 'do'} not hold"
     if switches:
-        found += f" and {count(switches, 'part')} of the gate switched off"
-    fates = Counter(map(fate_of, patches)) if report.fixes_known else Counter()
-    return tally(found, {words: fates[fate] for fate, words in _FATES.items()})
-
-
-def _statistics(report: Report) -> Iterator[Line]:
-    counts = Counter(finding.rule for finding in report.findings)
-    for code, number in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        rule = rules()[code]
-        yield from wrapped(f"{rule.name}: {rule.summary}", 0, f"{number:>5}  {code}  ", "bold")
+        said += f" and {count(switches, 'part')} of the gate switched off"
+    yield from wrapped(f"Found {said}.", 0)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from mcore_unpatch.findings import Finding, Live
 from mcore_unpatch.judge import judge
 from mcore_unpatch.judge.judge import Case
+from mcore_unpatch.judge.statement import RAISES
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.paths import is_test
@@ -120,7 +121,8 @@ def _finding(
     # What breaks on several releases is said once.
     judged = [version for version in versions if alive.on(version)]
     models = [known.newest(version) for version in judged] if not verdict.rule.startswith(_MOCKS) else []
-    breaks = dict.fromkeys(one.text for model in models for one in judge.on(case, model))
+    said = [one for model in models for one in judge.on(case, model)]
+    breaks = dict.fromkeys(one.text for one in said)
     end_line = node.end_lineno or node.lineno
     return Finding(
         rule=verdict.rule,
@@ -142,6 +144,7 @@ def _finding(
         live=alive,
         installed_by=call_sites.installer(install.site.scope),
         breaks=tuple(breaks),
+        effect="" if not said else "breaks" if any(one.kind == RAISES for one in said) else "changes",
         patches_more=install.patches_more,
         source=text.between(node.lineno, end_line),
     )

@@ -32,6 +32,14 @@ def write(report: UpgradeReport, style: OutputFormat, merges: Sequence[tuple[Fat
         from mcore_unpatch.report import github
 
         print("\n".join(github.lines(_as_findings(report), "warning")))
+    elif style is OutputFormat.concise:
+        from mcore_unpatch.report import concise
+
+        show(concise.lines(_as_findings(report)))
+    elif style is OutputFormat.markdown:
+        from mcore_unpatch.report import markdown
+
+        print(markdown.page_of(_as_findings(report)), end="")
     elif style is OutputFormat.html:
         print(page_of(report, merges), end="")
     else:

@@ -72,7 +72,7 @@ def test_commands_and_options(page: str) -> None:
 def test_the_finding_on_the_first_page_is_what_a_scan_prints(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "tiny_rl", tmp_path / "tiny_rl")
     (finding,) = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert finding in unpatch("scan", cwd=tmp_path / "tiny_rl").out
+    assert finding in unpatch("scan", "--verbose", cwd=tmp_path / "tiny_rl").out
 
 
 def _text(page: str) -> str:

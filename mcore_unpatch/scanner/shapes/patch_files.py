@@ -170,6 +170,7 @@ def _finding(
         touches=tuple(names),
         in_test=is_test(path),
         breaks=breaks,
+        effect="breaks" if breaks else "",
         upstream_has=done,
         kept_because=_kept_because(breaks, source),
         source=data.split(b"\n")[touched[names[0]] - 1].decode(errors="replace").rstrip("\r"),

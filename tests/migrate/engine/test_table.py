@@ -54,22 +54,6 @@ def test_a_proposal_for_several_places_is_told_once_with_its_number_of_edits(tmp
     assert output.splitlines()[-1] == "Found 2 patches: 2 with --unsafe-fixes."
 
 
-KEPT = "from megatron.core.transformer import multi_token_prediction as mtp\n\nmtp.process_mtp_loss = print\n"
-
-
-def test_the_last_line_counts_as_that_of_scan(tmp_path: Path) -> None:
-    """A patch of a seam may have no way all the same: it is kept, and nothing is to be done by hand."""
-    (tmp_path / "models.py").write_text(KEPT)
-    last = []
-    for command in ("scan", "migrate"):
-        options = ["--check"] if command == "migrate" else []
-        done = subprocess.run(
-            [sys.executable, "-m", "mcore_unpatch", command, *options], cwd=tmp_path, capture_output=True, text=True
-        )
-        last.append(done.stdout.splitlines()[-1])
-    assert last == ["Found 1 patch: 1 kept."] * 2
-
-
 def test_what_a_proposal_has_to_say_is_said_once_with_the_places(tmp_path: Path) -> None:
     output = run(tmp_path, "--check", "--unsafe-fixes").stdout
     section = output.partition("Results may change\n")[2].partition("\n\n")[0].splitlines()

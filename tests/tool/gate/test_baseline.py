@@ -168,4 +168,4 @@ def test_json_and_sarif_show_only_what_is_beyond_it(project: Path) -> None:
 def test_scan_shows_everything_all_the_same(project: Path) -> None:
     write_files(project, {"pyproject.toml": f'[tool.mcore-unpatch]\nbaseline = "{FILE}"\n'})
     assert unpatch("check", cwd=project).code == CLEAN
-    assert "Found 1 patch: " in unpatch("scan", cwd=project).out
+    assert "1 patch:" in unpatch("scan", cwd=project).out

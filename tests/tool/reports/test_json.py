@@ -47,6 +47,7 @@ SCHEMA = {
             },
         },
         "findings": {"type": "array", "items": {"$ref": "#/$defs/finding"}},
+        "counts": {"additionalProperties": {"additionalProperties": {"type": "integer"}}},
         "errors": {
             "type": "array",
             "items": {

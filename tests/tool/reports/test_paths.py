@@ -34,7 +34,7 @@ CASES = [
 @pytest.mark.parametrize(("stand", "named", "shown"), CASES)
 class TestPaths:
     def test_text(self, repository: Repository, stand: str, named: str, shown: str) -> None:
-        result = unpatch("scan", named, cwd=repository.path / stand)
+        result = unpatch("scan", "--verbose", named, cwd=repository.path / stand)
         assert result.out.splitlines()[0] == shown
         assert (repository.path / stand / shown).exists()
         if not named.endswith(".py"):

@@ -1,0 +1,70 @@
+"""How many findings there are and what each means for its owner: every report takes its numbers from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mcore_unpatch.findings import Finding
+
+# What becomes of a finding, the most urgent first.
+FATES = {
+    "rewrite": "migrate rewrites it",
+    "rewrite_unsafe": "migrate --unsafe-fixes rewrites it",
+    "delete": "migrate deletes it",
+    "delete_unsafe": "migrate --unsafe-fixes deletes it",
+    "delete_by_hand": "delete it by hand",
+    "by_hand": "by hand",
+    "kept": "kept",
+}
+# What the release in question does to it, whatever becomes of it.
+EFFECTS = {"breaks": "breaks", "changes": "changes silently"}
+_BY_VERDICT = {"delete": "delete_by_hand", "steps": "by_hand"}
+_URGENCY = (*EFFECTS, *FATES)
+
+
+def fate_of(finding: Finding) -> str:
+    """What becomes of a finding; one whose signature `migrate` fits stays."""
+    if finding.fix is None or finding.signature_fixed:
+        return _BY_VERDICT.get(finding.verdict, "kept")
+    return ("delete" if finding.verdict == "delete" else "rewrite") + ("_unsafe" if finding.fix == "unsafe" else "")
+
+
+def urgency(finding: Finding) -> tuple[int, bool]:
+    """The more urgent, the less; tests come last."""
+    group = group_of(finding)
+    return _URGENCY.index(finding.effect or fate_of(finding)), group != "code"
+
+
+def group_of(finding: Finding) -> str:
+    """Where a finding is counted: `code`, `tests`, `patch_files`, `possible`, or `other` where it is no patch."""
+    if not finding.target or finding.shape == "pin":
+        return "other"
+    if finding.shape == "patch-file":
+        return "patch_files"
+    if finding.confidence == "possible" and not finding.fix:
+        return "possible"
+    return "tests" if finding.in_test else "code"
+
+
+def groups(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """The findings by where they are counted."""
+    found: dict[str, list[Finding]] = {name: [] for name in ("code", "tests", "patch_files", "possible", "other")}
+    for finding in findings:
+        found[group_of(finding)].append(finding)
+    return found
+
+
+def counts(findings: Sequence[Finding]) -> dict[str, int]:
+    """How many there are of each effect and of each fate; the fates add up to the total."""
+    told = [fate_of(finding) for finding in findings]
+    effects = [finding.effect for finding in findings]
+    return {
+        "total": len(findings),
+        **{effect: effects.count(effect) for effect in EFFECTS},
+        **{fate: told.count(fate) for fate in FATES},
+    }
+
+
+def as_data(findings: Iterable[Finding]) -> dict[str, dict[str, int]]:
+    """The numbers of all groups, for machines."""
+    return {name: counts(group) for name, group in groups(findings).items()}

@@ -1,0 +1,123 @@
+"""A scan on one screen: what was read, what it means, the most urgent places, and what to run next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.megatron.versions import show
+from mcore_unpatch.report.counts import FATES, counts, fate_of, groups, urgency
+from mcore_unpatch.report.lines import Line, count, subjects, wrapped
+
+MOST = 5  # places that are named
+_STYLES = {"breaks": "bold red", "changes": "yellow", "rewrite": "green", "delete": "green", "by_hand": "yellow"}
+_OTHERS = {"pin": "pin that does not hold", "switch": "part of the gate switched off"}
+
+
+def lines(report: Report, places: int = MOST) -> Iterator[Line]:
+    """The screen, line by line; without the most urgent where they stand above it in full."""
+    yield from wrapped(" ".join([f"{count(report.files_scanned, 'file')} read.", *map(str, report.judged)]), 0)
+    yield []
+    found = groups(report.findings)
+    code = found["code"]
+    if code:
+        yield [(f"{subjects(code)}:", "bold")]
+        yield from _rows(code, _releases(report))
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for finding in sorted(code, key=urgency) if places else ():
+        alike.setdefault((finding.path, _sentence(finding)), []).append(finding)
+    if alike:
+        yield []
+        yield [("Most urgent" if len(alike) > places else "Where", "bold")]
+        for (path, said), findings in list(alike.items())[:places]:
+            at = ", ".join(str(line) for line in sorted({finding.line for finding in findings}))
+            known = ", ".join(dict.fromkeys(finding.rule for finding in findings))
+            yield from wrapped(known, 2, f"{report.from_here(path)}:{at}  ", "cyan", hang=6)
+            yield from wrapped(said, 6)
+    if code and any(found[name] for name in ("tests", "patch_files", "possible", "other")):
+        yield []
+    yield from _beside(found)
+    yield []
+    yield from _next(report, detailed=places == 0)
+
+
+def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
+    """One row for each thing that findings may mean, if any does; those below the first two add up to all."""
+    number = counts(findings)
+    rows = {
+        "breaks": (number["breaks"], f"{_verb(number['breaks'], 'break')} on megatron-core {releases}"),
+        "changes": (number["changes"], f"{_verb(number['changes'], 'change')} silently there: no error, other results"),
+        "rewrite": _by_migrate(number, "rewrite", "rewritten"),
+        "delete": _by_migrate(number, "delete", "deleted"),
+        "by_hand": (number["by_hand"], "by hand, step by step"),
+        "kept": (number["kept"], "kept: no official way yet"),
+    }
+    for name, (amount, words) in rows.items():
+        if amount:
+            yield from wrapped(words, 0, f"{amount:>5}  ", _STYLES.get(name, ""))
+
+
+def _by_migrate(number: dict[str, int], fate: str, done: str) -> tuple[int, str]:
+    """What can be rewritten or deleted, and by whom: with numbers where that is not one alone."""
+    ways = {"by migrate": "", "by migrate --unsafe-fixes": "_unsafe", "by hand": "_by_hand"}
+    amounts = {way: amount for way, end in ways.items() if (amount := number.get(fate + end, 0))}
+    told = next(iter(amounts), "") if len(amounts) == 1 else ", ".join(f"{amounts[way]} {way}" for way in amounts)
+    return sum(amounts.values()), f"can be {done}{':' if len(amounts) > 1 else ''} {told}"
+
+
+def _sentence(finding: Finding) -> str:
+    """What is most urgent to know of a finding, and what becomes of it."""
+    said = finding.breaks[0] if finding.effect else finding.message.partition("; ")[0]
+    named = said.startswith(("`", "the ")) or finding.target.rpartition(".")[2] in said
+    about = "" if named else f"`{'.'.join(finding.target.split('.')[-2:])}`: "
+    return f"{about}{said} ({FATES[fate_of(finding)]})"
+
+
+def _beside(found: dict[str, list[Finding]]) -> Iterator[Line]:
+    """What is no code of the product, one line each."""
+    heads = {"tests": "In tests", "patch_files": "Patch files", "possible": "Possible, told by a method's name alone"}
+    for name, head in heads.items():
+        if found[name]:
+            yield from wrapped(f"{len(found[name])} ({brief(found[name])})", 0, f"{head}: ", hang=2)
+    for shape in dict.fromkeys(finding.shape for finding in found["other"]):
+        number = sum(finding.shape == shape for finding in found["other"])
+        yield from wrapped(count(number, _OTHERS.get(shape, "unused ignore comment")), 0, "Also: ", hang=2)
+
+
+def brief(findings: Sequence[Finding]) -> str:
+    """`2 rewritten, 1 with --unsafe-fixes, 3 by hand`: the same numbers in half a line."""
+    number = counts(findings)
+    words = {
+        "break": number["breaks"],
+        "change silently": number["changes"],
+        "for migrate": number["rewrite"] + number["delete"],
+        "with --unsafe-fixes": number["rewrite_unsafe"] + number["delete_unsafe"],
+        "to delete": number["delete_by_hand"],
+        "by hand": number["by_hand"],
+        "kept": number["kept"],
+    }
+    return ", ".join(f"{amount} {word}" for word, amount in words.items() if amount)
+
+
+def _next(report: Report, detailed: bool) -> Iterator[Line]:
+    """The commands that come next."""
+    number = counts(report.findings)
+    where = "".join(f" {shlex.quote(path)}" for path in report.named)
+    if number["rewrite"] + number["delete"]:
+        command = f"unpatch migrate --diff{where}"
+    elif number["rewrite_unsafe"] + number["delete_unsafe"]:
+        command = f"unpatch migrate --unsafe-fixes --diff{where}"
+    else:  # `check` then says when what stays is changed by Megatron
+        command = f"unpatch pin{where}" if number["kept"] else ""
+    yield from wrapped(command, 0, "Next: ", "bold")
+    if not detailed:
+        yield from wrapped(f"unpatch scan --verbose{where}", 0, "All:  ", "bold")
+
+
+def _releases(report: Report) -> str:
+    return " or ".join(show(one) for one in sorted({one for judged in report.judged for one in judged.versions}))
+
+
+def _verb(number: int, word: str) -> str:
+    return f"{word}s" if number == 1 else word

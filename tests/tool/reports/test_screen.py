@@ -1,0 +1,142 @@
+"""A scan says on one screen what was read, what it means, where it is most urgent, and what to run next."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from checking import GPT, write_files
+from command import CLEAN, ERROR, FINDINGS, unpatch
+
+from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.report import concise, counts, markdown, screen, statistics
+from mcore_unpatch.requirements import Judged
+
+ONE = Finding("MCU101", "rl/a.py", 3, 5, 3, f"{GPT}.forward", "class-attr", "replaces `GPTModel.forward`; why")
+BREAKS = replace(ONE, line=9, effect="breaks", breaks=("lacks `x`: TypeError",), fix="unsafe", verdict="rewrite")
+SILENT = replace(ONE, line=8, effect="changes", breaks=("has no effect",), verdict="steps")
+IN_TEST = replace(ONE, path="tests/a.py", in_test=True, verdict="delete")
+PATCH_FILE = replace(ONE, path="docker/a.patch", shape="patch-file")
+POSSIBLE = replace(ONE, line=12, confidence="possible", verdict="steps")
+IDLE = replace(ONE, target="", shape="string-target", verdict="delete", rule="MCU001")
+ALL = [ONE, BREAKS, SILENT, IN_TEST, PATCH_FILE, POSSIBLE, IDLE]
+
+
+def report(*findings: Finding) -> Report:
+    judged = [Judged(((0, 19),), "named by --target-mcore")]
+    return Report(str(Path.cwd()), 7, list(findings), judged=judged, fixes_known=True)
+
+
+def text(*findings: Finding, named: tuple[str, ...] = ()) -> str:
+    made = report(*findings)
+    made.named = named
+    return "\n".join("".join(part for part, _ in line) for line in screen.lines(made))
+
+
+def test_the_whole_screen() -> None:
+    assert (
+        text(*ALL)
+        == """\
+7 files read. Judged for megatron-core 0.19: named by --target-mcore.
+
+3 patches:
+    1  breaks on megatron-core 0.19
+    1  changes silently there: no error, other results
+    1  can be rewritten by migrate --unsafe-fixes
+    1  by hand, step by step
+    1  kept: no official way yet
+
+Where
+  rl/a.py:9  MCU101
+      `GPTModel.forward`: lacks `x`: TypeError (migrate --unsafe-fixes rewrites
+      it)
+  rl/a.py:8  MCU101
+      `GPTModel.forward`: has no effect (by hand)
+  rl/a.py:3  MCU101
+      replaces `GPTModel.forward` (kept)
+
+In tests: 1 (1 to delete)
+Patch files: 1 (1 kept)
+Possible, told by a method's name alone: 1 (1 by hand)
+Also: 1 unused ignore comment
+
+Next: unpatch migrate --unsafe-fixes --diff
+All:  unpatch scan --verbose"""
+    )
+
+
+def test_only_the_most_urgent_and_what_is_the_same_once() -> None:
+    many = [replace(ONE, path=f"rl/{name}.py") for name in "abcdefg"]
+    said = text(*many, BREAKS, replace(BREAKS, line=4))
+    assert said.count("  MCU101\n") == screen.MOST
+    assert "Most urgent\n  rl/a.py:4, 9  MCU101\n" in said
+
+
+@pytest.mark.parametrize(
+    ("finding", "command"),
+    [
+        (replace(ONE, fix="safe", verdict="delete"), "unpatch migrate --diff 'my repo'"),
+        (BREAKS, "unpatch migrate --unsafe-fixes --diff 'my repo'"),
+        (ONE, "unpatch pin 'my repo'"),
+    ],
+)
+def test_the_next_command_is_for_what_was_named(finding: Finding, command: str) -> None:
+    assert f"\nNext: {command}" in text(finding, named=("my repo",))
+
+
+def test_the_numbers_add_up_and_a_mended_patch_stays() -> None:
+    mended = replace(ONE, fix="safe", signature_fixed=True, verdict="steps")
+    safe, gone = replace(ONE, fix="safe", verdict="rewrite"), replace(ONE, fix="safe", verdict="delete")
+    told = counts.as_data([*ALL, mended, safe, gone])
+    assert {name: group["total"] for name, group in told.items()} == {
+        "code": 6, "tests": 1, "patch_files": 1, "possible": 1, "other": 1,
+    }  # fmt: skip
+    assert told["code"] == {
+        "total": 6, "breaks": 1, "changes": 1, "rewrite": 1, "rewrite_unsafe": 1, "delete": 1, "delete_unsafe": 0,
+        "delete_by_hand": 0, "by_hand": 2, "kept": 1,
+    }  # fmt: skip
+    assert all(sum(group[fate] for fate in counts.FATES) == group["total"] for group in told.values())
+
+
+def test_one_line_per_finding_or_per_rule() -> None:
+    def said(lines: object) -> list[str]:
+        return ["".join(part for part, _ in line) for line in lines]  # type: ignore[attr-defined]
+
+    assert said(concise.lines(report(ONE, IDLE)))[0] == "rl/a.py:3:5 MCU101 replaces `GPTModel.forward`; why"
+    assert said(statistics.lines(report(ONE, IDLE, BREAKS))) == [
+        "    2  MCU101  gpt-forward",
+        "    1  MCU001  unused-ignore",
+    ]
+
+
+def test_markdown_folds_tests_away_and_nothing_in_it_acts() -> None:
+    page = markdown.page_of(report(replace(ONE, message="a | `b|c` <img> @team *x*"), IN_TEST))
+    assert "| `rl/a.py:3` | MCU101 | a \\| `b\\|c` \\<img\\> \\@team \\*x\\* | kept |\n" in page
+    assert "<details open>\n<summary>In code: 1 (1 kept)</summary>\n" in page
+    assert "<details>\n<summary>In tests: 1 (1 to delete)</summary>\n" in page
+
+
+PATCH = "from megatron.core import utils\nutils.get_model_config = print\n"
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.py": PATCH, "b.py": PATCH})
+    one_screen = unpatch("scan", cwd=tmp_path)
+    assert one_screen.out.startswith("2 files read. Judged for megatron-core ")
+    for detailed in (["-v"], ["a.py", "b.py"]):
+        out = unpatch("scan", *detailed, cwd=tmp_path).out
+        assert out.startswith("a.py\n  2:1  MCU602")
+        assert "\n    2  kept: no official way yet\n" in out
+    assert unpatch("scan", "--output-format", "json", cwd=tmp_path).json["counts"]["code"]["kept"] == 2
+    lines = ["a.py:2:1 MCU602 replaces", "b.py:2:1 MCU602 replaces"]
+    for command, code in (("scan", CLEAN), ("check", FINDINGS)):
+        for options in (["-q"], ["--output-format", "concise"]):
+            done = unpatch(command, *options, cwd=tmp_path)
+            assert (done.code, [line[:24] for line in done.out.splitlines()]) == (code, lines)
+    assert unpatch("check", "--statistics", cwd=tmp_path).out == "    2  MCU602  module-name\n"
+
+
+def test_quiet_says_nothing_where_there_is_nothing_but_names_a_broken_file(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import megatron.core\nx = (\n")
+    done = unpatch("scan", "-q", cwd=tmp_path)
+    assert (done.code, done.out) == (ERROR, "")
+    assert done.err.startswith("error: a.py: syntax error")
