@@ -54,8 +54,9 @@ Write = Annotated[
     typer.Option("--write", help="Merge upstream's changes into the copies that have no conflict; `undo` reverts it."),
 ]
 Check = Annotated[
-    bool, typer.Option("--check", help="Exit with 1 if a patch breaks or silently changes, for a scheduled job.")
+    bool, typer.Option("--check", help="Exit with 1 if something raises or silently changes, for a scheduled job.")
 ]
+All = Annotated[bool, typer.Option("--all", help="List everything: tests, patch files, what one screen does not hold.")]
 AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write even if there are uncommitted changes.")]
 
 
@@ -70,16 +71,17 @@ def upgrade(
     diff: Diff = False,
     write: Write = False,
     check: Check = False,
+    every: All = False,
     allow_dirty: AllowDirty = False,
     output_format: opt.Format = None,
     output_file: opt.OutputFile = None,
     exclude: opt.Exclude = None,
     jobs: opt.Jobs = None,
 ) -> int:
-    """Show which patches another Megatron release breaks.
+    """Show what another Megatron release breaks.
 
-    Or silently changes, or no longer needs: each patch with the reason, the most urgent first.
-    Exit code: 0 if everything was analysed, 2 if not; 1 with --check if a patch breaks or silently changes.
+    Or silently changes, or no longer needs: every use of Megatron and every patch, what raises first.
+    Exit code: 0 if everything was analysed, 2 if not; 1 with --check if something raises or silently changes.
     """
     from mcore_unpatch.commands.output import Progress, into, write_asides
     from mcore_unpatch.upgrade import merge as merging, report as written
@@ -98,13 +100,13 @@ def upgrade(
         if write:
             merging.apply(outcome, merges, allow_dirty)
         with reporting(), into(output_file):
-            written.write(outcome, style, merges if diff else [])
+            written.write(outcome, style, merges if diff else [], every)
         if write:
             written.write_merged(merges)
         write_asides(outcome.scanned)
     if outcome.scanned.errors:
         return EXIT_ERROR
-    return EXIT_FINDINGS if check and (outcome.of("breaks") or outcome.of("different")) else EXIT_CLEAN
+    return EXIT_FINDINGS if check and outcome.needs_work else EXIT_CLEAN
 
 
 def _release(option: str, name: str | None, place: Path | None) -> tuple[Model, MegatronSource | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.model import Model
@@ -14,8 +15,7 @@ from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.conditions.live import Run
-from mcore_unpatch.scanner.names.resolver import Resolver
-from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.nodes import children
 from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, path_text
@@ -50,6 +50,9 @@ class Demand:
     tests: Tests = ()  # around it in its own statement
     by_name: bool = False  # the file's own name for it: what fails is the import
     through_class: bool = False  # `Class.method(object, ...)`, or a name that holds the method
+    also: tuple[str, ...] = ()  # further names, where several imports bind what is used
+    node: ast.AST | None = field(default=None, repr=False)
+    added: frozenset[str] = frozenset()  # keywords that a subclass in the repository takes itself
 
     @property
     def line(self) -> int:
@@ -60,6 +63,11 @@ class Demand:
     def path(self) -> str:
         """The file it stands in."""
         return self.at.home.model.path
+
+    def on(self, model: Model) -> Demand:
+        """The demand under the name that a release has, where several imports bind it."""
+        name = next((one for one in self.also if known.holds(model, one)), None)
+        return replace(self, name=name) if name is not None and not known.holds(model, self.name) else self
 
     def runs_on(self, model: Model, exception: str) -> bool:
         """Whether it is reached on a release, and nobody around it expects the exception."""
@@ -94,10 +102,13 @@ def is_caught(block: Block | None, exception: str) -> bool:
 
 
 class Demands:
-    """Everything that a patch stands on: what importing its files needs, what installs it, what it calls."""
+    """What code stands on: what importing a file needs, what a function does.
 
-    def __init__(self, install: Install, resolver: Resolver) -> None:
-        self._install, self._resolver = install, resolver
+    owner: the class that the object named `itself` is of. follow: read the helpers too that the code calls.
+    """
+
+    def __init__(self, owner: str = "", follow: bool = True) -> None:
+        self._owner, self._follow = owner, follow
         self._seen: set[int] = set()
 
     def of_import(self, home: Resolver) -> Iterator[Demand]:
@@ -114,12 +125,6 @@ class Demands:
         for statement in home.model.tree.body:
             if not isinstance(statement, _APART):
                 yield from self.of_code(statement, home, IMPORT, inner=False)
-
-    def of_installer(self) -> Iterator[Demand]:
-        """What the function around the patch does."""
-        function = self._install.site.scope.function
-        if function is not None:
-            yield from self.of_code(function.node, self._resolver, INSTALL, inner=False)
 
     def of_code(
         self, code: ast.AST, home: Resolver, when: str, inner: bool = True, itself: str | None = None, depth: int = 0
@@ -155,65 +160,180 @@ class Demands:
                     waiting += [(item, tests, 0) for item in elts]
                     waiting.append((value, tests, count))
                     continue
+                case ast.Call(func=ast.Name(id="getattr"), args=[of, ast.Constant(value=str(name))]):
+                    read = ast.copy_location(ast.Attribute(of, name, ast.Load()), node)
+                    waiting.append((read, tests, 0))
+                    continue
                 case ast.Call():
-                    yield from self._called(node, home, when, tests, unpacked, itself, depth)
+                    meant = self._meant(node.func, home, itself)
+                    yield from self._called(node, meant, home, when, tests, unpacked, depth)
                     if _asks_first(node):
                         continue
                     waiting += [(one, tests, 0) for one in (*node.args, *(word.value for word in node.keywords))]
-                    if not self._name(node.func, home, itself):
+                    if meant is None:
                         waiting.append((node.func, tests, 0))
+                    else:
+                        yield from self._prefixes(node.func, meant, home, when, tests)
                     continue
                 case ast.Attribute() if isinstance(node.ctx, ast.Load):
-                    if name := self._name(node, home, itself):
-                        yield Demand(name, when, self._place(node, home), tests=tests)
+                    if (meant := self._meant(node, home, itself)) is not None:
+                        yield from self._prefixes(node, meant, home, when, tests)
+                        yield meant.asked(when, self._place(node, home), node, tests)
                         continue
             waiting += [(one, tests, 0) for one in children(node)]
 
     def _called(
-        self, node: ast.Call, home: Resolver, when: str, tests: Tests, unpacked: int, itself: str | None, depth: int
+        self, node: ast.Call, meant: Meant | None, home: Resolver, when: str, tests: Tests, unpacked: int, depth: int
     ) -> Iterator[Demand]:
         place = self._place(node, home)
-        if name := self._name(node.func, home, itself):
-            by_name = isinstance(node.func, ast.Name)
-            through = by_name or not self._is_bound(node.func, home, itself)
+        if meant is not None:
             call = form(node, unpacked)
             if put := _put_into(node, place):
                 call = replace(call, keywords=(*call.keywords, *(key for key in put if key not in call.keywords)))
-            yield Demand(name, when, place, call, "", tests, by_name, through)
+            yield replace(meant.asked(when, place, node, tests), call=call)
             return
-        ref = home.expr(node.func, place.scope, place.block, place.line) if depth < _DEEPEST else None
+        ref = home.expr(node.func, place.scope, place.block, place.line) if self._follow and depth < _DEEPEST else None
         if ref is not None and ref.home is not None and ref.kind == "local-function":
             if isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield from self.of_code(ref.node, ref.home, when, True, None, depth + 1)
 
+    def _prefixes(self, node: ast.expr, meant: Meant, home: Resolver, when: str, tests: Tests) -> Iterator[Demand]:
+        """What `module.Class.method` reads on the way."""
+        for cut in range(meant.parts - 1, 0, -1):
+            names = tuple(name.rsplit(".", cut)[0] for name in meant.names)
+            yield Demand(names[0], when, self._place(node, home), tests=tests, through_class=True, also=names[1:])
+
     def _place(self, node: ast.stmt | ast.expr, home: Resolver) -> Position:
         return Position(home, *home.model.at(node.lineno), node.lineno)
 
-    def _name(self, node: ast.expr, home: Resolver, itself: str | None) -> str:
-        """The dotted name of Megatron's that an expression reads."""
+    def _meant(self, node: ast.expr, home: Resolver, itself: str | None) -> Meant | None:
+        """What of Megatron's an expression reads."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == itself:
-            name = f"{self._install.owner}.{node.attr}"
-            return name if known.ever(name) else ""
+            return _ever(f"{self._owner}.{node.attr}")
         if itself is not None and (path := path_text(node) or "").startswith(f"{itself}.") and path.count(".") == 2:
             _, part, name = path.split(".")  # a field of what the object holds: `self.config.name`
-            held = api.attribute_class(self._install.owner, part) or api.submodule(self._install.owner, part)
-            return f"{held}.{name}" if held and known.ever(f"{held}.{name}") else ""
+            held = api.attribute_class(self._owner, part) or api.submodule(self._owner, part)
+            return _ever(f"{held}.{name}") if held else None
+        if isinstance(node, ast.Attribute) and is_super(node.value):
+            owner = _class_around(node, home)
+            ref = home.own_class(owner) if owner is not None else None
+            direct = ref is not None and ref.is_core and ref.sure and not _own_member(home, owner, node.attr, False)
+            return _ever(f"{ref.name}.{node.attr}") if ref is not None and direct else None
         if not isinstance(node, ast.Attribute | ast.Name) or not isinstance(node.ctx, ast.Load):
-            return ""
+            return None
+        return written(node, home) or self._resolved(node, home)
+
+    def _resolved(self, node: ast.Attribute | ast.Name, home: Resolver) -> Meant | None:
         at = (*home.model.at(node.lineno), node.lineno)
         base = home.expr(node.value, *at) if isinstance(node, ast.Attribute) else None
-        if base is not None and base.kind == "module" and base.is_core and base.sure:
-            return f"{base.name}.{node.attr}" if known.ever(f"{base.name}.{node.attr}") else ""  # type: ignore[union-attr]
+        if isinstance(node, ast.Attribute) and base is not None and base.is_core and base.sure and not base.possible:
+            if base.kind == "module":
+                return _ever(f"{base.name}.{node.attr}", through=True)
+            if base.kind == "instance" and not base.via and not base.also:
+                own = isinstance(base.node, ast.ClassDef) and base.home is not None
+                if own and _own_member(base.home, base.node, node.attr, True):  # type: ignore[arg-type]
+                    return None
+                return _ever(f"{base.name}.{node.attr}")
         ref = home.expr(node, *at)
-        if ref is None or not ref.is_core or ref.node is not None or not ref.sure or ref.kind not in _NAMED:
-            return ""
-        return ref.name
+        if ref is None or not ref.is_core or not ref.sure or ref.kind not in _NAMED:
+            return None
+        if ref.node is not None:
+            return _built(ref) if isinstance(node, ast.Name) and node.id != "cls" else None
+        return Meant((ref.name,), isinstance(node, ast.Name), base is None or base.kind == "class")
 
-    def _is_bound(self, node: ast.expr, home: Resolver, itself: str | None) -> bool:
-        if not isinstance(node, ast.Attribute) or (isinstance(node.value, ast.Name) and node.value.id == itself):
-            return True
-        base = home.expr(node.value, *home.model.at(node.lineno), node.lineno)
-        return base is None or base.kind != "class"
+
+class Meant(NamedTuple):
+    """A name of Megatron's under its dotted names: as it is imported, each way where there are several."""
+
+    names: tuple[str, ...]
+    by_name: bool = False
+    through_class: bool = False
+    parts: int = 0  # behind what was imported
+    added: frozenset[str] = frozenset()
+
+    def asked(self, when: str, place: Position, node: ast.expr, tests: Tests) -> Demand:
+        """The demand that reading it is."""
+        name, *also = self.names
+        return Demand(
+            name, when, place, None, "", tests, self.by_name, self.through_class, tuple(also), node, self.added
+        )
+
+
+def _ever(name: str, through: bool = False) -> Meant | None:
+    """A name that is told by an object, where some release has it."""
+    return Meant((name,), through_class=through) if known.ever(name) else None
+
+
+def written(node: ast.Attribute | ast.Name, home: Resolver) -> Meant | None:
+    """What a dotted path means by the imports of its file: each release is asked for the name as it is written."""
+    path = path_text(node)
+    if path is None:
+        return None
+    root, _, rest = path.partition(".")
+    scope, _ = home.model.at(node.lineno)
+    around = next((one for one in scope.chain() if root in one.bindings), None)
+    if around is None:
+        return None
+    names: dict[str, None] = {}
+    for binding in around.bindings[root]:
+        if binding.kind == "import":
+            start = binding.detail
+        elif binding.kind == "from" and isinstance(binding.node, ast.ImportFrom) and not binding.node.level:
+            start = f"{binding.node.module}.{binding.detail}"
+        elif isinstance(binding.node, ast.Constant) and binding.node.value is None:
+            continue  # the fallback of an import
+        else:
+            return None
+        names[f"{start}.{rest}" if rest else start] = None
+    if not names or not all(map(within, names)):
+        return None
+    return Meant(tuple(names), not rest, True, rest.count(".") + 1 if rest else 0)
+
+
+def is_super(node: ast.expr) -> bool:
+    """`super()` or `super(Class, self)`."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
+def _class_around(node: ast.expr, home: Resolver) -> ast.ClassDef | None:
+    function = home.model.at(node.lineno)[0].function
+    owner = function.parent.node if function is not None and function.parent is not None else None
+    return owner if isinstance(owner, ast.ClassDef) else None
+
+
+def _own_member(home: Resolver, node: ast.ClassDef | None, name: str, itself: bool) -> bool:
+    """Whether a class of the repository, or a base of it there, gives a member itself; a base outside may."""
+    waiting: list[tuple[Resolver, ast.ClassDef]] = [(home, node)] if node is not None else []
+    for where, cls in waiting:
+        if itself or cls is not node:
+            scopes = [where.model.functions[item] for item in cls.body if item in where.model.functions]
+            if name in where.model.classes[cls].bindings or any(f"self.{name}" in one.bindings for one in scopes):
+                return True
+        scope = where.model.classes[cls].parent
+        assert scope is not None
+        for base in cls.bases:
+            ref = where.expr(base, scope, scope.block, cls.lineno)
+            if ref is not None and ref.home is not None and isinstance(ref.node, ast.ClassDef):
+                if len(waiting) > _MOST_HELPERS:
+                    return True
+                waiting.append((ref.home, ref.node))
+            elif ref is None or not ref.is_core:
+                return True
+    return False
+
+
+def _built(ref: Ref) -> Meant | None:
+    """A class of the repository that leaves its constructor to Megatron's."""
+    if ref.kind != "class" or ref.home is None or not isinstance(ref.node, ast.ClassDef):
+        return None
+    if any(_own_member(ref.home, ref.node, name, True) for name in ("__init__", "__new__")):
+        return None
+    fields = {
+        item.target.id
+        for item in ref.node.body
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+    }
+    return Meant((ref.name,), True, True, 0, frozenset(fields))
 
 
 def _put_into(node: ast.Call, place: Position) -> list[str]:
@@ -254,11 +374,12 @@ def _imported(node: ast.AST, place: Position, when: str) -> Iterator[Demand]:
     if isinstance(node, ast.ImportFrom) and not node.level and within(node.module or ""):
         module = node.module or ""
         for alias in node.names:
-            yield Demand(f"{module}.{alias.name}" if alias.name != "*" else module, when, place, module=module)
+            name = f"{module}.{alias.name}" if alias.name != "*" else module
+            yield Demand(name, when, place, module=module, node=node)
     elif isinstance(node, ast.Import):
         for alias in node.names:
             if within(alias.name):
-                yield Demand(alias.name, when, place, module=alias.name)
+                yield Demand(alias.name, when, place, module=alias.name, node=node)
 
 
 def _asks_first(node: ast.Call) -> bool:

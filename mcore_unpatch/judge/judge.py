@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
 from mcore_unpatch.judge import dropped
-from mcore_unpatch.judge.demands import CALL, IMPORT, INSTALL, Demand, Demands, itself
+from mcore_unpatch.judge.asked import advice, after, instead, leaf, raised, short
+from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself
 from mcore_unpatch.judge.originals import reaches_original
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.library.definitions import parameters_of
-from mcore_unpatch.library.fact import Call, Parameters, parameters, quoted, without_self
-from mcore_unpatch.library.model import Known, Model, Usage
+from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
+from mcore_unpatch.library.model import Model, Usage
 from mcore_unpatch.megatron import facts, known
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES, parse_version, show
@@ -23,7 +24,6 @@ from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
 
-_WHEN = {IMPORT: "when the file is imported", INSTALL: "when the patch is installed", CALL: "when it is called"}
 _MOST_STEPS = 200_000  # for what one patch asks of Megatron
 _PARTIAL = ("partial", "partialmethod")
 # Decorators that leave the parameters of a function as they are.
@@ -50,10 +50,12 @@ class Case:
             return []
 
     def _demands(self) -> list[Demand]:
-        asks = Demands(self.install, self.resolver)
+        asks = Demands(self.install.owner)
         homes = {id(home): home for home in (self.resolver, self.new.home) if home is not None}
         found = [demand for home in homes.values() for demand in asks.of_import(home)]
-        found += asks.of_installer()
+        installer = self.install.site.scope.function
+        if installer is not None:
+            found += asks.of_code(installer.node, self.resolver, INSTALL, inner=False)
         for function, home in self.functions:
             own = itself(function) if self._is_bound or function is not self.new.function else None
             found += asks.of_code(function, home, CALL, itself=own)
@@ -241,10 +243,10 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
         yield Statement(IDLE, f"has no effect on megatron-core {show(since)}+, where {reason}", "", *here(case))
     if not install.adds and within(install.target) and not known.holds(model, install.target):
         if (last := known.last(install.target)) is not None and not install.attribute.startswith("__"):
-            now = _instead(install.target, model)
-            hint = f"; it is now `{now}`" if now else ""
+            now = instead(install.target, model)
+            hint = f"; {said}" if (said := advice(install.target, now)) else ""
             text = (
-                f"`{leaf(install.target)}` does not exist {_after(last, model)}, so nothing calls the replacement{hint}"
+                f"`{leaf(install.target)}` does not exist {after(last, model)}, so nothing calls the replacement{hint}"
             )
             yield Statement(IDLE, text, "", *here(case))
 
@@ -255,67 +257,12 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
 def _demands(case: Case, model: Model) -> Iterator[Statement]:
     said: set[tuple[str, int]] = set()
     for demand in case.demands:
-        for statement in (*_missing(case, demand, model), *_misused(demand, model)):
+        if not known.ever(demand.name):
+            continue
+        for statement in raised(demand, model):
             if (statement.exception, statement.line) not in said:
                 said.add((statement.exception, statement.line))
                 yield statement
-
-
-def _missing(case: Case, demand: Demand, model: Model) -> Iterator[Statement]:
-    """A name that the release does not have."""
-    name = demand.name
-    if demand.by_name or known.holds(model, name) or not known.ever(name):
-        return
-    owner = name.rpartition(".")[0]
-    if not demand.module and owner and within(owner) and not known.holds(model, owner):
-        return  # its module or class is gone, which is said where that is read
-    exception, kind = "AttributeError", "AttributeError"
-    if demand.module:
-        exception, kind = "ImportError", "ImportError" if known.holds(model, demand.module) else "ModuleNotFoundError"
-    if not demand.runs_on(model, exception):
-        return
-    now = _instead(name, model)
-    hint = f"; it is now `{now}`" if now else ""
-    last = known.last(name)
-    gone = f"does not exist {_after(last, model)}" if last else f"is not in megatron-core {model.label}"
-    text = f"`{short(name)}` (line {demand.line}) {gone}: {kind} {_WHEN[demand.when]}{hint}"
-    yield Statement(RAISES, text, kind, demand.path, demand.line, demand.when)
-
-
-def _misused(demand: Demand, model: Model) -> Iterator[Statement]:
-    """A call that the release does not take, or whose result has another number of values."""
-    call = demand.call
-    found = model.find(demand.name)
-    if call is None or found is None:
-        return
-    taken = model.called_with(demand.name)
-    call = seen_by(found, call, model, demand)
-    wrong = taken.misfit(call) if taken is not None else ""
-    called = leaf(demand.name)
-    if wrong and demand.runs_on(model, "TypeError"):
-        what = f"{wrong}, which megatron-core {model.label} does not take"
-        if wrong.startswith("does not pass"):
-            what = f"{wrong}, which megatron-core {model.label} requires"
-        text = f"the call of `{called}` on line {demand.line} {what}: TypeError {_WHEN[demand.when]}"
-        yield Statement(RAISES, text, "TypeError", demand.path, demand.line, demand.when)
-    gives = found.fact.trait("gives")
-    if call.unpacked and gives and int(gives) != call.unpacked and demand.runs_on(model, "ValueError"):
-        text = (
-            f"line {demand.line} unpacks {call.unpacked} values from `{called}`, which gives {gives} on megatron-core "
-            f"{model.label}: ValueError {_WHEN[demand.when]}"
-        )
-        yield Statement(RAISES, text, "ValueError", demand.path, demand.line, demand.when)
-
-
-def seen_by(found: Known, call: Call, model: Model, demand: Demand) -> Call:
-    """A call as the function sees it: of `Class.method(object, ...)` the object does not count."""
-    owner = model.find(found.name.rpartition(".")[0])
-    of_class = owner is not None and owner.fact.kind == "class"
-    if not demand.through_class or not of_class or found.fact.trait("static") is not None:
-        return call
-    if found.fact.kind != "function" or found.fact.trait("class") is not None or not call.positions:
-        return call
-    return Call(call.positions - 1, call.keywords, call.star, call.double_star, call.unpacked, call.place)
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -324,29 +271,6 @@ def seen_by(found: Known, call: Call, model: Model, demand: Demand) -> Call:
 def here(case: Case) -> tuple[str, int]:
     """Where a patch stands."""
     return case.resolver.model.path, getattr(case.install.node, "lineno", 0)
-
-
-def leaf(name: str) -> str:
-    """The last part of a name."""
-    return name.rpartition(".")[2]
-
-
-def short(name: str) -> str:
-    """`Class.method`, or `module.function`."""
-    return ".".join(name.split(".")[-2:])
-
-
-def _after(last: str, model: Model) -> str:
-    """Since when a name is gone."""
-    is_newer = model.label not in RELEASES or RELEASES.index(last) < RELEASES.index(model.label)
-    return f"after megatron-core {last}" if is_newer else f"before megatron-core {known.first_after(model.label, last)}"
-
-
-def _instead(name: str, model: Model) -> str | None:
-    """Where the name is now, by what it was in the last release that had it."""
-    last = known.last(name)
-    found = known.model(last).find(name) if last is not None else None
-    return model.moved(found.name, found.fact) if found is not None else None
 
 
 def _since(model: Model, holds: Callable[[Model], bool]) -> str:
@@ -375,6 +299,7 @@ def _is_get(value: ast.expr | None) -> bool:
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "__get__"
 
 
-def texts(statements: Iterable[Statement], *kinds: str) -> list[str]:
-    """The sentences of some kinds."""
-    return [one.text for one in statements if one.kind in kinds]
+def texts(statements: Iterable[Statement], case: Case, *kinds: str) -> list[str]:
+    """The sentences of some kinds, each with its line where that is another than the patch's."""
+    path, line = here(case)
+    return [one.seen_from(path, line) for one in statements if one.kind in kinds or not kinds]

@@ -7,25 +7,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mcore_unpatch.judge import dropped
+from mcore_unpatch.judge.asked import changed, leaf, short
 from mcore_unpatch.judge.demands import CALL
-from mcore_unpatch.judge.judge import Case, here, leaf, on, seen_by, short
+from mcore_unpatch.judge.judge import Case, here, on
 from mcore_unpatch.judge.originals import calls_of_original
 from mcore_unpatch.judge.statement import CHANGES, Statement
 from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import ASKED, Model
-
-_POSITIONS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
 def between(case: Case, old: Model, new: Model) -> list[Statement]:
     """What the step from one release to another does to a patch."""
     before = {_bare(one) for one in on(case, old)}
     said = [replace(one, before=_bare(one) in before) for one in on(case, new)]
-    said += _positions(case, old, new)
     said += dropped.keywords(case.install, case.new, case.taken, old, new)
-    said += _defaults(case, old, new)
-    said += _values(case, old, new)
-    said += _unpacked(case, old, new)
+    said += [one for demand in case.demands for one in changed(demand, old, new)]
     said += _taken_apart(case, old, new)
     said += _callers(case, old, new)
     said += _asked_by_class(case, old, new)
@@ -36,47 +32,6 @@ def _bare(one: Statement) -> tuple[object, ...]:
     """A statement without its release."""
     text = one.text.partition(" on megatron-core")[0].partition(" after ")[0]
     return one.kind, one.exception, one.line, one.when, text
-
-
-def _positions(case: Case, old: Model, new: Model) -> Iterator[Statement]:
-    """Values that are passed by position and mean another parameter now."""
-    for demand in case.demands:
-        then, now = old.called_with(demand.name), new.called_with(demand.name)
-        found = new.find(demand.name)
-        if demand.call is None or then is None or now is None or found is None:
-            continue
-        call = seen_by(found, demand.call, new, demand)
-        if now.misfit(call) or not demand.runs_on(new, "TypeError"):
-            continue
-        pairs = list(zip(then.positional, now.positional, strict=False))[: call.positions]
-        for index, (was, is_now) in enumerate(pairs):
-            renamed = was not in now.names and is_now not in then.names and len(then.names) == len(now.names)
-            if was != is_now and not renamed:
-                gone = "" if was in now.names else ", which is gone"
-                text = (
-                    f"the {_nth(index)} value that line {demand.line} passes to `{leaf(demand.name)}` is `{is_now}` "
-                    f"on megatron-core {new.label}, and was `{was}`{gone}"
-                )
-                yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when)
-                break
-
-
-def _defaults(case: Case, old: Model, new: Model) -> Iterator[Statement]:
-    """Parameters that a call leaves out, and that have another default now."""
-    for demand in case.demands:
-        then, now = old.called_with(demand.name), new.called_with(demand.name)
-        call = demand.call
-        if call is None or then is None or now is None or call.star or call.double_star:
-            continue
-        passed = {*now.positional[: call.positions], *call.keywords}
-        for name, value in now.defaults.items():
-            was = then.defaults.get(name, "")
-            if name not in passed and was and value and was != value and demand.runs_on(new, "TypeError"):
-                text = (
-                    f"`{name}` of `{leaf(demand.name)}`, which line {demand.line} does not pass, is {value} by default "
-                    f"on megatron-core {new.label}, and was {was}"
-                )
-                yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when)
 
 
 def _callers(case: Case, old: Model, new: Model) -> Iterator[Statement]:
@@ -103,17 +58,6 @@ def _callers(case: Case, old: Model, new: Model) -> Iterator[Statement]:
         said = f"`{leaf(fresh[0])}`, new in {on_new}, calls it too" if fresh else ""
     if said:
         yield Statement(CHANGES, said, "", *here(case))
-
-
-def _values(case: Case, old: Model, new: Model) -> Iterator[Statement]:
-    """Constants and fields that the replacement reads, and that have another value or default now."""
-    for demand in case.demands:
-        then, now = old.facts.get(demand.name), new.facts.get(demand.name)
-        if demand.call is not None or then is None or now is None or not now.kind == then.kind == "value":
-            continue
-        if then.digest != now.digest and demand.runs_on(new, "AttributeError"):
-            text = f"`{leaf(demand.name)}`, read on line {demand.line}, has another value on megatron-core {new.label}"
-            yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when)
 
 
 def _taken_apart(case: Case, old: Model, new: Model) -> Iterator[Statement]:
@@ -144,26 +88,9 @@ def _taken_apart(case: Case, old: Model, new: Model) -> Iterator[Statement]:
                 continue
         if id(part) in results or (isinstance(part, ast.Name) and part.id in names):
             gives = f"gives {after} values" if after else "changed, and may give another number of values"
-            text = (
-                f"line {node.lineno} takes the result of the original apart, which {gives} on megatron-core {new.label}"
-            )
+            text = f"takes the result of the original apart, which {gives} on megatron-core {new.label}"
             yield Statement(CHANGES, text, "", case.resolver.model.path, node.lineno, CALL)
             return
-
-
-def _unpacked(case: Case, old: Model, new: Model) -> Iterator[Statement]:
-    """Values unpacked from a function that changed, where it is not evident how many it gives now."""
-    for demand in case.demands:
-        count = demand.call.unpacked if demand.call is not None else 0
-        then, now = old.find(demand.name), new.find(demand.name)
-        if not count or then is None or now is None or now.fact.trait("gives") is not None:
-            continue
-        if then.fact.digest != now.fact.digest and demand.runs_on(new, "ValueError"):
-            text = (
-                f"line {demand.line} unpacks {count} values from `{leaf(demand.name)}`, which changed; how many it "
-                f"gives on megatron-core {new.label} is not evident"
-            )
-            yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when)
 
 
 def _asked_by_class(case: Case, old: Model, new: Model) -> Iterator[Statement]:
@@ -175,7 +102,3 @@ def _asked_by_class(case: Case, old: Model, new: Model) -> Iterator[Statement]:
     if now and not then:
         text = f"`{short(now[0])}` of megatron-core {new.label} asks whether objects are of `{leaf(found.name)}`"
         yield Statement(CHANGES, text, "", *here(case))
-
-
-def _nth(index: int) -> str:
-    return _POSITIONS[index] if index < len(_POSITIONS) else f"{index + 1}th"

@@ -256,6 +256,8 @@ class Model:
         is_method = owner.rpartition(".")[2][:1].isupper()
         tail = ".".join(name.split(".")[-2 if is_method else -1 :])
         same = [other for other in self._named(leaf) if other.endswith(f".{tail}")]
+        if before.kind == "value":
+            same = [other for other in self.facts if other.endswith(f".{leaf}")]
         same = [other for other in same if other != name and self.facts[other].kind == before.kind]
         if len(same) == 1:
             return same[0]

@@ -122,7 +122,7 @@ def _finding(
     judged = [version for version in versions if alive.on(version)]
     models = [known.newest(version) for version in judged] if not verdict.rule.startswith(_MOCKS) else []
     said = [one for model in models for one in judge.on(case, model)]
-    breaks = dict.fromkeys(one.text for one in said)
+    breaks = dict.fromkeys(judge.texts(said, case))
     end_line = node.end_lineno or node.lineno
     return Finding(
         rule=verdict.rule,

@@ -68,10 +68,10 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
     if not finding.live.on(parse_version(new.label)):
         return _never_runs(finding, case, happened, new)
     statements = between(case, old, new)
-    raises = [f"{one.text}{_already(one, old)}" for one in statements if one.kind == RAISES]
-    idle = judge.texts(statements, IDLE)
+    raises = [f"{text}{_already(one, old)}" for one in statements for text in judge.texts([one], case, RAISES)]
+    idle = judge.texts(statements, case, IDLE)
     copied = _copy_of(case, happened, old)
-    different = [*judge.texts(statements, CHANGES), *idle, *_body(case, happened, copied, new)]
+    different = [*judge.texts(statements, case, CHANGES), *idle, *_body(case, happened, copied, new)]
     reasons = [*raises, *different]
     if raises:
         urgency = "breaks"
@@ -108,7 +108,7 @@ def _never_runs(finding: Finding, case: Case, happened: Change, new: Model) -> F
     """A patch whose guard keeps it off the new release: what its file imports may fail there all the same."""
     broken = [one for one in judge.on(case, new) if one.kind == RAISES and one.when == IMPORT]
     if broken:
-        return Fate(finding, "breaks", happened, tuple(judge.texts(broken, RAISES)), tuple(broken), None, case)
+        return Fate(finding, "breaks", happened, tuple(judge.texts(broken, case)), tuple(broken), None, case)
     said = f"it never runs on megatron-core {new.label}, only on {finding.live}"
     if not finding.live.releases:
         return Fate(finding, "harmless", happened, (said,), (), None, case)

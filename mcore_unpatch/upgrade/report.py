@@ -3,49 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 
 from mcore_unpatch.commands.options import OutputFormat
-from mcore_unpatch.findings import Finding, Report
-from mcore_unpatch.report.edits import proposed_edits
-from mcore_unpatch.report.html import Card, Kind, Pane, page
-from mcore_unpatch.report.lines import Line, count, show, wrapped
+from mcore_unpatch.report.lines import Line, count, show, width, wrapped
+from mcore_unpatch.upgrade import pages
 from mcore_unpatch.upgrade.fates import Fate
+from mcore_unpatch.upgrade.items import CHANGE, GO, HEADS, LATER, PATCH_FILES, RAISE, TESTS, Item, items
 from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
-HEADS = {
-    "breaks": ("Breaks", "bold red"),
-    "different": ("Silently different", "bold yellow"),
-    "unnecessary": ("No longer needed", "bold green"),
-    "harmless": ("Harmless", "bold"),
-}
-_LOOKS = {"breaks": "bad", "different": "warn", "unnecessary": "good", "harmless": "plain"}
+_STYLES = {RAISE: "bold red", CHANGE: "bold yellow", GO: "bold green", LATER: "bold"}
+_MOST = {RAISE: 8, CHANGE: 5, GO: 3, LATER: 2}  # that are listed of each: one screen
 
 
-def write(report: UpgradeReport, style: OutputFormat, merges: Sequence[tuple[Fate, Merge]] = ()) -> None:
+def write(
+    report: UpgradeReport, style: OutputFormat, merges: Sequence[tuple[Fate, Merge]] = (), every: bool = False
+) -> None:
     """Print the report in the format asked for; text shows the merges as well."""
+    known = items(report)
     if style is OutputFormat.text:
-        show(lines(report, dict(_by_place(merges))))
+        show(lines(report, known, dict(_by_place(merges)), every))
+    elif style is OutputFormat.markdown:
+        print(pages.markdown(report, known, list(closing(report, known))), end="")
     elif style is OutputFormat.github:
         from mcore_unpatch.report import github
 
-        print("\n".join(github.lines(_as_findings(report), "warning")))
+        print("\n".join(github.lines(pages.as_findings(report, known), "warning")))
     elif style is OutputFormat.concise:
         from mcore_unpatch.report import concise
 
-        show(concise.lines(_as_findings(report)))
-    elif style is OutputFormat.markdown:
-        from mcore_unpatch.report import markdown
-
-        print(markdown.page_of(_as_findings(report)), end="")
+        show(concise.lines(pages.as_findings(report, known)))
     elif style is OutputFormat.html:
-        print(page_of(report, merges), end="")
+        print(pages.html(report, known, " ".join(closing(report, known)), merges), end="")
     else:
         import json
 
-        print(json.dumps(_data(report, style), indent=2))
+        print(json.dumps(pages.data(report, known, style), indent=2))
 
 
 def write_merged(merges: Sequence[tuple[Fate, Merge]]) -> None:
@@ -57,34 +50,50 @@ def write_merged(merges: Sequence[tuple[Fate, Merge]]) -> None:
     show(wrapped(f"{said}. `unpatch undo` reverts it." if done else f"{said}.", 0), stderr=True)
 
 
-def lines(report: UpgradeReport, merges: Mapping[tuple[str, int], Merge] | None = None) -> Iterator[Line]:
-    """The report, line by line, the most urgent first."""
+def lines(
+    report: UpgradeReport, known: Sequence[Item], merges: Mapping[tuple[str, int], Merge], every: bool
+) -> Iterator[Line]:
+    """The report, line by line: what raises first; `every` leaves nothing out."""
     yield [(f"From megatron-core {report.old.label} to {report.new.label}", "bold")]
-    for urgency, (head, style) in HEADS.items():
-        if fates := report.of(urgency):
-            yield []
-            yield [(f"{head} ({len(fates)})", style)]
-            for fate in fates:
-                yield from _fate(fate, report.scanned.from_here(fate.finding.path))
-                if made := (merges or {}).get(_place(fate)):
-                    yield from _merge(made, report.new.label)
+    for group, head in HEADS.items():
+        members = [item for item in known if item.group == group]
+        if not members:
+            continue
+        shown = [item for item in members if every or not item.folded]
+        yield []
+        yield [(f"{head} ({len(members)})", _STYLES[group])]
+        for item in shown if every else shown[: _MOST[group]]:
+            yield from _item(item, report, item.fate is not None and not every and group == LATER)
+            if item.fate is not None and (made := merges.get(_place(item.fate))):
+                yield from _merge(made, report.new.label)
+        if left := _left(members, shown, every, group):
+            yield from wrapped(left, 2)
     yield []
-    yield from wrapped(summary(report), 0)
+    for text in closing(report, known):
+        yield from wrapped(text, 0)
 
 
-def _fate(fate: Fate, path: str) -> Iterator[Line]:
-    finding = fate.finding
-    yield [(f"  {path}:{finding.line}", "cyan"), (f"  {'.'.join(finding.target.split('.')[-2:])}", "")]
-    for reason in fate.reasons:
-        yield from wrapped(reason, 6, "= ")
-    if finding.fix and fate.urgency != "harmless":
-        yield from wrapped(_remedy(finding), 6, "-> ", "green")
+def _left(members: list[Item], shown: list[Item], every: bool, group: str) -> str:
+    """What is not listed, as counts."""
+    if every:
+        return ""
+    more = len(shown) - _MOST[group]
+    counts = [f"{more} more"] if more > 0 else []
+    folded = {kind: sum(item.folded == kind for item in members) for kind in (TESTS, PATCH_FILES)}
+    counts += [f"{number} in {kind}" for kind, number in folded.items() if number]
+    return f"and {', '.join(counts)}; --all lists them" if counts else ""
 
 
-def _remedy(finding: Finding) -> str:
-    """What a command does about it."""
-    command = "unpatch migrate" if finding.fix == "safe" else "unpatch migrate --unsafe-fixes"
-    return f"`{command}` {'deletes' if finding.verdict == 'delete' else 'rewrites'} it"
+def _item(item: Item, report: UpgradeReport, brief: bool) -> Iterator[Line]:
+    where = "  " + report.scanned.from_here(item.path) + item.where.removeprefix(item.path)
+    fits = len(where) + 2 + len(item.title) <= width()
+    yield [(where, "cyan"), (f"  {item.title}" if item.title and fits else "", "")]
+    if not fits:
+        yield from wrapped(item.title, 6)
+    for reason in item.reasons if not brief or not item.advice else ():
+        yield from wrapped(reason, 6)
+    if item.advice:
+        yield from wrapped(item.advice, 6, "-> ", "green")
 
 
 def _merge(made: Merge, release: str) -> Iterator[Line]:
@@ -108,73 +117,41 @@ def _by_place(merges: Sequence[tuple[Fate, Merge]]) -> Iterator[tuple[tuple[str,
     return ((_place(fate), made) for fate, made in merges)
 
 
-def summary(report: UpgradeReport) -> str:
-    """The last line: how many patches need work, and how many of them a command does."""
-    if not report.fates:
-        return f"No patch of Megatron Core found; {count(report.scanned.files_scanned, 'file')} scanned."
-    urgent = [*report.of("breaks"), *report.of("different")]
-    total = count(len(report.fates), "patch", "patches")
+def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
+    """The last lines: what was read, what was not, and what to do next."""
+    if not report.fates and not report.uses.read:
+        yield f"No use of Megatron Core found in {count(report.scanned.files_scanned, 'file')}."
+        return
+    harmless = len(report.of("harmless"))
+    urgent = [item for item in known if item.group in (RAISE, CHANGE)]
+    patches = [item for item in urgent if item.fate is not None]
+    read = (
+        f"{count(report.uses.read, 'use')} of Megatron in {count(report.uses.files, 'file')}"
+        f" and {count(len(report.fates), 'patch', 'patches')}"
+    )
+    fine = f"; {count(harmless, 'patch is', 'patches are')} harmless" if harmless else ""
+    yield f"Read: {read}{fine}."
+    if missing := unread(report):
+        yield f"Not read: {missing}."
+    release = f"megatron-core {report.new.label}"
     if not urgent:
-        return f"None of {total} needs work before the upgrade to megatron-core {report.new.label}."
-    safe = sum(fate.finding.fix == "safe" for fate in urgent)
-    unsafe = sum(fate.finding.fix == "unsafe" for fate in urgent)
-    need = "needs" if len(urgent) == 1 else "need"
-    text = f"{len(urgent)} of {total} {need} work before you can upgrade to megatron-core {report.new.label}."
+        yield f"Nothing that was read needs work before the upgrade to {release}."
+        return
+    text = f"{count(len(urgent), 'place needs', 'places need')} work before you can upgrade to {release}."
+    safe = sum(item.fate is not None and item.fate.finding.fix == "safe" for item in patches)
+    unsafe = sum(item.fate is not None and item.fate.finding.fix == "unsafe" for item in patches)
     if safe:
-        text += f" `unpatch migrate` does {safe} of them."
-    if unsafe:
-        text += f" `unpatch migrate --unsafe-fixes` does {unsafe}{' more' if safe else ' of them'}."
-    return text
+        text += f" Next: `unpatch migrate` does {safe} of them."
+    elif unsafe:
+        text += f" Next: `unpatch migrate --unsafe-fixes` does {unsafe} of them."
+    yield text
 
 
-def _as_findings(report: UpgradeReport) -> Report:
-    """The urgent patches as findings whose message says what happens to them."""
-    findings = [
-        replace(fate.finding, message="; ".join(fate.reasons)) for fate in report.fates if fate.urgency != "harmless"
+def unread(report: UpgradeReport) -> str:
+    """What of the repository no release could be asked for, in words."""
+    said = [
+        f"{count(number, 'use')} of {package}, which megatron-core {report.old.label} does not carry"
+        for package, number in report.uses.beyond.items()
     ]
-    return replace(report.scanned, findings=findings)
-
-
-def _data(report: UpgradeReport, style: OutputFormat) -> dict[str, object] | list[dict[str, object]]:
-    if style is OutputFormat.sarif:
-        from mcore_unpatch.report import sarif
-
-        return sarif.as_data(_as_findings(report))
-    if style is OutputFormat.gitlab:
-        from mcore_unpatch.report import gitlab
-
-        return gitlab.as_data(_as_findings(report))
-    return report.to_json()
-
-
-def page_of(report: UpgradeReport, merges: Sequence[tuple[Fate, Merge]] = ()) -> str:
-    """Every patch with its code, upstream's change and the proposed edit."""
-    kinds = {urgency: Kind(head, _LOOKS[urgency]) for urgency, (head, _) in HEADS.items()}
-    edits = proposed_edits(report.scanned)
-    made = {id(fate): merge for fate, merge in merges}
-    cards = []
-    for fate in report.fates:
-        finding = fate.finding
-        said = list(fate.reasons)
-        if finding.fix and fate.urgency != "harmless":
-            said.append(_remedy(finding))
-        panes = [Pane(f"the patch, line {finding.line}", finding.source)]
-        if code := _code(fate, report):
-            panes.append(Pane("the replacement", code, is_open=False))
-        if merge := made.get(id(fate)):
-            panes.append(Pane(f"upstream since {merge.release}", merge.upstream.rstrip("\n"), True))
-            panes.append(Pane("your changes to the copy", merge.own.rstrip("\n"), True))
-        if finding.fix and finding.path in edits:
-            panes.append(Pane("what migrate would change in this file", edits[finding.path], True, is_open=False))
-        place = f"{report.scanned.from_here(finding.path)}:{finding.line}"
-        cards.append(Card(fate.urgency, finding.target, place, tuple(said), tuple(panes)))
-    title = f"Megatron Core {report.old.label} to {report.new.label}"
-    return page(title, summary(report), kinds, cards)
-
-
-def _code(fate: Fate, report: UpgradeReport) -> str:
-    new = fate.case.new if fate.case is not None else None
-    if new is None or new.function is None or new.home is None:
-        return ""
-    text = (Path(report.scanned.top) / new.home.model.path).read_text(encoding="utf-8", errors="replace")
-    return "\n".join(text.splitlines()[new.function.lineno - 1 : new.function.end_lineno])
+    said += [f"{count(len(report.scanned.errors), 'file')} with errors"] if report.scanned.errors else []
+    return "; ".join(said)

@@ -1,4 +1,4 @@
-"""One upgrade report: scan, see what each patch depends on, compare the two releases, judge."""
+"""One upgrade report: every use of Megatron and every patch, judged for the step between two releases."""
 
 from __future__ import annotations
 
@@ -11,29 +11,42 @@ from mcore_unpatch.judge.judge import Case
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import parse_version
+from mcore_unpatch.paths import relative
 from mcore_unpatch.scan import report_of
 from mcore_unpatch.scanner import detect
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.search import Progress
 from mcore_unpatch.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.fates import URGENCIES, Fate, fate
+from mcore_unpatch.upgrade.uses import Uses, uses_of
 
 
 @dataclass(slots=True)
 class UpgradeReport:
-    """What an upgrade means for every patch that a scan found, the most urgent first."""
+    """What an upgrade means for every use of Megatron, and for every patch that a scan found, the most urgent first."""
 
     scanned: Report
     old: Model
     new: Model
     source: MegatronSource | None = None  # of the new one
     fates: list[Fate] = field(default_factory=list)
+    uses: Uses = field(default_factory=Uses)
 
     def of(self, urgency: str) -> list[Fate]:
         """The patches of one urgency."""
         return [fate for fate in self.fates if fate.urgency == urgency]
+
+    @property
+    def needs_work(self) -> bool:
+        """Whether something raises or silently changes."""
+        return bool(self.of("breaks") or self.of("different") or self.uses.affected)
+
+    def shown(self, path: str) -> str:
+        """A path of the project as machines are told it: relative to the root of the scan."""
+        return relative(Path(self.scanned.top, path), Path(self.scanned.root))
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, version 1."""
@@ -45,6 +58,8 @@ class UpgradeReport:
             "files_scanned": self.scanned.files_scanned,
             "counts": {urgency: len(self.of(urgency)) for urgency in URGENCIES},
             "patches": [fate.to_json() for fate in self.fates],
+            "uses": [{**use.to_json(), "path": self.shown(use.path)} for use in self.uses.affected],
+            "read": {"files": self.uses.files, "uses": self.uses.read, "beyond": self.uses.beyond},
             "errors": [{"path": error.path, "message": error.message} for error in self.scanned.errors],
         }
 
@@ -57,7 +72,7 @@ def upgrade(
     source: MegatronSource | None = None,
     progress: Progress | None = None,
 ) -> UpgradeReport:
-    """Judge every patch below some paths for the step from one release to another."""
+    """Judge every use and every patch below some paths for the step from one release to another."""
     target = parse_version(new.label)
     options = replace(options, target=target, fixes=True, base=None, baseline=None, source=source)
     survey = Survey(paths, options, progress)
@@ -74,7 +89,12 @@ def upgrade(
             known[finding.path] = _cases(project.resolver(scanned.from_top(finding.path))) if is_python else {}
         fates.append(fate(finding, known[finding.path].get((finding.line, finding.target)), old, new))
     fates.sort(key=lambda each: (URGENCIES.index(each.urgency), each.finding.sort_key))
-    return UpgradeReport(scanned, old, new, source, fates)
+    with no_collection():
+        used = uses_of(survey.found.own, project, old, new, progress)
+    known_errors = {error.path for error in scanned.errors}
+    errors = (replace(error, path=survey.found.shown(error.path)) for error in used.unread)
+    scanned.errors = sorted([*scanned.errors, *(error for error in errors if error.path not in known_errors)])
+    return UpgradeReport(scanned, old, new, source, fates, used)
 
 
 def _cases(resolver: Resolver) -> dict[tuple[int, str], Case]:

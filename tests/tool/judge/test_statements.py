@@ -56,7 +56,7 @@ KINDS = {
         f"{MTP}def new(self, **rest):\n    return 1, 2, 3, 4\nMultiTokenPredictionLayer._get_embeddings = new\n",
         f"{MTP}def new(self, **rest):\n    return 1, 2, 3, 4, 5\nMultiTokenPredictionLayer._get_embeddings = new\n",
     ),
-    "does not exist after megatron-core 0.18.2: AttributeError when it is called": (
+    "does not exist after megatron-core 0.18.2: AttributeError when `new` is called": (
         "0.18.2",
         "0.19.2",
         wrapped(ROUTER + MTP, "TopKRouter.routing", "MTPLossLoggingHelper.save_loss_to_tracker(1, 2, 3)"),

@@ -116,7 +116,7 @@ CALLS_WHAT_IS_GONE = """
 def test_a_name_that_the_body_calls_and_that_is_gone_breaks() -> None:
     fate = only(CALLS_WHAT_IS_GONE.format(guard="pass"), "0.18", "0.19")
     assert fate.urgency == "breaks"
-    assert "save_loss_to_tracker` (line 7) does not exist after megatron-core 0.18.2: AttributeError" in fate.reasons[0]
+    assert "save_loss_to_tracker` does not exist after megatron-core 0.18.2: AttributeError" in fate.reasons[0]
 
 
 @pytest.mark.parametrize("call", ["roll_tensor({})", "roll_tensor(1, dims={})"])
@@ -124,7 +124,7 @@ def test_a_name_that_is_gone_breaks_inside_another_call_of_megatrons(call: str) 
     use = "MTPLossLoggingHelper.save_loss_to_tracker(1, 2, 3)"
     source = CALLS_WHAT_IS_GONE.replace(use, call.format(use)).replace("Helper\n", "Helper, roll_tensor\n")
     said = only(source.format(guard="pass"), "0.18", "0.19").reasons[0]
-    assert "save_loss_to_tracker` (line 7) does not exist after" in said
+    assert "save_loss_to_tracker` does not exist after" in said
 
 
 def test_a_use_behind_a_question_is_the_authors_decision() -> None:

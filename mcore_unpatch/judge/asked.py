@@ -1,0 +1,228 @@
+"""What a release, or the step between two, does to one demand: a name that is gone, a call that no longer fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand
+from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
+from mcore_unpatch.library.fact import Call, Parameters, quoted
+from mcore_unpatch.library.model import Known, Model
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import RELEASES
+
+_WHEN = {IMPORT: "when the file is imported", INSTALL: "when the patch is installed"}
+_POSITIONS = ("first", "second", "third", "fourth", "fifth", "sixth")
+# Of fields that a constructor call leaves out: more that changed than this say that the class was written anew.
+_MOST_FIELDS = 4
+
+
+def raised(demand: Demand, model: Model) -> Iterator[Statement]:
+    """What a release raises where a demand is made of it."""
+    demand = demand.on(model)
+    yield from missing(demand, model)
+    yield from misused(demand, model)
+
+
+def changed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
+    """What a step changes without an error."""
+    for ask in (_positions, _defaults, _fields, _values, _unpacked):
+        yield from ask(demand, old, new)
+
+
+def missing(demand: Demand, model: Model) -> Iterator[Statement]:
+    """A name that the release does not have."""
+    name = demand.name
+    if demand.by_name or known.holds(model, name):
+        return
+    owner = name.rpartition(".")[0]
+    if not demand.module and owner and within(owner) and not known.holds(model, owner):
+        return  # its module or class is gone, which is said where that is read
+    exception, kind = "AttributeError", "AttributeError"
+    if demand.module:
+        exception, kind = "ImportError", "ImportError" if known.holds(model, demand.module) else "ModuleNotFoundError"
+    if not demand.runs_on(model, exception):
+        return
+    last = known.last(name)
+    gone = f"does not exist {after(last, model)}" if last else f"is not in megatron-core {model.label}"
+    said = f"`{short(name)}` {gone}"
+    yield _raises(demand, kind, said, advice(name, instead(name, model)))
+
+
+def _raises(demand: Demand, exception: str, text: str, advised: str = "") -> Statement:
+    function = getattr(demand.at.scope.function and demand.at.scope.function.node, "name", "")
+    trigger = _WHEN.get(demand.when) or (f"when `{function}` is called" if function else "when it is called")
+    return Statement(
+        RAISES, text, exception, demand.path, demand.line, demand.when, function, trigger=trigger, instead=advised
+    )
+
+
+def misused(demand: Demand, model: Model) -> Iterator[Statement]:
+    """A call that the release does not take, or whose result has another number of values."""
+    call, found = demand.call, model.find(demand.name)
+    if call is None or found is None:
+        return
+    taken = model.called_with(demand.name)
+    call = seen_by(found, call, model, demand)
+    wrong = taken.misfit(call) if taken is not None else ""
+    called = leaf(demand.name)
+    if wrong and demand.runs_on(model, "TypeError"):
+        verb = "requires" if wrong.startswith("does not pass") else "does not take"
+        text = f"the call of `{called}` {wrong}, which megatron-core {model.label} {verb}"
+        yield _raises(demand, "TypeError", text)
+    gives = found.fact.trait("gives")
+    if call.unpacked and gives and int(gives) != call.unpacked and demand.runs_on(model, "ValueError"):
+        text = f"unpacks {call.unpacked} values from `{called}`, which gives {gives} on megatron-core {model.label}"
+        yield _raises(demand, "ValueError", text)
+
+
+def seen_by(found: Known, call: Call, model: Model, demand: Demand) -> Call:
+    """A call as the function sees it: of `Class.method(object, ...)` the object does not count."""
+    if demand.added:
+        call = replace(call, keywords=tuple(name for name in call.keywords if name not in demand.added))
+    owner = model.find(found.name.rpartition(".")[0])
+    of_class = owner is not None and owner.fact.kind == "class"
+    if not demand.through_class or not of_class or found.fact.trait("static") is not None:
+        return call
+    if found.fact.kind != "function" or found.fact.trait("class") is not None or not call.positions:
+        return call
+    return replace(call, positions=call.positions - 1)
+
+
+# --- what changes without an error ----------------------------------------------------------------------------------
+
+
+def _taken(demand: Demand, old: Model, new: Model) -> tuple[Parameters, Parameters, Call] | None:
+    """What a call takes on both releases, and the call; None where one of them is not evident."""
+    before, now = demand.on(old), demand.on(new)
+    then_taken, now_taken, found = old.called_with(before.name), new.called_with(now.name), new.find(now.name)
+    if demand.call is None or then_taken is None or now_taken is None or found is None:
+        return None
+    return then_taken, now_taken, seen_by(found, demand.call, new, demand)
+
+
+def _changes(demand: Demand, text: str) -> Statement:
+    return Statement(CHANGES, text, "", demand.path, demand.line, demand.when)
+
+
+def _positions(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
+    """Values that are passed by position and mean another parameter now."""
+    if (taken := _taken(demand, old, new)) is None:
+        return
+    then, now, call = taken
+    if now.misfit(call) or then.positional[: call.positions] == now.positional[: call.positions]:
+        return
+    pairs = list(zip(then.positional, now.positional, strict=False))[: call.positions]
+    for index, (was, is_now) in enumerate(pairs):
+        renamed = was not in now.names and is_now not in then.names and len(then.names) == len(now.names)
+        if was != is_now and not renamed and demand.runs_on(new, "TypeError"):
+            gone = "" if was in now.names else ", which is gone"
+            nth = _POSITIONS[index] if index < len(_POSITIONS) else f"{index + 1}th"
+            yield _changes(
+                demand,
+                f"the {nth} value passed to `{leaf(demand.name)}` is `{is_now}` on megatron-core {new.label}, and was "
+                f"`{was}`{gone}",
+            )
+            return
+
+
+def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
+    """Parameters that a call leaves out, and that have another default now."""
+    if (taken := _taken(demand, old, new)) is None or taken[2].star or taken[2].double_star:
+        return
+    then, now, call = taken
+    passed = {*now.positional[: call.positions], *call.keywords}
+    for name, value in now.defaults.items():
+        was = then.defaults.get(name, "")
+        if name not in passed and was and value and was != value and demand.runs_on(new, "TypeError"):
+            yield _changes(
+                demand,
+                f"`{name}` of `{leaf(demand.name)}`, which is not passed, is {value} by default on megatron-core "
+                f"{new.label}, and was {was}",
+            )
+
+
+def _fields(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
+    """Fields of a dataclass that a constructor call leaves out, and that have another default now."""
+    call, then, now = demand.call, old.find(demand.on(old).name), new.find(demand.on(new).name)
+    if call is None or then is None or now is None or now.fact.trait("dataclass") is None or call.positions:
+        return
+    taken = new.called_with(now.name)
+    if taken is None or call.star or call.double_star:
+        return
+    other = []
+    for name in taken.names:
+        before, after_ = old.find(f"{then.name}.{name}"), new.find(f"{now.name}.{name}")
+        if name not in call.keywords and name not in taken.required and before is not None and after_ is not None:
+            if before.fact.kind == after_.fact.kind == "value" and before.fact.digest != after_.fact.digest:
+                other.append(name)
+    if other and demand.runs_on(new, "TypeError"):
+        verb = "has" if len(other) == 1 else "have"
+        said = quoted(other, _MOST_FIELDS)
+        yield _changes(
+            demand, f"{said} of `{leaf(now.name)}`, not passed, {verb} another default on megatron-core {new.label}"
+        )
+
+
+def _values(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
+    """Constants that are read, and have another value now."""
+    then, now = old.facts.get(demand.name), new.facts.get(demand.name)
+    if demand.call is not None or then is None or now is None or not now.kind == then.kind == "value":
+        return
+    if then.digest != now.digest and demand.runs_on(new, "AttributeError"):
+        yield _changes(demand, f"`{leaf(demand.name)}` has another value on megatron-core {new.label}")
+
+
+def _unpacked(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
+    """Values unpacked from a function that changed, where it is not evident how many it gives now."""
+    count = demand.call.unpacked if demand.call is not None else 0
+    then, now = old.find(demand.on(old).name), new.find(demand.on(new).name)
+    if not count or then is None or now is None or now.fact.trait("gives") is not None:
+        return
+    if then.fact.digest != now.fact.digest and demand.runs_on(new, "ValueError"):
+        yield _changes(
+            demand,
+            f"unpacks {count} values from `{leaf(demand.name)}`, which changed; how many it gives on megatron-core "
+            f"{new.label} is not evident",
+        )
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def leaf(name: str) -> str:
+    """The last part of a name."""
+    return name.rpartition(".")[2]
+
+
+def short(name: str) -> str:
+    """`Class.method`, or `module.function`."""
+    return ".".join(name.split(".")[-2:])
+
+
+def after(last: str, model: Model) -> str:
+    """Since when a name is gone."""
+    is_newer = model.label not in RELEASES or RELEASES.index(last) < RELEASES.index(model.label)
+    return f"after megatron-core {last}" if is_newer else f"before megatron-core {known.first_after(model.label, last)}"
+
+
+def instead(name: str, model: Model) -> str | None:
+    """Where the name is now, by what it was in the last release that had it."""
+    last = known.last(name)
+    found = known.model(last).find(name) if last is not None else None
+    if found is None:
+        return None
+    if found.fact.kind == "import":  # of another package
+        return found.fact.detail
+    if model.find(found.name) is not None:
+        return found.name  # only a re-export is gone
+    return model.moved(found.name, found.fact)
+
+
+def advice(name: str, now: str | None) -> str:
+    """What to write in place of a name, as a sentence; one with another name is only much alike."""
+    if now is None:
+        return ""
+    return f"it is now `{now}`" if leaf(now) == leaf(name) else f"`{short(now)}` is much alike"

@@ -1,0 +1,126 @@
+"""Every use of Megatron in a repository, patch or not, between two releases: what raises, and what changes silently."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mcore_unpatch.findings import FileError
+from mcore_unpatch.judge.asked import changed, raised
+from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
+from mcore_unpatch.judge.statement import RAISES, Statement
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.roots import TRAINING
+from mcore_unpatch.paths import is_test
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.sources import prefilter
+from mcore_unpatch.scanner.sources.effort import Exhausted
+from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.search import Progress
+
+_MOST_STEPS = 2_000_000  # for the names of one file
+_DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """One use that the step from one release to another affects."""
+
+    statement: Statement
+    function: str  # around it; empty for what runs when the file is imported
+    name: str
+    demand: Demand | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def path(self) -> str:
+        """The file it stands in, relative to the top of the project."""
+        return self.statement.path
+
+    @property
+    def in_test(self) -> bool:
+        """Whether a test makes it."""
+        return is_test(self.path)
+
+    @property
+    def will_raise(self) -> bool:
+        """Whether the newer release raises there."""
+        return self.statement.kind == RAISES
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        told = {key: value for key, value in self.statement.to_json().items() if key != "before"}
+        return {**told, "name": self.name, "function": self.function, "in_test": self.in_test}
+
+
+@dataclass(slots=True)
+class Uses:
+    """What was read of a repository, and what of it a step affects."""
+
+    affected: list[Affected] = field(default_factory=list)
+    files: int = 0  # that use Megatron, all of them read
+    read: int = 0  # uses
+    beyond: dict[str, int] = field(default_factory=dict)  # uses by package that the older release's source lacks
+    unread: list[FileError] = field(default_factory=list)
+
+
+def uses_of(paths: Iterable[str], project: Project, old: Model, new: Model, progress: Progress | None = None) -> Uses:
+    """Read every file that says Megatron, and judge what it uses."""
+    found = Uses()
+    every = list(paths)
+    for index, path in enumerate(every):
+        if progress is not None:
+            progress(index, len(every))
+        try:
+            data = project.data(path)
+            if b"egatron" not in data or not prefilter.imports_megatron(prefilter.plain(data)):
+                continue
+            project.begin()
+            home = project.resolver(path)
+            found.files += 1
+            for demand in demands_of(home):
+                found.read += 1
+                found.affected += _judged(demand, old, new, found)
+        except FileNotFoundError:
+            continue
+        except (Unreadable, OSError, RecursionError, Exhausted) as error:
+            found.unread.append(FileError(path, str(error) or "too deep or too large to be read whole"))
+    found.affected = list({(one.path, one.statement.line, one.statement.text): one for one in found.affected}.values())
+    found.affected.sort(key=lambda one: (not one.will_raise, one.path, one.statement.line))
+    return found
+
+
+def demands_of(home: Resolver) -> Iterator[Demand]:
+    """What one file asks of Megatron: when it is imported, and in each of its functions."""
+    asks = Demands(follow=False)
+    with home.project.effort.at_most(_MOST_STEPS):
+        yield from asks.of_import(home)
+        for cls in home.model.classes:
+            for item in (*cls.bases, *cls.decorator_list, *cls.body):
+                if not isinstance(item, _DEFINITIONS | ast.Import | ast.ImportFrom):
+                    yield from asks.of_code(ast.Expr(item) if isinstance(item, ast.expr) else item, home, IMPORT, False)
+        for function in home.model.functions:
+            yield from asks.of_code(function, home, CALL, inner=False)
+
+
+def _judged(demand: Demand, old: Model, new: Model, found: Uses) -> Iterator[Affected]:
+    name = demand.name
+    if not known.holds(old, name) and not any(known.holds(old, one) for one in demand.also):
+        if f"{name}.".startswith(f"{TRAINING}.") and not known.holds(old, TRAINING):
+            found.beyond[TRAINING] = found.beyond.get(TRAINING, 0) + 1
+        return
+    statements = list(raised(demand, new))
+    if statements:
+        already = {one.exception for one in raised(demand, old)}
+        statements = [one for one in statements if one.exception not in already]
+    elif demand.call is not None or demand.through_class:  # a field of an object has what its maker gave it
+        before = old.find(demand.on(old).name)
+        evident = before is not None and before.fact.trait("gives") is not None
+        statements = [one for one in changed(demand, old, new) if evident or not one.text.startswith("unpacks")]
+    scope = demand.at.scope.function
+    around = getattr(scope.node, "name", "") if scope is not None else ""
+    for statement in statements:
+        yield Affected(replace(statement, caller=around), around, name, demand)

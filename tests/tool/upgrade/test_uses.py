@@ -1,0 +1,167 @@
+"""Lines that use Megatron without patching it, between two real releases."""
+
+from pathlib import Path
+
+import pytest
+from checking import write_files
+from command import CLEAN, unpatch
+
+from mcore_unpatch.judge.statement import CHANGES, RAISES
+from mcore_unpatch.megatron import known
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.upgrade.uses import Affected, uses_of
+
+HELPER = "from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper as Log\n"
+CONFIG = "from megatron.core.transformer.transformer_config import TransformerConfig\n"
+STATE = "from megatron.core import parallel_state as mpu\n"
+# old, new, the exception (none for what changes silently), words of the sentence, a file
+AFFECTED = {
+    "an import": ("0.18.2", "0.19.2", "ImportError", "strategies.base", """
+from megatron.core.dist_checkpointing.strategies import base
+"""),
+    "an import inside a function": ("0.16.1", "0.17.0", "ImportError", "async_calls", """
+def save():
+    from megatron.core.dist_checkpointing.strategies.base import async_calls
+"""),
+    "a method of a class": ("0.18.2", "0.19.2", "AttributeError", "reduce_loss_in_tracker", HELPER + """
+def log():
+    Log.reduce_loss_in_tracker()
+"""),
+    "an attribute of a module on the way": ("0.18.2", "0.19.2", "AttributeError", "strategies.base", """
+import megatron.core.dist_checkpointing.strategies as strategies
+queue = strategies.base.async_calls
+"""),
+    "getattr": ("0.18.2", "0.19.2", "AttributeError", "reduce_loss_in_tracker", HELPER + """
+reduce = getattr(Log, "reduce_loss_in_tracker")
+"""),
+    "a keyword": ("0.13.1", "0.14.0", "TypeError", "pipeline_model_parallel_split_rank", STATE + """
+mpu.initialize_model_parallel(2, pipeline_model_parallel_split_rank=None)
+"""),
+    "a field of a config": ("0.16.1", "0.17.0", "TypeError", "moe_extended_tp", CONFIG + """
+def make(**rest):
+    return TransformerConfig(num_layers=1, moe_extended_tp=True, **rest)
+"""),
+    "a field of a subclass of it": ("0.16.1", "0.17.0", "TypeError", "passes `moe_extended_tp`,", CONFIG + """
+from dataclasses import dataclass
+
+@dataclass
+class Mine(TransformerConfig):
+    extra: int = 1
+
+config = Mine(num_layers=1, hidden_size=8, num_attention_heads=1, extra=2, moe_extended_tp=True)
+"""),
+    "a read field": ("0.16.1", "0.17.0", "AttributeError", "moe_extended_tp", CONFIG + """
+def read(config: TransformerConfig):
+    return config.moe_extended_tp
+"""),
+    "through a file of the repository": ("0.13.1", "0.14.0", "TypeError", "split_rank", """
+import megatron
+from names import mpu
+mpu.initialize_model_parallel(2, pipeline_model_parallel_split_rank=None)
+"""),
+    "a default": ("0.16.1", "0.19.2", "", "`thread_count`", """
+from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy
+strategy = TorchDistSaveShardedStrategy()
+"""),
+    "a position": ("0.18.2", "0.19.2", "", "the first value passed to `track_mtp_metrics`", HELPER + """
+def log(writer):
+    Log.track_mtp_metrics(1.0, 2, writer)
+"""),
+}  # fmt: skip
+# What is not said: guarded, not Megatron's, or as it was.
+QUIET = {
+    "caught": ("0.18.2", "0.19.2", """
+try:
+    from megatron.core.dist_checkpointing.strategies import base
+except ImportError:
+    base = None
+def use():
+    return base.async_calls if base else None
+"""),
+    "asked first": ("0.18.2", "0.19.2", HELPER + """
+if hasattr(Log, "reduce_loss_in_tracker"):
+    Log.reduce_loss_in_tracker()
+"""),
+    "on another release": ("0.18.2", "0.19.2", HELPER + """
+import megatron.core
+from packaging.version import parse
+if parse(megatron.core.__version__) < parse("0.19"):
+    Log.reduce_loss_in_tracker()
+"""),
+    "getattr with a default": ("0.18.2", "0.19.2", HELPER + """
+reduce = getattr(Log, "reduce_loss_in_tracker", None)
+"""),
+    "a parameter of that name": ("0.18.2", "0.19.2", HELPER + """
+def log(Log):
+    Log.reduce_loss_in_tracker()
+"""),
+    "one of two imports": ("0.18.2", "0.19.2", """
+try:
+    from megatron.core.dist_checkpointing.strategies.async_utils import AsyncCallsQueue as Queue
+except ImportError:
+    from megatron.core.dist_checkpointing.strategies.nowhere import AsyncCallsQueue as Queue
+queue = Queue()
+"""),
+    "on both releases": ("0.18.2", "0.19.0", """
+from megatron.core.nowhere import nothing
+nothing.at_all(1)
+"""),
+    "set by its own class": ("0.16.1", "0.17.0", CONFIG + """
+class Mine(TransformerConfig):
+    def __post_init__(self):
+        self.moe_extended_tp = 1
+    def use(self):
+        return self.moe_extended_tp
+"""),
+}  # fmt: skip
+
+
+def affected(text: str, old: str, new: str) -> list[Affected]:
+    files = {"a.py": text.encode(), "names.py": STATE.encode()}
+    project = Project(files.__contains__, files.__getitem__)
+    return uses_of(["a.py"], project, known.model(old), known.model(new)).affected
+
+
+@pytest.mark.parametrize("what", AFFECTED)
+def test_a_use_that_the_step_affects(what: str) -> None:
+    old, new, exception, words, text = AFFECTED[what]
+    uses = [use for use in affected(text, old, new) if use.statement.kind == (RAISES if exception else CHANGES)]
+    assert [use.statement.exception for use in uses] == [exception]
+    assert words in uses[0].statement.text
+
+
+@pytest.mark.parametrize("what", QUIET)
+def test_nothing_is_said(what: str) -> None:
+    old, new, text = QUIET[what]
+    assert affected(text, old, new) == []
+
+
+@pytest.mark.parametrize("what", AFFECTED)
+def test_nothing_is_said_of_a_release_and_itself(what: str) -> None:
+    _, new, _, _, text = AFFECTED[what]
+    assert affected(text, new, new) == []
+
+
+def test_the_screen_folds_tests_and_says_what_was_read(tmp_path: Path) -> None:
+    broken = HELPER + "Log.reduce_loss_in_tracker()\n"
+    write_files(tmp_path, {"a.py": broken, "tests/test_a.py": broken})
+    result = unpatch("upgrade", "--from", "0.18", cwd=tmp_path)
+    assert result.code == CLEAN
+    assert "Will raise (2)\n  a.py:2  AttributeError when the file is imported\n" in result.out
+    assert "and 1 in tests; --all lists them" in result.out
+    assert "Read: 4 uses of Megatron in 2 files and 0 patches." in result.out
+    assert "tests/test_a.py:2  " in unpatch("upgrade", "--from", "0.18", "--all", cwd=tmp_path).out
+    markdown = unpatch("upgrade", "--from", "0.18", "--output-format", "markdown", cwd=tmp_path).out
+    assert "| `a.py:2` | **AttributeError when the file is imported**<br>" in markdown
+    uses = unpatch("upgrade", "--from", "0.18", "--output-format", "json", cwd=tmp_path).json["uses"]
+    assert [(use["path"], use["line"], use["in_test"]) for use in uses] == [
+        ("a.py", 2, False),
+        ("tests/test_a.py", 2, True),
+    ]
+
+
+def test_what_the_older_release_does_not_carry_is_said_not_to_be_read(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.py": "from megatron.training import get_args\nargs = get_args()\n"})
+    out = " ".join(unpatch("upgrade", "--from", "0.16", cwd=tmp_path).out.split())
+    assert "Not read: 2 uses of megatron.training, which megatron-core 0.16.1 does not carry." in out
+    assert "Nothing that was read needs work" in out
