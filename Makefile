@@ -13,7 +13,7 @@ JOBS ?= 2
 # Each test and each job of the ranks has a limit of its own (tests/limits.py); the whole has none.
 PYTEST = $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help demo check test test-alone test-wheel everything margins mutation lint format clean torture
+.PHONY: help demo docs release check test test-alone test-wheel everything margins mutation lint format clean torture
 help:
 	@echo "make demo        scan and migrate the sample project in examples/"
 	@echo "make check       lint, and the tests that start no ranks and take less than a second: 4 to 5 minutes"
@@ -24,6 +24,8 @@ help:
 	@echo "make margins     how much of its tolerance each numeric test uses"
 	@echo "make mutation    put small faults into the code and see which the tests notice: an hour"
 	@echo "make lint        ruff and mypy"
+	@echo "make docs        build the documentation in build/site; warnings and dead links fail"
+	@echo "make release     build and try the packages, tag, and say what is left to a person; publishes nothing"
 	@echo "make clean       remove the environments and build output"
 
 # --- the demo: any Python 3.11 or newer, no torch ------------------------------------------------------------------
@@ -93,6 +95,12 @@ margins: $(TEST)/.installed
 mutation: $(TEST)/.installed
 	$(TEST)/bin/python -m tools.mutation --faults $(or $(FAULTS),15) --seed $(or $(SEED),1) --jobs $(JOBS) \
 		$(if $(AREA),--area "$(AREA)") $(if $(AGAIN),--again)
+
+# --- packages ------------------------------------------------------------------------------------------------------
+
+release: $(TEST)/.installed
+	@$(TEST)/bin/pip install $(PIP_FLAGS) --group release
+	@.ci/release $(TEST)/bin
 
 lint: $(TEST)/.installed
 	$(TEST)/bin/ruff check .

@@ -16,7 +16,6 @@ app = typer.Typer(
     name="unpatch",
     help="Find every monkey-patch of Megatron Core in a repository, move it to the official hook, keep new ones out.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: drawing boxes would take longer than everything else
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -37,6 +37,7 @@ def rules() -> int:
 @guarded
 def explain(
     rule: Annotated[str, typer.Argument(help="A rule's code or name, such as MCU101; or a codemod's, such as verl.")],
+    url: Annotated[bool, typer.Option("--url", help="Print only the address of the rule's page.")] = False,
 ) -> int:
     """Explain a rule: what it finds, why, before and after.
 
@@ -46,6 +47,9 @@ def explain(
     from mcore_unpatch.report.lines import show
     from mcore_unpatch.rules import find
 
+    if url:
+        print(find(rule).link or f"{rule} has no page; `unpatch explain {rule}` says what there is")
+        return EXIT_CLEAN
     codemod = next((one for one in codemods() if one.name == rule.lower()), None)
     if codemod is not None:
         title, text = codemod.title, codemod.page().partition("\n")[2]
@@ -59,7 +63,7 @@ def explain(
 
 
 def as_markdown(rule: Rule) -> str:
-    """A rule as docs/rules.md shows it, below its heading."""
+    """A rule as its page in docs/rules shows it, below its heading."""
     summary = rule.summary[0].upper() + rule.summary[1:]
     return f"""
 {summary}.

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import json
+import re
 import sysconfig
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 from builders import load_builder
 
 from mcore_unpatch.codemods.codemod import Codemod
@@ -85,8 +90,26 @@ def test_dependencies_are_the_promised_ones() -> None:
 
 
 @needs_checkout
-def test_the_rules_page_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "rules.md").read_text() == load_builder("build_rules_page").page()
+def test_the_pages_of_rules_are_up_to_date() -> None:
+    pages = load_builder("build_rules_page").pages()
+    assert {file.name for file in (ROOT / "docs" / "rules").iterdir()} == {Path(name).name for name in pages} - {
+        "rules.md"
+    }
+    assert {name: (ROOT / "docs" / name).read_text() for name in pages} == pages
+
+
+@needs_checkout
+def test_files_that_name_the_version_agree_and_are_well_formed() -> None:
+    """`make release` makes a tag of this version; the citation is held to its schema."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert citation["version"] == version
+    assert version in changelog
+    assert re.search(r"^## \[Unreleased\]", changelog, re.MULTILINE) or f"## [{version}] - 20" in changelog
+    pytest.importorskip("check_jsonschema")
+    schemas = files("check_jsonschema") / "builtin_schemas" / "vendor"
+    jsonschema.validate(citation, json.loads((schemas / "citation-file-format.json").read_text()))
 
 
 @pytest.mark.parametrize("codemod", own(), ids=[codemod.name for codemod in own()])

@@ -11,9 +11,9 @@ def install(model: GPTModel):
     # ours
     # TODO(mcore-unpatch): MCU104 pass `output_processor=` and
     #   `output_processor_context=` to `GPTModel.forward` (megatron-core 0.18+)
-    #   https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/rules.md#mcu104-language-model-loss
+    #   https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/rules/MCU104.md
     model.compute_language_model_loss = types.MethodType(loss, model)
     # TODO(mcore-unpatch): MCU104 pass `output_processor=` and
     #   `output_processor_context=` to `GPTModel.forward` (megatron-core 0.18+)
-    #   https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/rules.md#mcu104-language-model-loss
+    #   https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/rules/MCU104.md
     if model.training: model.compute_language_model_loss = types.MethodType(loss, model)
