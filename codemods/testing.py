@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from difflib import unified_diff
 from pathlib import PurePosixPath
 
 from mcore_unpatch import verdicts
@@ -35,8 +36,14 @@ def check_example(codemod: Codemod, example: Example) -> None:
     found = findings({path: before}, options)
     assert example.rule in {finding.rule for finding in found}, f"{example.rule} is not found in its example"
     new = migrated({path: before}, options)[path]
-    assert new == after, f"the example of {codemod.name} becomes\n{new.decode()}\nand not\n{after.decode()}"
-    assert migrated({path: after}, options)[path] == after, "a second run changes it again"
+    assert new == after, f"the example of {codemod.name} is migrated to other code:\n{_diff(after, new)}"
+    again = migrated({path: after}, options)[path]
+    assert again == after, f"a second migration changes the example of {codemod.name} again:\n{_diff(after, again)}"
+
+
+def _diff(expected: bytes, new: bytes) -> str:
+    before, after = expected.decode().splitlines(), new.decode().splitlines()
+    return "\n".join(unified_diff(before, after, "expected", "migrated", lineterm=""))
 
 
 def findings(files: Files, options: Options) -> list[Finding]:
