@@ -47,15 +47,6 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReplaceItem:
-    """One of the arguments of a call, or of the entries of a dict, goes; or `text` takes its place."""
-
-    node: ast.Call | ast.Dict
-    index: int  # in the order of the text
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Argument:
     """One argument more, behind the others."""
 
@@ -123,7 +114,7 @@ class Insert:
     text: str | Callable[[], str]  # or what makes it, once it is needed
 
 
-Change = Replace | ReplaceItem | Argument | Header | AddParameters | Make | Rewrite | Unwrap | Remove | Insert
+Change = Replace | Argument | Header | AddParameters | Make | Rewrite | Unwrap | Remove | Insert
 
 
 def above(source: Source, statement: ast.stmt, text: str | Callable[[], str]) -> Insert:

@@ -1,4 +1,4 @@
-"""Changes below a statement, on nodes of libcst: expressions, arguments, entries of a dict, parameters."""
+"""Changes below a statement, on nodes of libcst: expressions, arguments, parameters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from mcore_unpatch.codemods.changes import AddParameters, Argument, Asked, Header, Make, Replace, ReplaceItem
+from mcore_unpatch.codemods.changes import AddParameters, Argument, Asked, Header, Make, Replace
 
 
 def changed(asked: Asked, node: Any) -> Any:
@@ -18,8 +18,6 @@ def changed(asked: Asked, node: Any) -> Any:
         return change.make(node)
     if isinstance(change, Replace):
         return _replaced(node, change.text)
-    if isinstance(change, ReplaceItem):
-        return _with_entry(node, change)
     if isinstance(change, Argument):
         return node.with_changes(args=_with_argument(node.args, change.text))
     if isinstance(change, Header):
@@ -53,41 +51,6 @@ def _argument(text: str) -> cst.Arg:
     call = cst.parse_expression(f"f({text})")
     assert isinstance(call, cst.Call)
     return call.args[0]
-
-
-def _element(text: str) -> cst.BaseDictElement:
-    new = cst.parse_expression(f"{{{text}}}")
-    assert isinstance(new, cst.Dict)
-    return new.elements[0]
-
-
-def _with_entry(node: Any, change: ReplaceItem) -> Any:
-    """A call or a dict with one entry gone or another."""
-    if isinstance(node, cst.Call):
-        if change.text:
-            new = list(node.args)
-            new[change.index] = _replaced(new[change.index], change.text)
-            return node.with_changes(args=new)
-        args = without(node.args, change.index)
-        lead = _lead(node.whitespace_before_args, node.args, change.index, args)
-        return node.with_changes(args=args, whitespace_before_args=lead)
-    elements = list(node.elements)
-    if change.text:
-        old = elements[change.index]
-        elements[change.index] = _element(change.text).with_changes(comma=old.comma)
-        return node.with_changes(elements=elements)
-    new = without(elements, change.index)
-    lead = _lead(node.lbrace.whitespace_after, elements, change.index, new)
-    if not new and not _says(lead) and not _says(node.rbrace.whitespace_before):
-        return node.with_changes(elements=[], lbrace=cst.LeftCurlyBrace(), rbrace=cst.RightCurlyBrace())
-    return node.with_changes(elements=new, lbrace=node.lbrace.with_changes(whitespace_after=lead))
-
-
-def _lead(space: Any, items: Sequence[Any], index: int, left: Sequence[Any]) -> Any:
-    """What stands behind the opening bracket, with the comments above what is now the first item."""
-    if index == 0 and left and _is_line_end(items[0].comma) and isinstance(space, cst.ParenthesizedWhitespace):
-        return _joined(space, items[0].comma.whitespace_after)
-    return space if left or _says(space) else cst.SimpleWhitespace("")
 
 
 def _joined(space: cst.ParenthesizedWhitespace, other: cst.ParenthesizedWhitespace) -> cst.ParenthesizedWhitespace:

@@ -89,23 +89,15 @@ v0.6.0, v0.7.0 and commit 7ea279abf of 2026-08-22
     changes = """
 - `patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=...)` is imported from `mcore_unpatch.compat.nemo_rl`.
   The function of that name there patches nothing and records the chunk size.
-- The flag `return_logprobs_for_linear_ce_fusion` becomes the two hook arguments of `linear_ce_fusion_kwargs(model,
-  numbers="nemo_rl")`, whether it is a keyword of the call, an entry of a dict literal or of `dict(...)`, or put in
-  by `kwargs["..."] = True` or `kwargs.update(...)`. A condition stays one: `**(linear_ce_fusion_kwargs(...) if
-  fused else {})`. `labels` stays as it is.
-- A flag that is `False` goes without replacement, with an `if` or `else` that holds nothing else: without a
-  processor the model takes Megatron's own path. `kwargs.setdefault("...", False)` goes as well,
-  `kwargs.setdefault("...", True)` becomes `kwargs.update(...)`, and the statement `kwargs.pop("...", None)` takes
-  both hook arguments out. Each only where it means the same: `kwargs` was made in that function, nothing can have
-  put the flag in before, and nothing asks for it later.
+- `kwargs["return_logprobs_for_linear_ce_fusion"] = True` becomes `kwargs.update(linear_ce_fusion_kwargs(model,
+  numbers="nemo_rl"))`, with the model that is called with `**kwargs` in the same function. `labels` stays as it is.
 - The patch function and its copy of the forward disappear from `nemo_rl/distributed/model_utils.py`, with the
   imports that only they used. If something still asks the module for the function, the shim is re-exported there.
 """
     applied = """
 As for veRL, with the hashes of `codemods/fingerprints/nemo_rl.json`. The flag and the patch go together: while a
-changed patch is left in place, the flag stays as well. Where the model that receives the arguments cannot be told,
-where the flag is read (`in`, `get`, `pop` with its value used), or where `False` may switch off what was on, the
-line is left and reported with the steps to take there.
+changed patch is left in place, the flag stays as well. Where the model that receives the arguments cannot be told, and
+where the flag is given or read in another way, the line is left and reported with the steps to take there.
 """
     by_hand = """
 - **The assertion that refuses context parallelism** is reported, not removed: the shim works with it. Check the

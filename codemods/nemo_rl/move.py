@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, FLAG, KWARGS, NEMO_RL, RULE, flag_places
 from mcore_unpatch.codemods.changes import Asked, Reason
 from mcore_unpatch.codemods.edits import Options, Remark, Repository
-from mcore_unpatch.codemods.nemo_rl.flag import find_flags
+from mcore_unpatch.codemods.nemo_rl.flag import STEPS, find_flags
 from mcore_unpatch.codemods.shims.holds import Blocker
 from mcore_unpatch.codemods.shims.move import Analysis, Move
 from mcore_unpatch.codemods.shims.uses import Use
@@ -52,22 +52,18 @@ class NemoRlMove(Move):
         known = super().analyse(repository)
         for path, source in known.exports.sources.items():
             if path not in repository.editable and path not in known.exports.definitions:
-                flags = find_flags(source)
-                lines = [*flags.on, *(line for line, _ in flags.steps)]
-                if lines or flags.changes:
-                    place = f"{path}:{min(lines)}" if lines else path
-                    known.holds.everywhere(RULE, Blocker(f"{place} uses `{FLAG}` and was not named", final=True))
+                if lines := [node.lineno for node in flag_places(source)]:
+                    text = f"{path}:{min(lines)} uses `{FLAG}` and was not named"
+                    known.holds.everywhere(RULE, Blocker(text, final=True))
         return known
 
     def _flags(self, use: Use, reason: Reason) -> None:
-        source = use.source
-        found = find_flags(source)
-        use.turned |= bool(found.changes)
-        use.changes += [Asked(source, change, reason) for change in found.changes]
-        self.told += [Remark(source.path, line, RULE, "by-hand", text) for line, text in found.steps]
-        left = {line for line, _ in found.steps}
-        self.answered |= {(source.path, node.lineno) for node in flag_places(source) if node.lineno not in left}
-        if found.on:
+        source, flags = use.source, find_flags(use.source)
+        self.told += [Remark(source.path, line, RULE, "by-hand", STEPS) for line in flags.left]
+        if flags.changes:
+            use.turned = True
+            use.changes += [Asked(source, change, reason) for change in flags.changes]
+            self.answered |= {(source.path, line) for line in flags.lines}
             self.bench.imports(source.path).add(COMPAT, [KWARGS], reason)
 
     def outcome(self) -> Contribution:

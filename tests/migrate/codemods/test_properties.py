@@ -57,7 +57,7 @@ NEIGHBOURS = st.sampled_from(
         "if x:\n    from verl.models.mcore.mtp_patch import unpatch_postprocess",
         "from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess",
         "from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_ce_fusion, topk",
-        "def g(model):\n    return model(return_logprobs_for_linear_ce_fusion=True)",
+        'def g(model, kw):\n    kw["return_logprobs_for_linear_ce_fusion"] = True\n    return model(**kw)',
     ]
 )
 
@@ -131,7 +131,11 @@ def test_sorted_imports_stay_sorted(modules: set[str], partly: bool, flag: bool,
     indent = "    " if local else ""
     text = "".join(f"{indent}{line}\n" for line in lines)
     text = f"def f():\n{text}" if local else text
-    text += "\n\ndef g(model):\n    return model(return_logprobs_for_linear_ce_fusion=True)\n" if flag else ""
+    text += (
+        '\n\ndef g(model, kw):\n    kw["return_logprobs_for_linear_ce_fusion"] = True\n    return model(**kw)\n'
+        if flag
+        else ""
+    )
     new = ast.parse(migrate({"module.py": text.encode()}).files["module.py"])
     for suite in (new.body, new.body[-1 - flag].body if local else []):
         found = [node.module for node in suite if isinstance(node, ast.ImportFrom)]

@@ -15,7 +15,6 @@ from mcore_unpatch.codemods.changes import (
     Insert,
     Reason,
     Replace,
-    ReplaceItem,
     Rewrite,
 )
 from mcore_unpatch.codemods.cst_tree import Tree, Unfaithful
@@ -42,31 +41,6 @@ def read(text: str) -> Source:
 def test_a_file_that_libcst_does_not_give_back_is_left(data: bytes) -> None:
     with pytest.raises(Unfaithful, match="does not give its bytes back"):
         Tree(Source("m.py", data))
-
-
-@pytest.mark.parametrize(
-    ("text", "index", "expected"),
-    [
-        ("f(a, flag=True, b=1)", 1, "f(a, b=1)"),
-        ("f(flag=True, b=1)", 0, "f(b=1)"),
-        ("f(a, flag=True)", 1, "f(a)"),
-        ("f(flag=True)", 0, "f()"),
-        ("f(a,  # why\n  flag=True)", 1, "f(a,  # why\n  )"),
-        ("f(a,\n  flag=True)", 1, "f(a)"),
-        ("f(\n    a,\n    flag=True,  # gone\n    b=2,\n)", 1, "f(\n    a,\n    b=2,\n)"),
-        ("f(\n    a,\n    flag=True,\n)", 1, "f(\n    a,\n)"),
-        ("f(\n    a,  # kept\n    flag=True,\n)", 1, "f(\n    a,  # kept\n)"),
-        ("f(a, flag=True,\n  b=2)", 1, "f(a,\n  b=2)"),
-        ("f(\n    a,\n    flag=True,\n    # of b\n    b=2,\n)", 1, "f(\n    a,\n    # of b\n    b=2,\n)"),
-        ("f(\n    flag=True,  # gone\n    # of b\n    b=2,\n)", 0, "f(\n    # of b\n    b=2,\n)"),
-        ("f(\n    a,\n    # above\n    flag=True,  # gone\n)", 1, "f(\n    a,\n    # above\n)"),
-    ],
-)
-def test_an_argument_goes_with_its_comma_and_its_line(text: str, index: int, expected: str) -> None:
-    source = read(text)
-    [statement] = source.tree.body
-    assert isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-    assert made(source, ReplaceItem(statement.value, index)) == expected
 
 
 def test_an_argument_comes_behind_the_last() -> None:

@@ -212,11 +212,13 @@ def test_nemo_rls_flag_outside_the_path_keeps_the_patch() -> None:
         "nemo_rl/setup.py": b"from nemo_rl.distributed.model_utils import (\n"
         b"    patch_gpt_model_forward_for_linear_ce_fusion,\n)\n",
         "tests/test_train.py": b"def run(model, ids):\n"
-        b"    return model(ids, return_logprobs_for_linear_ce_fusion=True)\n",
+        b"    kwargs = {}\n"
+        b"    kwargs['return_logprobs_for_linear_ce_fusion'] = True\n"
+        b"    return model(ids, **kwargs)\n",
     }
     result = migrate(files, UNSAFE, ["nemo_rl/setup.py"])
     assert result.files == files
-    assert "tests/test_train.py:2 uses `return_logprobs_for_linear_ce_fusion`" in left(result, "nemo_rl/setup.py")
+    assert "tests/test_train.py:3 uses `return_logprobs_for_linear_ce_fusion`" in left(result, "nemo_rl/setup.py")
     assert migrate(files).changed == set(files)
 
 
