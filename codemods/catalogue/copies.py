@@ -72,14 +72,11 @@ decoder's output, and then do something of their own
   them back, and the notes list them. What follows becomes a processor, `(*, hidden_states, output_layer, ..., **_)`.
 - A patch of one model becomes `attach(model, processor)`, and what undid it `handle.remove()`. Parameters that Megatron
   does not have travel in the context, `attach(..., legacy={"temperature": "temperature"})`.
-- A patch of the class goes, and the calls that pass such a parameter become `call_with_processor(model, processor,
-  ...)`.
 """
     applied = """
 With `--unsafe-fixes`. The copy is left, with the reason and the steps, where it does something of its own before the
 decoder's output or on other pipeline stages, trains MTP in its own way, asks for what the hook does not pass, is used
-for more than patches, where a call of a model would not be the same without it, or where a patch of the class has no
-parameter by which calls of its models can be told.
+for more than patches, where a call of a model would not be the same without it, or where it patches the class.
 """
     by_hand = """
 - **MTP and padding** are Megatron's own again: read the notes of the edit.

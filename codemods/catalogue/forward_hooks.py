@@ -80,41 +80,6 @@ def detach_encoder(model: GPTModel):
         Example(
             "MCU403",
             before="""
-import functools
-
-from megatron.core.models.gpt.gpt_model import GPTModel
-
-
-def scaling(forward, factor):
-    @functools.wraps(forward)
-    def scaled(*args, **kwargs):
-        return forward(*args, **kwargs) * factor
-
-    return scaled
-
-
-def scale_embeddings(model: GPTModel, factor):
-    model.embedding.forward = scaling(model.embedding.forward, factor)
-""",
-            after="""
-from megatron.core.models.gpt.gpt_model import GPTModel
-
-
-def scaling(factor):
-    def scaled(_module, _args, output):
-        return output * factor
-
-    return scaled
-
-
-def scale_embeddings(model: GPTModel, factor):
-    model.embedding.register_forward_hook(scaling(factor))
-""",
-            unsafe=True,
-        ),
-        Example(
-            "MCU403",
-            before="""
 from types import MethodType
 
 from megatron.core.models.gpt.gpt_model import GPTModel
@@ -204,17 +169,15 @@ def timed(model: GPTModel):
         ),
     )
     covers = """
-`forward` of one module replaced by a function that calls the original once, at its beginning or end; also one from a
-factory or by `partial`, and a class of its own for one module, whose `forward` calls `super().forward` once
+`forward` of one module replaced by a function that calls the original once, at its beginning or end, and a class of its
+own for one module, whose `forward` calls `super().forward` once
 """
     changes = """
 - What begins with `out = original(*args, **kwargs)`, or returns something made of it, becomes a forward hook; what ends
   with `return original(...)` becomes a pre-hook, with the arguments that it passed.
-- The wrapper stands beside the assignment, is a lambda, is made by a function of the file (`make(module.forward,
-  ...)`, `make(module)`), is given the original first (`partial(wrapper, module.forward)`), or reads it from the module
-  (`module._forward = module.forward`) or from its class (`original = type(module).forward`). A factory keeps its other
-  parameters. `types.MethodType(f, module)` and `f.__get__(module)` work as well, and so does `setattr(module,
-  "forward", f)`; `functools.wraps` goes.
+- The wrapper stands beside the assignment, or reads the original from the module (`module._forward = module.forward`)
+  or from its class (`original = type(module).forward`). `types.MethodType(f, module)` and `f.__get__(module)` work as
+  well, and so does `setattr(module, "forward", f)`; `functools.wraps` goes.
 - Parameters with names of their own are read by position or by name, as Python binds them, with or without `*args` and
   `**kwargs` behind them. Keywords that the original does not get (`*args, images=None, **kwargs`) are taken out in a
   pre-hook. Values that are bound as defaults (`_width=width`) stay so.
@@ -225,15 +188,15 @@ factory or by `partial`, and a class of its own for one module, whose `forward` 
 """
     applied = """
 With `--unsafe-fixes`. Values and gradients are the same wherever the module is called. The other forms are left, with
-the reason and the steps: something both before and after the original, a condition, a `try` or a `with` around it,
-other decorators, a return of None, a default that the original may not have, a weight that is read before it, an
-original that is used for more, a function that is bound to another object than the module, factories and classes that
-something else uses, a class that `isinstance` asks for or that has more than a `forward`, objects that nothing shows
-to be modules (`x.training`, `named_modules()`, an annotation). So are two wrappers of one method whose order would
-matter (two that change the output keep it; what one changes of the arguments, the hook of the other would see; what a
-model wraps in its own `__init__` stays inside of later ones), a module on which the repository registers hooks, and a
-module whose `forward` something in the repository calls directly or hands on (`checkpoint(layer.forward, ...)`), or
-Megatron does (rotary embeddings): hooks do not run there.
+the reason and the steps: a lambda, a `partial` or a factory, something both before and after the original, a
+condition, a `try` or a `with` around it, other decorators, a return of None, a default that the original may not have,
+a weight that is read before it, an original that is used for more, a function that is bound to another object than the
+module, classes that something else uses, a class that `isinstance` asks for or that has more than a `forward`, objects
+that nothing shows to be modules (`x.training`, `named_modules()`, an annotation). So are two wrappers of one method
+whose order would matter (two that change the output keep it; what one changes of the arguments, the hook of the other
+would see; what a model wraps in its own `__init__` stays inside of later ones), a module on which the repository
+registers hooks, and a module whose `forward` something in the repository calls directly or hands on
+(`checkpoint(layer.forward, ...)`), or Megatron does (rotary embeddings): hooks do not run there.
 """
     by_hand = """
 - **Order.** A hook runs behind those that the module has by then; the wrapper ran inside all of them

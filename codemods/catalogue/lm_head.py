@@ -59,13 +59,17 @@ from fork.ops import chunked_log_probs
 
 
 def log_probs(model: GPTModel, ids, labels):
-    head = HeadInputs()
-    handle = attach(model, head)
+    captured = {}
+
+    def keep_weight(weight):
+        captured["weight"] = weight
+
+    handle = attach(model, HeadInputs(keep=keep_weight))
     try:
         hidden = model(ids, None, None)
     finally:
         handle.remove()
-    return chunked_log_probs(hidden, head.weight, labels)
+    return chunked_log_probs(hidden, captured["weight"], labels)
 """,
             unsafe=True,
         ),
@@ -76,15 +80,13 @@ def log_probs(model: GPTModel, ids, labels):
     changes = """
 - `m.output_layer.forward = f`, `types.MethodType(f, ...)` or `f.__get__(...)`, directly or through a name or
   attribute for the layer, becomes `attach(m, HeadInputs())`: our processor returns what the passthrough returned.
-  The weight it captured is `head.weight` where the function itself reads it, and `HeadInputs(keep=...)` where an
-  adapter object or a global holds it.
+  A weight that it captured is kept in the same place, `HeadInputs(keep=...)`.
 - A passthrough that is on at times (`if FLAG["on"]: return hidden, None`, else the original) becomes `attach(...,
-  when=lambda: FLAG["on"])`. One that does more (gathers, casts, records) becomes the processor with its own body.
+  when=lambda: FLAG["on"])`.
 - What puts the original back, in the same function or another one, becomes `handle.remove()`; what only kept the
-  original goes. An adapter or function that is given the layer gets the model instead, if all its callers are in
-  that file and have it.
-- Every other form is left, reported with the reason and the steps to take, and marked with a comment if
-  `--annotate` is given.
+  original goes.
+- Every other form (one that gathers, casts or records, a function that is given the layer) is left, reported with the
+  reason and the steps to take, and marked with a comment if `--annotate` is given.
 """
     applied = """
 Always `unsafe`: nobody upstream has this code, so there is nothing to compare it with. Read the edit, then run with
@@ -98,8 +100,7 @@ Always `unsafe`: nobody upstream has this code, so there is nothing to compare i
   where it was the layer's own.
 - **MTP.** The wrapper was called once per MTP depth as well; the hook runs once, after MTP, and the layer keeps its
   own forward for the depths.
-- **MuP.** Megatron scaled what the passthrough returned, and `HeadInputs` does as well. A passthrough that became a
-  processor with its own body gets `scale_logits` for where that is wanted.
+- **MuP.** Megatron scaled what the passthrough returned, and `HeadInputs` does as well.
 - **Inference** keeps Megatron's own path under `attach`.
 """
 

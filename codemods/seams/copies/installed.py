@@ -1,4 +1,4 @@
-"""A copy where it is installed: `attach` in the place of the assignment, or the processor at the calls of the model."""
+"""A copy where it is installed: `attach` in the place of the assignment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from mcore_unpatch.codemods.seams.copies.behind import (
     used_by_others,
 )
 from mcore_unpatch.codemods.seams.copies.callers import misfit
-from mcore_unpatch.codemods.seams.copies.calls import calling
 from mcore_unpatch.codemods.seams.copies.ending import ProcessorChanges, as_processor
 from mcore_unpatch.codemods.seams.copies.reading import ForwardCopy, read_copy
 from mcore_unpatch.codemods.seams.copies.upstream import METHODS
@@ -66,7 +65,7 @@ def _attached(
     if because := _cannot_change(patch):
         return because
     if patch.finding.shape != "instance-attr":
-        return "it patches the class and other places" if apart else _of_the_class(one, copy, processor)
+        return "it patches the class, and which calls of its models want the processor is not known"
     undoing = plan_undoing(patch, [one.function], [patch.around]) if patch.around else Undoing()
     if isinstance(undoing, str):
         return undoing
@@ -81,23 +80,6 @@ def _attached(
         return Rewritten([*processor.changes, *changes], [_ATTACH], notes)
     there = [Elsewhere(one.home, change) for change in processor.changes]
     return Rewritten(changes, [_ATTACH], notes, elsewhere=there)
-
-
-def _of_the_class(one: InstalledCopy, copy: ForwardCopy, processor: ProcessorChanges) -> Rewritten | str:
-    """A patch of all models: their calls are given the processor."""
-    patch = one.patch
-    if processor.bound:
-        return f"`{copy.function.name}` asks for more of the model than the hook passes, and it patches the class"
-    for related in patch.finding.related:
-        return f"it patches the class, and line {related.line} keeps or restores the original"
-    calls = calling(one, processor.travelling)
-    if isinstance(calls, str):
-        return calls
-    calls += [Elsewhere(one.home, change) for change in processor.changes]
-    notes = [*_notes(copy), "only the calls that were found here get the processor; before, every GPTModel did"]
-    if patch.around is not None and len(patch.around.body) <= 2:
-        notes.append(f"`{patch.around.name}` installs nothing any more: delete it and its calls")
-    return Rewritten([*remove(patch.source, [patch.statement])], notes=notes, elsewhere=calls)
 
 
 def _notes(copy: ForwardCopy) -> Iterator[str]:

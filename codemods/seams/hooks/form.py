@@ -100,7 +100,6 @@ class Calling:
     target: str  # what is replaced, as the code around it writes that: `model.decoder.forward`
     original: str = ""  # how the function names it: `original`, `self._forward`, `super().forward`
     bound: bool = False  # the first parameter is the module
-    given: bool = False  # the next one is the original
     unbound: bool = False  # it is the class's own function, which is given the module first
 
 
@@ -117,7 +116,7 @@ class Wrapper:
         texts = [*[""] * (len(positional) - len(defaults)), *(one or "" for one in defaults)]
         self.named = [_Parameter(*one) for one in zip(positional, texts, strict=True)]
         self.module = self.named.pop(0).name if calling.bound and self.named else _MODULE
-        kept = self.named.pop(0).name if calling.given and self.named else calling.original
+        kept = calling.original
         self.args = spec.vararg.arg if spec.vararg else ""
         self.kwargs = spec.kwarg.arg if spec.kwarg else ""
         self.all_args, self.all_kwargs = self.args or "args", self.kwargs or "kwargs"  # as the hook names them

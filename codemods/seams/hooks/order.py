@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods.changes import Insert, Rewrite, above
+from mcore_unpatch.codemods.changes import Rewrite, above
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.hooks.direct import Reached, called_by_megatron, why_not
-from mcore_unpatch.codemods.seams.hooks.form import WHOLE_MODEL, Form, Hooked, Wrapper
-from mcore_unpatch.codemods.seams.hooks.method import made
+from mcore_unpatch.codemods.seams.hooks.form import WHOLE_MODEL, Hooked, Wrapper
 from mcore_unpatch.codemods.seams.hooks.mixin import CLASS, MixedIn, Mixins
 from mcore_unpatch.codemods.seams.hooks.module import MODEL, is_module, may_be_the_same, name_of
 from mcore_unpatch.codemods.seams.hooks.nesting import is_made_inside
@@ -176,21 +175,19 @@ def _wrapped(patch: Patch, reached: Reached) -> _Wrapped | str:
     if isinstance(site, str):
         return site
     function = site.function
-    if not all(map(patch.source.owns_lines, (patch.statement, *(() if site.snippet else function.body)))):
+    if not all(map(patch.source.owns_lines, (patch.statement, *function.body))):
         return f"line {patch.statement.lineno} or `{function.name}` holds several statements on a line"
     if because := why_not(patch.target.value, around, patch.source.path, reached):
         return because
     if called_by_megatron(patch.target.value, around, patch.finding):
         return "Megatron itself calls `forward` of such a module directly, where hooks do not run"
-    wrapper = Wrapper(site.snippet or patch.source, function, site.calling)
+    wrapper = Wrapper(patch.source, function, site.calling)
     if not wrapper.original:
         return "the original is not kept in one name"
     if any(isinstance(one, _LOOPS) for one in _above(patch.source, patch.statement, around)):
         if not (wrapper.is_bound or site.own) or any(one.role == "restore" for one in patch.finding.related):
             return f"`{function.name}` is made in a loop, and calls the original of the last turn or is undone later"
     form = wrapper.read()
-    if not isinstance(form, str) and site.snippet and not _is_expression(form):
-        return "the wrapper is a lambda, and what it does takes more than an expression"
     return form if isinstance(form, str) else _Wrapped(patch.source, patch.statement, around, form, patch, site)
 
 
@@ -220,18 +217,6 @@ def _excludes(one: Hooked, other: Hooked) -> bool:
     return False
 
 
-def _is_expression(form: Form) -> bool:
-    return form.moment == "after" and not any(isinstance(one, Insert) for one in form.changes)
-
-
-def _as_lambda(site: WrapperSite, form: Form) -> str:
-    assert site.snippet is not None
-    function = ast.parse(made(site.snippet, form)).body[0]
-    assert isinstance(function, ast.FunctionDef)
-    assert isinstance(function.body[0], ast.Return)
-    return f"lambda {ast.unparse(function.args)}: {ast.unparse(function.body[0].value)}"  # type: ignore[arg-type]
-
-
 def _installed(alone: _Wrapped, undoing: Undoing) -> Rewritten:
     patch, form, site = alone.patch, alone.form, alone.site
     said = CommentCollector(patch.source)
@@ -240,12 +225,11 @@ def _installed(alone: _Wrapped, undoing: Undoing) -> Rewritten:
         said.between(patch.source.first_with_comments(one), last_line(one))
 
     def text() -> str:
-        hook = _as_lambda(site, form) if site.snippet else site.hook
-        call = f"{patch.text(patch.target.value)}.{form.registered(hook)}"
+        call = f"{patch.text(patch.target.value)}.{form.registered(site.function.name)}"
         return "\n".join([*said.lines(), f"{undoing.handle} = {call}" if undoing.handle else call])
 
     removed: list[ast.stmt] = list(undoing.removed)
-    changes = [*(() if site.snippet else form.changes), *site.changes, *undoing.changes]
+    changes = [*form.changes, *site.changes, *undoing.changes]
     if undoing.lift is None:
         changes.append(Rewrite(patch.statement, text, tell_checkers=False))
     else:

@@ -1,4 +1,4 @@
-"""An LM-head wrapper of a known form becomes the hook: our processor, or its own body where that does more."""
+"""An LM-head wrapper that hands its input through becomes our processor on the hook."""
 
 from __future__ import annotations
 
@@ -6,27 +6,24 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from mcore_unpatch.codemods.changes import Change, Header, Replace, Rewrite, above
+from mcore_unpatch.codemods.changes import Rewrite, above
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.lm_head.model import PatchedModel, find_model
-from mcore_unpatch.codemods.seams.lm_head.passthrough import Passthrough, known_parameters, read_passthrough
+from mcore_unpatch.codemods.seams.lm_head.passthrough import Passthrough, read_passthrough
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch, is_taken
 from mcore_unpatch.codemods.seams.said import CommentCollector
 from mcore_unpatch.codemods.seams.undo import FORWARD, Undoing, plan_undoing
-from mcore_unpatch.codemods.source import Source, last_line, suites
+from mcore_unpatch.codemods.source import last_line, suites
 from mcore_unpatch.codemods.syntax import (
-    body_of,
     identifiers,
     is_name,
     is_one_of,
-    names_in,
     names_outside,
     shared_names,
-    walk_own,
     walk_without,
 )
 
-PROCESSOR, INSTANCE, KEEPER = "HeadInputs", "head", "keep_weight"
+PROCESSOR, KEEPER = "HeadInputs", "keep_weight"
 
 
 def to_hook(patch: Patch) -> Rewritten | str:
@@ -48,7 +45,7 @@ def to_hook(patch: Patch) -> Rewritten | str:
         return f"line {patch.statement.lineno} holds more than one statement"
     through = read_passthrough(function, patch.bound, patch.text(patch.target.value))
     if through is None:
-        return f"`{function.name}` does more than return its input; this form is not supported"
+        return f"`{function.name}` does more than return its input and keep the weight"
     scope = patch.around if is_one_of(function, ast.walk(patch.around)) else patch.source.tree
     if sum(is_name(node, function.name) for node in ast.walk(scope)) != 1:
         return f"`{function.name}` is also used elsewhere"
@@ -57,7 +54,7 @@ def to_hook(patch: Patch) -> Rewritten | str:
         return model
     if through.original is not None and not _is_kept(through, patch):
         return f"`{ast.unparse(through.original)}` cannot be shown to be the layer's own forward"
-    undoing = plan_undoing(patch, [function] if through.plain else [], wrapping)
+    undoing = plan_undoing(patch, [function], wrapping)
     if isinstance(undoing, str):
         return undoing
     for name in (PROCESSOR, "attach"):
@@ -84,32 +81,18 @@ class _Writer:
         assert patch.around is not None
         self.patch, self.through, self.model, self.undoing = patch, through, model, undoing
         self.source, self.around = patch.source, patch.around
-        self.changes = [*model.changes, *undoing.changes]
+        self.changes = [*undoing.changes]
         self.gone: list[ast.AST] = [patch.statement, *undoing.replaced]
         self.removed: list[ast.stmt] = []
         self.said = CommentCollector(self.source)
-        self.lines: list[str] = []  # what stands before the call of `attach`
         for statement in undoing.removed:
             self._remove(statement)
 
     def write(self) -> Rewritten | str:
-        if not self.through.plain:
-            body = _own_body(self.patch)
-            if isinstance(body, str):
-                return body
-            self.changes += body
-            return self._install(self.through.function.name, ["attach"], OWN_NOTES)
         self.gone.append(self.through.function)
         for node in self._asked_for():
             return f"line {node.lineno} asks whether the passthrough was given a weight"
-        taken, places = identifiers(self.around), self.through.kept_in
-        local = None if INSTANCE in taken or not self.undoing.handle else self._local_dict(places)
-        if local is not None:
-            self._remove_function()
-            self._remove(local[0])
-            self.changes += local[1]
-            self.lines.append(f"{INSTANCE} = {PROCESSOR}()")
-            return self._install(INSTANCE, [PROCESSOR, "attach"], (*NOTES, WEIGHT_NOTE))
+        places = self.through.kept_in
         once = bool(places or self.through.condition) and not self.undoing.handle
         if once and any(isinstance(node, ast.Call) and self._is_model(node.func) for node in ast.walk(self.around)):
             return f"`{self.around.name}` installs it at every call of the model and never removes it"
@@ -117,7 +100,7 @@ class _Writer:
         if not places:
             self._remove_function()
             return self._install(f"{PROCESSOR}()", [PROCESSOR, "attach"], notes)
-        if KEEPER in taken:
+        if KEEPER in identifiers(self.around):
             return f"the name `{KEEPER}` is taken"
         self._keep_in(places)
         return self._install(f"{PROCESSOR}(keep={KEEPER})", [PROCESSOR, "attach"], notes)
@@ -142,7 +125,7 @@ class _Writer:
         when = f", when=lambda: {_condition(self.patch, self.through)}" if self.through.condition is not None else ""
         call = f"attach({self.model.text}, {processor}{when})"
         self.said.inside(statement)
-        lines = [*self.said.lines(), *self.lines]
+        lines = self.said.lines()
         lines.append(f"{self.undoing.handle} = {call}" if self.undoing.handle else call)
         lift = self.undoing.lift
         if lift is None:
@@ -151,8 +134,6 @@ class _Writer:
             self.changes.append(above(self.source, lift, "\n".join(lines)))
             self.removed.append(statement)
         self.changes += remove(self.source, self.removed, with_comments=True)
-        if self.model.layer_line is not None and self.model.layer in names_outside(self.around, self.gone):
-            self.changes.append(self.model.layer_line)
         return Rewritten(self.changes, names, notes)
 
     def _remove(self, statement: ast.stmt) -> None:
@@ -197,59 +178,6 @@ class _Writer:
         text = f"def {KEEPER}(weight{annotation}){returned}:\n" + "\n".join(f"{step}{line}" for line in body)
         self.changes.append(Rewrite(function, text))
 
-    def _local_dict(self, places: tuple[ast.expr, ...]) -> tuple[ast.Assign, list[Change]] | None:
-        """A local dict that holds nothing but the weight for this function: its making, and reads of the processor."""
-        place = places[0] if len(places) == 1 else None
-        if not isinstance(place, ast.Subscript) or not isinstance(place.value, ast.Name):
-            return None
-        name, made = place.value.id, []
-        reads: list[Change] = []
-        mentioned = 0
-        for node in walk_without(self.around, [self.through.function]):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and is_name(node.targets[0], name):
-                made.append(node)
-            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-                asked = isinstance(self.source.parents[node], ast.Compare)  # whether there is one
-                if ast.unparse(node) == ast.unparse(place) and not asked:
-                    reads.append(Replace(node, f"{INSTANCE}.weight"))
-            mentioned += is_name(node, name)
-        if len(made) != 1 or mentioned != 1 + len(reads) or not self.source.owns_lines(made[0]):
-            return None
-        value = made[0].value
-        empty = isinstance(value, ast.Dict) and all(isinstance(one, ast.Constant) for one in value.values)
-        return (made[0], reads) if empty else None
-
-
-def _own_body(patch: Patch) -> list[Change] | str:
-    """The function with the hook's arguments, and its results in the layout of logits; or why that cannot be."""
-    function, source = patch.function, patch.source
-    assert function is not None
-    known = known_parameters(function, patch.bound) or {}
-    body = body_of(function)
-    used = set().union(*(names_in(node) for node in body))
-    if (set(known.values()) - known.keys()) & used:
-        return f"`{function.name}` uses a name that the hook's arguments would hide"
-    if body[0].lineno == function.lineno:
-        return f"`{function.name}` is written on one line"
-    pairs = [(old, new) for old, new in known.items() if old in used]
-    taken = ", ".join(dict.fromkeys(["hidden_states", *(new for _, new in pairs)]))
-    changes: list[Change] = [Header(function, f"*, {taken}, **_")]
-    if lines := [f"{old} = {new}" for old, new in pairs if old != new]:
-        changes.append(above(source, body[0], "\n".join(lines)))
-    return [
-        *changes,
-        *(_returned(source, statement) for statement in walk_own(function) if isinstance(statement, ast.Return)),
-    ]
-
-
-def _returned(source: Source, statement: ast.Return) -> Rewrite:
-    assert isinstance(statement.value, ast.Tuple)
-    value = statement.value.elts[0]
-    text = source.text(value)
-    simple = isinstance(value, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
-    shown = (text if simple else f"({text})").removesuffix(".contiguous()")
-    return Rewrite(statement, f"return {shown}.transpose(0, 1).contiguous()")
-
 
 def _condition(patch: Patch, through: Passthrough) -> str:
     """When the passthrough is on."""
@@ -282,7 +210,3 @@ NOTES = (
 )
 WEIGHT_NOTE = "the weight that is kept is always the one in use; the passthrough was given None for the layer's own"
 ONCE = "run twice for one model, this raises: before, the second wrapper hid the first"
-OWN_NOTES = (
-    *NOTES,
-    "MuP: Megatron scaled what the passthrough returned; call `scale_logits` in the processor where that is wanted",
-)

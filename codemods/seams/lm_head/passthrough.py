@@ -7,21 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.source import Function
-from mcore_unpatch.codemods.syntax import body_of, is_name, is_value, names_in, parameters, walk_own
-from mcore_unpatch.scanner.judging.replacement import first_value, handed_on
+from mcore_unpatch.codemods.syntax import body_of, is_name, is_value, names_in, parameters
 
 WEIGHT = "weight"  # Megatron passes it by this name
 
 
 @dataclass(frozen=True)
 class Passthrough:
-    """A function that returns `input, None`.
-
-    `plain` says that it does nothing else but keep the weight in `kept_in`: then our processor can stand in for it.
-    """
+    """A function that returns `input, None` and does nothing else but keep the weight in `kept_in`."""
 
     function: ast.FunctionDef
-    plain: bool
     kept_in: tuple[ast.expr, ...] = ()  # attributes and items that the weight is written to
     condition: ast.expr | None = None  # hands through only where this is true,
     negated: bool = False  # or false
@@ -32,32 +27,7 @@ def read_passthrough(function: Function, bound: bool, layer: str) -> Passthrough
     """The replacement as a passthrough; None if it is none. `layer` is what the code around it calls the layer."""
     if not isinstance(function, ast.FunctionDef) or function.decorator_list:
         return None
-    reader = _Reader(function, bound, layer)
-    return reader.read() or (Passthrough(function, plain=False) if hands_through(function, bound) else None)
-
-
-def hands_through(function: Function, bound: bool) -> bool:
-    """Whether every `return` gives back the (perhaps changed) input and None, and only known parameters are used."""
-    given = known_parameters(function, bound)
-    found = [node for node in walk_own(function) if isinstance(node, ast.Return)]
-    if given is None or not found:
-        return False
-    names = handed_on(function, {parameters(function)[bound]})
-    return all(_is_pair_with_none(node.value) and first_value(node.value) in names for node in found if node.value)
-
-
-def known_parameters(function: Function, bound: bool) -> dict[str, str] | None:
-    """The parameters that the hook has a counterpart for, by its name; None if the body uses any other."""
-    names, spec = parameters(function), function.args
-    if len(names) <= bound:
-        return None
-    known = {names[0]: "output_layer"} if bound else {}
-    known[names[bound]] = "hidden_states"
-    if WEIGHT in names[bound + 1 :]:
-        known[WEIGHT] = "output_weight"
-    rest = {*names, *(arg.arg for arg in (spec.vararg, spec.kwarg) if arg is not None)} - known.keys()
-    used = set().union(*(names_in(node) for node in function.body))
-    return None if used & rest else known
+    return _Reader(function, bound, layer).read()
 
 
 class _Reader:
@@ -78,7 +48,7 @@ class _Reader:
             return None
         kept = self._branch(body)
         if kept is not None:
-            return Passthrough(self.function, True, kept)
+            return Passthrough(self.function, kept)
         if not isinstance(body[0], ast.If):
             return None
         test, then, otherwise = body[0].test, body[0].body, body[0].orelse or body[1:]
@@ -87,7 +57,7 @@ class _Reader:
         for through, back, negated in ((then, otherwise, False), (otherwise, then, True)):
             kept, original = self._branch(through), self._hands_over(back)
             if kept is not None and original is not None:
-                return Passthrough(self.function, True, kept, test, negated, original)
+                return Passthrough(self.function, kept, test, negated, original)
         return None
 
     def _branch(self, body: Sequence[ast.stmt]) -> tuple[ast.expr, ...] | None:

@@ -108,16 +108,6 @@ def values(code: Any, model: Any, call: Call) -> list[Tensor]:
     return [call()]
 
 
-def class_level(code: Any, model: Any, call: Call) -> list[Tensor]:
-    own = type(model).forward
-    batch = call.keywords  # type: ignore[attr-defined]
-    try:
-        code.install()
-        return [code.log_softmax(model, batch, 0.7)]
-    finally:
-        type(model).forward = own  # what the copy did not put back
-
-
 DRIVERS = [
     instance,
     method_type,
@@ -131,7 +121,6 @@ DRIVERS = [
     says_something_first,
     whole,
     values,
-    class_level,
 ]
 MTP, WITH_MTP = Case(tied=True, mtp=1), (postprocess, whole)
 CASES = [(driver, case) for driver in DRIVERS for case in (Case(), MTP if driver in WITH_MTP else Case(mup=True))]

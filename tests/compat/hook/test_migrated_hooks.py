@@ -95,17 +95,13 @@ def _two(wrapper: Any, model: Any, call: Call) -> Tensor:
 
 
 DRIVERS: dict[str, Callable[[Any, Any, Call], Tensor]] = {
-    "as_lambda": _installed("scale_embeddings", 3.0),
     "another_class": _installed("cap_logits", 0.25),
     "bound_to_the_module": _installed("double"),
-    "by_partial": _installed("halve"),
     "bound_values": _installed("scaled", 4.0),
     "changes_an_argument": _installed("detach_encoder"),
     "changes_the_output": _installed("scale_embeddings", 3.0),
     "by_setattr": _installed("scale", 3.0),
     "counts_calls": _counts_calls,
-    "factory_of_the_module": _installed("double"),
-    "from_a_factory": _installed("scale_embeddings", 3.0),
     "in_one_expression": _installed("in_double"),
     "inside_a_model": _inside_a_model,
     "kept_of_the_class": _of_the_class,
@@ -127,7 +123,6 @@ DRIVERS: dict[str, Callable[[Any, Any, Call], Tensor]] = {
 HOOKS = {
     "undone": 0,
     "kept_on_the_module": 0,
-    "factory_of_the_module": 2,
     "names_alone": 3,
     "kept_of_the_class": 2,
     "two_on_one_module": 2,

@@ -6,7 +6,7 @@ The pairs are those of the codemod's own tests; each side runs on a model of its
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -41,12 +41,6 @@ def adapter_class(wrapper: Any, model: Any, call: Callable[[], Tensor]) -> Seen:
     return hidden, holder.weight, call()
 
 
-def adapter_given_the_layer(wrapper: Any, model: Any, call: Callable[[], Tensor]) -> Seen:
-    head = wrapper.chunked(model)
-    hidden = call()
-    return hidden, head.weight, head.forward(hidden.transpose(0, 1), weight=head.weight)[0]
-
-
 def function_of_the_module(wrapper: Any, model: Any, call: Callable[[], Tensor]) -> Seen:
     wrapper.skip_projection(model)
     return call(), None, None
@@ -78,14 +72,6 @@ def undone_by_another_function(wrapper: Any, model: Any, call: Callable[[], Tens
     return hidden, None, call()
 
 
-def own_body_in_a_context(wrapper: Any, model: Any, call: Callable[[], Tensor]) -> Seen:
-    slot = SimpleNamespace()
-    with wrapper.capture(model, slot):
-        hidden = call()
-    assert torch.equal(slot.hidden.transpose(0, 1), hidden)
-    return hidden, slot.weight, call()
-
-
 def only_import_goes(wrapper: Any, model: Any, call: Callable[[], Tensor]) -> Seen:
     with contextmanager(wrapper.capture_hidden_states)(model):
         hidden = call()
@@ -95,12 +81,10 @@ def only_import_goes(wrapper: Any, model: Any, call: Callable[[], Tensor]) -> Se
 DRIVERS = [
     bound_method,
     adapter_class,
-    adapter_given_the_layer,
     function_of_the_module,
     toggled_by_a_global,
     toggled_by_an_argument,
     undone_by_another_function,
-    own_body_in_a_context,
     only_import_goes,
 ]
 

@@ -126,14 +126,11 @@ BODIES = {
                 return original(hidden.float() / flags.temperature, weight=weight)
             model.output_layer.forward = f
         """,
-    "uses a name that the hook's arguments would hide": """
+    "does more than return its input and keep the weight": """
         def run(model: GPTModel):
-            hidden_states = []
             def f(input_, weight=None, runtime_gather_output=None):
-                hidden_states.append(input_)
-                return input_, None
+                return input_.float(), None
             model.output_layer.forward = f
-            return hidden_states
         """,
     "installs it at every call of the model": """
         def step(model: GPTModel, ids, box):
@@ -142,11 +139,6 @@ BODIES = {
                 return x, None
             model.output_layer.forward = f
             return model(ids)
-        """,
-    "is written on one line": """
-        def run(model: GPTModel):
-            def f(x, weight=None, **kw): return x.float(), None
-            model.output_layer.forward = f
         """,
     "asks whether the passthrough was given a weight": """
         def run(model: GPTModel, ids):
@@ -161,14 +153,13 @@ BODIES = {
         def run(model: GPTModel):
             model.output_layer.forward = lambda x, **kw: (x, None)
         """,
-    "not every caller is in this file": """
+    "receives the layer, not the model": """
         def bypass(output_layer):
             def f(self, x, *args, **kw):
                 return x, None
             output_layer.forward = types.MethodType(f, output_layer)
         def run(model: GPTModel):
             bypass(model.output_layer)
-        __all__ = ["bypass"]
         """,
 }
 

@@ -87,53 +87,6 @@ def test_who_takes_the_original_itself_is_left_alone() -> None:
     assert migrated(text) == HEAD + text
 
 
-@pytest.mark.parametrize("times", [0, 1, 2])
-def test_a_layer_that_is_handed_over_is_the_models_unless_it_is_bound_again(times: int) -> None:
-    again = "    output_layer = swapped(output_layer)\n" * times
-    text = f"""{SKIP}def wrap(output_layer):
-{again}    output_layer.forward = skip
-
-
-def run(model: GPTModel, ids):
-    wrap(model.output_layer)
-    return model(ids)
-"""
-    new = migrated(text)
-    assert (new == HEAD + text) == bool(times)
-    assert ("def wrap(model):\n    attach(model, HeadInputs())\n" in new) == (not times)
-
-
-@pytest.mark.parametrize(
-    ("asks", "stays"),
-    [
-        ("", False),
-        ('    if seen["w"] is None:\n        raise ValueError(ids)\n', True),
-        ('    ids = seen["w"] if seen["w"] is not None else ids\n', True),
-    ],
-)
-def test_a_dict_for_the_weight_stays_where_somebody_asks_if_there_is_one(asks: str, stays: bool) -> None:
-    new = migrated(
-        f"""\
-def run(model: GPTModel, ids):
-    seen = {{}}
-
-    def keep(hidden, weight=None, runtime_gather_output=None):
-        seen["w"] = weight
-        return hidden, None
-
-    original = model.output_layer.forward
-    model.output_layer.forward = keep
-    try:
-        out = model(ids)
-    finally:
-        model.output_layer.forward = original
-{asks}    return out, seen["w"]
-"""
-    )
-    assert ("HeadInputs(keep=keep_weight)" in new) == stays
-    assert new.endswith(f'{asks}    return out, seen["w"]\n' if stays else "    return out, head.weight\n")
-
-
 @pytest.mark.parametrize(("test", "known"), [("weight is not None", True), ("ids", False)])
 def test_a_choice_between_two_weights_asks_for_the_weight(test: str, known: bool) -> None:
     text = f"""\

@@ -94,17 +94,6 @@ def doubling(forward):
 def double(model: GPTModel, on):
     model.decoder.forward = doubling(model.decoder.forward)
 """
-PARTIAL = """from functools import partial
-from megatron.core.models.gpt.gpt_model import GPTModel
-
-
-def doubled(forward, *args, **kwargs):
-    return forward(*args, **kwargs) * 2
-
-
-def double(model: GPTModel):
-    model.decoder.forward = partial(doubled, model.decoder.forward)
-"""
 BOUND = """from types import MethodType
 from megatron.core.models.gpt.gpt_model import GPTModel
 
@@ -117,12 +106,10 @@ def double(model: GPTModel):
     model.decoder._forward = model.decoder.forward
     model.decoder.forward = MethodType(doubled, model.decoder)
 """
-OTHER = "import pkg.wrapper\n\npkg.wrapper.{}\n"
 
 
-@pytest.mark.parametrize("text", [FACTORY, PARTIAL, BOUND])
-def test_functions_of_the_file_become_hooks(text: str) -> None:
-    result = migrate({"pkg/wrapper.py": text.encode()}, Options(unsafe_fixes=True))
+def test_functions_of_the_file_become_hooks() -> None:
+    result = migrate({"pkg/wrapper.py": BOUND.encode()}, Options(unsafe_fixes=True))
     assert result.changed
     assert b".forward = " not in result.files["pkg/wrapper.py"]
 
@@ -130,43 +117,6 @@ def test_functions_of_the_file_become_hooks(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "old", "new", "because"),
     [
-        (
-            FACTORY,
-            "    def doubled",
-            "    if not forward.on:\n        return forward\n\n    def doubled",
-            "does more than return",
-        ),
-        (
-            FACTORY,
-            "    return doubled",
-            "    doubled.mark = True\n    return doubled",
-            "`doubled` is also used elsewhere",
-        ),
-        (FACTORY, "    return doubled", "    return torch.compile(doubled)", "does more than return"),
-        (FACTORY, "def doubling", "@torch.no_grad()\ndef doubling", "does more than return"),
-        (FACTORY, "    def doubled", "    @torch.no_grad()\n    def doubled", "`doubled` is decorated"),
-        (
-            FACTORY,
-            "    def doubled",
-            "    forward = torch.compile(forward)\n\n    def doubled",
-            "more with the original",
-        ),
-        (FACTORY, "doubling(forward)", "doubling(forward, *others)", "takes its arguments is not supported"),
-        (
-            FACTORY,
-            "doubling(model.decoder.forward)",
-            "doubling(model.embedding.forward)",
-            "is the original is not clear",
-        ),
-        (FACTORY, "def double(", "triple = doubling(doubling)\n\n\ndef double(", "`doubling` is also used elsewhere"),
-        (FACTORY, "    return doubled", "    return MethodType(doubled, forward)", "bound to another object"),
-        (
-            PARTIAL,
-            "model.decoder.forward)",
-            "model.embedding.forward)",
-            "cannot be shown to be the module's own forward",
-        ),
-        (PARTIAL, "model.decoder.forward)", "model.decoder.forward, 1)", "more than a wrapper and the original"),
         (BOUND, "MethodType(doubled, model.decoder)", "MethodType(doubled, model)", "bound to another object"),
         (BOUND, "    return self", "    self._forward = None\n    return self", "more with the original than"),
         (
@@ -186,19 +136,14 @@ def test_what_makes_the_wrapper_is_not_exactly_understood(text: str, old: str, n
     assert [because] == [because for text in said if because in text], said
 
 
-@pytest.mark.parametrize(
-    "new", ["torch.compile(model.decoder.forward)", "doubling(**{'forward': model.decoder.forward})"]
-)
-def test_what_is_no_wrapper_is_no_hook(new: str) -> None:
-    text = FACTORY.replace("doubling(model.decoder.forward)", new).encode()
-    assert migrate({"pkg/wrapper.py": text}, Options(unsafe_fixes=True)).changed == set()
+def test_a_wrapper_that_is_made_elsewhere_has_steps() -> None:
+    result = migrate({"pkg/wrapper.py": FACTORY.encode()}, Options(unsafe_fixes=True))
+    assert result.changed == set()
+    assert any("the wrapper is not a function beside the assignment" in remark.text for remark in result.plan.remarks)
 
 
-@pytest.mark.parametrize(
-    ("text", "name"), [(FACTORY, "doubling(print)"), (PARTIAL, "doubled(print)"), (BOUND, "doubled(None)")]
-)
-def test_functions_that_others_use_stay(text: str, name: str) -> None:
-    files = {"pkg/wrapper.py": text.encode(), "pkg/other.py": OTHER.format(name).encode()}
+def test_functions_that_others_use_stay() -> None:
+    files = {"pkg/wrapper.py": BOUND.encode(), "pkg/other.py": b"import pkg.wrapper\n\npkg.wrapper.doubled(None)\n"}
     assert migrate(files, Options(unsafe_fixes=True)).changed == set()
 
 

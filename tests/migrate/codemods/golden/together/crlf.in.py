@@ -9,5 +9,6 @@ patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=256)
 torch.manual_seed(0)
 
 
-def run(model, ids):
-    return patch_postprocess(model), model(ids, return_logprobs_for_linear_ce_fusion=True)
+def run(model, ids, kwargs):
+    kwargs["return_logprobs_for_linear_ce_fusion"] = True
+    return patch_postprocess(model), model(ids, **kwargs)

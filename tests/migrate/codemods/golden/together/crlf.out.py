@@ -12,5 +12,6 @@ patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=256)
 torch.manual_seed(0)
 
 
-def run(model, ids):
-    return patch_postprocess(model), model(ids, **linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
+def run(model, ids, kwargs):
+    kwargs.update(linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
+    return patch_postprocess(model), model(ids, **kwargs)

@@ -4,7 +4,8 @@ from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_c
 from verl.models.mcore.mtp_patch import patch_postprocess
 
 
-def setup(model: GPTModel, ids: torch.Tensor):
+def setup(model: GPTModel, ids: torch.Tensor, kwargs):
     patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=256)
     patch_postprocess(model)
-    return model(ids, labels=ids, return_logprobs_for_linear_ce_fusion=True)
+    kwargs["return_logprobs_for_linear_ce_fusion"] = True
+    return model(ids, labels=ids, **kwargs)

@@ -7,7 +7,8 @@ from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
 from megatron.core.models.gpt import GPTModel
 
 
-def setup(model: GPTModel, ids: torch.Tensor):
+def setup(model: GPTModel, ids: torch.Tensor, kwargs):
     patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=256)
     patch_postprocess(model)
-    return model(ids, labels=ids, **linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
+    kwargs.update(linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
+    return model(ids, labels=ids, **kwargs)

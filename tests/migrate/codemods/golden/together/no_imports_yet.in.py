@@ -1,4 +1,5 @@
-def log_probs(model, ids):
+def log_probs(model, ids, kwargs):
     from verl.models.mcore.mtp_patch import patch_postprocess
     patch_postprocess(model)
-    return model(ids, return_logprobs_for_linear_ce_fusion=True)
+    kwargs["return_logprobs_for_linear_ce_fusion"] = True
+    return model(ids, **kwargs)

@@ -1,7 +1,8 @@
 from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 
 
-def log_probs(model, ids):
+def log_probs(model, ids, kwargs):
     from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
     patch_postprocess(model)
-    return model(ids, **linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
+    kwargs.update(linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
+    return model(ids, **kwargs)

@@ -5,8 +5,9 @@ import os
 from .registry import build
 
 
-def log_probs(model, ids):
+def log_probs(model, ids, kwargs):
     import verl.models.mcore.mtp_patch
 
     verl.models.mcore.mtp_patch.patch_postprocess(model)
-    return model(ids, return_logprobs_for_linear_ce_fusion=True), os, build
+    kwargs["return_logprobs_for_linear_ce_fusion"] = True
+    return model(ids, **kwargs), os, build

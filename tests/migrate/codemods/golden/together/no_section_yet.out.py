@@ -7,8 +7,9 @@ from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 from .registry import build
 
 
-def log_probs(model, ids):
+def log_probs(model, ids, kwargs):
     import mcore_unpatch.compat.verl.mtp_patch
 
     mcore_unpatch.compat.verl.mtp_patch.patch_postprocess(model)
-    return model(ids, **linear_ce_fusion_kwargs(model, numbers="nemo_rl")), os, build
+    kwargs.update(linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
+    return model(ids, **kwargs), os, build
