@@ -1,9 +1,9 @@
-"""Worker processes, one set per megatron-core release, that stay alive between jobs.
+"""Worker processes, one set per megatron-core release and size of the world, that stay alive between jobs.
 
 Importing torch and megatron-core takes seconds, so each release is imported once, in a nursery that forks the ranks.
-A job names a function by its file and its name; every rank runs it. Jobs of as many ranks, one after another, share a
-gloo world. A job ends on all ranks with the first failure, the first death, or its limit. The ranks are then killed,
-and the next job gets new ones.
+A job names a function by its file and its name; every rank runs it. Jobs of as many ranks share a gloo world: a new one
+costs more than most jobs. A job ends on all ranks with the first failure, the first death, or its limit. Its ranks
+are then killed, and the next job of as many gets new ones.
 """
 
 import inspect
@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import send_handle
@@ -73,6 +73,12 @@ def run_on_ranks(release: str, ranks: int, function: Callable[..., Any], *args: 
     return _pools[release].run(ranks, function, args, limit)
 
 
+def forget_ranks(release: str, ranks: int) -> None:
+    """The next job of as many ranks runs on new ones."""
+    if release in _pools:
+        _pools[release]._end_world(ranks)
+
+
 class _Rank:
     """One worker process, seen from the test."""
 
@@ -89,12 +95,24 @@ class _Rank:
         return self.trace.read_text() or text or "no answer to a signal"
 
 
+@dataclass
+class _World:
+    """The ranks of the jobs of one size, and the file at which they met."""
+
+    store: Path
+    ranks: list[_Rank] = field(default_factory=list)
+
+
+def _late(job: Job, ranks: list[_Rank], waiting: list[int]) -> str:
+    places = "\n".join(f"rank {number} of {job.world} stands here:\n{ranks[number].where()}" for number in waiting)
+    return f"{job.name} did not end within {job.limit:g} s; say limit= where it needs more.\n{places}"
+
+
 class _Pool:
     def __init__(self, release: str) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="ranks-")
         self.numbers = itertools.count()
-        self.ranks: list[_Rank] = []
-        self.world = (0, "")  # of the last job: how many ranks, and where they met
+        self.worlds: dict[int, _World] = {}  # by their size
         self.nursery, theirs = Pipe()
         self.process = subprocess.Popen(
             # Not as a script: what the ranks start by `spawn` would import the script, and Megatron, once more.
@@ -114,25 +132,24 @@ class _Pool:
         assert release in (found, MAIN), f"the workers for megatron-core {release} imported {found}"
 
     def run(self, ranks: int, function: Callable[..., Any], args: tuple[Any, ...], limit: float) -> list[Any]:
-        if ranks != self.world[0]:
-            self.world = (ranks, str(Path(self.folder.name) / f"store-{next(self.numbers)}"))
         path = inspect.getsourcefile(function)
         assert path is not None
         test = os.environ.get("PYTEST_CURRENT_TEST", "")
-        job = Job(self.world[1], ranks, path, function.__qualname__, args, limit, test)
         try:
-            while len(self.ranks) < ranks:
-                self._bear_a_rank()
-            for rank in self.ranks[:ranks]:
+            world = self.worlds.setdefault(ranks, _World(self._new_file("store")))
+            while len(world.ranks) < ranks:
+                world.ranks.append(self._bear_a_rank(len(world.ranks)))
+            job = Job(str(world.store), ranks, path, function.__qualname__, args, limit, test)
+            for rank in world.ranks:
                 with suppress(OSError):  # a rank that died since its last job is found where its answer is awaited
                     send(rank.connection, job)
-            return self._answers(job)
+            return self._answers(job, world.ranks)
         except BaseException:
-            self._end_the_ranks()
+            self._end_world(ranks)
             raise
 
-    def _answers(self, job: Job) -> list[Any]:
-        waiting = {rank.connection: number for number, rank in enumerate(self.ranks[: job.world])}
+    def _answers(self, job: Job, ranks: list[_Rank]) -> list[Any]:
+        waiting = {rank.connection: number for number, rank in enumerate(ranks)}
         answers: dict[int, Any] = {}
         failures: dict[int, Failure] = {}
         countdown = Countdown(job.limit)
@@ -141,7 +158,7 @@ class _Pool:
             if not ready and countdown.left() > 0:
                 continue
             if not ready and not failures:
-                raise RankError(self._late(job, sorted(waiting.values())))
+                raise RankError(_late(job, ranks, sorted(waiting.values())))
             if not ready:
                 break
             for connection in ready:
@@ -156,33 +173,31 @@ class _Pool:
                     countdown = Countdown(min(countdown.left(), _GRACE))
         if failures:
             first = min(failures, key=lambda number: failures[number].when)
-            deaths = self._end_the_ranks()
+            deaths = self._end_world(job.world)
             text = failures[first].text or f"died without a traceback ({deaths.get(first, 'and its nursery with it')})"
             raise RankError(f"rank {first} of {job.world}: {text}")
         return [answers[number] for number in range(job.world)]
 
-    def _late(self, job: Job, waiting: list[int]) -> str:
-        places = "\n".join(
-            f"rank {number} of {job.world} stands here:\n{self.ranks[number].where()}" for number in waiting
-        )
-        return f"{job.name} did not end within {job.limit:g} s; say limit= where it needs more.\n{places}"
+    def _new_file(self, kind: str) -> Path:
+        return Path(self.folder.name) / f"{kind}-{next(self.numbers)}"
 
-    def _bear_a_rank(self) -> None:
-        trace = Path(self.folder.name) / f"trace-{next(self.numbers)}"
+    def _bear_a_rank(self, number: int) -> _Rank:
+        trace = self._new_file("trace")
         ours, theirs = Pipe()
-        pid = self._ask((len(self.ranks), str(trace)), theirs.fileno())
+        pid = self._ask((number, str(trace)), theirs.fileno())
         theirs.close()
-        self.ranks.append(_Rank(pid, ours, trace))
+        return _Rank(pid, ours, trace)
 
-    def _end_the_ranks(self) -> dict[int, str]:
-        """Kill them all; how each ended, which for one that was dead already is its own way."""
-        deaths, self.world = {}, (0, "")
+    def _end_world(self, size: int) -> dict[int, str]:
+        """Kill its ranks; how each ended, which for one that was dead already is its own way."""
+        deaths: dict[int, str] = {}
+        ranks = self.worlds.pop(size).ranks if size in self.worlds else []
         with suppress(OSError, RankError):  # the nursery may be gone as well; `run_on_ranks` then makes a new one
-            while self.ranks:
-                rank = self.ranks.pop()
+            while ranks:
+                rank = ranks.pop()
                 rank.connection.close()
                 os.killpg(rank.pid, signal.SIGKILL)
-                deaths[len(self.ranks)] = self._ask(rank.pid)
+                deaths[len(ranks)] = self._ask(rank.pid)
         return deaths
 
     def _ask(self, message: Any, handle: int | None = None) -> Any:
@@ -202,8 +217,9 @@ class _Pool:
         return self.nursery.recv()
 
     def close(self) -> None:
-        for rank in self.ranks:
-            rank.connection.close()
+        for world in self.worlds.values():
+            for rank in world.ranks:
+                rank.connection.close()
         self.nursery.close()
         self.process.wait(timeout=patience(30))
         self.folder.cleanup()

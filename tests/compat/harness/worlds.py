@@ -1,7 +1,7 @@
 """The gloo world of a rank and Megatron's process groups in it, kept for the next job: most jobs cost less than these.
 
-A world stays as long as the pool names the same meeting place, and so does every layout that was made in it. Between
-jobs Megatron knows of none. `destroy_model_parallel` would say so too, but would end groups that are needed again.
+A rank lives in one world, and every layout that was made in it stays. Between jobs Megatron knows of none.
+`destroy_model_parallel` would say so too, but would end groups that are needed again.
 """
 
 from datetime import timedelta
@@ -35,19 +35,13 @@ def _device() -> Any:
 
 
 _NOTHING = _known()
-_layouts: dict[Any, dict[Any, dict[str, Any]]] = {}  # of one world, by their sizes
-_entered = ""
+_layouts: dict[Any, dict[str, Any]] = {}  # by their sizes
 
 
 def enter_world(store: str, rank: int, size: int) -> None:
     """Meet the other ranks at the file `store`, unless this rank met them there for an earlier job."""
-    global _entered
-    if store == _entered:
+    if torch.distributed.is_initialized():
         return
-    if _entered:
-        _layouts.clear()
-        torch.distributed.destroy_process_group()
-    _entered = store
     distributed_c10d.ProcessGroupGloo = _OneDevice  # type: ignore[misc]
     torch.distributed.init_process_group(
         "gloo",
@@ -61,14 +55,11 @@ def enter_world(store: str, rank: int, size: int) -> None:
 def lay_out(**sizes: int) -> None:
     """Megatron's process groups of these sizes, whatever was laid out before."""
     forget_layout()
-    world = torch.distributed.group.WORLD
-    if world not in _layouts:
-        _layouts.clear()
-    made, layout = _layouts.setdefault(world, {}), tuple(sorted(sizes.items()))
-    if layout not in made:
+    layout = tuple(sorted(sizes.items()))
+    if layout not in _layouts:
         parallel_state.initialize_model_parallel(**sizes)
-        made[layout] = _known()
-    vars(parallel_state).update(made[layout])
+        _layouts[layout] = _known()
+    vars(parallel_state).update(_layouts[layout])
 
 
 def forget_layout() -> None:

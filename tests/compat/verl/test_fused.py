@@ -6,9 +6,10 @@ import pytest
 import torch
 from downstream.comparing import Run, assert_same, run
 from downstream.verl import stand_in
-from harness import pool, run_on_ranks
+from harness import run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
+from harness.pool import forget_ranks
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
@@ -82,8 +83,7 @@ def _hooks_left(case: Case) -> list[str]:
 
 def test_no_hook_stays_on_an_unpatched_model(release: str) -> None:
     """In ranks of its own: what other tests have imported twice there would be another shim."""
-    if release in pool._pools:
-        pool._pools.pop(release).close()
+    forget_ranks(release, 1)
     assert run_on_ranks(release, 1, _hooks_left, Case()) == [["True"]]
 
 
