@@ -69,6 +69,8 @@ test-alone: $(TEST)/.installed
 	$(TEST)/bin/python tests/run_alone.py $(if $(SEED),--seed $(SEED)) --jobs $(JOBS) $(FILES)
 
 # The wheel, installed and tested from a folder that holds nothing else: what an editable install would hide shows here.
+# These read every data file, import every package and start every command; the others would say the same once more.
+SEES_PACKAGING := $(addprefix tests/tool/,test_packaging.py test_fixes.py test_verdicts.py reports plugins upgrade library)
 test-wheel: $(TEST)/.installed
 	@rm -rf build $(WHEEL)
 	@$(TEST)/bin/python -m build --quiet --wheel --outdir build/dist .
@@ -76,8 +78,7 @@ test-wheel: $(TEST)/.installed
 	@$(WHEEL)/bin/pip install $(PIP_FLAGS) --upgrade 'pip>=25.1'
 	@$(WHEEL)/bin/pip install $(PIP_FLAGS) build/dist/*.whl --group dev
 	@mkdir -p build/neutral && cp -r tests examples pyproject.toml build/neutral/
-	cd build/neutral && ../../$(WHEEL)/bin/pytest --numprocesses $(JOBS) tests/tool \
-		--ignore tests/tool/robustness
+	cd build/neutral && ../../$(WHEEL)/bin/pytest --numprocesses $(JOBS) -m "not slow and not growth" $(SEES_PACKAGING)
 
 # How work grows, signals, kills, full disks, two runs at once and fuzzed files; docs/robustness.md has the last figures.
 torture: $(TEST)/.installed
