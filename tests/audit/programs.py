@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ RELEASES = ("0.18.2", "0.19.2")
 _FORKS = """
 import json, os, sys, tempfile, warnings
 warnings.simplefilter("ignore")
-answers = os.dup(1)
+answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # Megatron and gloo talk
 import torch, megatron.core
 from megatron.core import parallel_state
@@ -31,11 +32,12 @@ def world(**sizes):
     torch.distributed.init_process_group("gloo", init_method=name, rank=0, world_size=1)
     parallel_state.initialize_model_parallel(**sizes)
 
-said = {}
-for name, code in json.loads(sys.stdin.read()).items():
+for line in sys.stdin:
+    name, code, paths = json.loads(line)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        sys.path[:0] = paths
         scope = dict(globals(), said=None)
         try:
             exec(compile(code, name, "exec"), scope)
@@ -47,28 +49,29 @@ for name, code in json.loads(sys.stdin.read()).items():
         os._exit(0)
     os.close(writer)
     with open(reader) as pipe:
-        said[name] = json.load(pipe)
+        answers.write(pipe.read() + "\\n")
+    answers.flush()
     os.waitpid(child, 0)
-os.write(answers, json.dumps(said).encode())
 """
+
+
+@cache
+def _process(release: str) -> subprocess.Popen[str]:
+    """One for each release: it ends with the tests, when its input does."""
+    command, env = [sys.executable, "-c", _FORKS], environment(release)
+    return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def in_forks(release: str, programs: Mapping[str, str], *paths: Path | str) -> dict[str, Any]:
     """What each program left in `said`, run on a release, with folders before everything installed."""
-    sources = {name: textwrap.dedent(code) for name, code in programs.items()}
-    done = subprocess.run(
-        [sys.executable, "-c", _FORKS],
-        env=environment(release, *paths),
-        input=json.dumps(sources),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    answers: dict[str, Any] = json.loads(done.stdout)
-    failures = [str(answer) for answer in answers.values() if str(answer).startswith("Traceback")]
-    assert not failures, failures[0]
+    process, answers = _process(release), {}
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for name, code in programs.items():
+        process.stdin.write(json.dumps([name, textwrap.dedent(code), [*map(str, paths)]]) + "\n")
+        process.stdin.flush()
+        answers[name] = json.loads(process.stdout.readline())
+        assert not str(answers[name]).startswith("Traceback"), answers[name]
     return answers
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from checking import write_files
-from command import CLEAN, ERROR, unpatch_process
+from command import CLEAN, ERROR, unpatch, unpatch_process
 from downloads import unpacked
 from programs import environment
 from wrong_rows import breaks, not_a_number, wrong_by_a_little
@@ -80,13 +80,12 @@ def test_a_legacy_function_beside_ours(tmp_path: Path, wrong: str, verdict: str,
     assert (row["quantity"], row["verdict"]) == ("log-probs, veRL's own", verdict), row
 
 
-def test_usage_errors(tmp_path: Path, processes: None) -> None:
-    env = environment("0.19.2")
+def test_usage_errors(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"hidden": 4}')
     for arguments, said in (
         (("--legacy", str(tmp_path)), "none of the legacy functions"),
         (("--model-config", "config.json"), "TransformerConfig has no hidden"),
         (("--tp", "3", "--device", "cpu"), "does not divide"),
     ):
-        result = unpatch_process("verify", *arguments, cwd=tmp_path, env=env)
+        result = unpatch("verify", *arguments, cwd=tmp_path)
         assert (result.code, said in result.err) == (ERROR, True), result.err

@@ -97,7 +97,7 @@ def test_in_a_large_tree_only_files_that_may_patch_megatron_are_checked_for_synt
 
 def test_a_large_patch_file(tmp_path: Path) -> None:
     header = b"--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n@@ -1 +1 @@\n"
-    write_files(tmp_path, {"big.patch": header + b"+x\n" * 5_000_000})
+    write_files(tmp_path, {"big.patch": header + b"+x\n" * 500_000})
     assert unpatch("check", cwd=tmp_path).code == FINDINGS
 
 

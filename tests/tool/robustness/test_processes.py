@@ -67,9 +67,7 @@ def test_a_worker_that_dies_is_an_error(tmp_path: Path) -> None:
     "command",
     [
         ["scan", "--output-format", "json"],
-        ["check", "--output-format", "sarif", "--select", "ALL"],
-        ["check", "--base", "HEAD~1", "--statistics"],
-        ["migrate", "--annotate", "--check", "--output-format", "json"],
+        ["check", "--base", "HEAD~1"],
         ["migrate", "--annotate", "--diff"],
     ],
     ids=" ".join,
@@ -93,7 +91,7 @@ def test_the_order_is_the_same_whatever_the_jobs(command: list[str], tmp_path: P
     )
     results = {
         unpatch_process(*command, "--jobs", jobs, cwd=tmp_path, env={**GIT, "PYTHONHASHSEED": seed})
-        for jobs, seed in (("1", "0"), ("2", "1"), ("4", "2"))
+        for jobs, seed in (("1", "0"), ("4", "1"))
     }
     assert len(results) == 1
     assert "p5" in results.pop().out

@@ -1,4 +1,4 @@
-"""`make torture` in small: the script runs, and finds nothing."""
+"""`make torture` in small, and before it: the script runs, and finds nothing."""
 
 import subprocess
 import sys
@@ -10,6 +10,7 @@ from limits import patience
 SCRIPT = Path(__file__).parents[3] / "tools/torture.py"
 
 
+@pytest.mark.growth
 @pytest.mark.skipif(not SCRIPT.exists(), reason="only in a checkout")
 def test_a_few_of_each() -> None:
     amounts = ["--signals=4", "--kills=4", "--full=3", "--pairs=2", "--files=240", "--growth=3"]
