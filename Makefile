@@ -5,6 +5,7 @@ export PYTHON
 DEMO := .venv
 TEST := .venv-test
 WHEEL := .venv-wheel
+SITE := .venv-docs
 MCORE_OLDER := 0.18.2
 MCORE_NEWER := 0.19.2
 PIP_FLAGS := --quiet --disable-pip-version-check
@@ -15,7 +16,7 @@ PYTEST = $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
 
 .PHONY: help demo docs release check test test-alone test-wheel everything margins mutation lint format clean torture
 help:
-	@echo "make demo        scan and migrate the sample project in examples/"
+	@echo "make demo        the story of docs/index.md on the sample project in examples/, in ten seconds"
 	@echo "make check       lint, and the tests that start no ranks and take less than a second: 4 to 5 minutes"
 	@echo "make test        run the whole test suite (Python 3.12+, torch, megatron-core): 15 to 22 minutes"
 	@echo "make test-alone  run every test file by itself, in random order"
@@ -35,18 +36,8 @@ $(DEMO)/.installed: pyproject.toml
 	@$(DEMO)/bin/pip install $(PIP_FLAGS) --editable .
 	@touch $@
 
-# A repository of its own, as a user's would be: migrate always reads the whole repository around what it is given.
 demo: $(DEMO)/.installed
-	@rm -rf build/demo && mkdir -p build/demo && cp -r examples/tiny_rl build/demo/
-	@cd build/demo/tiny_rl && git init --quiet && git add --all
-	@echo
-	@echo "--- what does the sample project patch?        unpatch scan"
-	@echo
-	@cd build/demo/tiny_rl && ../../../$(DEMO)/bin/unpatch scan
-	@echo
-	@echo "--- what would a migration change?             unpatch migrate --diff"
-	@echo
-	@cd build/demo/tiny_rl && ../../../$(DEMO)/bin/unpatch migrate --diff
+	@.ci/demo $(DEMO)/bin
 
 # --- the tests -------------------------------------------------------------------------------------------------------
 
@@ -97,6 +88,18 @@ mutation: $(TEST)/.installed
 	$(TEST)/bin/python -m tools.mutation --faults $(or $(FAULTS),15) --seed $(or $(SEED),1) --jobs $(JOBS) \
 		$(if $(AREA),--area "$(AREA)") $(if $(AGAIN),--again)
 
+# --- documentation -------------------------------------------------------------------------------------------------
+
+# Strict: a page that no one can reach, a dead link or a missing anchor fails. `make docs SERVE=1` shows it while you write.
+docs: $(SITE)/.installed
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs $(if $(SERVE),serve,build) && echo "build/site/index.html"
+
+$(SITE)/.installed: pyproject.toml
+	@python=$$(.ci/find-python 3.11) && echo "Creating $(SITE) with $$python ..." && "$$python" -m venv $(SITE)
+	@$(SITE)/bin/pip install $(PIP_FLAGS) --upgrade 'pip>=25.1'
+	@$(SITE)/bin/pip install $(PIP_FLAGS) --group docs
+	@touch $@
+
 # --- packages ------------------------------------------------------------------------------------------------------
 
 release: $(TEST)/.installed
@@ -113,4 +116,4 @@ format: $(TEST)/.installed
 	$(TEST)/bin/ruff format .
 
 clean:
-	rm -rf $(DEMO) $(TEST) $(WHEEL) build dist *.egg-info
+	rm -rf $(DEMO) $(TEST) $(WHEEL) $(SITE) build dist *.egg-info

@@ -179,7 +179,7 @@ class Codemod:
         )
 
     def page(self) -> str:
-        """The page of the codemod, as docs/downstreams and `unpatch explain NAME` show it."""
+        """What docs/ and `unpatch explain NAME` say of the codemod."""
         parts = [f"# {self.title}", f"`unpatch migrate` covers {self.covers.strip()}."]
         parts += [f"## What changes\n\n{self.changes.strip()}"] if self.changes else []
         for example in self.examples:

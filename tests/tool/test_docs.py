@@ -1,5 +1,6 @@
 """What the documentation names exists: files, pages, modules, tests, commands and their options."""
 
+import html
 import re
 import shutil
 from functools import cache
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import unpatch
+from repository import Repository
 from typer.main import get_command
 
 from mcore_unpatch.cli import app
@@ -40,9 +42,9 @@ def test_files_and_links(page: str) -> None:
     assert set(missing) <= ELSEWHERE
 
 
-def test_the_readme_leads_to_every_page() -> None:
-    linked = set(re.findall(r"\]\((docs/[^)#]+)", _text("README.md")))
-    assert [page for page in PAGES if page.startswith("docs/") and page not in linked] == []
+def test_the_navigation_leads_to_every_page() -> None:
+    linked = re.findall(r"^ +- [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(f"docs/{page}" for page in linked) == [page for page in PAGES if page.startswith("docs/")]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -73,15 +75,23 @@ def test_commands_and_options(page: str) -> None:
     assert not wrong
 
 
-def test_the_finding_on_the_first_page_is_what_a_scan_prints(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "examples" / "tiny_rl", tmp_path / "tiny_rl")
-    (finding,) = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert finding in unpatch("scan", "--verbose", cwd=tmp_path / "tiny_rl").out
+def test_the_start_page_shows_what_is_printed(tmp_path: Path) -> None:
+    """Its output of `upgrade`, its diff, and the picture of the README."""
+    repository = Repository(tmp_path / "tiny_rl")
+    shutil.copytree(ROOT / "examples" / "tiny_rl", repository.path, dirs_exist_ok=True)
+    said = unpatch("upgrade", "--from", "0.17", "--to", "0.19", cwd=repository.path).out
+    diff = unpatch("migrate", "--diff", "--unsafe-fixes", cwd=repository.path).out
+    page = (ROOT / "docs" / "index.md").read_text()
+    assert [block for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if block not in said] == []
+    assert [block for block in re.findall(r"```diff\n(.*?)```", page, re.DOTALL) if block not in diff] == []
+    drawn = html.unescape(re.sub(r"<[^>]*>", "", (ROOT / "docs" / "img" / "terminal.svg").read_text()))
+    shown = "".join(drawn.split())
+    assert [line for line in said.splitlines() if "".join(line.split()) not in shown] == [], "tools/record_terminal.py"
 
 
 def _text(page: str) -> str:
     """The page, without the section that names the tests of other repositories."""
-    return re.sub(r"### The downstream's own tests\n.*?(?=\n## )", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    return re.sub(r"## The downstreams' own tests\n.*?(?=\n## )", "", (ROOT / page).read_text(), flags=re.DOTALL)
 
 
 def _exists(name: str) -> bool:

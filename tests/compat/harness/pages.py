@@ -8,8 +8,9 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 def blocks_of(page: str) -> list[str]:
-    """The Python blocks of `docs/<page>`."""
-    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    """The Python blocks of `docs/<page>`, without those that a codemod has as its examples."""
+    text, _, _ = (DOCS / page).read_text().partition("<!-- From here on: written by")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
 def from_page(page: str, name: str) -> Any:

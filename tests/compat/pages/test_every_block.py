@@ -15,7 +15,10 @@ from harness.rounding import assert_close
 from megatron.core import parallel_state
 from torch import Tensor
 
-PAGES = sorted(path.name for path in [*DOCS.glob("compat*.md"), DOCS / "recipes.md"])
+PAGES = sorted(
+    path.relative_to(DOCS).as_posix()
+    for path in [*DOCS.glob("compat*.md"), *DOCS.glob("frameworks/*.md"), DOCS / "recipes.md"]
+)
 TESTS = Path(__file__).parents[1]
 EXAMPLES = DOCS.parent / "examples"
 
@@ -45,18 +48,18 @@ def _shims(case: Case) -> None:
     log_probs, entropy = _next_token(model, batch, 0.7)
 
     nested = torch.nested.as_nested_tensor(list(tokens), layout=torch.jagged)
-    found, level = from_page("compat-verl.md", "next_token_results")(model, nested)
+    found, level = from_page("frameworks/verl.md", "next_token_results")(model, nested)
     assert_close(torch.stack(found.unbind())[:, :-1].detach(), log_probs)
     assert_close(torch.stack(level.unbind())[:, :-1].detach(), entropy)
 
     group = parallel_state.get_tensor_model_parallel_group()
-    found = from_page("compat-skyrl.md", "next_token_log_probs")(model, tokens, positions, group, backend="torch")
+    found = from_page("frameworks/skyrl.md", "next_token_log_probs")(model, tokens, positions, group, backend="torch")
     assert_close(found.detach(), log_probs)
 
-    found, level = from_page("compat-nemo-rl.md", "log_probs_and_entropy")(model, batch)
+    found, level = from_page("frameworks/nemo-rl.md", "log_probs_and_entropy")(model, batch)
     assert_close(found.detach(), log_probs)
     assert_close(level.detach(), entropy)
-    found = from_page("compat-nemo-rl.md", "log_probs_by_flag")(lambda: build_model(case), batch)
+    found = from_page("frameworks/nemo-rl.md", "log_probs_by_flag")(lambda: build_model(case), batch)
     assert_close(found.detach(), _next_token(build_model(case), batch, 1.0)[0])
 
 
