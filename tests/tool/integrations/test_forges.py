@@ -83,7 +83,7 @@ def test_a_pull_request_that_changes_the_pin_is_commented_on_once(tmp_path: Path
         assert done.returncode == 0, done.stderr
         asked = (tmp_path / "asked").read_text()
         assert f"--method {method}" in asked
-        assert "Megatron Core 0.18.2 to 0.19.2" in asked
+        assert "megatron-core 0.18.2 to 0.19.2" in asked
         assert "patches.py:3" in asked
     assert repository.git("worktree", "list").count("\n") == 0, "the tree of the base is gone"
 
