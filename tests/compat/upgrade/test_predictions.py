@@ -1,5 +1,6 @@
 """What `unpatch upgrade` predicts for veRL's patches, and what they do on the real release."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from harness.models import Case, build_model, start_world
 
 from mcore_unpatch.megatron.sources import known_model
 from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import upgrade
 
 # A patch of veRL: the function that installs it, the method it replaces, and the model that meets it.
@@ -28,15 +30,16 @@ def wheel(version: str) -> Path:
     return unpacked("verl", version)
 
 
+@cache
+def fates(verl: str, old: str, new: str) -> list[Fate]:
+    """What `upgrade` says of the patches in veRL's `mtp_patch`."""
+    file = wheel(verl) / "verl" / "models" / "mcore" / "mtp_patch.py"
+    return upgrade([file], ScanOptions(jobs=1), known_model(old), known_model(new)).fates
+
+
 def predicted(verl: str, method: str, old: str, new: str) -> list[str]:
     """The reasons why veRL's patch of a method breaks."""
-    folder = wheel(verl) / "verl" / "models" / "mcore"
-    fates = upgrade([folder], ScanOptions(jobs=1), known_model(old), known_model(new)).fates
-    fate = next(
-        fate
-        for fate in fates
-        if fate.finding.target.endswith(f".{method}") and Path(fate.finding.path).name == "mtp_patch.py"
-    )
+    fate = next(fate for fate in fates(verl, old, new) if fate.finding.target.endswith(f".{method}"))
     return [reason for reason in fate.reasons if "Error" in reason] if fate.urgency == "breaks" else []
 
 
