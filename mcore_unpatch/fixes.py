@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mcore_unpatch.codemods import registry
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.scanner.sources.parsing import why_not
 
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
     from mcore_unpatch.survey import Survey
 
 _ODD = re.compile(rb"\f|\r(?!\n)")  # without these, libcst gives a file back as it was
+
+
+def may_be_fixed(finding: Finding) -> bool:
+    """Whether a codemod may know what to do: else none is loaded."""
+    if finding.shape == "patch-file":
+        return False
+    never_runs = bool(finding.target) and finding.verdict == "delete"
+    return finding.can_move or never_runs or finding.rule in registry.answered()
 
 
 def mark(survey: Survey) -> list[Finding]:

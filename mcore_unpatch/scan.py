@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from mcore_unpatch.codemods import registry
-from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.findings import Report
 from mcore_unpatch.migrate import traces
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.related import spec_places
@@ -26,11 +25,11 @@ def report_of(survey: Survey) -> Report:
     report.named = tuple(str(path) for path in survey.paths if path != Path())
     report.only_new = options.base is not None or options.baseline is not None
     report.fixes_known = options.fixes
-    if options.fixes and any(map(_may_be_fixed, survey.findings)):
+    if options.fixes:
         from mcore_unpatch import fixes
 
-        survey.findings = survey.settled(fixes.mark(survey))
-    if options.fixes:
+        if any(map(fixes.may_be_fixed, survey.findings)):
+            survey.findings = survey.settled(fixes.mark(survey))
         project = Project(survey.files.exists, survey.files.read, survey.parsed)
         survey.findings = spec_places.told(survey.findings, survey.whole.own, project, found.shown)
     if traces.may_exist(found.top):
@@ -50,11 +49,3 @@ def report_of(survey: Survey) -> Report:
         report.findings, surplus = baseline.subtract(report.findings, counts, options.baseline, found.root, scanned)
         report.notes += surplus
     return report
-
-
-def _may_be_fixed(finding: Finding) -> bool:
-    """Whether a codemod may know what to do: else none is loaded."""
-    if finding.shape == "patch-file":
-        return False
-    never_runs = bool(finding.target) and finding.verdict == "delete"
-    return finding.can_move or never_runs or finding.rule in registry.answered()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, splice
 from mcore_unpatch.discover import is_excluded
-from mcore_unpatch.findings import OFFER, USE, FileError, Finding
+from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.migrate import diff
 from mcore_unpatch.migrate.journal import NewContent
-from mcore_unpatch.migrate.placing import PlacedEdit, changes_of, moved_line, span
+from mcore_unpatch.migrate.placing import PlacedEdit, changes_of, moved_line
 from mcore_unpatch.paths import from_here, relative
+from mcore_unpatch.report import counts
 from mcore_unpatch.survey import Survey
 
 
@@ -39,6 +40,7 @@ class Outcome:
     remaining: list[Finding]
     dependency: Dependency | None = None
     written: bool = False
+    fixable: dict[Finding, Finding] = field(default_factory=dict)  # the findings as `scan` has them, with their `fix`
 
     def shown(self, path: str) -> str:
         """A path for people: relative to where they stand."""
@@ -79,12 +81,34 @@ class Outcome:
 
     @property
     def left(self) -> list[Finding]:
-        """The remaining findings, each as it was before the migration, where its line is another."""
+        """The remaining findings as `scan` has them, each as it was before the migration, where its line is another."""
+        return [self._as_scanned(finding) for finding in self._left_before]
+
+    @property
+    def done(self) -> list[Finding]:
+        """The findings that are gone."""
+        gone = Counter(self.survey.findings) - Counter(self._left_before)
+        return [self.fixable.get(finding, finding) for finding in gone.elements()]
+
+    @property
+    def fitted(self) -> list[Finding]:
+        """Those that stay, with another signature."""
+        left = set(self._left_before)
+        return [finding for finding in self.answered if finding in left]
+
+    @property
+    def _left_before(self) -> list[Finding]:
         before = defaultdict(list)
         gone = set(self.plan.removes)
         for finding in sorted(self.survey.findings, key=lambda one: (one in gone, one.sort_key)):
             before[_identity(finding)].append(finding)
         return [before[key].pop(0) if before[key := _identity(one)] else one for one in self.remaining]
+
+    def _as_scanned(self, finding: Finding) -> Finding:
+        """With the fix that is still to be had: one that was not made after all is none."""
+        known = self.fixable.get(finding, finding)
+        was_due = known.fix == "safe" or (known.fix == "unsafe" and self.options.unsafe_fixes)
+        return finding if was_due and not known.signature_fixed else known
 
     @property
     def answered(self) -> list[Finding]:
@@ -92,29 +116,6 @@ class Outcome:
         edits = {(edit.path, edit.finding_line, edit.rule) for edit in self.plan.edits if self.options.applies(edit)}
         gone = set(self.plan.removes)
         return [one for one in self.survey.findings if one in gone or (one.path, one.line, one.rule) in edits]
-
-    @property
-    def fates(self) -> Counter[str]:
-        """How many patches were rewritten, deleted, can be with --unsafe-fixes, are to be done by hand, or are kept."""
-        unsafe = [] if self.options.unsafe_fixes else [e for e in self.plan.edits if e.applicability == "unsafe"]
-        proposed = {(edit.path, edit.finding_line) for edit in unsafe}
-        left = [finding for finding in self.left if finding.target]
-        gone = Counter(finding for finding in self.survey.findings if finding.target) - Counter(left)
-        new = self._new_lines()
-        fates = Counter("rewritten" if _is_rewritten(one, new[one.path]) else "deleted" for one in gone.elements())
-        for finding in left:
-            hand = "kept" if finding.verdict == "keep" else "by hand"
-            fates["with --unsafe-fixes" if (finding.path, finding.line) in proposed else hand] += 1
-        return fates
-
-    def _new_lines(self) -> defaultdict[str, list[tuple[int, int]]]:
-        """By file, the lines in whose place something else stands."""
-        found = defaultdict(list)
-        for edit in self.plan.edits:
-            if self.options.applies(edit) and edit.replacement.strip():
-                place = span(self._as_it_was(edit.path), edit.start, edit.end)
-                found[edit.path].append((place.line, place.end_line))
-        return found
 
     def line(self, path: str, line: int) -> int:
         """Where a line of the old file stands now: elsewhere once the migration is written."""
@@ -141,6 +142,7 @@ class Outcome:
             "edits": [self._edit(change) for change in self.changes],
             "remarks": [{**asdict(remark), "path": self._from_root(remark.path)} for remark in self.remarks],
             "remaining": [{**finding.to_json(), "path": self._from_root(finding.path)} for finding in self.remaining],
+            "counts": {"done": counts.as_data(self.done), "left": counts.as_data(self.left)},
             "requirement": self.plan.requirement,
             "dependency": self._dependency(),
             "errors": [{"path": self._from_root(error.path), "message": error.message} for error in self.errors],
@@ -175,12 +177,6 @@ class Outcome:
             return None
         file = self.dependency.file
         return {**asdict(self.dependency), "file": file and self._from_root(file)}
-
-
-def _is_rewritten(finding: Finding, new: list[tuple[int, int]]) -> bool:
-    """Whether something else stands where a finding was; a use may also be rewritten by the import of its module."""
-    here = any(first <= finding.end_line and finding.line <= last for first, last in new)
-    return here or (finding.shape in (USE, OFFER) and bool(new))
 
 
 def _identity(finding: Finding) -> tuple[str, str, str, str]:

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mcore_unpatch import fixes
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, Unsound, none_older
 from mcore_unpatch.discover import top_of
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron.facts import HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.migrate import transaction, vcs
@@ -96,12 +98,19 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
             left |= reasons
             editable -= reasons.keys()
     plan = replace(plan, remarks=(*plan.remarks, *_left(known, left)))
-    outcome = Outcome(known, plan, options, rewrites, remaining)
+    outcome = Outcome(known, plan, options, rewrites, remaining, fixable=_fixable(known, remaining, options))
     if not rewrites and any(map(options.older, editable)):
         anywhere = replace(options, older=none_older)
         _refuse_older_megatron(known, planner(repository, (*known.findings, *known.elsewhere), anywhere), options)
     _add_dependency(outcome, plan, known, request)
     return outcome
+
+
+def _fixable(known: Survey, remaining: list[Finding], options: Options) -> dict[Finding, Finding]:
+    """The findings with what `scan` says of them, before a byte is written: what else could be done of the rest."""
+    if options.unsafe_fixes or not any(map(fixes.may_be_fixed, remaining)):
+        return {}
+    return dict(zip(known.findings, known.settled(fixes.mark(known)), strict=True))
 
 
 def _left(known: Survey, reasons: dict[str, str]) -> Iterator[Remark]:

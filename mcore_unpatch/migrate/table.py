@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from mcore_unpatch.codemods.edits import Edit
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.migrate.outcome import Outcome
-from mcore_unpatch.report.lines import Line, count, show, subjects, tally, wrapped
-from mcore_unpatch.rules import rules
+from mcore_unpatch.report.counts import groups
+from mcore_unpatch.report.lines import Line, count, show, wrapped
+from mcore_unpatch.report.screen import brief
 
+_STEPS = re.compile(r"(?:\A|\n)1\. .*", re.DOTALL)
+_MOST_LINES = 6  # of a file that are named for one rule
 _SECTIONS = {
     "numerics": "Results may change",
     "differs": "Functions that differ from upstream",
@@ -44,9 +48,7 @@ def lines(outcome: Outcome) -> Iterator[Line]:
     """The table, line by line."""
     applied = [edit for edit in outcome.plan.edits if outcome.options.applies(edit)]
     yield from _head(outcome, applied)
-    answered = outcome.answered
-    yield from _files(outcome, answered, applied)
-    yield from _rules(answered)
+    yield from _files(outcome, applied)
     entries = [*_notes(outcome), *_told(outcome)]
     for kind, title in _SECTIONS.items():
         chosen = sorted((one for one in entries if one.kind == kind), key=lambda one: (one.path, one.line))
@@ -56,7 +58,7 @@ def lines(outcome: Outcome) -> Iterator[Line]:
         yield []
         for judged in outcome.survey.judged:
             yield from wrapped(str(judged), 0)
-        yield from wrapped(_summary(outcome), 0)
+        yield from _summary(outcome)
 
 
 def _head(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
@@ -65,24 +67,18 @@ def _head(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
         return
     done = "Migrated" if outcome.written else "Would migrate"
     yield [(f"{done}: {count(len(outcome.rewrites), 'file')}, {count(len(applied), 'edit')}.", "bold")]
-    if outcome.written:
-        yield [("`unpatch undo` reverts it.", "dim")]
 
 
-def _files(outcome: Outcome, answered: list[Finding], applied: list[Edit]) -> Iterator[Line]:
+def _files(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
     rules = defaultdict(set)
-    for path, rule in [(one.path, one.rule) for one in answered] + [(one.path, one.rule) for one in applied]:
-        rules[path].add(rule)  # an edit may be in a file without findings
+    for answered in outcome.answered:
+        rules[answered.path].add(answered.rule)
+    for edit in applied:  # may be in a file without findings
+        rules[edit.path].add(edit.rule)
     rows = [
         (outcome.shown(item.path), ", ".join(sorted(rules[item.path])) or "the dependency") for item in outcome.rewrites
     ]
     yield from _section("Files changed", rows)
-
-
-def _rules(answered: list[Finding]) -> Iterator[Line]:
-    counts = Counter(finding.rule for finding in answered)
-    rows = [(code, f"{_name(code)}: {count(number, 'finding')}") for code, number in sorted(counts.items())]
-    yield from _section("Rules applied", rows)
 
 
 def _section(title: str, rows: list[tuple[str, str]]) -> Iterator[Line]:
@@ -96,24 +92,48 @@ def _section(title: str, rows: list[tuple[str, str]]) -> Iterator[Line]:
 
 
 def _entries(title: str, entries: list[_Entry], outcome: Outcome) -> Iterator[Line]:
+    """A section: what is the same for several places stands once below them, whether a sentence or the steps."""
     if not entries:
         return
     yield []
     yield [(title, "bold")]
-    said: dict[tuple[str, str], list[_Entry]] = defaultdict(list)
+    places: dict[tuple[str, str], list[_Entry]] = defaultdict(list)
     for entry in entries:
-        said[entry.text, entry.detail].append(entry)
-    at: dict[tuple[tuple[str, int, str, str], ...], list[tuple[str, str]]] = defaultdict(list)
-    for told, places in said.items():
-        at[tuple((one.path, one.line, one.rule, one.subject) for one in places)].append(told)
-    for where, texts in at.items():
-        for path, line, rule, subject in where:
-            place = f"{outcome.shown(path)}:{outcome.line(path, line)}  "
-            yield from wrapped(f"{rule}  {subject}".rstrip(), 2, place, "cyan", hang=10)
-        for text, detail in texts:
-            yield from wrapped(_sentence(text), 6, "- " if len(texts) > 1 else "")
-            for part in detail.splitlines():
-                yield [(f"      {part}", "")]
+        places[entry.text, entry.detail].append(entry)
+    texts: dict[tuple[_Entry, ...], list[tuple[str, str]]] = defaultdict(list)
+    for (text, detail), some in places.items():
+        texts[tuple(replace(one, text="", detail="") for one in some)].append((text, detail))
+    steps: dict[str, list[tuple[tuple[_Entry, ...], list[tuple[str, str]]]]] = defaultdict(list)
+    for where, told in texts.items():
+        numbered = _STEPS.search(told[0][0]) if len(told) == 1 else None
+        shared = numbered[0] if numbered else ""
+        steps[shared or repr(where)].append((where, [(text.removesuffix(shared), detail) for text, detail in told]))
+    for shared, group in steps.items():
+        for where, told in group:
+            yield from _places(where, outcome)
+            for text, detail in told:
+                if text:
+                    yield from wrapped(_sentence(text), 6, "- " if len(told) > 1 else "")
+                for part in detail.splitlines():
+                    yield [(f"      {part}", "")]
+        if _STEPS.match(shared):
+            if len(group) > 1:
+                yield [("  For all of these:", "")]
+            yield from wrapped(shared.strip("\n"), 6)
+
+
+def _places(where: Sequence[_Entry], outcome: Outcome) -> Iterator[Line]:
+    """One line for all places of a file that break the same rule."""
+    alike: dict[tuple[str, str], list[_Entry]] = defaultdict(list)
+    for one in where:
+        alike[one.path, one.rule].append(one)
+    for (path, rule), some in alike.items():
+        numbers = [str(line) for line in dict.fromkeys(outcome.line(path, one.line) for one in some)]
+        more = f" and {len(numbers) - _MOST_LINES} more" if len(numbers) > _MOST_LINES else ""
+        lines = ", ".join(numbers[:_MOST_LINES]) + more
+        subjects = {one.subject for one in some}
+        subject = some[0].subject if len(subjects) == 1 else "(test)" if some[0].subject.endswith("(test)") else ""
+        yield from wrapped(f"{rule}  {subject}".rstrip(), 2, f"{outcome.shown(path)}:{lines}  ", "cyan", hang=10)
 
 
 def _proposals(outcome: Outcome, applied: bool) -> Iterator[tuple[Edit, int, int]]:
@@ -138,6 +158,7 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
     """The remarks of the plan and the edits it only proposes; then every patch that stays, with what they say of it."""
     reasons: dict[tuple[str, int], str] = {}
     left = {(finding.path, finding.line) for finding in outcome.left}
+    told: set[tuple[str, int]] = set()  # by its steps
     for edit, line, number in _proposals(outcome, applied=False):
         how = "with --unsafe-fixes" if edit.applicability == "unsafe" else "by hand"
         text = f"{edit.title} ({how}{f', {number} edits' if number > 1 else ''})"
@@ -152,19 +173,33 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
         else:
             yield _Entry(remark.kind, *place, remark.rule, remark.text, detail=remark.detail)
             if remark.kind == "by-hand":
-                reasons.setdefault(place, "See the steps below")
+                told.add(place)
     for finding in outcome.left:
+        if (finding.path, finding.line) in told.difference(reasons):
+            continue
         reason = reasons.get((finding.path, finding.line)) or finding.evidence
         subject = _short(finding) + (" (test)" if finding.in_test else "")
         yield _Entry("finding", finding.path, finding.line, finding.rule, reason, subject)
 
 
-def _summary(outcome: Outcome) -> str:
-    """The last line: what was found, and what became of it."""
-    fates = outcome.fates
-    found = subjects([finding for finding in outcome.survey.findings if finding.target])
-    order = ("rewritten", "deleted", "with --unsafe-fixes", "by hand", "kept")
-    return tally(found, {fate: fates[fate] for fate in order})
+def _summary(outcome: Outcome) -> Iterator[Line]:
+    """The last lines: what was done, what is left, with the numbers of `scan`, and how to take it back."""
+    left = groups(outcome.left)
+    deleted = sum(finding.verdict == "delete" for finding in outcome.done)
+    fitted = len(outcome.fitted)
+    ways = {"rewritten": len(outcome.done) - deleted, "deleted": deleted, "fitted to the new signature": fitted}
+    said = " and ".join(f"{number} {way}" for way, number in ways.items() if number) or "nothing to do"
+    yield from wrapped(said, 0, "Done: " if outcome.written else "Would be done: ", "bold")
+    heads = {
+        "code": "in code",
+        "tests": "in tests",
+        "patch_files": "in patch files",
+        "possible": "only possibly patches",
+    }
+    rest = [f"{len(left[name])} {head} ({brief(left[name])})" for name, head in heads.items() if left[name]]
+    yield from wrapped("; ".join(rest) or "nothing", 0, "Left: ", "bold")
+    if outcome.written:
+        yield from wrapped("unpatch undo", 0, "To take it back: ", "bold")
 
 
 def _short(finding: Finding) -> str:
@@ -193,8 +228,3 @@ def _needs(outcome: Outcome) -> Iterator[Line]:
         if needed.python:
             rows.append(("Python", f"3.12 for {needed.line}, 3.11 for `unpatch` alone ({needed.python})"))
     yield from _section("Now needed", rows)
-
-
-def _name(code: str) -> str:
-    known = rules().get(code)
-    return known.name if known else code

@@ -76,9 +76,3 @@ def subjects(findings: Sequence[Finding], new: str = "") -> str:
     said += [count(offers, f"{new}line") + " that can do without logits"] if offers else []
     in_tests = sum(finding.in_test for finding in findings)
     return " and ".join(said) + (f" ({in_tests} in tests)" if in_tests else "")
-
-
-def tally(found: str, parts: dict[str, int]) -> str:
-    """`Found 3 patches: 2 rewritten, 1 kept.`; what there is none of is left out."""
-    listed = ", ".join(f"{number} {what}" for what, number in parts.items() if number)
-    return f"Found {found}{': ' if listed else ''}{listed}."

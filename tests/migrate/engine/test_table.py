@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command import Result, unpatch
 from sample_repository import Sample, planner as rewriting
 
 from mcore_unpatch.codemods.edits import Options, Plan, Repository
@@ -36,32 +35,31 @@ TWO = "from megatron.core.models.gpt.gpt_model import GPTModel\n" + FORWARD.form
 LINES = [index for index, line in enumerate(TWO.splitlines(), 1) if ".forward = " in line]
 
 
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *options: str) -> Result:
     (folder / "models.py").write_text(TWO)
-    command = [sys.executable, "-m", "mcore_unpatch", "migrate", *options]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return unpatch("migrate", *options, cwd=folder)
 
 
 @pytest.mark.parametrize("option", ["--check", "--diff"])
 def test_a_proposal_for_several_places_is_told_once_with_its_number_of_edits(tmp_path: Path, option: str) -> None:
     done = run(tmp_path, option)
-    output = done.stderr if option == "--diff" else done.stdout
+    output = done.err if option == "--diff" else done.out
     section = output.partition("Left as it is\n")[2].partition("\n\n")[0]
-    *places, told = section.splitlines()
-    assert places == [f"  models.py:{line}  MCU101  GPTModel.forward" for line in LINES]
-    edits = json.loads(run(tmp_path, "--check", "--output-format", "json").stdout)["edits"]
+    place, told = section.splitlines()
+    assert place == f"  models.py:{LINES[0]}, {LINES[1]}  MCU101  GPTModel.forward"
+    edits = json.loads(run(tmp_path, "--check", "--output-format", "json").out)["edits"]
     assert told == f"      Fits the signature of the release (with --unsafe-fixes, {len(edits) // 2} edits)."
-    assert output.splitlines()[-1] == "Found 2 patches: 2 with --unsafe-fixes."
+    assert output.endswith("\nWould be done: nothing to do\nLeft: 2 in code (2 by hand)\n")
 
 
 def test_what_a_proposal_has_to_say_is_said_once_with_the_places(tmp_path: Path) -> None:
-    output = run(tmp_path, "--check", "--unsafe-fixes").stdout
+    output = run(tmp_path, "--check", "--unsafe-fixes").out
     section = output.partition("Results may change\n")[2].partition("\n\n")[0].splitlines()
     assert section == [
-        *(f"  models.py:{line}  MCU101" for line in LINES),
+        f"  models.py:{LINES[0]}, {LINES[1]}  MCU101",
         "      A stop-gap: the patch stays, and the next release may break it again.",
     ]
-    assert output.splitlines()[-1] == "Found 2 patches: 2 by hand."
+    assert output.endswith("\nWould be done: 2 fitted to the new signature\nLeft: 2 in code (2 by hand)\n")
 
 
 STEPS = """
@@ -81,13 +79,12 @@ def run(model: GPTModel, ids, fused):
 
 def test_steps_are_a_list(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(STEPS)
-    command = [sys.executable, "-m", "mcore_unpatch", "migrate", "--check"]
-    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    output = unpatch("migrate", "--check", cwd=tmp_path).out
     steps = output.partition("To do by hand\n")[2].partition("\n\n")[0].splitlines()
     assert [line[:9] for line in steps if re.match(r" +\d\.", line)] == ["      1. ", "      2. ", "      3. "]
     assert all(line.startswith(("  a.py:8  MCU103", "      ")) and len(line) <= 80 for line in steps)
     assert any(line.startswith("         ") for line in steps)  # a step goes on behind its number
-    assert "  a.py:8  MCU103  output_layer.forward\n      See the steps below.\n" in output
+    assert "Left as it is" not in output
 
 
 REWRITTEN_AND_DELETED = {
@@ -96,20 +93,15 @@ REWRITTEN_AND_DELETED = {
 }
 
 
-def test_the_last_line_counts(sample: Sample) -> None:
+def test_the_last_lines_count(sample: Sample) -> None:
     for name, text in REWRITTEN_AND_DELETED.items():
         (sample.root / name).parent.mkdir(exist_ok=True)
         (sample.root / name).write_text(text)
 
-    def planner(project: Repository, findings: Sequence[Finding], options: Options) -> Plan:
-        """Takes one of the two patches of the sample out, without a trace."""
-        found = rewriting(project, findings, options)
-        edits = [replace(edit, replacement=b"") if "trainer" in edit.path else edit for edit in found.edits]
-        return replace(found, edits=tuple(edits))
-
-    outcome = preview(sample.request(), planner)
-    (*_, last) = ("".join(text for text, _ in line) for line in table.lines(outcome))
-    assert last == "Found 4 patches (1 in tests): 1 rewritten, 1 deleted, 2 kept."
+    outcome = preview(sample.request(), rewriting)
+    *_, done, left = ("".join(text for text, _ in line) for line in table.lines(outcome))
+    assert done == "Would be done: 2 rewritten"
+    assert left == "Left: 1 in code (1 kept); 1 in tests (1 kept)"
 
 
 HELD = {
@@ -118,11 +110,11 @@ HELD = {
 }
 
 
-def test_a_finding_beside_the_one_that_is_answered_is_no_rule_applied(tmp_path: Path) -> None:
+def test_a_finding_beside_the_one_that_is_answered_is_not_named_with_the_file(tmp_path: Path) -> None:
     for name, text in HELD.items():
         (tmp_path / name).write_text(text)
-    output = run(tmp_path, "--check").stdout
-    assert "Rules applied\n  MCU703  verl-mtp-embeddings: 1 finding\n\n" in output
+    output = run(tmp_path, "--check").out
+    assert "Files changed\n  a.py  MCU703\n\n" in output
 
 
 def test_several_caveats_of_one_place_are_a_list_below_it(sample: Sample) -> None:
@@ -134,3 +126,31 @@ def test_several_caveats_of_one_place_are_a_list_below_it(sample: Sample) -> Non
     at = told.index("Results may change")
     caveats = told[at + 1 : told.index("", at)]
     assert [line[:8] for line in caveats if ".py:" not in line] == ["      - ", "      - ", " " * 8]
+
+
+HEADS = """
+from megatron.core.models.gpt.gpt_model import GPTModel
+def a(model: GPTModel, made):
+    model.output_layer = made()
+def b(model: GPTModel, config):
+    model.output_layer = Head(config.hidden_size)
+"""
+
+
+def test_steps_that_are_the_same_are_printed_once_below_the_reasons(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(HEADS)
+    output = unpatch("migrate", "--check", cwd=tmp_path).out
+    assert output.count("Not rewritten: ") == 2
+    assert output.count("For all of these:\n      1. ") == output.count(" 1. ") == 1
+
+
+def test_the_numbers_are_those_of_scan(tmp_path: Path) -> None:
+    for name, text in {**HELD, "models.py": TWO, "tests/a.py": STEPS}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    scanned = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["counts"]
+    migrated = unpatch("migrate", "--check", "--output-format", "json", cwd=tmp_path).json["counts"]
+    for group, numbers in scanned.items():
+        both = {name: migrated["done"][group][name] + migrated["left"][group][name] for name in numbers}
+        assert both == numbers
+    assert migrated["done"]["code"]["total"] == migrated["done"]["code"]["rewrite"] == 1
