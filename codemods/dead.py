@@ -22,7 +22,7 @@ from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding, Guard
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, show
+from mcore_unpatch.megatron.versions import NEWEST, Version, parse_version, reached, show
 
 _TITLE = "deletes what never runs"
 _NOT_NEEDED = "deletes what Megatron does not need"
@@ -118,7 +118,7 @@ def _is_dead(finding: Finding, versions: Sequence[Version]) -> bool:
 
 def _guard(finding: Finding, versions: Sequence[Version]) -> Guard | None:
     """The outermost guard that rules out all of the releases by itself."""
-    needed = {one for one in RELEASES if versions[0] <= parse_version(one) <= versions[-1]}
+    needed = {one for one in reached(versions[-1]) if parse_version(one) >= versions[0]}
     fitting = [guard for guard in finding.live.guards if needed <= set(guard.rules_out)]
     return min(fitting, key=lambda guard: (bool(guard.path), guard.line), default=None)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from mcore_unpatch.commands import audit, check, doctor, migrate, pin, rules, scan, upgrade, verify
+from mcore_unpatch.commands import audit, check, doctor, migrate, pin, rules, scan, stacks, upgrade, verify
 from mcore_unpatch.migrate.interrupts import until_committed
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(scan.scan)
+app.command()(stacks.stacks)
 app.command()(check.check)
 app.command()(upgrade.upgrade)
 app.command()(pin.pin)

@@ -14,8 +14,8 @@ from mcore_unpatch.discover import PATCHES, PYTHON, is_excluded, is_megatron_its
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.requirements import Requirements
 from mcore_unpatch.search import Search
+from mcore_unpatch.stacks.stacks import Stacks
 
 Key = tuple[str, str, str, str]
 
@@ -26,7 +26,7 @@ _MOST_LINKS = 40  # on the way to one file
 def findings_at(
     top: Path,
     revision: str,
-    pins: Requirements,
+    stacks: Stacks,
     mocks: bool,
     exclude: tuple[str, ...] = (),
     base: Path | None = None,
@@ -40,7 +40,7 @@ def findings_at(
         path: name for path, name in _blobs(top, revision).items() if not is_excluded(top / path, base or top, exclude)
     }
     place = remembered.folder(top) if cache else None
-    name = remembered.key((_judged(blobs, pins), mocks, blobs), [], lambda _: b"") if place is not None else ""
+    name = remembered.key((_judged(blobs, stacks), mocks, blobs), [], lambda _: b"") if place is not None else ""
     if place is not None and (known := remembered.recall(place, name)) is not None:
         return known.findings, known.silenced
     contents = _contents(top, blobs.values())
@@ -51,17 +51,17 @@ def findings_at(
     python = [path for path in blobs if path.endswith(PYTHON)]
     folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
     names = folders.union(blobs)
-    search = Search(read, names.__contains__, pins.versions, mocks, size=lambda path: len(read(path)))
+    search = Search(read, names.__contains__, stacks.versions, mocks, size=lambda path: len(read(path)))
     found, errors = search(python, [path for path in blobs if path.endswith(PATCHES)])
     if place is not None:
         remembered.keep(place, name, remembered.SearchResult(found, errors, search.silenced))
     return found, search.silenced
 
 
-def _judged(paths: Iterable[str], pins: Requirements) -> dict[str, tuple[Version, ...]]:
+def _judged(paths: Iterable[str], stacks: Stacks) -> dict[str, tuple[Version, ...]]:
     """The releases that the files of each folder are judged for."""
     return {
-        folder: pins.versions(f"{folder}/x.py".removeprefix("/"))
+        folder: stacks.versions(f"{folder}/x.py".removeprefix("/"))
         for folder in sorted(set(map(posixpath.dirname, paths)))
     }
 

@@ -1,4 +1,4 @@
-"""`[tool.mcore-unpatch]` of the nearest pyproject.toml, found from the scanned path upwards."""
+"""`[tool.unpatch]` of the nearest pyproject.toml, found from the scanned path upwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from mcore_unpatch import git, reading
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.printable import shown
 
-_LISTS = ("select", "ignore", "exclude")
+_TABLE, _OLD_TABLE = "unpatch", "mcore-unpatch"  # the old name is read with a note
+_LISTS = ("megatron", "select", "ignore", "exclude")
 _TEXTS = ("target-mcore", "baseline", "base", "output-format")
 _NUMBERS = ("jobs",)
 
@@ -22,6 +23,24 @@ class Config:
 
     folder: Path | None = None
     values: dict[str, Any] = field(default_factory=dict)
+    name: str = _TABLE
+
+    @property
+    def file(self) -> Path:
+        """The file that it stands in."""
+        return (self.folder or Path()) / "pyproject.toml"
+
+    @property
+    def table(self) -> str:
+        """The table that it stands in."""
+        return f"[tool.{self.name}]"
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should change in it."""
+        if self.name == _TABLE:
+            return []
+        return [f"[tool.{_OLD_TABLE}] in {shown(self.file)} is read; its name is [tool.{_TABLE}] now."]
 
     def list(self, key: str) -> list[str]:
         """A list of strings, empty where the file says nothing."""
@@ -38,9 +57,10 @@ def load(start: Path, read: Callable[[Path], bytes | None] | None = None) -> Con
     for candidate in (folder, *folder.parents):
         file = candidate / "pyproject.toml"
         data = (read or _bytes)(file)
-        table = None if data is None else table_of(data, file)
-        if table is not None:
-            return Config(candidate, _checked(file, table))
+        named = None if data is None else table_of(data, file)
+        if named is not None:
+            name, table = named
+            return Config(candidate, _checked(file, name, table), name)
     return Config()
 
 
@@ -63,8 +83,8 @@ def _bytes(file: Path) -> bytes | None:
         raise UsageError(f"{shown(file)} cannot be read: {error.strerror}") from None
 
 
-def table_of(text: bytes, file: Path) -> dict[str, Any] | None:
-    """`[tool.mcore-unpatch]` of the bytes of a file, if it has one; raises `UsageError`."""
+def table_of(text: bytes, file: Path) -> tuple[str, dict[str, Any]] | None:
+    """The table of this tool in the bytes of a file, if it has one, and its name; raises `UsageError`."""
     import tomllib
 
     try:
@@ -74,13 +94,15 @@ def table_of(text: bytes, file: Path) -> dict[str, Any] | None:
     except RecursionError:
         raise UsageError(f"{shown(file)} is nested too deeply to be read") from None
     tool = data.get("tool", {})
-    table = tool.get("mcore-unpatch") if isinstance(tool, dict) else None
-    if table is not None and not isinstance(table, dict):
-        raise UsageError(f"{file}: [tool.mcore-unpatch] must be a table")
-    return table
+    name = next((one for one in (_TABLE, _OLD_TABLE) if isinstance(tool, dict) and one in tool), None)
+    if name is None:
+        return None
+    if not isinstance(tool[name], dict):
+        raise UsageError(f"{file}: [tool.{name}] must be a table")
+    return name, tool[name]
 
 
-def _checked(file: Path, table: dict[str, Any]) -> dict[str, Any]:
+def _checked(file: Path, name: str, table: dict[str, Any]) -> dict[str, Any]:
     for key, value in table.items():
         if key in _LISTS:
             fits = isinstance(value, list) and all(isinstance(item, str) for item in value)
@@ -91,7 +113,7 @@ def _checked(file: Path, table: dict[str, Any]) -> dict[str, Any]:
             fits, wanted = isinstance(value, int) and not isinstance(value, bool) and value > 0, "a positive number"
         else:
             known = ", ".join((*_LISTS, *_TEXTS, *_NUMBERS))
-            raise UsageError(f"{file}: unknown key {key!r} in [tool.mcore-unpatch]; use one of {known}")
+            raise UsageError(f"{file}: unknown key {key!r} in [tool.{name}]; use one of {known}")
         if not fits:
-            raise UsageError(f"{file}: {key} in [tool.mcore-unpatch] must be {wanted}")
+            raise UsageError(f"{file}: {key} in [tool.{name}] must be {wanted}")
     return table

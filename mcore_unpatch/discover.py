@@ -125,10 +125,15 @@ def others(whole: Discovery, found: Discovery) -> Discovery:
 def settings(top: Path) -> list[str]:
     """The files of a project that are neither Python nor patches nor prose, relative to its top; data left out."""
     found = Discovery(top, top)
-    listed = _listed_by_git(top, found)
-    names = _walked(top, found) if listed is None else list(listed)
-    others = [name for name in names if not name.endswith((*PYTHON, *PATCHES, *_PROSE))]
+    others = [name for name in listed(top) if not name.endswith((*PYTHON, *PATCHES, *_PROSE))]
     return [name for name in others if _is_plain_file(top / name, found) and (top / name).stat().st_size <= _MOST_BYTES]
+
+
+def listed(top: Path) -> list[str]:
+    """All files of a project, relative to its top, as git or a walk lists them."""
+    found = Discovery(top, top)
+    by_git = _listed_by_git(top, found)
+    return _walked(top, found) if by_git is None else list(by_git)
 
 
 def top_of(paths: list[Path]) -> Path:

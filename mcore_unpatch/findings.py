@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version
+from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, releases_of
 from mcore_unpatch.paths import from_here, relative
-from mcore_unpatch.requirements import Judged
+
+if TYPE_CHECKING:
+    from mcore_unpatch.stacks.stack import Judged
 
 # The shapes of findings that are no patch themselves: a use of a downstream's patch, or its definition.
 DOWNSTREAM = USE, DEFINITION = ("downstream-use", "downstream-definition")
@@ -19,6 +21,7 @@ OWN_MODELS = SUBCLASS, WRAPPER = ("subclass", "wrapper")
 OFFER = "offer"
 # And what a change switches off of the gate.
 SWITCH = "switch"
+_SHOWN_STACKS = 4  # in one line
 NO_PATCHES = (*DOWNSTREAM, *OWN_MODELS, OFFER, SWITCH)
 
 
@@ -55,8 +58,10 @@ class Live:
     guards: tuple[Guard, ...] = ()
 
     def on(self, version: Version) -> bool:
-        """Whether the patch runs on some release of a minor version."""
-        known = [release for release in RELEASES if parse_version(release) == version]
+        """Whether the patch runs on a release, or on some release of a minor version."""
+        known = releases_of(version)
+        if not known and version < parse_version(RELEASES[0]):
+            known = RELEASES[:1]  # the oldest speaks for what was before it
         return any(release in self.releases for release in known) if known else self.newer
 
     def __str__(self) -> str:
@@ -82,6 +87,20 @@ def _specifier(first: int, last: int) -> str:
         return f"=={RELEASES[first]}"
     below = f"<={RELEASES[last]}"
     return below if first == 0 else f">={RELEASES[first]},{below}"
+
+
+@dataclass(frozen=True, slots=True)
+class OnStacks:
+    """Stacks of the repository on which a patch fares alike: whether it runs or breaks there, and the verdict."""
+
+    stacks: tuple[str, ...]
+    outcome: str
+    verdict: str
+
+    def __str__(self) -> str:
+        more = len(self.stacks) - _SHOWN_STACKS
+        names = ", ".join(self.stacks[:_SHOWN_STACKS]) + (f" and {more} more" if more > 0 else "")
+        return f"{names}: {self.outcome}, so {self.verdict}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +132,8 @@ class Finding:
     installed_by: str = ""  # the function that has to be called for the patch to be made
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
     effect: str = ""  # what that release does to it: `breaks`, or `changes` without an error
+    fails: tuple[str, ...] = ()  # the judged releases on which it raises
+    on_stacks: tuple[OnStacks, ...] = ()  # where the stacks of the repository differ
     upstream_has: str = ""  # where Megatron already has what it does
     patches_more: bool = False  # the statement patches other modules too, of which less is known
     is_read: bool = False  # by the repository, though Megatron no longer has it
@@ -141,6 +162,8 @@ class Finding:
         data["related"] = [{"line": item.line, "role": item.role} for item in self.related]
         if self.touches:
             data["touches"] = list(self.touches)
+        if self.on_stacks:
+            data["stacks"] = [{**asdict(one), "stacks": list(one.stacks)} for one in self.on_stacks]
         return data
 
     @property

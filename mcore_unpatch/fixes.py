@@ -37,8 +37,8 @@ def mark(survey: Survey) -> list[Finding]:
             unsafe_fixes=unsafe,
             selection=chosen,
             target=survey.version,
-            pinned=survey.pins.pinned,
-            older=survey.pins.before_the_hook,
+            pinned=survey.stacks.pinned,
+            older=survey.stacks.before_the_hook,
         )
         for unsafe in (True, False)
     ]

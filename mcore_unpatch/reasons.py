@@ -12,7 +12,7 @@ from mcore_unpatch.library.model import CALLED, DEFAULT, DERIVED, EXACT, NAMED, 
 from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS, LANGUAGE_MODULE
 from mcore_unpatch.megatron.roots import PACKAGES, within
-from mcore_unpatch.megatron.versions import Version, parse_version, show
+from mcore_unpatch.megatron.versions import Version, minor, parse_version, show
 
 _TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED)
 
@@ -56,7 +56,7 @@ def history(target: str) -> str:
 
 
 def _minor(release: str) -> str:
-    return show(parse_version(release))
+    return show(minor(parse_version(release)))
 
 
 def guard(target: str, version: Version) -> str:
@@ -86,7 +86,7 @@ def _of_missing(finding: Finding, version: Version) -> str:
     on = f"megatron-core {show(version)}"
     if holder is None or holder.kind not in ("class", "module"):
         return f"{on} has no such name: what it changes is not known"
-    if there := [parse_version(label) for label, fact in known.fates(finding.target) if fact is not None]:
+    if there := [minor(parse_version(label)) for label, fact in known.fates(finding.target) if fact is not None]:
         others = f"up to {show(there[-1])}" if there[0] < version else f"from {show(there[0])} on"
         return f"{on} has no `{name}` in `{_leaf(owner)}`, only Megatron {others}: {adds}"
     outside = [base for base in api.ancestry(holder.name) if not within(base)] if holder.kind == "class" else []

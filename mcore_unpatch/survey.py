@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +14,15 @@ from mcore_unpatch.discover import Discovery, discover, others, settings, whole_
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.sources import MegatronSource
-from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.requirements import Judged, Requirements
+from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.search import Progress, Search
+from mcore_unpatch.stacks.outcomes import on_stacks
+from mcore_unpatch.stacks.revision import Revision
+from mcore_unpatch.stacks.stack import Judged
+from mcore_unpatch.stacks.stacks import Stacks
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.edits import Repository
@@ -44,7 +47,10 @@ class ScanOptions:
     selection: Selection = field(default_factory=Selection)
     exclude: tuple[str, ...] = ()
     exclude_base: Path | None = None
-    target: Version | None = None
+    target: Version | None = None  # the one release to judge for
+    megatron: tuple[Revision, ...] = ()  # the stacks to judge for, and who named them
+    named_by: str = "named by --target-mcore"
+    stacks: tuple[str, ...] = ()  # of those that are found, only these
     jobs: int = 0
     base: str | None = None
     baseline: Path | None = None
@@ -72,7 +78,8 @@ class Survey:
     def __init__(self, paths: list[Path], options: ScanOptions, progress: Progress | None = None) -> None:
         self.paths, self.options = paths or [Path()], options
         self.found = discover(self.paths, options.exclude, options.exclude_base)
-        self.pins = Requirements(self.found.top, options.target)
+        given = options.megatron or ((Revision(show(options.target), (options.target,)),) if options.target else ())
+        self.stacks = Stacks(self.found.top, given, options.named_by, options.stacks)
         self.files, self.parsed = WorkTree(self.found.top), Parsed()
         self.notes = list(self.found.notes)
         self._silenced: list[Finding] = []  # a finding for each that a comment suppresses
@@ -92,12 +99,12 @@ class Survey:
     @property
     def version(self) -> Version:
         """The release to migrate for."""
-        return self.pins.target_for(finding.path for finding in self.findings)
+        return self.stacks.target_for(finding.path for finding in self.findings)
 
     @property
     def judged(self) -> list[Judged]:
         """What the files with findings are judged for."""
-        return sorted({self.pins.of(finding.path) for finding in self.findings} or {self.pins.of("")})
+        return list(dict.fromkeys(map(self.stacks.of, [one.path for one in self.findings] or [""])))
 
     def repository(self, editable: frozenset[str], contents: Mapping[str, bytes] | None = None) -> Repository:
         """The whole repository as codemods see it, with other bytes in some files."""
@@ -125,7 +132,7 @@ class Survey:
         search = Search(
             Overlay(self.files.read, contents or {}).read,
             self.files.exists,
-            self.pins.versions,
+            self.stacks.versions,
             options.selection.wants_mocks,
             options.jobs or os.cpu_count() or 1,
             self.files.size,
@@ -146,7 +153,7 @@ class Survey:
     def _remembered_as(self, found: Discovery) -> str:
         """All that the findings of some files depend on: every file of the repository, for who may read a name."""
         options, whole = self.options, self.whole
-        asked = (options.selection, options.possible, options.possible_hooks, options.target)
+        asked = (options.selection, options.possible, options.possible_hooks, self.stacks.all)
         return remembered.key(
             (str(self.found.top), asked, found.errors, found.python, found.patches),
             [*whole.python, *whole.patches, *settings(self.found.top)],
@@ -155,8 +162,21 @@ class Survey:
 
     def settled(self, findings: list[Finding]) -> list[Finding]:
         """The findings with what becomes of each."""
-        judged = {one.path: self.pins.versions(one.path) for one in findings}
-        return verdicts.settled(unread.mark(findings, judged, self._readers), judged)
+        judged = {one.path: self.stacks.versions(one.path) for one in findings}
+        marked = unread.mark(findings, judged, self._readers)
+        return [self._on_stacks(one) for one in verdicts.settled(marked, judged)]
+
+    def _on_stacks(self, finding: Finding) -> Finding:
+        """A finding with what becomes of it on each stack, where that is not the same on all."""
+        stacks = self.stacks.of(finding.path).stacks
+        if len(stacks) == 1 and len(stacks[0].versions) < 2:
+            return finding
+
+        @cache
+        def verdict(versions: tuple[Version, ...]) -> str:
+            return verdicts.settled([finding], {finding.path: versions})[0].verdict
+
+        return replace(finding, on_stacks=on_stacks(finding, stacks, verdict))
 
     def _readers(self) -> unread.RepositoryFiles:
         """All files of the repository, which may read a name of Megatron's."""
@@ -187,7 +207,7 @@ class Survey:
         now, errors = self._findings(progress, everything)
         mocks = options.selection.wants_mocks
         before, silent_before = compare.findings_at(
-            asked.top, revision, self.pins, mocks, options.exclude, base, options.cache
+            asked.top, revision, self.stacks, mocks, options.exclude, base, options.cache
         )
         renamed = compare.renames(asked.top, revision)
         new = compare.new_findings(now, before, renamed)

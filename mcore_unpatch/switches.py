@@ -102,10 +102,10 @@ class Gate:
 
     def _base_at(self, commit: str, file: str) -> str | None:
         try:
-            table = table_of(git.file_at(self.top, commit, file) or b"", self.top / file)
+            named = table_of(git.file_at(self.top, commit, file) or b"", self.top / file)
         except UsageError:
             return None
-        value = (table or {}).get("base")
+        value = named[1].get("base") if named else None
         return value if isinstance(value, str) else None
 
     def _contains(self, reference: str, commit: str) -> bool:

@@ -10,7 +10,7 @@ from mcore_unpatch import reasons
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.answers import Answer, answers
-from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, show
+from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, releases_of, show
 
 REWRITE, DELETE, STEPS, KEEP = "rewrite", "delete", "steps", "keep"
 _BRANCHES = {
@@ -134,7 +134,8 @@ class _Case:
     unread = property(lambda self: f"No code of {self.on} or of this repository reads this name of `{self.module}`")
     copied = property(lambda self: f"; line {self.finding.unread} sets the same elsewhere")
     module = property(lambda self: self.finding.target.split(".")[-2])
-    on = property(lambda self: f"megatron-core {' and '.join(map(show, self.versions))}")
+    on = property(lambda self: _core(self.versions))
+    without = property(lambda self: _core(one for one in self.versions if one < self.row.needs) or self.on)
     last = property(lambda self: known.last(self.finding.target))
     moved = property(lambda self: known.moved_to(self.finding.target))
     way = property(lambda self: self.finding.replacement or (self.row.way if self.row else ""))
@@ -147,12 +148,19 @@ class _Case:
     @property
     def guard(self) -> str:
         """What keeps a patch from running on the judged releases."""
-        judged = {one for one in RELEASES for version in self.versions if one.startswith(f"{show(version)}.")}
+        judged = {one for version in self.versions for one in releases_of(version)}
         for guard in self.live.guards:
             if judged <= set(guard.rules_out):
                 words = _BRANCHES.get(guard.branch, _BRANCHES["after"])
                 return words.format(line=guard.line, where=f"{guard.path}:{guard.line}")
         return f"the conditions around it leave {self.live}"
+
+
+def _core(versions: Iterable[Version]) -> str:
+    """Some releases in words; two ends stand for what lies between them."""
+    named = list(map(show, versions))
+    words = f"{named[0]} to {named[-1]}" if len(named) > 2 else " and ".join(named)
+    return f"megatron-core {words}" if named else ""
 
 
 # The first row that holds decides; the words are of the case.
@@ -171,7 +179,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),
     (lambda case: case.row is None, KEEP, "{0.why}. {0.outlook}"),
     (_Case.is_of_unknown_class, KEEP, "Which class it changes is not known: if a Megatron module's, {0.known_way}."),
-    (_Case.has_no_way_yet, KEEP, "No official way on {0.on}{0.because}. {0.outlook}"),
+    (_Case.has_no_way_yet, KEEP, "No official way on {0.without}{0.because}. {0.outlook}"),
     (lambda case: case.row.verdict == STEPS, STEPS, "An official way exists{0.because}."),
     (lambda case: case.row.verdict == DELETE, DELETE, "{0.capital_way}{0.deletes}."),
 )

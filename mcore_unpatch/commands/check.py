@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from mcore_unpatch.survey import PinnedOn, ScanOptions
     from mcore_unpatch.switches import Gate
 
-DEFAULT_BASELINE = ".mcore-unpatch-baseline.json"
+DEFAULT_BASELINE, OLD_BASELINE = "unpatch.baseline.json", ".mcore-unpatch-baseline.json"
 
 Base = Annotated[str | None, typer.Option(help="Report only what is new since the merge base with this commit.")]
 Baseline = Annotated[Path | None, typer.Option(help="Known findings to accept, as counts per file and rule.")]
@@ -33,15 +34,6 @@ ConfigFromBase = Annotated[
 RequirePins = Annotated[
     bool, typer.Option("--require-pins", help="Fail for every patch that unpatch.lock does not pin.")
 ]
-Mcore = Annotated[
-    Path | None,
-    typer.Option(
-        "--mcore",
-        help="Hold the pins and the patch files to the release in a checkout, a wheel or a folder.",
-        show_default=False,
-    ),
-]
-
 
 Possible = Annotated[
     bool, typer.Option("--possible", help="Fail also for what is only possibly a patch, told by a method's name.")
@@ -56,7 +48,7 @@ def check(
     write_baseline: WriteBaseline = False,
     config_from_base: ConfigFromBase = False,
     require_pins: RequirePins = False,
-    mcore: Mcore = None,
+    mcore: opt.Mcore = None,
     possible: Possible = False,
     output_format: opt.Format = None,
     quiet: opt.Quiet = False,
@@ -65,6 +57,7 @@ def check(
     ignore: opt.Ignore = None,
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
+    stack: opt.Stack = None,
     jobs: opt.Jobs = None,
     no_cache: opt.NoCache = False,
 ) -> int:
@@ -76,7 +69,8 @@ def check(
     from mcore_unpatch.scan import scan as run_scan
 
     earlier = _config_of(base, paths) if config_from_base else None
-    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline, earlier)
+    named = opt.renamed(mcore, target_mcore)
+    config, options = opt.combine(paths, select, ignore, exclude, named, jobs, base, baseline, earlier, stack)
     gate = (
         None if options.base is None or write_baseline else _gate(options, config, paths, ignore, own_base=base is None)
     )
@@ -85,8 +79,8 @@ def check(
     if write_baseline:
         return _write_baseline(paths or [], options)
     with Progress() as progress:
-        lock = _lock(paths, target_mcore, mcore, require_pins)
-        report = run_scan(paths or [], replace(options, lock=lock, source=opt.source(mcore)), progress)
+        lock = _lock(paths, options, require_pins)
+        report = run_scan(paths or [], replace(options, lock=lock), progress)
     write(report, style, statistics, quiet=quiet)
     if report.errors:
         return EXIT_ERROR
@@ -124,7 +118,7 @@ def _gate(
     return Gate(top, revision, config, before, options.baseline, own_base)
 
 
-def _lock(paths: list[Path] | None, target: str | None, source: Path | None, required: bool) -> PinnedOn | None:
+def _lock(paths: list[Path] | None, options: ScanOptions, required: bool) -> PinnedOn | None:
     """The lock of the repository, held to the release in use."""
     from mcore_unpatch import pinned, pins
     from mcore_unpatch.commands.pin import release_in_use
@@ -141,7 +135,7 @@ def _lock(paths: list[Path] | None, target: str | None, source: Path | None, req
     known = pins.load(file)
     for line in pinned.due_soon(known, date.today()):
         note(line)
-    return PinnedOn(file, release_in_use(top, target, source, known), required)
+    return PinnedOn(file, release_in_use(top, options, known), required)
 
 
 def _write_baseline(paths: list[Path], options: ScanOptions) -> int:
@@ -158,6 +152,10 @@ def _write_baseline(paths: list[Path], options: ScanOptions) -> int:
             f"the first is {first.path}: {first.message}"
         )
     target = options.baseline or Path(report.root) / DEFAULT_BASELINE
+    old = Path(report.root) / OLD_BASELINE
+    if options.baseline is None and old.is_file() and not os.path.lexists(target):
+        target = old
+        note(f"The baseline is called {DEFAULT_BASELINE} now: rename {OLD_BASELINE}, which goes on working.")
     target = target.parent.resolve() / target.name
     baselines.write(target, report.findings, Path(report.root))
     note(f"Wrote {len(report.findings)} findings to {target}.")

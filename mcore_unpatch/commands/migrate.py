@@ -67,6 +67,7 @@ def migrate(
     ignore: opt.Ignore = None,
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
+    stack: opt.Stack = None,
     jobs: opt.Jobs = None,
 ) -> int:
     """Rewrite patches to the official hook: all files, or none.
@@ -76,7 +77,7 @@ def migrate(
     """
     from mcore_unpatch.migrate import run as migration
 
-    _, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs)
+    _, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, stack=stack)
     request = migration.Request(paths or [], options, unsafe_fixes, annotate, add_dependency, allow_dirty, allow_no_vcs)
     run = migration.preview if diff or check else migration.migrate
     with Progress() as progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mcore_unpatch import reading
+from mcore_unpatch.commands.guard import note
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.printable import shown
 
 if TYPE_CHECKING:  # loaded when a command runs, so that `unpatch --help` answers at once
     from mcore_unpatch.config import Config
-    from mcore_unpatch.megatron.sources import MegatronSource
+    from mcore_unpatch.megatron.targets import Target
+    from mcore_unpatch.stacks.revision import Revision
     from mcore_unpatch.survey import ScanOptions
 
 
@@ -54,18 +57,21 @@ Exclude = Annotated[list[str] | None, typer.Option(help="Glob patterns of files 
 TargetMcore = Annotated[
     str | None,
     typer.Option(
-        help="Megatron-core release to judge for, such as 0.19. [default: what the project asks for, or the newest]",
+        help="The Megatron to judge for: a release, a tag, a branch, a commit, a checkout, a wheel, or CLONE@COMMIT. "
+        "[default: every one that the repository runs]",
         show_default=False,
     ),
 ]
-Mcore = Annotated[
-    Path | None,
+Stack = Annotated[
+    list[str] | None,
     typer.Option(
-        "--mcore",
-        help="Say whether patch files still apply to the Megatron in a checkout, a wheel or a folder.",
+        "--stack",
+        help="Of the Megatrons that the repository runs, judge for this one: its name, its platform, or a file that "
+        "names it. `unpatch stacks` lists them.",
         show_default=False,
     ),
 ]
+Mcore = Annotated[str | None, typer.Option("--mcore", hidden=True, help="The old name of --target-mcore.")]
 NoCache = Annotated[
     bool, typer.Option("--no-cache", help="Analyse every file, also those that are the same as before.")
 ]
@@ -82,32 +88,34 @@ def combine(
     base: str | None = None,
     baseline: Path | None = None,
     config: Config | None = None,
+    stack: list[str] | None = None,
 ) -> tuple[Config, ScanOptions]:
     """The configuration found from the first path, unless given, and the options with the command line on top of it."""
     from mcore_unpatch.config import load
-    from mcore_unpatch.megatron.versions import parse_version
     from mcore_unpatch.rules import Selection
     from mcore_unpatch.survey import ScanOptions
 
     config = config or load(start(paths))
-    target = target_mcore or config.text("target-mcore")
-    try:
-        version = parse_version(target) if target else None
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    for line in config.notes:
+        note(line)
+    named = target(target_mcore)
+    stated = () if named else tuple(_stated(config))
     known = config.text("baseline")
     if baseline is None and known and config.folder:
         baseline = config.folder / known
         if not baseline.resolve().is_relative_to(reading.boundary(config.folder).resolve()):
             raise UsageError(
-                f"baseline = {known!r} in {shown(config.folder / 'pyproject.toml')} leads out of the repository: "
+                f"baseline = {known!r} in {shown(config.file)} leads out of the repository: "
                 "change it, or name the file with --baseline"
             )
     options = ScanOptions(
         selection=Selection.parse(select or config.list("select"), ignore or config.list("ignore")),
         exclude=(*config.list("exclude"), *(exclude or [])),
         exclude_base=config.folder,
-        target=version,
+        megatron=(named.revision,) if named else stated,
+        named_by="named by --target-mcore" if named else f"stated in {shown(config.file)}",
+        stacks=tuple(stack or ()),
+        source=named.source if named else None,
         jobs=jobs or config.values.get("jobs", 0),
         base=base or config.text("base"),
         baseline=baseline,
@@ -115,13 +123,37 @@ def combine(
     return config, options
 
 
-def source(path: Path | None) -> MegatronSource | None:
-    """The Megatron source that the user names."""
-    if path is None:
+def target(text: str | None) -> Target | None:
+    """The Megatron that the user names; its source, where it has one, speaks for it from now on."""
+    if text is None:
         return None
-    from mcore_unpatch.megatron.sources import source_at
+    from mcore_unpatch.megatron.targets import target as named
 
-    return source_at(path)
+    found = named(text)
+    found.lend()
+    return found
+
+
+def renamed(old: str | None, new: str | None, option: str = "--mcore", instead: str = "--target-mcore") -> str | None:
+    """An option that has another name now, which it goes on working under; raises `UsageError` where both are given."""
+    if old is None:
+        return new
+    if new is not None:
+        raise UsageError(f"{option} is {instead} now: pass one of them.")
+    note(f"{option} is {instead} now, which takes releases, tags, commits and paths alike.")
+    return old
+
+
+def _stated(config: Config) -> Iterator[Revision]:
+    """The stacks that the configuration states once and for all."""
+    from mcore_unpatch.megatron.targets import target as named
+
+    old = config.text("target-mcore")
+    for text in config.list("megatron") or ([old] if old else []):
+        try:
+            yield named(text).revision
+        except UsageError as error:
+            raise UsageError(f"{shown(config.file)}: {error}") from None
 
 
 def output_format(given: OutputFormat | None, config: Config) -> OutputFormat:
@@ -135,7 +167,7 @@ def output_format(given: OutputFormat | None, config: Config) -> OutputFormat:
         return OutputFormat(name)
     except ValueError:
         known = ", ".join(OutputFormat)
-        raise UsageError(f"unknown output-format {name!r} in [tool.mcore-unpatch]; use one of {known}") from None
+        raise UsageError(f"unknown output-format {name!r} in {config.table}; use one of {known}") from None
 
 
 def start(paths: list[Path] | None) -> Path:

@@ -13,6 +13,7 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, note, reporting
 if TYPE_CHECKING:
     from mcore_unpatch.library.model import Model
     from mcore_unpatch.pins import Lock
+    from mcore_unpatch.survey import ScanOptions
 
 What = Annotated[
     list[str] | None,
@@ -34,10 +35,6 @@ ReviewBy = Annotated[
     str | None, typer.Option(help="The date of the next review, such as 2027-01-31.", show_default=False)
 ]
 Owner = Annotated[str | None, typer.Option(help="Who to ask about them.", show_default=False)]
-Mcore = Annotated[
-    Path | None,
-    typer.Option("--mcore", help="Read the release in use from a checkout, a wheel or a folder.", show_default=False),
-]
 
 
 @guarded
@@ -47,9 +44,10 @@ def pin(
     until: Until = None,
     owner: Owner = None,
     review_by: ReviewBy = None,
-    mcore: Mcore = None,
+    mcore: opt.Mcore = None,
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
+    stack: opt.Stack = None,
     jobs: opt.Jobs = None,
 ) -> int:
     """Record in `unpatch.lock` what each remaining patch replaces.
@@ -72,7 +70,7 @@ def pin(
 
     names = [one for one in what or [] if within(one)]
     paths = [Path(one) for one in what or [] if not within(one)]
-    _, options = opt.combine(paths, None, None, exclude, target_mcore, jobs)
+    _, options = opt.combine(paths, None, None, exclude, opt.renamed(mcore, target_mcore), jobs, stack=stack)
     start = (paths or [Path()])[0].resolve()
     top = project_root(start if start.is_dir() else start.parent)
     file = top / pins.LOCK
@@ -86,7 +84,7 @@ def pin(
             date.fromisoformat(review_by)
         except ValueError:
             raise UsageError(f"--review-by {review_by}: pass a date such as 2027-01-31.") from None
-    release = release_in_use(top, target_mcore, mcore, known)
+    release = release_in_use(top, options, known)
     found: dict[str, pins.Pin] = {}
     lacking: list[str] = []
     if names and not paths:  # patches stay as they are pinned
@@ -133,17 +131,20 @@ def pin(
     return EXIT_CLEAN
 
 
-def release_in_use(top: Path, target: str | None, source: Path | None, lock: Lock) -> Model:
-    """The release in use: the one given, else the one the repository pins, else that of the lock."""
+def release_in_use(top: Path, options: ScanOptions, lock: Lock) -> Model:
+    """The release in use: the one given, else the newest that the repository runs, else that of the lock."""
     from mcore_unpatch.errors import UsageError
-    from mcore_unpatch.megatron.sources import known_model, model_at
-    from mcore_unpatch.megatron.versions import show
-    from mcore_unpatch.requirements import Requirements
+    from mcore_unpatch.library.sources import model_of
+    from mcore_unpatch.megatron import known
+    from mcore_unpatch.megatron.roots import LIBRARY
+    from mcore_unpatch.megatron.versions import parse_version
+    from mcore_unpatch.stacks.stacks import Stacks
 
-    if source is not None:
-        return model_at(source)
-    asked = Requirements(top).asked("")
-    name = target or (show(asked.versions[-1]) if asked else None) or next(reversed(lock.releases), None)
-    if not name:
-        raise UsageError("No file in this repository pins megatron-core; pass the release in use with --target-mcore.")
-    return known_model(name)
+    if options.source is not None:
+        return model_of(LIBRARY, options.source.label, options.source.files)
+    asked = Stacks(top, options.megatron, options.named_by, options.stacks).asked("")
+    if asked is not None:
+        return known.newest(asked.versions[-1])
+    if lock.releases:
+        return known.newest(parse_version(next(reversed(lock.releases))))
+    raise UsageError("No file in this repository pins megatron-core; pass the release in use with --target-mcore.")

@@ -26,6 +26,7 @@ def scan(
     ignore: opt.Ignore = None,
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
+    stack: opt.Stack = None,
     mcore: opt.Mcore = None,
     jobs: opt.Jobs = None,
     no_cache: opt.NoCache = False,
@@ -40,13 +41,14 @@ def scan(
     from mcore_unpatch.commands.output import Progress, into, write
     from mcore_unpatch.scan import scan as run_scan
 
-    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs)
+    named = opt.renamed(mcore, target_mcore)
+    config, options = opt.combine(paths, select, ignore, exclude, named, jobs, stack=stack)
     style = opt.output_format(output_format, config)
     # An inventory shows everything: what CI has accepted is the business of `check`.
     fixes = style is not opt.OutputFormat.github
     options = replace(options, base=None, baseline=None, possible=True, fixes=fixes, cache=not no_cache)
     with Progress() as progress:
-        report = run_scan(paths or [], replace(options, source=opt.source(mcore)), progress)
+        report = run_scan(paths or [], options, progress)
     with into(output_file):
         detailed = verbose or (bool(paths) and all(path.is_file() for path in paths or ()))
         write(report, style, statistics, on_one_screen=not detailed, quiet=quiet)

@@ -8,39 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mcore_unpatch.commands import options as opt
-from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, guarded, reporting
+from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, guarded, note, reporting
 
 if TYPE_CHECKING:
     from mcore_unpatch.library.model import Model
     from mcore_unpatch.megatron.sources import MegatronSource
+    from mcore_unpatch.survey import ScanOptions
     from mcore_unpatch.upgrade.run import UpgradeReport
     from mcore_unpatch.upgrade.sources import Sources
+    from mcore_unpatch.upgrade.steps import Step
 
+_NAMED = "a release, a tag, a branch, a commit, a checkout, a wheel, or CLONE@COMMIT."
 From = Annotated[
     str | None,
     typer.Option(
-        "--from", help="The megatron-core release in use. [default: the repository's pin]", show_default=False
+        "--from", help=f"The Megatron in use: {_NAMED} [default: what the repository runs]", show_default=False
     ),
 ]
 To = Annotated[
     str | None,
-    typer.Option("--to", help="The release to upgrade to. [default: the newest known]", show_default=False),
+    typer.Option("--to", help=f"The Megatron to upgrade to: {_NAMED} [default: the newest known]", show_default=False),
 ]
-Mcore = Annotated[
-    Path | None,
-    typer.Option(
-        "--mcore-to",
-        "--mcore",
-        help="Read the release to upgrade to from a checkout, a wheel or a folder: a newer release, or a fork.",
-        show_default=False,
-    ),
-]
-McoreFrom = Annotated[
-    Path | None,
-    typer.Option(
-        "--mcore-from", help="Read the release in use from a checkout, a wheel or a folder.", show_default=False
-    ),
-]
+McoreTo = Annotated[str | None, typer.Option("--mcore-to", "--mcore", hidden=True, help="The old name of --to.")]
+McoreFrom = Annotated[str | None, typer.Option("--mcore-from", hidden=True, help="The old name of --from.")]
 Download = Annotated[bool, typer.Option("--download", help="Download missing sources with pip, into a cache.")]
 Diff = Annotated[
     bool,
@@ -65,7 +55,8 @@ def upgrade(
     paths: opt.Paths = None,
     from_release: From = None,
     to_release: To = None,
-    mcore: Mcore = None,
+    stack: opt.Stack = None,
+    mcore_to: McoreTo = None,
     mcore_from: McoreFrom = None,
     download: Download = False,
     diff: Diff = False,
@@ -87,15 +78,18 @@ def upgrade(
     from mcore_unpatch.upgrade import merge as merging, report as written
     from mcore_unpatch.upgrade.run import upgrade as run
 
-    config, options = opt.combine(paths, None, None, exclude, None, jobs)
+    config, options = opt.combine(paths, None, None, exclude, None, jobs, stack=stack)
+    from_release = opt.renamed(mcore_from, from_release, "--mcore-from", "--from")
+    to_release = opt.renamed(mcore_to, to_release, "--mcore-to", "--to")
     style = opt.output_format(output_format, config)
+    given: list[MegatronSource] = []
     with Progress() as progress:
-        new, source = _release("--to", to_release, mcore)
-        old, old_source = _release("--from", from_release or _pinned(paths), mcore_from)
-        outcome = run(paths or [], options, old, new, source, progress)
+        (old, new), *also = _steps(paths, options, from_release, to_release, given)
+        source = next((one for one in given if one.label == new.label), None)
+        outcome = run(paths or [], options, old, new, source, progress, also)
         merges = []
         if diff or write:
-            sources = _sources(outcome, [one for one in (source, old_source) if one], download)
+            sources = _sources(outcome, given, download)
             merges = [(fate, made) for fate in outcome.fates if (made := merging.merge(fate, outcome, sources))]
         if write:
             merging.apply(outcome, merges, allow_dirty)
@@ -109,20 +103,48 @@ def upgrade(
     return EXIT_FINDINGS if check and outcome.needs_work else EXIT_CLEAN
 
 
-def _release(option: str, name: str | None, place: Path | None) -> tuple[Model, MegatronSource | None]:
-    """The model of a release, and its source where that is at hand."""
-    from mcore_unpatch.errors import UsageError
-    from mcore_unpatch.library.sources import model_of
-    from mcore_unpatch.megatron.roots import LIBRARY
-    from mcore_unpatch.megatron.sources import known_model, source_at
-    from mcore_unpatch.megatron.versions import RELEASES
+def _steps(
+    paths: list[Path] | None, options: ScanOptions, old: str | None, new: str | None, given: list[MegatronSource]
+) -> list[Step]:
+    """From each Megatron in use to each release that stands for the new one; `given` takes the sources at hand.
 
-    if place is not None:
-        source = source_at(place)
-        return model_of(LIBRARY, source.label, source.files), source
-    if name is None and option == "--from":
-        raise UsageError("No file in this repository pins megatron-core; pass the release in use with --from.")
-    return known_model(name or RELEASES[-1]), None
+    Raises `UsageError` where there is nothing to compare.
+    """
+    from mcore_unpatch.errors import UsageError
+    from mcore_unpatch.megatron.targets import target
+    from mcore_unpatch.megatron.versions import RELEASES, parse_version
+
+    to = target(new or RELEASES[-1])
+    start = target(old) if old else None
+    given += [one.source for one in (to, start) if one is not None and one.source is not None]
+    olds = start.models() if start else _in_use(paths, options)
+    if not olds:
+        raise UsageError("No file in this repository pins megatron-core; pass the Megatron in use with --from.")
+    same = {model.label for model in to.models()} if not given else set()
+    steps = [(one, other) for one in olds for other in to.models() if one.label not in same]
+    if start is None:  # what is as new already takes no step
+        steps = [(one, other) for one, other in steps if parse_version(one.label) < parse_version(other.label)]
+    if not steps:
+        runs = f"{olds[-1].label} is what {'--from names' if start else 'the repository runs'}"
+        raise UsageError(f"{runs}, and no other release than --to: there is nothing to compare. Pass another --to.")
+    return steps
+
+
+def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
+    """The releases that the repository runs, the oldest first."""
+    from mcore_unpatch.discover import project_root
+    from mcore_unpatch.megatron import known
+    from mcore_unpatch.stacks.stacks import Stacks
+
+    folder = (paths or [Path()])[0].resolve()
+    top = project_root(folder if folder.is_dir() else folder.parent)
+    stacks = Stacks(top, options.megatron, options.named_by, options.stacks)
+    asked = stacks.asked(f"{folder.relative_to(top).as_posix()}/x")
+    for stack in asked.stacks if asked else ():
+        if not stack.versions:
+            note(f"{stack} is left out: {stack.revision.words}; {stack.revision.settle}.")
+    versions = {version for stack in (asked.stacks if asked else ()) for version in stack.versions}
+    return list(dict.fromkeys(known.newest(version) for version in sorted(versions)))
 
 
 def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_download: bool) -> Sources:
@@ -133,21 +155,9 @@ def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_download: 
     copies = {fate.copy.release for fate in outcome.fates if fate.copy}
     missing = sorted({*copies, outcome.new.label} - set(at_hand)) if copies else []
     if missing and not may_download:
-        ways = {outcome.old.label: "--mcore-from", outcome.new.label: "--mcore-to"}
+        ways = {outcome.old.label: "--from", outcome.new.label: "--to"}
         options = [f"{ways[one]} PATH" for one in missing if one in ways]
         instead = f", or {' and '.join(options)}" if len(options) == len(missing) else ""
         are = "source of megatron-core {} is" if len(missing) == 1 else "sources of megatron-core {} are"
         raise UsageError(f"The {are.format(', '.join(missing))} missing: add --download{instead}.")
     return Sources(at_hand, download if may_download else None)
-
-
-def _pinned(paths: list[Path] | None) -> str | None:
-    """The release that the repository pins, if any."""
-    from mcore_unpatch.discover import project_root
-    from mcore_unpatch.megatron.versions import show
-    from mcore_unpatch.requirements import Requirements
-
-    folder = (paths or [Path()])[0].resolve()
-    top = project_root(folder if folder.is_dir() else folder.parent)
-    asked = Requirements(top).asked(f"{folder.relative_to(top).as_posix()}/")
-    return show(asked.versions[0]) if asked else None

@@ -16,7 +16,7 @@ from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_s
 from mcore_unpatch.library.model import Model, Usage
 from mcore_unpatch.megatron import facts, known
 from mcore_unpatch.megatron.roots import within
-from mcore_unpatch.megatron.versions import RELEASES, parse_version, show
+from mcore_unpatch.megatron.versions import RELEASES, minor, parse_version, show
 from mcore_unpatch.scanner.judging import replacement
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
@@ -284,7 +284,7 @@ def _since(model: Model, holds: Callable[[Model], bool]) -> str:
         if not holds(other):
             break
         first = other
-    return f"megatron-core {show(parse_version((first or model).label))}+"
+    return f"megatron-core {show(minor(parse_version((first or model).label)))}+"
 
 
 def _decorator(node: ast.expr) -> str:

@@ -11,7 +11,7 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.packing import Atlas
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
 from mcore_unpatch.megatron.roots import within
-from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version
+from mcore_unpatch.megatron.versions import RELEASES, Version, minor, parse_version, reached
 
 
 @cache
@@ -25,11 +25,23 @@ def model(release: str) -> Model:
     return atlas().model(release)
 
 
-@cache
+_lent: dict[Version, Model] = {}  # by the version that a source of the user's speaks for
+
+
+def lend(version: Version, source: Model) -> None:
+    """Let a source of the user's speak for a version, in this process."""
+    _lent[version] = source
+    called_with.cache_clear()
+
+
 def newest(version: Version) -> Model:
-    """The newest release of a minor version; the newest of all speaks for later ones."""
-    fitting = [release for release in RELEASES if parse_version(release) <= version]
-    return model(fitting[-1] if fitting else RELEASES[0])
+    """A release, or the newest of a minor version; the newest of all speaks for later ones."""
+    return _lent[version] if version in _lent else _newest(version)
+
+
+@cache
+def _newest(version: Version) -> Model:
+    return model((reached(version) or RELEASES[:1])[-1])
 
 
 @cache
@@ -69,12 +81,12 @@ def last(name: str) -> str | None:
 
 
 def is_gone(name: str, version: Version) -> bool:
-    """Whether a minor version no longer has a name that an older one had."""
+    """Whether a version no longer has a name that an older one had."""
     owner, _, leaf = name.rpartition(".")
     if leaf.startswith("__") and has(owner, newest(version).label):
         return False  # Python itself may call it
     known = last(name)
-    if known is None or parse_version(known) >= version:
+    if known is None or known not in reached(version)[:-1]:
         return False
     fact = model(known).facts.get(name)
     return fact is None or fact.kind in ("function", "class", "module")  # what was imported there is kept for others
@@ -92,7 +104,7 @@ def parameter_names(name: str, known: Model) -> tuple[str, ...] | None:
 
 @cache
 def called_with(name: str, version: Version) -> Parameters | None:
-    """What a function takes on a minor version, the object itself left out; None where there is no such function."""
+    """What a function takes on a version, the object itself left out; None where there is no such function."""
     release = newest(version)
     found = release.function(name)
     return parameters(release.detail_for_callers(found)) if found is not None else None
@@ -119,7 +131,7 @@ def needed(name: str, release: Model) -> tuple[str, ...]:
 
 def minors() -> list[Model]:
     """The newest release of each minor version, oldest first."""
-    return [newest(version) for version in dict.fromkeys(map(parse_version, RELEASES))]
+    return [newest(version) for version in dict.fromkeys(minor(parse_version(one)) for one in RELEASES)]
 
 
 def fates(name: str) -> list[tuple[str, Fact | None]]:

@@ -10,10 +10,9 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.lazy import light_model
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.library.sources import Files, model_of, read_source
-from mcore_unpatch.megatron import known
+from mcore_unpatch.library.sources import Files, read_source
 from mcore_unpatch.megatron.roots import LIBRARY, ROOT
-from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version
+from mcore_unpatch.megatron.versions import Version, parse_version
 
 _INFO = "megatron/core/package_info.py"
 
@@ -35,46 +34,17 @@ class MegatronSource:
 def source_at(place: str | Path) -> MegatronSource:
     """A Megatron in a checkout, a wheel, a folder or `CLONE@COMMIT`; raises `UsageError`."""
     files = read_source(place, LIBRARY)
-    return MegatronSource(_label(files, place), files, Path(place) if Path(place).is_dir() else None)
-
-
-def model_at(place: str | Path) -> Model:
-    """The model of that; raises `UsageError`."""
-    source = source_at(place)
-    return model_of(LIBRARY, source.label, source.files)
-
-
-def known_model(text: str) -> Model:
-    """A release by its number: `0.19` is the newest 0.19. One that is newer than the known ones may be installed.
-
-    Raises `UsageError` if it is neither.
-    """
-    try:
-        version = parse_version(text)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    plain = text.strip().removeprefix("v")
-    fitting = [release for release in RELEASES if release == plain]
-    if text.count(".") == 1:
-        fitting = [release for release in RELEASES if parse_version(release) == version]
-    if fitting:
-        return known.model(fitting[-1])
-    source = _installed()
-    if source is not None and f"{source.label}.".startswith(f"{plain}."):
-        return model_of(LIBRARY, source.label, source.files)
-    raise UsageError(
-        f"This version of unpatch knows megatron-core {RELEASES[0]} to {RELEASES[-1]}, not {text}; pass its source "
-        "with --mcore PATH (a checkout, a wheel, a folder, or CLONE@COMMIT)."
-    )
+    return MegatronSource(label_of(files.get(_INFO, b""), place), files, Path(place) if Path(place).is_dir() else None)
 
 
 def installed_model() -> Model | None:
     """The megatron-core that an import would find, for a few questions about names; read, not imported."""
-    source = _installed()
+    source = installed_source()
     return light_model(LIBRARY, source.label, source.files) if source is not None else None
 
 
-def _installed() -> MegatronSource | None:
+def installed_source() -> MegatronSource | None:
+    """The megatron-core that an import would find."""
     try:
         spec = importlib.util.find_spec(ROOT)
     except ImportError:
@@ -83,11 +53,11 @@ def _installed() -> MegatronSource | None:
     return source_at(Path(places[0]).parents[1]) if places else None
 
 
-def _label(files: Files, place: str | Path) -> str:
-    """The version that `package_info.py` says, which is read and not run."""
+def label_of(info: bytes, place: str | Path = "this Megatron") -> str:
+    """The version that `package_info.py` says, which is read and not run; raises `UsageError`."""
     values: dict[str, object] = {}
     try:
-        tree = ast.parse(files.get(_INFO, b""))
+        tree = ast.parse(info)
     except (SyntaxError, ValueError):
         tree = ast.Module([], [])
     for node in tree.body:

@@ -1,15 +1,18 @@
-"""Megatron Core versions: reading them, comparing them, and which of them a requirement allows."""
+"""Megatron Core versions: reading them, comparing them, and which of them a requirement allows.
+
+A version is as exact as it was written: (0, 18, 2) is one release, (0, 18) the newest 0.18. As a bound, (0, 18) lies
+below all of its releases, so that `version >= (0, 18)` holds for each of them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # loaded where a requirement is read: most scans read none
     from packaging.specifiers import SpecifierSet
 
-Version = tuple[int, int]
+Version = tuple[int, ...]
 
 # Named where nothing else says which release to judge for.
 NEWEST: Version = (0, 19)
@@ -27,28 +30,35 @@ RELEASES = tuple(
 # The oldest Python that a release runs on.
 OLDEST_PYTHON: tuple[tuple[Version, Version], ...] = (((0, 12), (3, 10)), ((0, 17), (3, 12)))
 
-_PATCH_RELEASES = 10  # more than any minor release had
-_RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.\w+)*")
-_TAG = re.compile(r"(?:^|[_/vr-])v?(\d+)\.(\d+)")
+_RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.?[a-z]\w*)*")
 
 
 def parse_version(text: str) -> Version:
-    """`0.19`, `0.19.2` or `v0.19` as (0, 19); raises ValueError on anything else."""
+    """`0.19` as (0, 19), `0.19.2` or `v0.19.2` as (0, 19, 2); raises ValueError on anything else."""
     match = _RELEASE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a megatron-core version; write it like 0.19 or 0.19.2")
-    return int(match[1]), int(match[2])
+    return tuple(int(number) for number in match.groups() if number)
 
 
 def show(version: Version) -> str:
-    """(0, 19) as `0.19`."""
-    return f"{version[0]}.{version[1]}"
+    """(0, 19) as `0.19`, (0, 19, 2) as `0.19.2`."""
+    return ".".join(map(str, version))
 
 
-def tagged(reference: str) -> Version | None:
-    """The release that a git tag or branch of Megatron-LM names, such as `core_v0.18.0` or `core_r0.18.0`."""
-    match = _TAG.search(reference)
-    return (int(match[1]), int(match[2])) if match else None
+def minor(version: Version) -> Version:
+    """The minor version of a release."""
+    return version[:2]
+
+
+def releases_of(version: Version) -> tuple[str, ...]:
+    """The known releases that a version means: one, or all of a minor version."""
+    return tuple(name for name in RELEASES if parse_version(name)[: len(version)] == version)
+
+
+def reached(version: Version) -> tuple[str, ...]:
+    """The known releases up to a version; (0, 18) is the newest 0.18."""
+    return tuple(name for name in RELEASES if parse_version(name)[: len(version)] <= version)
 
 
 def allowed(specifiers: SpecifierSet) -> tuple[Version, ...]:
@@ -56,13 +66,10 @@ def allowed(specifiers: SpecifierSet) -> tuple[Version, ...]:
     from packaging.version import Version as Release
 
     named = [Release(one.version.removesuffix(".*")) for one in specifiers if one.operator != "==="]
-    candidates = [*map(Release, _known()), *named]
-    fitting = sorted({(one.major, one.minor) for one in candidates if specifiers.contains(one, prereleases=True)})
-    if not fitting or any(one.operator in {"==", ">=", ">", "~="} for one in specifiers):
-        return tuple(dict.fromkeys((*fitting[:1], *fitting[-1:])))
-    return (fitting[-1],)
-
-
-def _known() -> Iterable[str]:
-    minors = range(OLDEST[1], NEWEST[1] + 1)
-    return (f"0.{minor}.{patch}" for minor in minors for patch in range(_PATCH_RELEASES))
+    fitting = [one for one in map(Release, RELEASES) if specifiers.contains(one, prereleases=True)]
+    if not fitting:  # one that is not known: older, newer, or never released
+        fitting = sorted(one for one in named if specifiers.contains(one, prereleases=True))
+    ends = [fitting[0], fitting[-1]] if fitting else []
+    if not any(one.operator in {"==", ">=", ">", "~="} for one in specifiers):
+        ends = ends[-1:]
+    return tuple(dict.fromkeys((one.major, one.minor, one.micro) for one in ends))

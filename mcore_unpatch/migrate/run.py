@@ -75,9 +75,14 @@ def _codemods() -> Planner:
 
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
     known = Survey(request.paths, replace(request.scan, base=None, baseline=None, possible_hooks=True), progress)
-    pins = known.pins
+    stacks = known.stacks
     options = Options(
-        request.unsafe_fixes, request.annotate, request.scan.selection, known.version, pins.pinned, pins.before_the_hook
+        request.unsafe_fixes,
+        request.annotate,
+        request.scan.selection,
+        known.version,
+        stacks.pinned,
+        stacks.before_the_hook,
     )
     editable = known.found.editable
     left: dict[str, str] = {}
@@ -124,7 +129,7 @@ def _left(known: Survey, reasons: dict[str, str]) -> Iterator[Remark]:
 def _refuse_older_megatron(known: Survey, plan: Plan, options: Options) -> None:
     """Raise where all that could be done needs a newer release than the project, or the user, names."""
     for edit in plan.edits if plan.requirement else ():
-        judged = known.pins.of(edit.path)
+        judged = known.stacks.of(edit.path)
         if options.applies(edit) and judged.versions[-1] < HOOK_SINCE:
             release = show(judged.versions[-1])
             raise UsageError(

@@ -119,10 +119,11 @@ def _finding(
     assert isinstance(node, ast.stmt | ast.expr)
     alive = liveness.of(install, Position(resolver, install.site.scope, install.site.block, node.lineno))
     # What breaks on several releases is said once.
-    judged = [version for version in versions if alive.on(version)]
-    models = [known.newest(version) for version in judged] if not verdict.rule.startswith(_MOCKS) else []
-    said = [one for model in models for one in judge.on(case, model)]
+    judged = [version for version in versions if alive.on(version) and not verdict.rule.startswith(_MOCKS)]
+    by_version = {version: judge.on(case, known.newest(version)) for version in judged}
+    said = [one for some in by_version.values() for one in some]
     breaks = dict.fromkeys(judge.texts(said, case))
+    fails = [show(version) for version, some in by_version.items() if any(one.kind == RAISES for one in some)]
     end_line = node.end_lineno or node.lineno
     return Finding(
         rule=verdict.rule,
@@ -145,6 +146,7 @@ def _finding(
         installed_by=call_sites.installer(install.site.scope),
         breaks=tuple(breaks),
         effect="" if not said else "breaks" if any(one.kind == RAISES for one in said) else "changes",
+        fails=tuple(fails),
         patches_more=install.patches_more,
         source=text.between(node.lineno, end_line),
     )

@@ -54,7 +54,7 @@ def lines(
     report: UpgradeReport, known: Sequence[Item], merges: Mapping[tuple[str, int], Merge], every: bool
 ) -> Iterator[Line]:
     """The report, line by line: what raises first; `every` leaves nothing out."""
-    yield [(f"From megatron-core {report.old.label} to {report.new.label}", "bold")]
+    yield [(report.from_to, "bold")]
     for group, head in HEADS.items():
         members = [item for item in known if item.group == group]
         if not members:

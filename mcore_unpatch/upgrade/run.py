@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.search import Progress
 from mcore_unpatch.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.fates import URGENCIES, Fate, fate
+from mcore_unpatch.upgrade.steps import Step, labels, worst
 from mcore_unpatch.upgrade.uses import Uses, uses_of
 
 
@@ -34,6 +36,13 @@ class UpgradeReport:
     source: MegatronSource | None = None  # of the new one
     fates: list[Fate] = field(default_factory=list)
     uses: Uses = field(default_factory=Uses)
+    steps: list[Step] = field(default_factory=list)  # all that were judged; the first is from `old` to `new`
+
+    @property
+    def from_to(self) -> str:
+        """Which Megatrons it goes from, and to which."""
+        steps = self.steps or [(self.old, self.new)]
+        return f"From megatron-core {labels([old for old, _ in steps])} to {labels([new for _, new in steps])}"
 
     def of(self, urgency: str) -> list[Fate]:
         """The patches of one urgency."""
@@ -55,6 +64,7 @@ class UpgradeReport:
             "root": self.scanned.root,
             "from": self.old.label,
             "to": self.new.label,
+            "steps": [{"from": old.label, "to": new.label} for old, new in self.steps],
             "files_scanned": self.scanned.files_scanned,
             "counts": {urgency: len(self.of(urgency)) for urgency in URGENCIES},
             "patches": [fate.to_json() for fate in self.fates],
@@ -71,10 +81,17 @@ def upgrade(
     new: Model,
     source: MegatronSource | None = None,
     progress: Progress | None = None,
+    also: Sequence[Step] = (),
 ) -> UpgradeReport:
-    """Judge every use and every patch below some paths for the step from one release to another."""
+    """Judge every use and every patch below some paths for the step from one release to another.
+
+    The patches are judged for some more steps as well.
+    """
+    steps = [(old, new), *also]
     target = parse_version(new.label)
-    options = replace(options, target=target, fixes=True, base=None, baseline=None, source=source)
+    options = replace(
+        options, target=target, megatron=(), stacks=(), fixes=True, base=None, baseline=None, source=source
+    )
     survey = Survey(paths, options, progress)
     scanned = report_of(survey)
     project = Project(survey.files.exists, survey.files.read, survey.parsed)
@@ -87,14 +104,15 @@ def upgrade(
             is_python = finding.shape != "patch-file"
             project.begin()
             known[finding.path] = _cases(project.resolver(scanned.from_top(finding.path))) if is_python else {}
-        fates.append(fate(finding, known[finding.path].get((finding.line, finding.target)), old, new))
+        case = known[finding.path].get((finding.line, finding.target))
+        fates.append(worst([fate(finding, case, *step) for step in steps], steps))
     fates.sort(key=lambda each: (URGENCIES.index(each.urgency), each.finding.sort_key))
     with no_collection():
         used = uses_of(survey.found.own, project, old, new, progress)
     known_errors = {error.path for error in scanned.errors}
     errors = (replace(error, path=survey.found.shown(error.path)) for error in used.unread)
     scanned.errors = sorted([*scanned.errors, *(error for error in errors if error.path not in known_errors)])
-    return UpgradeReport(scanned, old, new, source, fates, used)
+    return UpgradeReport(scanned, old, new, source, fates, used, steps)
 
 
 def _cases(resolver: Resolver) -> dict[tuple[int, str], Case]:

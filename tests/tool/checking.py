@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.rules import Selection
 from mcore_unpatch.scan import scan
 from mcore_unpatch.survey import ScanOptions
@@ -36,6 +39,11 @@ def write_files(folder: Path, source: Source) -> None:
         if name.endswith(".py"):
             ast.parse(text)
         path.write_text(text, encoding="utf-8")
+
+
+def releases(*names: str) -> list[Model]:
+    """The models of some releases."""
+    return [known.newest(parse_version(name)) for name in names]
 
 
 def scan_source(source: Source, **options: Any) -> Report:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mcore_unpatch.codemods.fingerprints.normalise import fingerprint
 from mcore_unpatch.codemods.syntax import is_name
-from mcore_unpatch.megatron.versions import Version, parse_version
+from mcore_unpatch.megatron.versions import Version, reached
 
 METHODS = ("forward", "_postprocess")
 # The parts of the model whose calls are compared argument by argument.
@@ -45,8 +45,8 @@ def _frozen(value: Any) -> Any:
 
 
 def of_release(method: str, version: Version) -> UpstreamBody:
-    """The newest body of a minor release, or the newest that is known."""
-    fitting = [body for body in bodies(method) if any(parse_version(one) <= version for one in body.releases)]
+    """The newest body up to a release, or the newest that is known."""
+    fitting = [body for body in bodies(method) if not set(reached(version)).isdisjoint(body.releases)]
     return fitting[-1]
 
 

@@ -181,7 +181,7 @@ def _kept_because(breaks: tuple[str, ...], source: MegatronSource | None) -> str
     if breaks:
         return f"It {breaks[0]}; make it anew for that release, or leave it out"
     if source is None:
-        return "It changes Megatron's own source; `--mcore PATH` says whether it still applies, and to what"
+        return "It changes Megatron's own source; `--target-mcore PATH` says whether it still applies, and to what"
     return f"It changes Megatron's own source, and applies to megatron-core {source.label}"
 
 

@@ -10,7 +10,8 @@ from harness import run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
 
-from mcore_unpatch.megatron.sources import known_model
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.survey import ScanOptions
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import upgrade
@@ -34,7 +35,7 @@ def wheel(version: str) -> Path:
 def fates(verl: str, old: str, new: str) -> list[Fate]:
     """What `upgrade` says of the patches in veRL's `mtp_patch`."""
     file = wheel(verl) / "verl" / "models" / "mcore" / "mtp_patch.py"
-    return upgrade([file], ScanOptions(jobs=1), known_model(old), known_model(new)).fates
+    return upgrade([file], ScanOptions(jobs=1), *(known.newest(parse_version(one)) for one in (old, new))).fates
 
 
 def predicted(verl: str, method: str, old: str, new: str) -> list[str]:

@@ -29,11 +29,11 @@ def repository(above: Path, **files: str) -> Path:
 @pytest.mark.parametrize(
     ("files", "options", "because"),
     [
-        ({"requirements_txt": "megatron-core==0.17.1\n"}, (), "requirements.txt asks for"),
+        ({"requirements_txt": "megatron-core==0.17.1\n"}, (), "requirements.txt:1"),
         (
             {"pyproject_toml": '[project]\nname = "x"\ndependencies = ["megatron-core~=0.16.0"]\n'},
             (),
-            "pyproject.toml asks",
+            "pyproject.toml:3",
         ),
         ({}, ("--target-mcore", "0.17"), "named by --target-mcore"),
     ],
@@ -168,7 +168,7 @@ def test_what_needs_a_newer_megatron_is_no_promise_and_holds_nothing_else_back(t
         ("caller.py", "steps", None),
         ("newer/caller.py", "rewrite", "safe"),
     ]
-    why = "it needs megatron-core>=0.18, and the file is for 0.17 (requirements.txt asks for ==0.17.1)."
+    why = "it needs megatron-core>=0.18, and the repository runs 0.17.1 (requirements.txt:1)."
     assert found[0]["evidence"].endswith(f"Not rewritten: {why}")
     done = migrate(top)
     assert done.code == 0

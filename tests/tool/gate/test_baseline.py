@@ -10,7 +10,7 @@ from command import CLEAN, ERROR, FINDINGS, unpatch
 
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 OLD = f"{IMPORT}GPTModel.forward = print\n"
-FILE = ".mcore-unpatch-baseline.json"
+FILE = "unpatch.baseline.json"
 
 
 @pytest.fixture
@@ -166,6 +166,6 @@ def test_json_and_sarif_show_only_what_is_beyond_it(project: Path) -> None:
 
 
 def test_scan_shows_everything_all_the_same(project: Path) -> None:
-    write_files(project, {"pyproject.toml": f'[tool.mcore-unpatch]\nbaseline = "{FILE}"\n'})
+    write_files(project, {"pyproject.toml": f'[tool.unpatch]\nbaseline = "{FILE}"\n'})
     assert unpatch("check", cwd=project).code == CLEAN
     assert "1 patch:" in unpatch("scan", cwd=project).out

@@ -48,7 +48,7 @@ def test_what_was_excluded_pays_for_nothing(repository: Repository) -> None:
     repository.git("rm", "--quiet", "lib/patches.py")
     repository.commit({"src/moved.py": PATCH})
     assert new_in(repository, "--exclude", "lib") == ["src/moved.py"]
-    repository.write({"pyproject.toml": '[tool.mcore-unpatch]\nexclude = ["lib"]\n'})
+    repository.write({"pyproject.toml": '[tool.unpatch]\nexclude = ["lib"]\n'})
     assert new_in(repository, "src", "--ignore", "MCU805") == ["src/moved.py"]
 
 
@@ -124,7 +124,7 @@ class TestExclude:
 
     def test_a_part_cannot_tell(self, repository: Repository) -> None:
         """The configuration speaks of the whole repository."""
-        repository.write({"pyproject.toml": '[tool.mcore-unpatch]\nexclude = ["lib", "nothing"]\n'})
+        repository.write({"pyproject.toml": '[tool.unpatch]\nexclude = ["lib", "nothing"]\n'})
         assert "exclude" not in self.notes(repository, "src")
         assert "exclude" not in self.notes(repository, "src/plain.py")
         assert "exclude 'nothing' matches nothing" in self.notes(repository)

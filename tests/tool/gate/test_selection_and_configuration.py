@@ -1,4 +1,4 @@
-"""Rules by code or family, and `[tool.mcore-unpatch]` of the nearest pyproject.toml for all of it."""
+"""Rules by code or family, and `[tool.unpatch]` of the nearest pyproject.toml for all of it."""
 
 from pathlib import Path
 
@@ -70,7 +70,7 @@ class TestSelection:
 
 class TestConfiguration:
     def configure(self, folder: Path, text: str) -> None:
-        write_files(folder, {"pyproject.toml": f"[tool.mcore-unpatch]\n{text}\n"})
+        write_files(folder, {"pyproject.toml": f"[tool.unpatch]\n{text}\n"})
 
     def test_select(self, project: Path) -> None:
         self.configure(project, 'select = ["MCU1"]')
@@ -158,15 +158,15 @@ class TestConfiguration:
         ("text", "says"),
         [
             ("selct = []", "unknown key 'selct'"),
-            ('select = "MCU1"', "select in [tool.mcore-unpatch] must be a list of strings"),
-            ("select = [1]", "select in [tool.mcore-unpatch] must be a list of strings"),
-            ("exclude = 3", "exclude in [tool.mcore-unpatch] must be a list of strings"),
-            ("target-mcore = 0.19", "target-mcore in [tool.mcore-unpatch] must be a string"),
-            ("jobs = 0", "jobs in [tool.mcore-unpatch] must be a positive number"),
-            ("jobs = true", "jobs in [tool.mcore-unpatch] must be a positive number"),
+            ('select = "MCU1"', "select in [tool.unpatch] must be a list of strings"),
+            ("select = [1]", "select in [tool.unpatch] must be a list of strings"),
+            ("exclude = 3", "exclude in [tool.unpatch] must be a list of strings"),
+            ("target-mcore = 0.19", "target-mcore in [tool.unpatch] must be a string"),
+            ("jobs = 0", "jobs in [tool.unpatch] must be a positive number"),
+            ("jobs = true", "jobs in [tool.unpatch] must be a positive number"),
             ('select = ["XYZ"]', "unknown rule or family 'XYZ'"),
             ('output-format = "xml"', "unknown output-format 'xml'"),
-            ('target-mcore = "new"', "'new' is not a megatron-core version"),
+            ('target-mcore = "new"', "'new' is no Megatron"),
             ("= broken", "is not valid TOML"),
         ],
     )

@@ -9,7 +9,7 @@ from repository import Repository
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 PATCH = f"{IMPORT}GPTModel.forward = print\n"
 QUIET = f"{IMPORT}GPTModel.forward = print  # unpatch: ignore[MCU601]\n"
-TABLE = "[tool.mcore-unpatch]\n"
+TABLE = "[tool.unpatch]\n"
 BASELINE = '{"version": 1, "counts": {"p.py": {"MCU601": 1}}}'
 
 

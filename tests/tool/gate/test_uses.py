@@ -142,7 +142,7 @@ def test_selection(tmp_path: Path) -> None:
 def test_what_is_known_is_accepted_and_what_is_new_is_not(tmp_path: Path) -> None:
     folder = repo(tmp_path, {"a.py": USER})
     assert unpatch("check", "--write-baseline", cwd=folder).code == CLEAN
-    baseline = ("--baseline", ".mcore-unpatch-baseline.json", "--output-format", "json")
+    baseline = ("--baseline", "unpatch.baseline.json", "--output-format", "json")
     assert unpatch("check", *baseline, cwd=folder).rules == []
     assert unpatch("check", "--base", "HEAD", cwd=folder).code == CLEAN
     write_files(folder, {"b.py": MTP})

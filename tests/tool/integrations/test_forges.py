@@ -106,7 +106,7 @@ def test_the_scheduled_jobs_ask_for_an_exit_code() -> None:
     """Without `--check` a patch that breaks would leave the job green."""
     github = documents("integrations/github-megatron-main.yml")[0]["jobs"]["upgrade"]["steps"][-1]["run"]
     gitlab = documents("integrations/gitlab.yml")[1]["unpatch:megatron-main"]["script"][-1]
-    assert all("unpatch upgrade --mcore-to" in text and "--check" in text for text in (github, gitlab))
+    assert all("unpatch upgrade --to" in text and "--check" in text for text in (github, gitlab))
 
 
 class Yaml(yaml.SafeLoader):

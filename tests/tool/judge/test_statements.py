@@ -4,9 +4,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from checking import write_files
+from checking import releases, write_files
 
-from mcore_unpatch.megatron.sources import known_model
 from mcore_unpatch.survey import ScanOptions
 from mcore_unpatch.upgrade.run import upgrade
 
@@ -32,7 +31,7 @@ def said(source: str, old: str, new: str) -> str:
     """All that is said of the patches of one file."""
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder), {"a.py": source})
-        fates = upgrade([Path(folder)], ScanOptions(jobs=1), known_model(old), known_model(new)).fates
+        fates = upgrade([Path(folder)], ScanOptions(jobs=1), *releases(old, new)).fates
     return "\n".join(reason for fate in fates for reason in fate.reasons)
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library import build as builder, sources
-from mcore_unpatch.library.model import Library
+from mcore_unpatch.library.model import Library, Model
 from mcore_unpatch.library.sources import model_of, read_source
-from mcore_unpatch.megatron.sources import known_model, model_at
+from mcore_unpatch.megatron.targets import at_place, target
 from mcore_unpatch.upgrade.changes import change
 
 BASE = """
@@ -94,22 +94,26 @@ def test_a_folder_a_wheel_and_a_commit_are_read_alike(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "label"), [("0.17", "0.17.1"), ("0.17.0", "0.17.0"), ("v0.19", "0.19.2")])
 def test_a_known_release_by_its_number(text: str, label: str) -> None:
-    assert known_model(text).label == label
+    assert target(text).models()[0].label == label
 
 
 @pytest.mark.parametrize("text", ["0.99", "0.17.9", "newest"])
 def test_a_release_that_is_not_known_names_the_way_out(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--mcore PATH|not a megatron-core version"):
-        known_model(text)
+    with pytest.raises(UsageError, match=r"pass its source|is no Megatron"):
+        target(text)
 
 
 def test_a_newer_release_is_read_where_it_is_installed(tmp_path: Path) -> None:
     """In a process of its own: this one may have another Megatron."""
     folder = written(OLD, tmp_path / "site")
-    code = "from mcore_unpatch.megatron.sources import known_model; print(known_model('0.30').label)"
+    code = "from mcore_unpatch.megatron.targets import target; print(target('0.30').models()[0].label)"
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "0.30.1\n"
+
+
+def model_at(place: Path | str) -> Model:
+    return at_place(str(place)).models()[0]
 
 
 TOY = Library("toy", ("toy",))

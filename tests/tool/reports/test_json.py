@@ -39,10 +39,11 @@ SCHEMA = {
             "items": {
                 "type": "object",
                 "additionalProperties": False,
-                "required": ["releases", "why"],
+                "required": ["releases", "why", "stacks"],
                 "properties": {
-                    "releases": {"type": "array", "items": {"type": "string", "pattern": r"^\d+\.\d+$"}},
+                    "releases": {"type": "array", "items": {"type": "string", "pattern": r"^\d+\.\d+(\.\d+)?$"}},
                     "why": {"type": "string"},
+                    "stacks": {"type": "array", "items": {"type": "string"}},
                 },
             },
         },

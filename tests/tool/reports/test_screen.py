@@ -9,7 +9,8 @@ from command import CLEAN, ERROR, FINDINGS, unpatch
 
 from mcore_unpatch.findings import Finding, Report
 from mcore_unpatch.report import concise, counts, markdown, screen, statistics
-from mcore_unpatch.requirements import Judged
+from mcore_unpatch.stacks.revision import Revision
+from mcore_unpatch.stacks.stack import Judged, Stack
 
 ONE = Finding("MCU101", "rl/a.py", 3, 5, 3, f"{GPT}.forward", "class-attr", "replaces `GPTModel.forward`; why")
 BREAKS = replace(ONE, line=9, effect="breaks", breaks=("lacks `x`: TypeError",), fix="unsafe", verdict="rewrite")
@@ -22,7 +23,7 @@ ALL = [ONE, BREAKS, SILENT, IN_TEST, PATCH_FILE, POSSIBLE, IDLE]
 
 
 def report(*findings: Finding) -> Report:
-    judged = [Judged(((0, 19),), "named by --target-mcore")]
+    judged = [Judged((Stack(Revision("0.19", ((0, 19),)), why="named by --target-mcore"),))]
     return Report(str(Path.cwd()), 7, list(findings), judged=judged, fixes_known=True)
 
 

@@ -25,7 +25,12 @@ def repository(tmp_path: Path) -> Repository:
 
 @pytest.mark.parametrize(
     "command",
-    [["scan", "--mcore"], ["check", "--mcore"], ["upgrade", "--to", "0.19", "--mcore-from"], ["pin", "--mcore"]],
+    [
+        ["scan", "--target-mcore"],
+        ["check", "--target-mcore"],
+        ["upgrade", "--to", "0.19", "--from"],
+        ["pin", "--target-mcore"],
+    ],
     ids=lambda command: command[0],
 )
 @pytest.mark.parametrize("name", ["pipe", "pipe.whl"])

@@ -13,7 +13,7 @@ from repository import GIT, Repository
 from mcore_unpatch.codemods.seams.lm_head.passthrough import read_passthrough
 
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
-CONFIGURED = '[tool.mcore-unpatch]\nbaseline = "%s"\n'
+CONFIGURED = '[tool.unpatch]\nbaseline = "%s"\n'
 
 
 def run(*arguments: str | Path, cwd: Path) -> Result:
@@ -155,7 +155,7 @@ class TestBaselines:
             assert "leads out of the repository: change it, or name the file with --baseline" in result.err
         assert (tmp_path / "victim").read_text() == "mine\n"
 
-    @pytest.mark.parametrize("name", [".mcore-unpatch-baseline.json", "mine.json"])
+    @pytest.mark.parametrize("name", ["unpatch.baseline.json", "mine.json"])
     def test_never_through_a_link(self, name: str, repository: Path, tmp_path: Path) -> None:
         write_files(repository, {"good.py": PATCH})
         (repository / name).symlink_to(tmp_path / "victim")

@@ -5,10 +5,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from checking import Source, write_files
+from checking import Source, releases, write_files
 from downloads import unpacked
 
-from mcore_unpatch.megatron.sources import known_model
 from mcore_unpatch.survey import ScanOptions
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import upgrade
@@ -17,7 +16,7 @@ from mcore_unpatch.upgrade.run import upgrade
 def fates(source: Source, old: str, new: str) -> list[Fate]:
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder), source)
-        return upgrade([Path(folder)], ScanOptions(jobs=1), known_model(old), known_model(new)).fates
+        return upgrade([Path(folder)], ScanOptions(jobs=1), *releases(old, new)).fates
 
 
 def only(source: Source, old: str, new: str) -> Fate:

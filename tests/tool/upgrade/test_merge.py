@@ -65,9 +65,9 @@ def upgrade(repository: Repository, *arguments: str) -> str:
     sources = repository.path.parent
     result = unpatch(
         "upgrade",
-        "--mcore-from",
+        "--from",
         str(sources / "old"),
-        "--mcore-to",
+        "--to",
         str(sources / "new"),
         *arguments,
         cwd=repository.path,
@@ -130,9 +130,9 @@ def test_uncommitted_work_is_refused(repository: Repository) -> None:
     sources = repository.path.parent
     result = unpatch(
         "upgrade",
-        "--mcore-from",
+        "--from",
         str(sources / "old"),
-        "--mcore-to",
+        "--to",
         str(sources / "new"),
         "--write",
         cwd=repository.path,
@@ -153,9 +153,9 @@ def _backport() -> str:
 def test_missing_sources_are_asked_for(repository: Repository) -> None:
     new = megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
     repository.commit({"patches.py": _backport()})
-    result = unpatch("upgrade", "--from", "0.18.0", "--mcore", str(new), "--diff", cwd=repository.path)
+    result = unpatch("upgrade", "--from", "0.18.0", "--to", str(new), "--diff", cwd=repository.path)
     assert result.code == ERROR
-    assert "The source of megatron-core 0.18.0 is missing: add --download, or --mcore-from PATH." in " ".join(
+    assert "The source of megatron-core 0.18.0 is missing: add --download, or --from PATH." in " ".join(
         result.err.split()
     )
 
@@ -166,5 +166,5 @@ def test_sources_that_no_option_takes_are_downloaded_alone() -> None:
     fates = [SimpleNamespace(copy=SimpleNamespace(release=release)) for release in ("0.15.3", "0.18.2")]
     with pytest.raises(UsageError, match=r"core 0\.15\.3, 0\.18\.2, 0\.19\.2 are missing: add --download\.$"):
         _sources(SimpleNamespace(old=old, new=new, fates=fates), [], may_download=False)
-    with pytest.raises(UsageError, match="add --download, or --mcore-from PATH and --mcore-to PATH"):
+    with pytest.raises(UsageError, match="add --download, or --from PATH and --to PATH"):
         _sources(SimpleNamespace(old=old, new=new, fates=fates[1:]), [], may_download=False)

@@ -58,7 +58,7 @@ class TestOneFinding:
         )
         assert "changes 3 definitions in 2 modules of Megatron's source" in finding.message
         assert finding.verdict == "keep"
-        assert "`--mcore PATH`" in finding.evidence
+        assert "`--target-mcore PATH`" in finding.evidence
 
     def test_a_method_whose_class_is_out_of_sight(self) -> None:
         assert check_found({"a.patch": patch((10, "    def _postprocess("))}).touches == (f"{GPT}._postprocess",)

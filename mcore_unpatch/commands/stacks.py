@@ -1,0 +1,108 @@
+"""`unpatch stacks`: which Megatrons a repository runs, and who says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mcore_unpatch.commands import options as opt
+from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, reporting
+
+if TYPE_CHECKING:
+    from mcore_unpatch.report.lines import Line
+    from mcore_unpatch.stacks.stack import Stack
+    from mcore_unpatch.stacks.stacks import Stacks
+
+_SHOWN = 6  # places of one stack
+Repo = Annotated[Path, typer.Argument(help="The repository, or a folder in it.", show_default=False)]
+
+
+class Style(StrEnum):
+    """How the list is written."""
+
+    text = "text"
+    json = "json"
+
+
+Format = Annotated[Style, typer.Option("--output-format", help="How to write the list.")]
+
+
+@guarded
+def stacks(path: Repo = Path(), output_format: Format = Style.text, stack: opt.Stack = None) -> int:
+    """List the Megatrons that a repository runs.
+
+    Every dependency, lock file, image, script and submodule that names one, and what scan, migrate and upgrade judge
+    for. Nothing is run. `megatron = ["0.18.0", "core_r0.16.0"]` in [tool.unpatch] states them once and for all.
+    """
+    from mcore_unpatch.discover import top_of
+    from mcore_unpatch.report.lines import show
+    from mcore_unpatch.stacks.stacks import Stacks
+
+    _, options = opt.combine([path], None, None, None, None, None, stack=stack)
+    found = Stacks(top_of([path]), options.megatron, options.named_by, options.stacks)
+    with reporting():
+        if output_format is Style.json:
+            import json
+
+            print(json.dumps(as_data(found), indent=2))
+        else:
+            show(lines(found))
+    return EXIT_CLEAN
+
+
+def as_data(found: Stacks) -> dict[str, object]:
+    """The interface for machines, version 1."""
+    return {
+        "version": 1,
+        "root": str(found.top),
+        "judged": [one.name for one in found.of("").stacks],
+        "stacks": [one.to_json() for one in found.all],
+        "hints": [one.to_json() for one in found.hints],
+        "notes": [] if found.given else found.found.notes,
+    }
+
+
+def lines(found: Stacks) -> Iterator[Line]:
+    """The list for people."""
+    from mcore_unpatch.report.lines import wrapped
+
+    for stack in found.all:
+        yield from _stack(stack)
+    if hints := found.hints:
+        yield [("Only a hint, not judged for:", "dim")]
+        for hint in hints:
+            yield from wrapped(f"{hint.revision}: {hint.place}", 2)
+        yield []
+    if not found.given and found.found.notes:
+        yield [("Not known:", "yellow")]
+        for note in found.found.notes:
+            yield from wrapped(note, 2)
+        yield []
+    yield from wrapped(str(found.of("")), 0)
+
+
+def _stack(stack: Stack) -> Iterator[Line]:
+    from mcore_unpatch.report.lines import wrapped
+
+    style = {"certain": "green", "likely": "yellow"}.get(stack.certainty, "red")
+    tags = [stack.certainty, *stack.platforms]
+    yield [(stack.name, "bold"), (f"  {', '.join(tags)}", style)]
+    releases = " and ".join(stack.revision.releases)
+    words = stack.revision.words
+    if words or releases != stack.name:
+        judged = "any of the releases" if stack.revision.is_range else "judged as"
+        ends = " to ".join(stack.revision.releases) if stack.revision.is_range else releases
+        yield from wrapped("; ".join(filter(None, [words, f"{judged} {ends}" if releases else ""])), 2)
+    for one in stack.said[:_SHOWN]:
+        yield [(f"  {one.place}", "cyan"), (f"  {one.source}", "dim")]
+    if len(stack.said) > _SHOWN:
+        yield [(f"  and {len(stack.said) - _SHOWN} more places", "dim")]
+    if stack.why:
+        yield from wrapped(stack.why, 2)
+    if stack.revision.settle and stack.certainty != "certain":
+        yield from wrapped(f"To know more, {stack.revision.settle}.", 2)
+    yield []

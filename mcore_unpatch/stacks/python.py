@@ -1,0 +1,151 @@
+"""What the project files of Python say: dependencies, sources of uv and Poetry, requirements, setup, lock files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from mcore_unpatch.megatron import commits
+from mcore_unpatch.stacks.revision import Revision, of_reference, of_release, of_specifiers
+from mcore_unpatch.stacks.said import NAME, in_text
+
+Line = tuple[int, Revision]
+_NAME = re.compile(NAME, re.IGNORECASE)
+_LOCKED = re.compile(rf"""^\s*(?:name = |"|- name: |- )["']?{NAME}["']?(?:\s*[:=,]|\s*$|[" ])""", re.IGNORECASE)
+_FIELD = re.compile(r"""^\s*["']?(version|source|reference|resolved_reference|commit_hash|ref)["']?\s*[=:]\s*(.*)$""")
+_GIT_SOURCE = re.compile(r"""git = "([^"?#]*)(?:\?[^"#]*)?(?:#([0-9a-f]{7,40}))?\"""")
+_PATH_SOURCE = re.compile(r"""(?:editable|directory|virtual|path) = "([^"]+)\"""")
+_OWNER = re.compile(r"[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?$")
+_BLOCK = 40  # lines of one package in a lock file, at most
+
+
+def of_lines(text: str, comment: str = r"(?:^|\s)#") -> Iterator[Line]:
+    """Requirements files, setup.py, setup.cfg, conda files: one requirement to a line."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for _, revision in in_text(re.split(comment, line, maxsplit=1)[0]):
+            yield number, revision
+
+
+def of_project(text: str) -> tuple[list[Line], list[Line], list[tuple[int, str]]]:
+    """A pyproject.toml: what it asks for always, in extras and groups, and from which folders; raises ValueError.
+
+    A source of uv decides over all versions, an override of uv over the dependencies.
+    """
+    import tomllib
+
+    data = tomllib.loads(text)
+    tool = data.get("tool", {}) if isinstance(data.get("tool"), dict) else {}
+    uv = tool.get("uv", {}) if isinstance(tool.get("uv"), dict) else {}
+    sources = [value for key, value in _items(uv.get("sources")) if _NAME.fullmatch(key)]
+    paths = [(_line_of(text, path), path) for value in sources for path in _paths(value)]
+    always = [revision for value in sources for revision in _of_source(value)]
+    extras: list[Revision] = []
+    if not sources or not (always or paths):
+        always = list(_of_table(uv.get("override-dependencies", [])))
+    if not always and not paths:
+        project = data.get("project", {}) if isinstance(data.get("project"), dict) else {}
+        optional = {key: project.get(key) for key in ("optional-dependencies",)} | {
+            "groups": data.get("dependency-groups")
+        }
+        rest = {key: value for key, value in data.items() if key not in {"dependency-groups", "tool", "project"}}
+        others = {key: value for key, value in project.items() if key != "optional-dependencies"}
+        tools = {key: value for key, value in _items(tool) if key != "uv"} | {"uv": {**uv, "dependency-metadata": None}}
+        always, extras = list(_of_table([rest, others, tools])), list(_of_table(optional))
+    lines = ([(_line_of(text, one.name), one) for one in dict.fromkeys(some)] for some in (always, extras))
+    return next(lines), next(lines), paths
+
+
+def of_lock(text: str) -> tuple[list[Line], list[tuple[int, str]]]:
+    """A lock file of uv, Poetry, PDM or Pipenv, line by line, however large it is."""
+    lines = text.splitlines()
+    found: list[Line] = []
+    paths: list[tuple[int, str]] = []
+    for number, line in enumerate(lines):
+        if "egatron" not in line or not _LOCKED.match(line) or "{ name" in line or "{name" in line:
+            continue
+        block = _block(lines, number)
+        fields = {match[1]: match[2] for each in block if (match := _FIELD.match(each))}
+        if "requires-dist" in " ".join(block[:3]) and "source" not in fields:
+            continue  # what uv is told of a package, not what it chose
+        if path := _PATH_SOURCE.search(fields.get("source", "")):
+            paths.append((number + 1, path[1]))
+        elif revision := _of_locked(fields, "".join(block)):
+            found.append((number + 1, revision))
+    return found, paths
+
+
+def _block(lines: list[str], start: int) -> list[str]:
+    """The lines of one package, up to the next."""
+    block = []
+    for line in lines[start + 1 : start + _BLOCK]:
+        if line.startswith("[[") or (line.startswith("}") or line.strip() in {"},", "}"}):
+            break
+        block.append(line)
+    return block
+
+
+def _of_locked(fields: dict[str, str], block: str) -> Revision | None:
+    git = _GIT_SOURCE.search(fields.get("source", ""))
+    if git and git[2]:
+        owner = _OWNER.search(git[1])
+        return of_reference(git[2], owner[1] if owner else "")
+    if commit := re.search(r"""(?:resolved_reference|"ref"|commit_hash)["']?\s*[:=]\s*["']([\w./-]+)""", block):
+        return of_reference(commit[1])
+    version = fields.get("version", "").strip(" \"',")
+    return of_release(version.lstrip("=")) if version else None
+
+
+def _line_of(text: str, word: str) -> int:
+    """The line of the requirement that says a word: of those that name Megatron the first, else 1."""
+    word = word[:7] if commits.is_commit(word) else word  # it may be abbreviated
+    lines = [line for line in enumerate(text.splitlines(), 1) if not line[1].lstrip().startswith("#")]
+    naming = [number for number, line in lines if _NAME.search(line) and word in "".join(line.split())]
+    return next(iter(naming or [number for number, line in lines if _NAME.search(line)]), 1)
+
+
+def _items(value: Any) -> list[tuple[str, Any]]:
+    return list(value.items()) if isinstance(value, dict) else []
+
+
+def _of_table(value: Any) -> Iterator[Revision]:
+    """Every requirement of megatron-core: dependencies, extras, groups, Poetry's tables."""
+    if isinstance(value, str) and re.match(r"(?:-e\s|git\+|megatron)", value, re.IGNORECASE):
+        yield from (revision for _, revision in in_text(value))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _of_table(item)
+    for key, item in _items(value):
+        yield from _of_source(item) if _NAME.fullmatch(key) else _of_table(item)
+
+
+def _paths(value: Any) -> Iterator[str]:
+    for source in value if isinstance(value, list) else [value]:
+        if isinstance(source, dict) and isinstance(source.get("path"), str):
+            yield source["path"]
+
+
+def _of_source(value: Any) -> Iterator[Revision]:
+    """What follows `megatron-core =`: a version as Poetry writes it, where to take it from, or several of these."""
+    for source in value if isinstance(value, list) else [value]:
+        version = source.get("version") if isinstance(source, dict) else source
+        if isinstance(version, str) and (revision := of_specifiers(_without_carets(version))):
+            yield revision
+        if isinstance(source, dict) and isinstance(source.get("git"), str):
+            owner = _OWNER.search(source["git"])
+            reference = next((source[key] for key in ("rev", "tag", "branch") if isinstance(source.get(key), str)), "")
+            yield of_reference(reference, owner[1] if owner else "")
+
+
+def _without_carets(text: str) -> str:
+    """Poetry's `^0.18` and `~0.18` as specifiers; a bare version is that version."""
+    found = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        match = re.fullmatch(r"([\^~])(\d+)(?:\.(\d+))?([\w.]*)", part)
+        if match is None:
+            found.append(f"=={part}" if part[0].isdigit() else part)
+        elif match[1] == "^" and match[2] != "0":
+            found.append(f">={part[1:]},<{int(match[2]) + 1}")
+        else:
+            found.append(f">={part[1:]},<{match[2]}.{int(match[3] or 0) + 1}")
+    return ",".join(found) if text != "*" else ""

@@ -1,0 +1,199 @@
+"""Which files of a repository say which Megatron it runs, and what each of them says."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import translate
+from pathlib import Path
+
+from mcore_unpatch import reading
+from mcore_unpatch.stacks import python, shell, submodules
+from mcore_unpatch.stacks.revision import Revision
+from mcore_unpatch.stacks.said import Said
+
+_MOST_BYTES = 64_000_000
+_SAYS = re.compile(rb"megatron[-_.](?:core|lm|bridge)|package_info|MAJOR", re.IGNORECASE)
+_INSTALLS = re.compile(rb"clone|checkout|install|ref:|pip ")
+PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+# What kind of file a name is; the first that fits. Hints are shown and not judged for.
+_KINDS = {
+    "dependency": "pyproject*.toml",
+    "lock": "uv*.lock poetry*.lock pdm*.lock Pipfile.lock pylock*.toml",
+    "requirements": "*requirements*.txt *constraints*.txt *requirements*.in */requirements/*.txt requirements/*.txt "
+    "setup.py setup.cfg Pipfile",
+    "conda": "*environment*.y*ml *conda*.y*ml",
+    "submodule": ".gitmodules",
+    "dockerfile": "*[Dd]ockerfile* Containerfile* Apptainerfile* *.def",
+    "script": "*.sh *.bash Makefile justfile",
+    "ci": ".github/*.y*ml .gitlab-ci*.y*ml .gitlab/*.y*ml .circleci/*.y*ml azure-pipelines*.y*ml .buildkite/*.y*ml",
+    "manifest": "*manifest*.json",
+    "vendored": "*megatron/core/package_info.py",
+    "hint": "README* *[Ii][Nn][Ss][Tt][Aa][Ll][Ll]*.md *[Ii][Nn][Ss][Tt][Aa][Ll][Ll]*.rst",
+}
+_COMMANDS = {"dockerfile", "script", "ci", "hint"}
+HINT, EXTRA = "hint", "extra"
+OF_PYTHON = {"dependency", EXTRA, "lock", "requirements", "conda"}
+_PLATFORMS = {
+    "npu": re.compile(r"npu|ascend|cann(?![a-z])", re.IGNORECASE),
+    "rocm": re.compile(r"rocm|(?<![a-z])amd(?![a-z])|mi[23]\d\d", re.IGNORECASE),
+    "cuda": re.compile(r"cuda|(?<![a-z])cu1\d\d|nvcr\.io", re.IGNORECASE),
+}
+
+
+@dataclass(slots=True)
+class Found:
+    """All that the files of a repository say, and what could not be read or told."""
+
+    said: list[Said] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def kind_of(path: str) -> str:
+    """What kind of file says something of Megatron, by its name; empty where none does."""
+    match = _NAMED.match(path)
+    return (match.lastgroup or "") if match else ""
+
+
+def _named() -> re.Pattern[str]:
+    """All patterns as one; those without a folder are for the last part of a path."""
+    kinds = []
+    for kind, patterns in _KINDS.items():
+        whole = ((pattern if "/" in pattern else f"*/{pattern}", pattern) for pattern in patterns.split())
+        forms = "|".join(translate(one) for pair in whole for one in dict.fromkeys(pair))
+        kinds.append(f"(?P<{kind}>{forms})")
+    return re.compile("|".join(kinds))
+
+
+_NAMED = _named()
+
+
+def read_all(top: Path, paths: Collection[str]) -> Found:
+    """What some files (posix, relative to the top) say."""
+    found = Found()
+    modules = _text(top, ".gitmodules", "submodule", found) or ""
+    kinds = {path: kind for path in paths if (kind := kind_of(path))}
+    vendored = tuple(path.removesuffix("core/package_info.py") for path in kinds if kinds[path] == "vendored")
+    scope_of = _Scopes(paths)
+    for path, kind in kinds.items():
+        if kind != "vendored" and path.startswith(vendored):
+            continue
+        text = _text(top, path, kind, found)
+        if text is None:
+            continue
+        notes: list[tuple[int, str]] = []
+        images: list[str] = []
+        optional: list[python.Line] = []
+        try:
+            lines = _READERS[kind](_File(top, path, text, modules, notes, images, optional))
+        except (ValueError, RecursionError) as error:
+            found.notes.append(f"{path} cannot be read: {' '.join(str(error).split()) or 'nested too deeply'}.")
+            continue
+        platform = _platform(path, *images)
+        scope = scope_of(path, kind)
+        for source, some in ((kind, lines), (EXTRA, optional)):
+            found.said += [
+                Said(path, line, revision, source, platform, scope) for line, revision in dict.fromkeys(some)
+            ]
+        found.notes += [f"{path}:{line}: {note}." for line, note in notes]
+    return found
+
+
+class _Scopes:
+    """The folder that a file speaks for: the project it lies in, or its own folder where that holds code."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._projects = {posixpath.dirname(path) for path in paths if posixpath.basename(path) in PROJECT_FILES}
+        self._code = {posixpath.dirname(path) for path in paths if path.endswith(".py")}
+
+    def __call__(self, path: str, kind: str) -> str:
+        folder = posixpath.dirname(path)
+        if kind in OF_PYTHON and folder in self._code | self._projects:
+            return folder
+        while folder and folder not in self._projects:
+            folder = posixpath.dirname(folder)
+        return folder
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    top: Path
+    path: str
+    text: str
+    modules: str
+    notes: list[tuple[int, str]]
+    images: list[str]
+    optional: list[python.Line]  # of extras and groups
+
+
+def _of_project(file: _File) -> list[python.Line]:
+    always, extras, folders = python.of_project(file.text)
+    file.optional.extend(extras)
+    return [*always, *_of_folders(file, folders)]
+
+
+def _of_lock(file: _File) -> list[python.Line]:
+    lines, folders = python.of_lock(file.text)
+    return [*lines, *_of_folders(file, folders)]
+
+
+def _of_folders(file: _File, folders: list[tuple[int, str]]) -> Iterator[python.Line]:
+    """Megatron taken from a folder of the repository."""
+    for line, folder in folders:
+        inside = posixpath.join(posixpath.dirname(file.path), folder)
+        if revision := submodules.of_folder(file.top, file.modules, inside):
+            yield line, revision
+        else:
+            file.notes.append((line, f"Megatron is taken from {folder}, which is not here"))
+
+
+def _installed(file: _File, docker: bool = False, yaml: bool = False) -> list[tuple[int, Revision]]:
+    installs = shell.of_script(file.text, docker, yaml)
+    file.notes.extend(installs.notes)
+    file.images.extend(installs.images)
+    return installs.found
+
+
+def _of_vendored(file: _File) -> list[tuple[int, Revision]]:
+    folder = file.path.removesuffix("megatron/core/package_info.py")
+    revision = submodules.of_folder(file.top, "", folder or ".")
+    return [(1, revision)] if revision else []
+
+
+_READERS: dict[str, Callable[[_File], Iterable[tuple[int, Revision]]]] = {
+    "dependency": _of_project,
+    "lock": _of_lock,
+    "requirements": lambda file: python.of_lines(file.text),
+    "conda": lambda file: python.of_lines(file.text),
+    "submodule": lambda file: list(submodules.of_modules(file.top, file.text, file.notes)),
+    "dockerfile": lambda file: _installed(file, docker=True),
+    "script": _installed,
+    "ci": lambda file: [*_installed(file, yaml=True), *shell.of_pairs(file.text)],
+    "manifest": lambda file: shell.of_pairs(file.text),
+    "vendored": _of_vendored,
+    "hint": lambda file: shell.of_script(file.text).found,
+}
+
+
+def _text(top: Path, path: str, kind: str, found: Found) -> str | None:
+    """The text of a file that speaks of Megatron; a file that cannot be read is said."""
+    try:
+        if (top / path).stat().st_size > _MOST_BYTES:
+            found.notes.append(f"{path} is larger than {_MOST_BYTES // 1_000_000} MB and was not read for Megatron.")
+            return None
+        data = reading.read_below(top, top / path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        found.notes.append(f"{path} cannot be read: {error.strerror or error}.")
+        return None
+    says = _SAYS.search(data) and (kind not in _COMMANDS or _INSTALLS.search(data))
+    return data.decode(errors="replace") if says else None
+
+
+def _platform(*texts: str) -> str:
+    """The platform that a path or an image names, if it names just one."""
+    named = [name for name, pattern in _PLATFORMS.items() if any(map(pattern.search, texts))]
+    return named[0] if len(named) == 1 else ""

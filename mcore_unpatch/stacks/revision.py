@@ -1,0 +1,133 @@
+"""One Megatron by whatever name a repository or a user gives it: a release, a range, a tag, a branch or a commit."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from mcore_unpatch.megatron import commits
+from mcore_unpatch.megatron.commits import Commit
+from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, allowed, minor, parse_version, releases_of, show
+
+UPSTREAM = "NVIDIA/Megatron-LM"
+DEFAULT_BRANCH = "HEAD"
+_TAG = re.compile(r"core_([vr])(\d+\.\d+\.\d+)(.*)")
+_REFERENCE = re.compile(r"^(?:refs/)?(?:heads/|tags/|remotes/)?(?:origin/|upstream/)?")
+_ASK = "pass its source: CLONE@COMMIT, a checkout or a wheel, with --target-mcore"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What is known of one Megatron: the releases to judge for (oldest and newest), none where nothing is known."""
+
+    name: str
+    versions: tuple[Version, ...] = ()
+    words: str = ""  # what the name stands for, where it does not say that itself
+    certain: bool = True
+    is_range: bool = False  # any of the releases may be installed; else what is said must hold for all of them
+    settle: str = ""  # how to know more, where the releases around it are all that is known
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The releases to judge for, as text."""
+        return tuple(map(show, self.versions))
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.words})" if self.words else self.name
+
+
+def of_specifiers(text: str) -> Revision | None:
+    """A requirement: `==0.18.0`, `>=0.15,<0.17`; None for one that says nothing or cannot be read."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    plain = "".join(text.split()).strip(",")
+    try:
+        specifiers = SpecifierSet(plain)
+    except InvalidSpecifier:
+        return None
+    versions = allowed(specifiers) if specifiers else ()
+    exact = next((one.version for one in specifiers if one.operator in {"==", "==="}), None)
+    if exact is not None and len(specifiers) == 1 and not exact.endswith(".*"):
+        return of_release(exact)
+    if not versions:
+        return Revision(plain, (), "no known release fits", certain=False, settle=_ASK) if specifiers else None
+    operators = {one.operator for one in specifiers}
+    bounded = operators & {"==", "~="} or (operators & {"<", "<="} and operators & {">", ">="})
+    pinned = bool(bounded) and len({minor(version) for version in versions}) == 1
+    return Revision(plain, versions, certain=pinned and len(versions) == 1, is_range=not pinned)
+
+
+def of_release(text: str) -> Revision | None:
+    """`0.18.0`, `0.18`, `v0.18.0rc1`: one release, the newest of a minor version, or the nearest known."""
+    name, _, local = text.strip().removeprefix("v").partition("+")
+    if commits.is_commit(local) and (found := of_reference(local)) and found.versions:
+        return found  # `0.19.0+71e418ea7`, as a build from git names itself
+    try:
+        version = parse_version(name)
+    except ValueError:
+        return None
+    fitting = releases_of(version)
+    if name in RELEASES:
+        return Revision(name, (version,))
+    if fitting and len(version) == 2:
+        return Revision(name, (parse_version(fitting[-1]),), f"the newest is {fitting[-1]}")
+    if version < parse_version(RELEASES[0]):
+        return Revision(name, (version,), f"older than {RELEASES[0]}, the oldest known", certain=False)
+    if version[:2] > NEWEST:
+        return Revision(name, (version,), f"newer than {RELEASES[-1]}, the newest known", certain=False, settle=_ASK)
+    if fitting and "dev" not in name:
+        return Revision(name, (version,), f"before {show(version)}", certain=False)
+    before = [one for one in RELEASES if parse_version(one) < version][-1:]
+    after = [one for one in RELEASES if parse_version(one) >= version][:1]
+    around = tuple(map(parse_version, (*before, *after)))
+    return Revision(name, around, _between(*before, *after), certain=False, settle=_ASK)
+
+
+def of_reference(reference: str, repository: str = UPSTREAM) -> Revision:
+    """A tag, a branch or a commit of Megatron-LM or of a fork of it; one without releases where nothing is known."""
+    name = _REFERENCE.sub("", reference.strip()) or DEFAULT_BRANCH
+    upstream = repository.lower() in {UPSTREAM.lower(), ""}
+    shown = name if upstream else f"{repository}@{name[:8] if commits.is_commit(name) else name}"
+    tag = _TAG.search(name)
+    if tag and tag[1] == "v" and tag[2] in RELEASES and not tag[3] and upstream:
+        return Revision(tag[2], (parse_version(tag[2]),))
+    if upstream and (commit := commits.table().named("main" if name == DEFAULT_BRANCH else name)):
+        main = {DEFAULT_BRANCH: "main"}.get(name, name)
+        return _of_commit(main, commit, moves=not (tag and tag[1] == "v"))
+    if commits.is_commit(name):
+        found = commits.table().find(name)
+        if len(found) == 1:  # a fork has the commits of upstream too
+            return _of_commit(found[0].digits if upstream else shown, found[0])
+        said = "several commits begin so" if found else f"not among the commits up to {commits.table().until}"
+        return Revision(name[:8] if upstream else shown, (), said, certain=False, settle=_ASK)
+    if tag and (release := of_release(tag[2])) is not None:  # a branch that this table is too old for, or a fork's
+        newest = releases_of(release.versions[-1][:2])[-1:] if tag[1] == "r" else ()
+        versions = tuple(map(parse_version, newest)) or release.versions
+        by_name = f"by its name {' to '.join(map(show, versions))}"
+        return Revision(shown, versions, by_name, certain=False, settle=_ASK)
+    said = "not a branch or tag that is known" if upstream else "a fork"
+    return Revision(shown, (), said, certain=False, settle=_ASK)
+
+
+def _of_commit(name: str, commit: Commit, moves: bool = False) -> Revision:
+    when = f"on {commit.day}" if moves else f"{commit.branch} of {commit.day}"
+    around = tuple(dict.fromkeys(one for one in (commit.before, commit.after) if one))
+    said = parse_version(commit.version) if commit.version else parse_version(around[0])
+    if commit.before == commit.after:
+        return Revision(commit.before, (parse_version(commit.before),))
+    if not set(around) & set(RELEASES):
+        return Revision(name, (said,), f"{when}, older than {RELEASES[0]}", certain=False)
+    if commit.after:
+        versions = tuple(map(parse_version, around))
+        return Revision(name, versions, f"{when}, {_between(*around)}", certain=False, settle=_ASK)
+    last = parse_version(commit.before)
+    if commit.branch.startswith("core_r"):  # no release has followed on this branch
+        return Revision(name, (last,), f"{when}, after {commit.before}", certain=False)
+    # The newest release speaks for what is to come, and what it says must hold for a later one as well.
+    oldest = (last,) if last[:2] < NEWEST else ()
+    versions = tuple(dict.fromkeys((*oldest, parse_version(RELEASES[-1]), *((said,) if said[:2] > NEWEST else ()))))
+    return Revision(name, versions, f"{when}, newer than {commit.before}", certain=False, settle=_ASK)
+
+
+def _between(*around: str) -> str:
+    return f"between {around[0]} and {around[1]}" if len(around) == 2 else f"near {''.join(around)}"

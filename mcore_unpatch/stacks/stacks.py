@@ -1,0 +1,141 @@
+"""The Megatrons that a repository runs, and which of them a file of it is judged for."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.megatron.facts import HOOK_SINCE
+from mcore_unpatch.megatron.versions import NEWEST, Version, show
+from mcore_unpatch.stacks.reading import EXTRA, HINT, OF_PYTHON, Found, read_all
+from mcore_unpatch.stacks.revision import Revision
+from mcore_unpatch.stacks.said import Said
+from mcore_unpatch.stacks.stack import Judged, Stack
+
+
+@dataclass
+class Stacks:
+    """The stacks below `top`. Those that the user named (`given`, and why) overrule what the files say."""
+
+    top: Path
+    given: tuple[Revision, ...] = ()
+    given_by: str = ""
+    only: tuple[str, ...] = ()
+    _known: dict[str, Judged] = field(default_factory=dict)
+
+    @cached_property
+    def found(self) -> Found:
+        """What the files of the repository say."""
+        from mcore_unpatch.discover import listed
+
+        return read_all(self.top, listed(self.top))
+
+    @cached_property
+    def all(self) -> tuple[Stack, ...]:
+        """Every stack; what only a README says is not one."""
+        if self.given:
+            return self._narrowed(tuple(Stack(one, why=self.given_by) for one in self.given))
+        return self._narrowed(_grouped(one for one in self.found.said if one.source != HINT))
+
+    @property
+    def hints(self) -> tuple[Stack, ...]:
+        """What a README or the like speaks of."""
+        return () if self.given else _grouped(one for one in self.found.said if one.source == HINT)
+
+    def of(self, path: str) -> Judged:
+        """What a file (posix, relative to the top) is judged for."""
+        folder = posixpath.dirname(path)
+        if folder not in self._known:
+            stacks = self.all if self.given else self._narrowed(_grouped(self._said_for(folder)), quietly=True)
+            self._known[folder] = Judged(stacks or (self._newest(),))
+        return self._known[folder]
+
+    def asked(self, path: str) -> Judged | None:
+        """The same, unless nobody says anything."""
+        judged = self.of(path)
+        return judged if judged.stacks[0].said or self.given else None
+
+    def versions(self, path: str) -> tuple[Version, ...]:
+        """The releases that a file is judged for."""
+        return self.of(path).versions
+
+    def pinned(self, path: str) -> tuple[Version, ...]:
+        """The releases that a file runs on, where all of them are known; else none."""
+        judged = self.asked(path)
+        known = judged is not None and all(stack.versions for stack in judged.stacks)
+        return judged.versions if judged is not None and known else ()
+
+    def forbids(self, path: str, since: Version) -> Stack | None:
+        """The stack of a file that has not what came with a release, or of which that is not known."""
+        stacks = self.of(path).stacks
+        older = [stack for stack in stacks if any(version < since for version in stack.needed)]
+        unknown = [stack for stack in stacks if not stack.versions]
+        return next(iter([*older, *unknown]), None)
+
+    def before_the_hook(self, path: str) -> str:
+        """Why a file may not have what needs the hook; nothing where every stack that it runs on has the hook."""
+        stack = self.forbids(path, HOOK_SINCE)
+        if stack is None:
+            return ""
+        others = [one for one in self.of(path).stacks if one.needed and min(one.needed) >= HOOK_SINCE]
+        narrow = f"; `--stack {others[-1].name}` leaves that one out" if others else ""
+        needs = f"it needs megatron-core>={show(HOOK_SINCE)}"
+        if not stack.versions:
+            return f"{needs}, and which release {stack} is is not known: {stack.revision.settle}{narrow}"
+        runs = (
+            stack.name
+            if stack.revision.certain
+            else f"{stack.name}, {stack.revision.words or show(stack.versions[-1])}"
+        )
+        return f"{needs}, and the repository runs {runs} ({stack.place}){narrow}"
+
+    def target_for(self, paths: Iterable[str]) -> Version:
+        """The one release to migrate these files for: of the newest that each of their projects takes, the oldest."""
+        return min((self.versions(path)[-1] for path in paths), default=self.versions("")[-1])
+
+    def _said_for(self, folder: str) -> list[Said]:
+        """What is said for a folder: by images and scripts of all projects around it, by the nearest Python project."""
+        above = [folder]
+        while above[-1]:
+            above.append(posixpath.dirname(above[-1]))
+        said = [one for one in self.found.said if one.source != HINT and one.scope in above]
+        python = [one for one in said if one.source in OF_PYTHON]
+        nearest = next((scope for scope in above if any(one.scope == scope for one in python)), None)
+        return [
+            *(one for one in said if one.source not in OF_PYTHON),
+            *_without_ranges([one for one in python if one.scope == nearest]),
+        ]
+
+    def _narrowed(self, stacks: tuple[Stack, ...], quietly: bool = False) -> tuple[Stack, ...]:
+        if not self.only:
+            return stacks
+        kept = tuple(stack for stack in stacks if any(stack.goes_by(name) for name in self.only))
+        if not kept and not quietly:
+            names = ", ".join(stack.name for stack in stacks) or "none"
+            raise UsageError(f"No stack goes by {' or '.join(self.only)}; the repository has: {names}.")
+        return kept
+
+    def _newest(self) -> Stack:
+        hints = self.hints
+        hint = f"; {hints[0]} is only a hint" if hints else ""
+        why = f"the newest known, no project file names a release{hint}"
+        return Stack(Revision(show(NEWEST), (NEWEST,)), why=why)
+
+
+def _grouped(said: Iterable[Said]) -> tuple[Stack, ...]:
+    """One stack for each Megatron: those that are known first, the newest first."""
+    by_name: dict[str, list[Said]] = {}
+    for one in said:
+        by_name.setdefault(one.revision.name, []).append(one)
+    stacks = [Stack(some[0].revision, tuple(some)) for some in by_name.values()]
+    return tuple(sorted(stacks, key=lambda one: (bool(one.versions), one.versions[-1:], one.name), reverse=True))
+
+
+def _without_ranges(said: list[Said]) -> list[Said]:
+    """A pin of the project says what it runs; ranges count where there is none. That of an extra is one of several."""
+    pinned = [one for one in said if not one.revision.is_range and one.source != EXTRA]
+    return pinned + [one for one in said if one.source == EXTRA and not one.revision.is_range] if pinned else said

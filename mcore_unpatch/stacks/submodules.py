@@ -1,0 +1,93 @@
+"""Megatron as a submodule, or inside of one: the commit that the repository has recorded for it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from mcore_unpatch import git, reading
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.megatron.sources import label_of
+from mcore_unpatch.stacks.revision import Revision, of_reference, of_release
+from mcore_unpatch.stacks.said import REPOSITORY
+
+_REPOSITORY = re.compile(rf"^{REPOSITORY}/?$", re.IGNORECASE)
+_CARRIER = re.compile(r"(megatron-bridge)(?:\.git)?/?$", re.IGNORECASE)
+_SETTLE = "run `git submodule update --init --recursive`, or name it with --target-mcore"
+Submodule = tuple[int, str, str]  # line, path, address
+
+
+def of_modules(top: Path, text: str, notes: list[tuple[int, str]]) -> Iterator[tuple[int, Revision]]:
+    """The Megatrons that `.gitmodules` names, and those that a carrier among them holds."""
+    for line, path, address in _modules(text):
+        megatron, carrier = _REPOSITORY.match(address), _CARRIER.search(address)
+        if not megatron and not carrier:
+            continue
+        commit = _recorded(top, path)
+        if commit is None:
+            notes.append((line, f"the submodule {path} has no recorded commit, so which Megatron it is is not known"))
+        elif megatron:
+            yield line, of_reference(commit, f"{megatron[1]}/{megatron[2]}")
+        else:
+            yield line, _carried(top / path, commit)
+
+
+def of_folder(top: Path, text: str, path: str) -> Revision | None:
+    """A folder of the repository that a project takes Megatron from: a submodule, one inside of it, or plain files."""
+    inside = os.path.normpath(path).replace(os.sep, "/")
+    for _, submodule, address in _modules(text):
+        if inside == submodule and (commit := _recorded(top, submodule)):
+            name = _REPOSITORY.match(address)
+            return of_reference(commit, f"{name[1]}/{name[2]}" if name else "")
+        if inside.startswith(f"{submodule}/") and (commit := _recorded(top, submodule)):
+            return _carried(top / submodule, commit)
+    return _on_disk(top / inside)
+
+
+def _carried(folder: Path, commit: str) -> Revision:
+    """The Megatron in a carrier: what the carrier has recorded, if it is checked out."""
+    if os.path.lexists(folder / ".git"):
+        try:
+            text = reading.read_below(folder, folder / ".gitmodules").decode(errors="replace")
+            for _, path, address in _modules(text):
+                if (megatron := _REPOSITORY.match(address)) and (inner := _recorded(folder, path)):
+                    return of_reference(inner, f"{megatron[1]}/{megatron[2]}")
+        except OSError:
+            pass
+    name = f"{folder.name}@{commit[:8]}"
+    return Revision(name, (), f"Megatron through {folder.name}", certain=False, settle=_SETTLE)
+
+
+def _on_disk(folder: Path) -> Revision | None:
+    try:
+        return of_release(label_of(reading.read(folder / "megatron/core/package_info.py")))
+    except (OSError, UsageError):
+        return None
+
+
+def _modules(text: str) -> Iterator[Submodule]:
+    path, line = "", 0
+    for number, each in enumerate(text.splitlines(), 1):
+        key, _, value = (part.strip() for part in each.partition("="))
+        if each.lstrip().startswith("["):
+            path, line = "", number
+        elif key == "path":
+            path = value
+        elif key == "url" and path:
+            yield line, path, value
+
+
+def _recorded(top: Path, path: str) -> str | None:
+    """The commit that HEAD, or else the index, has for a submodule."""
+    if path.startswith(("-", ":")):
+        return None
+    for asked in (("ls-tree", "HEAD", "--", path), ("ls-files", "--stage", "--", path)):
+        try:
+            words = os.fsdecode(git.run(top, "--literal-pathspecs", *asked)).split()
+        except git.GitError:
+            continue
+        if words[:1] == ["160000"]:
+            return next(word for word in words[1:] if len(word) == 40)
+    return None
