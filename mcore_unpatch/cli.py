@@ -15,7 +15,7 @@ from mcore_unpatch.migrate.interrupts import until_committed
 app = typer.Typer(
     name="unpatch",
     help="Find every monkey-patch of Megatron Core in a repository, move it to the official hook, keep new ones out.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: drawing boxes would take longer than everything else
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -44,11 +44,13 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _app(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def main() -> None:

@@ -159,9 +159,18 @@ def existing(path: Path) -> Path:
             raise UsageError(f"{shown(path)} is {kind}: name a file or a folder")
         return path.resolve(strict=True)
     except FileNotFoundError:
-        raise UsageError(f"no such file or folder: {shown(path)}") from None
+        raise UsageError(f"no such file or folder: {shown(path)}{_hint(str(path))}") from None
     except (RuntimeError, OSError) as error:  # a symlink loop
         raise UsageError(f"cannot open {shown(path)}: {getattr(error, 'strerror', None) or 'symlink loop'}") from None
+
+
+def _hint(name: str) -> str:
+    """What was meant instead of a path."""
+    if re.match(r"[a-z+]+:/|git@", name):  # a path has one slash where the user wrote two
+        return " (a repository is read from disk: `git clone` it, and name the folder)"
+    if re.fullmatch(r"v?\d+\.\d[\w.]*", name):
+        return f" (a release is named with an option: `unpatch upgrade --to {name.lstrip('v')}`)"
+    return ""
 
 
 def _common_folder(paths: list[Path]) -> Path:

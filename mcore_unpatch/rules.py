@@ -74,7 +74,18 @@ def find(code: str) -> Rule:
     for rule in rules().values():
         if code.upper() == rule.code or code.lower() == rule.name:
             return rule
-    raise UsageError(f"unknown rule {code!r}; `unpatch rules` lists all of them: {', '.join(rules())}")
+    raise UsageError(f"unknown rule {code!r}{_nearest(code)}; `unpatch rules` lists all of them")
+
+
+def _nearest(code: str) -> str:
+    """The rules that may have been meant, by code or by name."""
+    from difflib import get_close_matches
+
+    if code.upper() in families():
+        return f": it is a family, which `unpatch rules {code.upper()}` lists"
+    codes = get_close_matches(code.upper(), rules(), 3, 0.5)
+    near = codes or get_close_matches(code.lower(), (rule.name for rule in rules().values()), 3)
+    return f"; the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else ""
 
 
 @dataclass(frozen=True, slots=True)

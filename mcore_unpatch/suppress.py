@@ -12,7 +12,8 @@ from mcore_unpatch.rules import UNUSED_IGNORE
 from mcore_unpatch.scanner.parallel import IGNORE_MARK
 from mcore_unpatch.scanner.sources.parsing import Unreadable, decode
 
-_COMMENT = re.compile(r"#\s*+unpatch:\s*+ignore(?:\[([^\]]*+)\])?")
+OLD_NAME = "mcore-unpatch:"
+_COMMENT = re.compile(r"#\s*+(?:mcore-)?unpatch:\s*+ignore(?:\[([^\]]*+)\])?")
 # In time that grows with the text alone, which the standard tokenizer's does not on long lines.
 _STRING_OR_COMMENT = re.compile(
     r'''"""(?:[^\\"]++|\\.|"(?!""))*+"""|"(?:[^\\"\n]++|\\.)*+"'''

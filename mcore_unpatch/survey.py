@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mcore_unpatch import reading, remembered, unread, verdicts
+from mcore_unpatch import reading, remembered, suppress, unread, verdicts
 from mcore_unpatch.discover import Discovery, discover, others, settings, whole_of
 from mcore_unpatch.findings import FileError, Finding
 from mcore_unpatch.library.model import Model
@@ -85,6 +85,8 @@ class Survey:
         self._silenced: list[Finding] = []  # a finding for each that a comment suppresses
         look = self._findings if options.base is None else self._new_findings
         self.findings, self.errors = look(progress)
+        if any(suppress.OLD_NAME in one.source for one in self._silenced):
+            self.notes.append("Comments say `mcore-unpatch: ignore`, which is read; write `unpatch: ignore`.")
 
     @cached_property
     def whole(self) -> Discovery:

@@ -32,7 +32,9 @@ Repo = Annotated[
     typer.Argument(help="The repository, or files and folders in it. [default: .]", show_default=False),
 ]
 Diff = Annotated[bool, typer.Option("--diff", help="Print the unified diff and write nothing.")]
-Check = Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 if anything would change.")]
+Check = Annotated[
+    bool, typer.Option("--check", help="Write nothing; exit with 1 if anything would change, also with --diff.")
+]
 UnsafeFixes = Annotated[
     bool,
     typer.Option(

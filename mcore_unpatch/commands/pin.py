@@ -121,6 +121,11 @@ def pin(
             note(f"depends_on names {name}, which megatron-core {release.label} does not define.")
     for name in sorted(set(known.pins) - set(found)):
         note(f"Dropped {name}, which is no longer patched{f': {known.pins[name].why}' if known.pins[name].why else ''}")
+    if not found and not known.pins:
+        note(
+            "There is nothing to pin: no patch of Megatron Core was found, and no name was given. Nothing was written."
+        )
+        return EXIT_CLEAN
     before = file.read_text(encoding="utf-8") if pinned.lock_file(top) else ""
     replace_file(file, pins.Lock(found).text(before))
     changed = [name for name, one in found.items() if name in known.pins and known.pins[name].digest != one.digest]

@@ -16,18 +16,27 @@ if TYPE_CHECKING:
 
 
 @guarded
-def rules() -> int:
+def rules(
+    chosen: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RULES]...", help="Rules or families, such as MCU1. [default: all]", show_default=False
+        ),
+    ] = None,
+) -> int:
     """List the rules by family."""
     from mcore_unpatch.report.lines import show
-    from mcore_unpatch.rules import families, family, rules as all_rules
+    from mcore_unpatch.rules import Selection, families, family, rules as all_rules
+
+    selection = Selection.parse(chosen or ["ALL"], [])
 
     def output() -> Iterator[Line]:
         for prefix, about in families().items():
-            yield [(f"{prefix}  {about}", "bold")]
-            for rule in all_rules().values():
-                if family(rule.code) == prefix:
-                    yield [(f"  {rule.code}", "cyan"), (f"  {rule.name}: {rule.summary}", "")]
-            yield []
+            listed = [one for one in all_rules().values() if family(one.code) == prefix and one.code in selection]
+            if listed:
+                yield [(f"{prefix}  {about}", "bold")]
+                yield from ([(f"  {one.code}", "cyan"), (f"  {one.name}: {one.summary}", "")] for one in listed)
+                yield []
 
     with reporting():
         show(output())

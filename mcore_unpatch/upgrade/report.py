@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from mcore_unpatch.commands.options import OutputFormat
+from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.report.lines import Line, count, show, width, wrapped
 from mcore_unpatch.upgrade import pages
 from mcore_unpatch.upgrade.fates import Fate
@@ -135,9 +136,9 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
         yield f"Not read: {missing}."
     release = f"megatron-core {report.new.label}"
     if not urgent:
-        yield f"Nothing that was read needs work before the upgrade to {release}."
+        yield f"Nothing that was read needs work before the move to {release}."
         return
-    text = f"{count(len(urgent), 'place needs', 'places need')} work before you can upgrade to {release}."
+    text = f"{count(len(urgent), 'place needs', 'places need')} work before you can {_move(report)} to {release}."
     safe = sum(item.fate is not None and item.fate.finding.fix == "safe" for item in patches)
     unsafe = sum(item.fate is not None and item.fate.finding.fix == "unsafe" for item in patches)
     if safe:
@@ -145,6 +146,16 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     elif unsafe:
         text += f" Next: `unpatch migrate --unsafe-fixes` does {unsafe} of them."
     yield text
+
+
+def _move(report: UpgradeReport) -> str:
+    """Upgrade, unless both are known and the step leads back."""
+    labels = (report.new.label, report.old.label)
+    return (
+        "go back"
+        if set(labels) <= set(RELEASES) and RELEASES.index(labels[0]) < RELEASES.index(labels[1])
+        else "upgrade"
+    )
 
 
 def unread(report: UpgradeReport) -> str:

@@ -166,7 +166,8 @@ def _wrapped(patch: Patch, reached: Reached) -> _Wrapped | str:
     around = patch.around
     by_name = patch.finding.shape == "setattr" and patch.finding.answer == _OF_ONE
     if patch.target.attr != FORWARD or not (by_name or patch.finding.shape == "instance-attr"):
-        return "a hook runs around `forward` of one module, and this patch is of another kind"
+        changed = ".".join(patch.finding.target.split(".")[-2:])
+        return f"only a patched `forward` of one module can become a forward hook, and this changes `{changed}`"
     if not is_module(patch.target.value, around, patch.finding):
         return f"`{patch.text(patch.target.value)}` cannot be shown to be a module"
     if around is None:
