@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from mcore_unpatch.codemods import registry, standing
-from mcore_unpatch.codemods.changes import Asked, ChangeKey, Reason, Taken
+from mcore_unpatch.codemods.changes import Asked, ChangeKey, Reason, Remove, Taken
 from mcore_unpatch.codemods.codemod import (
     AddImport,
     AlsoImport,
@@ -83,6 +84,15 @@ class _Answer:
         """Those of any file that other findings may ask for too."""
         return [Asked(one.source, one.change, self.beside) for one in self.wanted if isinstance(one, Elsewhere)]
 
+    def saying(self, name: str) -> list[ast.AST]:
+        """The nodes of its file where a name comes to be used."""
+        nodes: list[ast.AST] = []
+        for one in self.asked:
+            text = getattr(one.change, "text", None)
+            if not isinstance(one.change, Remove) and (not isinstance(text, str) or name in text):
+                nodes.append(one.change.node)
+        return nodes or [self.match.node]
+
     @property
     def beside(self) -> Reason:
         """What changes of other files are for."""
@@ -104,6 +114,7 @@ class FixRunner:
     options: Options
     taken: Taken
     staying: RemainingPatches
+    told: bool = True  # else nobody reads the remarks
     found: Contribution = field(default_factory=Contribution)
     closed: set[Finding] = field(default_factory=set)  # for all other codemods
     shared: set[ChangeKey] = field(default_factory=set)  # of changes that several findings asked for
@@ -197,11 +208,12 @@ class FixRunner:
                     if isinstance(new, MoveImport):
                         imports.move(new.node, set(new.names), new.module, reason)
                     elif isinstance(new, AddImport):
-                        imports.add(new.module, [new.name], reason)
+                        imports.add(new.module, [new.name], reason, answer.saying(new.name))
                     elif isinstance(new, AlsoImport):
                         imports.join(new.node, new.name, reason)
                     elif isinstance(new, Elsewhere) and new.needs:
-                        files.imports(new.source.path).add(new.needs.module, [new.needs.name], answer.beside)
+                        needs, editor = new.needs, files.imports(new.source.path)
+                        editor.add(needs.module, [needs.name], answer.beside, [new.change.node])
                 self.closed.add(finding)
                 if self.options.applies(reason) and not codemod.mends:
                     self.found.removes.append(finding)
@@ -209,7 +221,8 @@ class FixRunner:
                 left.append(_TAKEN)
         for because in left:
             self.found.held[finding] = because
-            self._remark(finding, "by-hand", codemod.steps(answer.match, because))
+            if self.told:
+                self._remark(finding, "by-hand", codemod.steps(answer.match, because))
         for one in answer.wanted:
             if isinstance(one, Stays):
                 self.closed.add(finding)

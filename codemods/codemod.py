@@ -50,7 +50,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class AddImport:
-    """`from module import name` at the top of the file, among the imports that are there."""
+    """`from module import name` where the file imports Megatron: at the top, under a guard or in the function."""
 
     module: str
     name: str

@@ -116,13 +116,14 @@ def _with_parameters(params: cst.Parameters, texts: Sequence[str]) -> cst.Parame
         assert isinstance(params.star_arg, cst.Param)
         star, *new = _laid_out([params.star_arg, *given])
         return params.with_changes(star_arg=star, kwonly_params=new)
-    return params.with_changes(**{names: _laid_out([*known, *given], len(known))})
+    before = getattr(params.star_arg, "comma", None) if names == "kwonly_params" else None
+    return params.with_changes(**{names: _laid_out([*known, *given], len(known), before)})
 
 
-def _laid_out(params: Sequence[cst.Param], known: int = 1) -> list[cst.Param]:
-    """The new ones stand each on a line of its own if the last known one does."""
+def _laid_out(params: Sequence[cst.Param], known: int = 1, before: Any = None) -> list[cst.Param]:
+    """The new ones stand each on a line of its own if the last known one does; `before` stands before the first."""
     last = params[known - 1]
-    between = _between(params[known - 2].comma if known > 1 else None)
+    between = _between(params[known - 2].comma if known > 1 else before)
     found = [
         param.with_changes(comma=between, whitespace_after_param=cst.SimpleWhitespace(""))
         for param in params[known - 1 : -1]

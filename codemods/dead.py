@@ -14,14 +14,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from mcore_unpatch.codemods.changes import Asked, Change, Make, Reason, Taken, Unwrap, least_safe
-from mcore_unpatch.codemods.edits import Options, Remark
+from mcore_unpatch.codemods import standing
+from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Make, Reason, Taken, Unwrap, least_safe
+from mcore_unpatch.codemods.edits import Applicability, Options, Remark
+from mcore_unpatch.codemods.emptied import Emptied, with_emptied
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.source import Function, Source, first_line, last_line
+from mcore_unpatch.codemods.source import Function, Source, first_line, last_line, mentioned
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings import Finding, Guard
-from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import NEWEST, Version, parse_version, reached, show
 
 _TITLE = "deletes what never runs"
@@ -36,22 +38,30 @@ _IMPORTS = ast.Import | ast.ImportFrom
 
 
 def delete_dead(
-    bench: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Asked]
+    bench: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Asked], with_shims: bool = False
 ) -> tuple[Contribution, set[Finding], set[Finding]]:
     """Delete the branches of dead patches, and patches without an effect; where no guard makes one dead, say so.
 
-    With it all that never run, and what else no codemod has to be asked about.
+    With it all that never run, and what else no codemod has to be asked about. What is in the way of shims, which need
+    a Megatron that does not need it, goes as they come.
     """
     found, dead, closed = Contribution(), set[Finding](), set[Finding]()
-    cuts: defaultdict[str, dict[tuple[int, str], _Cut]] = defaultdict(dict)
-    answered: defaultdict[str, list[tuple[Finding, Reason]]] = defaultdict(list)
+    # What is deleted in one file with one consent may share helpers, and is one edit where it empties a function.
+    cuts: defaultdict[tuple[str, Applicability], dict[tuple[int, str], _Cut]] = defaultdict(dict)
+    answered: defaultdict[tuple[str, Applicability], list[tuple[Finding, Reason]]] = defaultdict(list)
+
+    def take(finding: Finding, cut: _Cut) -> None:
+        level = "unsafe" if options.unsafe_fixes else cut.reason.applicability
+        cuts[finding.path, level].setdefault((cut.guard.lineno, cut.branch), cut)
+        answered[finding.path, level].append((finding, cut.reason))
+
     idle: list[tuple[Finding, _Cut]] = []
     for finding in findings:
         versions = options.pinned(finding.path)
         if not _is_dead(finding, versions or (options.target,)):
             if finding.verdict != "delete" or not any(map(finding.live.on, versions or (options.target,))):
                 continue
-            without = _without_effect(bench, finding)
+            without = _without_effect(bench, finding, bool(versions))
             if isinstance(without, _Cut):
                 idle.append((finding, without))
             elif without:
@@ -65,8 +75,7 @@ def delete_dead(
         guard = _guard(finding, versions or (options.target,))
         cut = _cut(bench, finding.path, guard, reason) if guard and finding.path in bench.editable else None
         if cut is not None and cut.undoes(finding):
-            cuts[finding.path].setdefault((cut.guard.lineno, cut.branch), cut)
-            answered[finding.path].append((finding, reason))
+            take(finding, cut)
             continue
         oldest, *later = map(show, versions or (options.target,))
         where = f" (see line {guard.line})" if guard is not None and not guard.path else ""
@@ -74,36 +83,65 @@ def delete_dead(
         text = f"this never runs on megatron-core {oldest}{' or later' if later else ''}{where}: {what}"
         found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", text))
     for finding, cut in idle:
-        path = finding.path
-        if options.unsafe_fixes or all(one.reason.applicability == "unsafe" for one in cuts[path].values()):
-            closed.add(finding)
-            # What is deleted in one file may share helpers, and is one edit where it empties a function.
-            for key, one in cuts[path].items():
-                cuts[path][key] = replace(one, reason=replace(one.reason, applicability="unsafe"))
-            cuts[path][cut.guard.lineno, ""] = cut
-            answered[path].append((finding, cut.reason))
+        if with_shims and tuple(finding.target.rsplit(".", 1)) in standing.HOOK:
+            cut = replace(cut, reason=replace(cut.reason, applicability="safe"))
+        closed.add(finding)
+        take(finding, cut)
     spans = Taken(taken)
-    for path, some in cuts.items():
-        asked = list(_changes(bench, list(some.values())))
-        if spans.take(path, [one.touches for one in asked]):
+    for path, level in sorted(cuts, key=lambda key: LEVELS.index(key[1])):
+        asked, emptied, staying = _changes(bench, list(cuts[path, level].values()))
+        fits = all(spans.is_free(one.path, one.touches) for one in asked)
+        if not fits and not any(options.applies(one.reason) for one in asked):
+            continue  # one that would only be shown
+        for finding, reason in answered[path, level]:
+            why = next((why for function, why in staying if _is_inside(finding.line, function)), "")
+            if not why and not fits:
+                why = "another edit changes the same lines"
+            if why:
+                found.held[finding] = why
+                found.remarks.append(Remark(path, finding.line, finding.rule, "by-hand", f"Not deleted: {why}"))
+            elif options.applies(reason):
+                found.removes.append(finding)
+        if fits:
             found.asked += asked
-            found.removes += [finding for finding, reason in answered[path] if options.applies(reason)]
+            for one in asked:
+                spans.take(one.path, [one.touches])
+            for source, node, name in emptied.imports if any(options.applies(one.reason) for one in asked) else ():
+                why_not_needed = replace(least_safe(one.reason for one in asked), finding_line=0)
+                bench.imports(source.path).drop(node, {name}, why_not_needed)
     return found, dead, closed
 
 
-def _changes(bench: Workbench, cuts: Sequence[_Cut]) -> Iterator[Asked]:
-    """The branches of one file go, and what only they asked for."""
-    source = cuts[0].source
-    outer = [cut for cut in cuts if not any(cut.guard in ast.walk(node) for one in cuts for node in one.dead)]
-    gone = [node for cut in outer for node in cut.gone]
-    whole: dict[ast.stmt, Reason] = {node: cut.reason for cut in outer for node in cut.whole}
-    for cut in outer:
-        if cut.change is not None:
-            yield Asked(source, cut.change, cut.reason)
+def _changes(bench: Workbench, cuts: Sequence[_Cut]) -> tuple[list[Asked], Emptied, list[tuple[Function, str]]]:
+    """The branches of one file go with what only they asked for, in other files too; and the functions that stay."""
+    source, staying, emptied = cuts[0].source, list[tuple[Function, str]](), Emptied()
+    while cuts:
+        outer = [cut for cut in cuts if not any(cut.guard in ast.walk(node) for one in cuts for node in one.dead)]
+        gone = [node for cut in outer for node in cut.gone]
+        whole: dict[ast.AST, Reason] = {node: cut.reason for cut in outer for node in cut.whole}
+        helpers = list(unused(source, [cut.guard for cut in outer], gone, bench))
+        emptied = with_emptied(bench, source, [*(node for cut in outer for node in cut.whole), *helpers])
+        if not emptied.why_not or emptied.function is None:
+            break
+        staying.append((emptied.function, emptied.why_not))
+        cuts = [cut for cut in cuts if not _is_inside(cut.guard.lineno, staying[-1][0])]
+    else:
+        return [], Emptied(), staying
     last = least_safe(cut.reason for cut in outer)
-    helpers = list(unused(source, [cut.guard for cut in outer], gone, bench))
-    for change in remove(source, [*whole, *helpers], with_comments=True):
-        yield Asked(source, change, whole.get(change.node, last) if isinstance(change.node, ast.stmt) else last)
+    asked = [
+        Asked(source, cut.change, cut.reason)
+        for cut in outer
+        if cut.change is not None and not emptied.holds(source, cut.guard)
+    ]
+    for where in emptied.statements:
+        changes = remove(where, emptied.outermost(where), with_comments=True)
+        why = last if where is source else replace(last, finding_line=0)
+        asked += [Asked(where, change, whole.get(change.node, why)) for change in changes]
+    return asked, emptied, staying
+
+
+def _is_inside(line: int, function: Function) -> bool:
+    return first_line(function) <= line <= last_line(function)
 
 
 def _is_dead(finding: Finding, versions: Sequence[Version]) -> bool:
@@ -146,7 +184,7 @@ class _Cut:
         return all(one.line in lines for one in finding.related if one.role == "restore")
 
 
-def _without_effect(bench: Workbench, finding: Finding) -> _Cut | str:
+def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _Cut | str:
     """The assignment that makes a patch which is to be deleted wherever it runs, or why it cannot go by itself."""
     if finding.path not in bench.editable or not finding.path.endswith(".py"):
         return ""
@@ -157,6 +195,9 @@ def _without_effect(bench: Workbench, finding: Finding) -> _Cut | str:
     target = node.targets[0]
     if not (isinstance(target, ast.Attribute) and target.attr == name and isinstance(node.value, ast.Name)):
         return "it is not a plain assignment of a function or class"
+    holder = api.lookup(finding.target.rpartition(".")[0])
+    if holder is not None and holder.kind == "module" and not pinned:
+        return f"no project file names a release of megatron-core, and others may read `{name}` in the module"
     if restores := [one.line for one in finding.related if one.role == "restore"]:
         return f"line {restores[0]} puts the original back"
     # What Megatron no longer has may be called by the repository itself.
@@ -219,7 +260,7 @@ def _of_try(cut: Callable[..., _Cut], source: Source, node: ast.Try, branch: str
         inside = {id(child) for child in ast.walk(node)}
         kept = [*node.body, *node.orelse]
         bound = {bound_by_import(alias, one) for one in kept if isinstance(one, _IMPORTS) for alias in one.names}
-        named = {name for one in source.nodes if id(one) not in inside for name in _mentioned(one)}
+        named = {name for one in source.nodes if id(one) not in inside for name in mentioned(one)}
         local = not isinstance(source.parents[node], ast.Module)
         if local and all(isinstance(one, _IMPORTS) for one in kept) and bound.isdisjoint(named):
             return cut(dead=dead, whole=(node,))  # it only asked whether the names are there
@@ -249,16 +290,12 @@ def _is_pure(node: ast.expr) -> bool:
 
 def unused(source: Source, guards: Sequence[ast.stmt], gone: Sequence[ast.AST], bench: Workbench) -> Iterator[ast.stmt]:
     """Functions and values that only the removed code asks for: of the function around it, or private to the file."""
-    mentions: defaultdict[str, list[ast.AST]] = defaultdict(list)
-    for node in source.nodes:
-        for name in _mentioned(node):
-            mentions[name].append(node)
     inside = {id(child) for node in gone for child in ast.walk(node)}
     candidates = list(dict.fromkeys(one for guard in guards for one in _candidates(source, guard)))
     while True:
         for name, statement, is_local in candidates:
             own = {id(child) for child in ast.walk(statement)}
-            others = [id(node) for node in mentions[name] if id(node) not in own]
+            others = [id(node) for node in source.mentions.get(name, ()) if id(node) not in own]
             if inside.isdisjoint(others) or not inside.issuperset(others) or id(statement) in inside:
                 continue
             if is_local or (name.startswith("_") and not bench.named_elsewhere(name, source.path)):
@@ -291,12 +328,3 @@ def _bound(statement: ast.stmt, is_local: bool) -> str | None:
     if is_local and isinstance(target, ast.Name) and _is_pure(statement.value):  # type: ignore[attr-defined]
         return target.id
     return None
-
-
-def _mentioned(node: ast.AST) -> tuple[str, ...]:
-    """What one node names, in whatever way."""
-    if isinstance(node, ast.Name):
-        return (node.id,)
-    if isinstance(node, ast.Global | ast.Nonlocal):
-        return tuple(node.names)
-    return (node.value,) if isinstance(node, ast.Constant) and isinstance(node.value, str) else ()

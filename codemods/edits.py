@@ -64,17 +64,25 @@ class Repository(Project):
 
     def sources_saying(self, word: str | re.Pattern[bytes], *, tests: bool = True) -> Iterator[Source]:
         """The Python files that say a word, or what a pattern finds, and can be read, parsed."""
-        pattern = re.compile(re.escape(word.encode())) if isinstance(word, str) else word
+        plain = word.encode() if isinstance(word, str) else b""
         for path in self.paths:
             if path.endswith(".py") and (tests or not is_test(path)):
                 with suppress(Unreadable, OSError):
-                    if pattern.search(self.data(path)):
+                    data = self.data(path)
+                    if plain in data if isinstance(word, str) else word.search(data):
                         yield self.source(path)
+
+    def sources_naming(self, name: str) -> Iterator[Source]:
+        """The Python files that say a name, and can be read, parsed."""
+        return (self.source(path) for path in self.paths if path.endswith(".py") and self._names(path, name))
 
     def named_elsewhere(self, name: str, path: str) -> bool:
         """Whether another file than that at `path` says a name."""
-        word = re.compile(rf"\b{re.escape(name)}\b".encode())
-        return any(word.search(self.data(other)) for other in self.paths if other != path)
+        return any(self._names(other, name) for other in self.paths if other != path)
+
+    def _names(self, path: str, name: str) -> bool:
+        data, word = self.data(path), name.encode()
+        return word in data and re.search(rb"\b%b\b" % re.escape(word), data) is not None
 
     def _data(self, path: str) -> bytes:
         """The bytes of a file as they are on disk, line endings included: edits count in these."""

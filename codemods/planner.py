@@ -66,7 +66,7 @@ def fixed(
     """
     known = _known(repository, choices[0])
     for options in choices:
-        found = _found(repository, findings, options, known)[2]
+        found = _found(repository, findings, options, known, told=False)[2]
         reasons = [(one.path, one.reason) for one in found.asked if options.applies(one.reason)]
         applied = {(path, reason.finding_line, reason.rule) for path, reason in reasons}
         changed = [one for one in findings if (one.path, one.line, one.rule) in applied]
@@ -107,31 +107,45 @@ def _with_the_hook(repository: Repository, options: Options) -> Workbench:
 
 
 def _found(
-    repository: Repository, findings: Sequence[Finding], options: Options, known: Known
+    repository: Repository, findings: Sequence[Finding], options: Options, known: Known, told: bool = True
 ) -> tuple[Workbench, Workbench, Contribution]:
-    """What all codemods but that of the imports and the comments found, and the benches of moves and proposals."""
-    bench, found = _moved(repository, findings, options, known)
-    staying, held = RemainingPatches.of(findings, found.removes), ""
-    if (below := staying.blocking("", standing.HOOK)) and (found.asked or bench.import_changes()):
-        if standing.is_certain(below, bench):  # then no move that needs the hook is made
-            bench, found = _moved(repository, findings, options, known, standing.RULES_ON_THE_HOOK)
-            staying = RemainingPatches.of(findings, found.removes)
-            held = standing.because(below, "the hook goes through it")
-        found.remarks.append(standing.refused_by_shims(below))
+    """What all codemods but that of the imports and the comments found, and the benches of moves and proposals.
+
+    The shims refuse a model while a patch of what carries the hook stays: then no move is made that needs it.
+    """
+    bench, proposing, found, below = _pass(repository, findings, options, known, told)
+    if below is not None:
+        bench, proposing, found, _ = _pass(repository, findings, options, known, told, standing.RULES_ON_THE_HOOK)
+    held = standing.because(below, "the hook goes through it") if below is not None else ""
     uses = {rule.code for codemod in registry.codemods() if codemod.migration() for rule in codemod.rules}
     for one in (one for one in _open(findings, found, options) if one.rule in uses and one.path in bench.editable):
         if why := options.older(one.path) or (one.rule in standing.RULES_ON_THE_HOOK and held):
             found.held[one] = why
             found.remarks.append(Remark(one.path, one.line, one.rule, "left", f"not rewritten: {why}"))
+    return bench, proposing, found
+
+
+def _pass(
+    repository: Repository,
+    findings: Sequence[Finding],
+    options: Options,
+    known: Known,
+    told: bool,
+    held: Sequence[str] = (),
+) -> tuple[Workbench, Workbench, Contribution, Finding | None]:
+    """Every codemod once, without the moves of the held rules; and the patch that is in the way of the others."""
+    bench, found = _moved(repository, findings, options, known, held)
+    moves = bool(found.asked or bench.import_changes())
     # The imports of proposals that are only shown are no part of those that are written.
     proposing = bench if options.unsafe_fixes else Workbench(repository)
     taken = [*bench.import_changes(), *found.asked]
-    deleted, dead, closed = delete_dead(bench, _open(findings, found, options), options, taken)
+    deleted, dead, closed = delete_dead(bench, _open(findings, found, options), options, taken, moves)
     found.add(deleted)
     alive = [finding for finding in _open(findings, found, options) if finding not in dead | closed]
-    staying = RemainingPatches.of(staying.findings, dead.union(deleted.removes))
-    found.add(FixRunner(bench, proposing, options, Taken([*taken, *deleted.asked]), staying).run(alive))
-    return bench, proposing, found
+    staying = RemainingPatches.of(findings, dead.union(found.removes))
+    found.add(FixRunner(bench, proposing, options, Taken([*taken, *deleted.asked]), staying, told).run(alive))
+    below = RemainingPatches.of(findings, dead.union(found.removes)).blocking("", standing.HOOK) if moves else None
+    return bench, proposing, found, below
 
 
 def _moved(

@@ -96,6 +96,15 @@ class Source:
                 found.setdefault((node.lineno, node.col_offset), node)
         return found
 
+    @cached_property
+    def mentions(self) -> dict[str, list[ast.AST]]:
+        """The nodes that say a name, in whatever way."""
+        found: dict[str, list[ast.AST]] = {}
+        for node in self.nodes:
+            for name in mentioned(node):
+                found.setdefault(name, []).append(node)
+        return found
+
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, the innermost first."""
         while (above := self.parents.get(node)) is not None:
@@ -193,6 +202,15 @@ class ParsedSources:
             _, old = self._last.popitem(last=False)
             self._bytes -= len(old.data)
         return source
+
+
+def mentioned(node: ast.AST) -> tuple[str, ...]:
+    """What one node names, in whatever way."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Global | ast.Nonlocal):
+        return tuple(node.names)
+    return (node.value,) if isinstance(node, ast.Constant) and isinstance(node.value, str) else ()
 
 
 def first_line(node: ast.stmt) -> int:

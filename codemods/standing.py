@@ -6,11 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mcore_unpatch.codemods.edits import Remark
-from mcore_unpatch.codemods.source import last_line
 from mcore_unpatch.codemods.syntax import is_name, is_value
 from mcore_unpatch.codemods.units import Unit, reached
-from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_CARRIERS
 from mcore_unpatch.megatron.layout import MTP_BLOCK, MTP_LAYER
@@ -46,22 +43,6 @@ class RemainingPatches:
             if (owner, name) in methods and met:
                 return one
         return None
-
-
-def is_certain(finding: Finding, bench: Workbench) -> bool:
-    """Whether a patch is there whenever its file is imported; one in a function may be for other machines or models."""
-    source = bench.readable(finding.path)
-    functions = source.every(ast.FunctionDef, ast.AsyncFunctionDef) if source else []
-    return source is not None and not any(node.lineno <= finding.line <= last_line(node) for node in functions)
-
-
-def refused_by_shims(finding: Finding) -> Remark:
-    """What to do about a patch of all models that stays beside the shims."""
-    name = ".".join(finding.target.split(".")[-2:])
-    text = (
-        f"The shims refuse a model while `{name}` is patched here: move this patch first, or keep it off their models."
-    )
-    return Remark(finding.path, finding.line, finding.rule, "by-hand", text)
 
 
 def because(finding: Finding, what: str) -> str:

@@ -136,9 +136,14 @@ def listed(top: Path) -> list[str]:
     return _walked(top, found) if by_git is None else list(by_git)
 
 
+def root_of(paths: list[Path]) -> Path:
+    """The folder that the given paths share."""
+    return _common_folder([existing(path) for path in paths or [Path()]])
+
+
 def top_of(paths: list[Path]) -> Path:
     """The top of the project that the given paths are part of."""
-    return project_root(_common_folder([existing(path) for path in paths or [Path()]]))
+    return project_root(root_of(paths))
 
 
 def project_root(folder: Path) -> Path:

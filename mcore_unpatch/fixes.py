@@ -53,8 +53,9 @@ def mark(survey: Survey) -> list[Finding]:
             held.update(left)
         broken = _left(repository, {finding.path for finding in fixes if finding.path in editable})
         if not broken:
+            gone_by = {one: name for one, name in fixes.items() if one not in stay}  # a stop-gap leaves the patch there
             return [
-                replace(one, fix=fixes.get(one), signature_fixed=one in stay, left_because=held.get(one, ""))
+                replace(one, fix=gone_by.get(one), signature_fixed=one in stay, left_because=held.get(one, ""))
                 for one in findings
             ]
         editable -= broken

@@ -52,7 +52,7 @@ def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
     if finding.left_because and verdict in {STEPS, DELETE}:
         evidence += f" Not {'rewritten' if verdict == STEPS else 'deleted'}: {finding.left_because.rstrip('.')}."
     if finding.signature_fixed:
-        evidence += f" {case.how} fits its signature meanwhile."
+        evidence += " `unpatch migrate --unsafe-fixes` adds the parameters that it lacks; the patch stays."
     return replace(finding, verdict=verdict, evidence=evidence)
 
 
@@ -76,8 +76,7 @@ class _Case:
     def is_rewritten(self) -> bool:
         """By a codemod, where it runs, or where it may once a newer release is out; what is to go is deleted."""
         runs = not self.never_runs() or self.is_for_later()
-        goes = self.finding.fix is not None and not self.finding.signature_fixed
-        return goes and self.finding.verdict != DELETE and runs
+        return self.finding.fix is not None and self.finding.verdict != DELETE and runs
 
     def is_pin(self) -> bool:
         """No patch, but a pin of one."""

@@ -67,6 +67,9 @@ class NemoRl(ShimCodemod):
         Example(
             "MCU706",
             before="""
+from megatron.core import parallel_state
+
+
 def log_probs(model, input_ids, **kwargs):
     kwargs["labels"] = input_ids
     kwargs["return_logprobs_for_linear_ce_fusion"] = True
@@ -74,6 +77,7 @@ def log_probs(model, input_ids, **kwargs):
 """,
             after="""
 from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
+from megatron.core import parallel_state
 
 
 def log_probs(model, input_ids, **kwargs):

@@ -70,6 +70,9 @@ def log_probs(logits, tokens, reference):
         Example(
             "MCU751",
             before="""
+from megatron.core import mpu
+
+
 def initialize_model_and_optimizer(args, role):
     model, optimizer, opt_param_scheduler = setup_model_and_optimizer(args, role)
     model[0].role = role
@@ -77,6 +80,7 @@ def initialize_model_and_optimizer(args, role):
 """,
             after="""
 from mcore_unpatch.compat import DeferredHead, attach
+from megatron.core import mpu
 
 
 def initialize_model_and_optimizer(args, role):

@@ -83,8 +83,8 @@ this, the table has the steps:
 - the layer does not say a width of one (`output_size=1`, `out_features=1`, the second argument, or the default of its
   class in the same file), is a plain `torch.nn.Linear`, or is made somewhere else;
 - the model's own layer is kept or put back, or the layer is set with `setattr`;
-- the file is part of a bridge (`bridge` in its path) or tells one how to convert the class of the layer, as veRL's and
-  mbridge's do: bridges find parameters by name, and the head would be left out of what they load and export;
+- the repository gives models to Megatron-Bridge or mbridge (`AutoBridge`), or the file is part of a bridge: bridges
+  find parameters by name, and the head would be left out of what they load and export;
 - a patch of `GPTModel.forward` or `_postprocess` stays below it;
 - a function of the repository that speaks of critics or value heads names `"output_layer.weight"` in another way than
   at the end or in a part of a name: it would not find it.
@@ -92,7 +92,7 @@ this, the table has the steps:
     by_hand = """
 - **Other lines that read or name `output_layer`** are listed with file and line. Those that meet actors alone stay.
 - **Megatron-Bridge and mbridge** look parameters up by name, and neither load nor export the head by its new one:
-  critics that other files hand to them keep the replaced layer, or a subclass of GPTModel that sets it in `__init__`.
+  critics that are handed to them keep the replaced layer, or a subclass of GPTModel that sets it in `__init__`.
 - **MTP layers** are refused in a critic, and so are embeddings that are tied over several pipeline stages.
 - **Labels.** A critic that is called with labels raises, where it returned zeros.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason, least_safe
+from mcore_unpatch.codemods.imports.lazily import suites_for
 from mcore_unpatch.codemods.imports.places import Import, ImportLayout, InsertionPoint, line_limit
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.source import ProjectFiles, Source, Suite
@@ -90,10 +91,15 @@ class ImportEditor:
         suite = self.source.home[id(node)]
         self._beside.append(ImportStatement(self, suite, module, True, [reason], keeps={module}, taken={node: set()}))
 
-    def add(self, module: str, names: list[str], reason: Reason, *, unused: bool = False) -> None:
-        """Import names from `module` at the top of the file; `unused` ones are there for others to import."""
+    def add(
+        self, module: str, names: list[str], reason: Reason, at: Iterable[ast.AST] = (), *, unused: bool = False
+    ) -> None:
+        """Import names from `module` for the code `at` some nodes; `unused` ones are there for others to import."""
         said = ("# noqa: F401",) if unused else ()
-        self._want(self.source.tree.body, module, reason).new |= dict.fromkeys(names, said)
+        top = self.source.tree.body
+        moved_there = any(one.suite is top and one.taken for one in self._wanted.values())
+        for suite in [top] if moved_there else suites_for(self.source, at):
+            self._want(suite, module, reason).new |= dict.fromkeys(names, said)
 
     def join(self, node: ast.ImportFrom, name: str, reason: Reason) -> None:
         """One name more in a statement."""

@@ -64,7 +64,8 @@ class NemoRlMove(Move):
             use.turned = True
             use.changes += [Asked(source, change, reason) for change in flags.changes]
             self.answered |= {(source.path, line) for line in flags.lines}
-            self.bench.imports(source.path).add(COMPAT, [KWARGS], reason)
+            at = [change.node for change in flags.changes if KWARGS in str(getattr(change, "text", ""))]
+            self.bench.imports(source.path).add(COMPAT, [KWARGS], reason, at)
 
     def outcome(self) -> Contribution:
         """Edits and remarks, those on the flag included."""

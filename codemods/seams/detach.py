@@ -64,7 +64,7 @@ def without_the_patch(patch: Patch) -> Rewritten | str | None:
 def _by_hooks(patch: Patch, layer: str, cut: Cut) -> Rewritten | str:
     if older := patch.situation.options.older(patch.source.path):
         return older
-    if is_taken(HOOKS, patch.source.tree):
+    if is_taken(HOOKS, patch.source):
         return f"the name `{HOOKS}` is taken"
     uncut = [name for name, is_cut in cut._asdict().items() if not is_cut]
     call = f"{HOOKS}({', '.join([layer, *(f'{name}=False' for name in uncut)])})"

@@ -85,8 +85,11 @@ class Rewritten:
         yield from [Left(self.only_shown)] if self.only_shown else ()
 
 
-def is_taken(name: str, tree: ast.Module) -> bool:
+def is_taken(name: str, source: Source) -> bool:
     """Whether a name is something else in a file than what the compat layer has by it."""
+    if name.encode() not in source.data:
+        return False
+    tree = source.tree
     imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == COMPAT)
     ours = [alias for node in imports for alias in node.names if alias.name == name and not alias.asname]
     if not ours:

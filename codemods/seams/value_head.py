@@ -23,11 +23,11 @@ NOTES = (
     f"the layer and its parameters are `model.{NOW}` now; in Megatron's checkpoints they stay `{LAYER}.*`",
     "`add_value_head` raises for a model with MTP layers, with embeddings tied over pipeline stages, or already in DDP",
     "a critic that is called with labels raises, where it returned zeros",
-    "Megatron-Bridge and mbridge look parameters up by name: they neither load nor export the head by its new one",
 )
 _WIDTHS = ("output_size", "out_features")
 _NAMED = re.compile(rf"(^|\.){LAYER}(\.|$)")
 _CRITIC = re.compile(r"critic|(?<!key_)value_?(head|model)|LinearForLastLayer", re.IGNORECASE)
+_BRIDGES = re.compile(rb"^[ \t]*(?:from|import)[ \t]+(?:megatron\.bridge|mbridge)\b", re.MULTILINE)
 _SHOWN = 8
 
 
@@ -47,13 +47,12 @@ class OutputLayerRead:
 def to_value_head(patch: Patch) -> Rewritten | str:
     """The rewrite, or why this is not exactly a value head."""
     source, statement, files = patch.source, patch.statement, patch.situation.files
-    known: list[OutputLayerRead] = patch.situation.once(find_places)
     for one in patch.finding.related:
         if one.role in {"restore", "backup"}:
             return f"line {one.line} keeps the model's own layer or puts it back"
     if not source.owns_lines(statement):
         return f"line {statement.lineno} holds more than one statement"
-    if is_taken(ADD, source.tree):
+    if is_taken(ADD, source):
         return f"the name `{ADD}` is taken"
     made = _made(patch)
     if made is None:
@@ -62,15 +61,17 @@ def to_value_head(patch: Patch) -> Rewritten | str:
         return f"`{patch.text(made.func)}` cannot be called as Megatron calls an output layer, with `weight=`"
     if not _is_one(_width(made, source.tree)):
         return f"`{patch.text(made.func)}(...)` does not say that it gives one value per token"
-    if _is_for_a_bridge(patch, made):
+    bridged = source.path if _is_for_a_bridge(patch, made) else patch.situation.once(find_bridge)
+    if bridged:
         return (
-            f"{source.path} makes models for a bridge, which knows parameters by name and would neither load nor "
+            f"{bridged} makes or saves models with a bridge, which knows parameters by name and would neither load nor "
             "export those of a value head. Do it by hand where critics are saved by Megatron alone"
         )
     if not _can_be_indented(patch):
         return f"line {statement.lineno} holds a comment or a text in a place that would move"
     later = list(_later_reads(patch))
     moved = {node.lineno for node in later}
+    known: list[OutputLayerRead] = patch.situation.once(find_places)
     places = [one for one in known if one.path != source.path or one.line not in moved]
     critics = [one for one in places if one.of_a_critic]
     if stays := [one for one in critics if one.read is None or one.path not in files.editable]:
@@ -100,6 +101,11 @@ def find_places(files: Workbench) -> list[OutputLayerRead]:
     return [place for source in files.sources_saying(LAYER, tests=False) for place in _places(source)]
 
 
+def find_bridge(files: Workbench) -> str:
+    """The first file of the repository that gives models to Megatron-Bridge or mbridge."""
+    return next((one.path for one in files.sources_saying(_BRIDGES, tests=False) if b"AutoBridge" in one.data), "")
+
+
 def _places(source: Source) -> Iterator[OutputLayerRead]:
     for node in source.every(ast.Attribute):
         own = isinstance(node.value, ast.Name) and node.value.id == "self"
@@ -124,7 +130,7 @@ def _places(source: Source) -> Iterator[OutputLayerRead]:
 
 def _read(source: Source, node: ast.expr, given: Sequence[ast.expr]) -> Elsewhere | None:
     """The layer of any model: `output_layer_of(model)` is that of a critic's head, or the model's own."""
-    if is_taken(READ, source.tree):
+    if is_taken(READ, source):
         return None
     change = Replace(node, f"{READ}({', '.join(map(source.text, given))})")
     return Elsewhere(source, change, AddImport(COMPAT, READ))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mcore_unpatch import fixes
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, Unsound, none_older
-from mcore_unpatch.discover import top_of
+from mcore_unpatch.discover import root_of, top_of
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.megatron.facts import HOOK_SINCE
@@ -20,6 +20,7 @@ from mcore_unpatch.migrate.outcome import Dependency, Outcome
 from mcore_unpatch.migrate.placing import rewrites_of
 from mcore_unpatch.migrate.recovery import describe_interrupted, recover
 from mcore_unpatch.migrate.state import locate
+from mcore_unpatch.migrate.undo import written_by_last
 from mcore_unpatch.migrate.verify import Planner, verify
 from mcore_unpatch.paths import from_here
 from mcore_unpatch.printable import shown
@@ -58,10 +59,13 @@ def migrate(request: Request, planner: Planner | None = None, progress: Progress
     state.refuse_inside_work_tree()
     with exclusive(state.lock_file):
         recover(top)
+        root, allowed = root_of(request.paths), (request.allow_dirty, request.allow_no_vcs)
+        # Before anything is looked at; what the last migration wrote may stand there, for a second run does nothing.
+        vcs.refuse_unsafe(root, top, (), *allowed, ours=written_by_last(state))
         outcome = _prepare(request, planner or _codemods(), progress)
         if outcome.rewrites:
             paths = [item.path for item in outcome.rewrites]
-            vcs.refuse_unsafe(outcome.survey.found.root, top, paths, request.allow_dirty, request.allow_no_vcs)
+            vcs.refuse_unsafe(root, top, paths, *allowed)
             transaction.write(state, outcome.rewrites)
             outcome.written = True
     return outcome

@@ -42,6 +42,17 @@ def _undo(state: State) -> list[str]:
     return [item.path for item in rewrites]
 
 
+def written_by_last(state: State) -> set[str]:
+    """The files that are as the last migration left them."""
+    token = state.load().last
+    if token is None:
+        return set()
+    try:
+        return {item.path for item in _reversed(journal.load(state, token))}
+    except UsageError:  # one of them has changed since
+        return set()
+
+
 def _reversed(last: Journal) -> list[NewContent]:
     rewrites: list[NewContent] = []
     changed: list[str] = []

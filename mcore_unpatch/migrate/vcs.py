@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from mcore_unpatch import git
@@ -12,10 +12,18 @@ from mcore_unpatch.paths import from_here
 _LISTED = 20
 
 
-def refuse_unsafe(root: Path, top: Path, paths: Iterable[str], allow_dirty: bool, allow_no_vcs: bool) -> None:
+def refuse_unsafe(
+    root: Path,
+    top: Path,
+    paths: Iterable[str],
+    allow_dirty: bool,
+    allow_no_vcs: bool,
+    ours: Collection[str] = (),
+) -> None:
     """Raise `UsageError` for uncommitted work below `root`, or outside of git.
 
-    `paths` are the files to be written, relative to `top`; one that git does not track counts as uncommitted.
+    `paths` are the files to be written, relative to `top`; one that git does not track counts as uncommitted. `ours`
+    do not.
     """
     try:
         git.work_tree(top)
@@ -26,7 +34,7 @@ def refuse_unsafe(root: Path, top: Path, paths: Iterable[str], allow_dirty: bool
     if allow_dirty:
         return
     tracked = set(git.names(git.run(top, "ls-files", "-z")))
-    dirty = dict.fromkeys(git.changed_files(root, top), "changed")
+    dirty = dict.fromkeys((path for path in git.changed_files(root, top) if path not in ours), "changed")
     dirty |= {path: "not tracked" for path in paths if path not in tracked}
     if dirty:
         lines = [f"  {from_here(top / path)} ({why})" for path, why in sorted(dirty.items())]

@@ -113,7 +113,7 @@ def _cannot_change(patch: Patch) -> str:
     """Why the assignment cannot be changed."""
     if not patch.source.owns_lines(patch.statement):
         return f"line {patch.statement.lineno} holds more than one statement"
-    if is_taken(_ATTACH, patch.source.tree):
+    if is_taken(_ATTACH, patch.source):
         return f"the name `{_ATTACH}` is taken"
     if patch.around is None and any(one.role in {"backup", "restore"} for one in patch.finding.related):
         return "it is undone outside of a function"

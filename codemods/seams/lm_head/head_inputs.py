@@ -58,7 +58,7 @@ def to_hook(patch: Patch) -> Rewritten | str:
     if isinstance(undoing, str):
         return undoing
     for name in (PROCESSOR, "attach"):
-        if is_taken(name, patch.source.tree):
+        if is_taken(name, patch.source):
             return f"the name `{name}` is taken"
     writer = _Writer(patch, through, model, undoing)
     rewrite = writer.write()

@@ -141,10 +141,14 @@ CASES = {
         def install():
             if {OLD}:
                 Attention.forward = forward
+
+
+        def other():
+            return 1
         """,
         """
-        def install():
-            pass
+        def other():
+            return 1
         """,
     ),
     "a name that is there": (
@@ -298,12 +302,12 @@ def test_what_megatron_does_by_itself_goes_with_its_helpers() -> None:
 
 def test_it_goes_beside_what_never_runs() -> None:
     """Both empty their functions: in one file they are deleted together."""
+    last = "def last():\n    return 1"
     alone = ZERO_LAYERS.replace('    print("on")\n', "")
     older = f"def older():\n    from packaging import version\n\n    if {OLD}:\n        Attention.forward = print\n"
-    both = rewritten(f"{alone}\n\n{older}", options((0, 18), (0, 18), unsafe=True)).strip()
-    assert both == "def install():\n    pass\n\n\ndef older():\n    pass"
-    safe = rewritten(f"{alone}\n\n{older}", options((0, 18), (0, 18))).strip()
-    assert safe.endswith("new\n\n\ndef older():\n    pass")
+    whole = f"{alone}\n\n{older}\n\n{last}"
+    assert rewritten(whole, options((0, 18), (0, 18), unsafe=True)).strip() == last
+    assert rewritten(whole, options((0, 18), (0, 18))).strip().endswith(f"new\n\n\n{last}")
 
 
 LINE = 'setattr(TransformerBlock, "_checkpointed_forward", new)'
@@ -347,3 +351,85 @@ def test_scan_says_why_it_is_not_deleted(tmp_path: Path) -> None:
     (finding,) = scan([tmp_path], ScanOptions(fixes=True, target=(0, 19))).findings
     assert finding.verdict == "delete"
     assert finding.evidence.endswith(" Not deleted: it is not a plain assignment.")
+
+
+def test_a_function_that_would_be_empty_goes_with_its_calls_and_imports() -> None:
+    """And with the guard, the mark and the import that only it had; those that call others stay."""
+    patch = f"""{dedent(HEAD).strip()}
+
+def install():
+    \"\"\"For 0.15.\"\"\"
+    if getattr(Attention, "_ours", False):
+        return
+    if {OLD}:
+        Attention.forward = forward
+    Attention._ours = True
+
+
+def other():
+    print("on")
+"""
+    caller = """from pkg.patch import install, other
+
+other()
+if True:
+    install()
+
+
+def setup(config):
+    import os
+
+    if config.old and os.sep:
+        from pkg import patch
+
+        patch.install()
+    return config
+
+
+def only():
+    from pkg.patch import install as run
+
+    run()
+
+
+only()
+"""
+    files = {
+        "pkg/__init__.py": b"from .patch import install\n",
+        "pkg/patch.py": patch.encode(),
+        "a.py": caller.encode(),
+    }
+    result = migrate(files, options((0, 18)))
+    assert result.files["pkg/patch.py"].decode() == 'def other():\n    print("on")\n'
+    assert result.files["pkg/__init__.py"] == b""
+    assert result.files["a.py"].decode() == (
+        "from pkg.patch import other\n\nother()\n\n\ndef setup(config):\n    return config\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [
+        ("from m import install\n\nrun(install)\n", "other.py, line 3 names it"),
+        ("import m\n\nx = m.install()\n", "other.py, line 3 names it"),
+        ("from m import install\n\n__all__ = ['install']\n", "other.py, line 3 names it"),
+    ],
+)
+def test_a_function_that_others_hold_is_not_emptied(text: str, because: str) -> None:
+    before = f"{dedent(HEAD).strip()}\n\n\ndef install():\n    if {OLD}:\n        Attention.forward = forward\n"
+    result = migrate({"m.py": before.encode(), "other.py": text.encode()}, options((0, 18)))
+    assert result.files["m.py"].decode() == before
+    assert f"Not deleted: `install` would be empty then, and {because}" in [one.text for one in result.plan.remarks]
+
+
+def test_a_name_of_a_module_stays_while_no_release_is_pinned() -> None:
+    """As slime's for older releases: nothing of the newest Megatron reads it, what runs may."""
+    name = "parallel_state.is_inside_encoder"
+    text = f"from megatron.core import parallel_state\n\ndef new():\n    return 1\n\n{name} = new\n"
+    chosen = options(unsafe=True, target=(0, 19))
+    kept = migrate({"m.py": text.encode()}, chosen)
+    assert kept.before[0].verdict == "delete"
+    assert kept.files["m.py"].decode() == text
+    assert "others may read `is_inside_encoder` in the module" in kept.plan.remarks[0].text
+    pinned = migrate({"m.py": text.encode()}, options((0, 19), (0, 19), unsafe=True, target=(0, 19)))
+    assert b"is_inside_encoder" not in pinned.files["m.py"]

@@ -62,8 +62,8 @@ def test_code_for_critics_reads_the_layer_of_any_model(before: str, after: str) 
     files = {"pkg/critic.py": CRITIC, "pkg/second.py": second, "pkg/other.py": reading.encode()}
     result = migrate(files, Options(unsafe_fixes=True))
     assert result.changed == {*files}
-    imported = "from mcore_unpatch.compat import output_layer_of\n\n\n"
-    assert result.files["pkg/other.py"].decode() == f"{imported}def reset(critic):\n    return {after}\n"
+    imported = "    from mcore_unpatch.compat import output_layer_of\n\n"  # as the file has no Megatron at its top
+    assert result.files["pkg/other.py"].decode() == f"def reset(critic):\n{imported}    return {after}\n"
     left = migrate(files, Options(unsafe_fixes=True), editable=["pkg/critic.py", "pkg/second.py"])
     assert left.changed == set()
     shown = migrate(files)
@@ -144,7 +144,7 @@ def test_many_lines_are_counted() -> None:
 def test_a_bridge_would_not_find_the_head(path: str, more: bytes) -> None:
     result = migrate({path: CRITIC + more}, Options(unsafe_fixes=True))
     assert result.changed == set()
-    assert f"Not rewritten: {path} makes models for a bridge, which knows parameters by name" in said(result)
+    assert f"Not rewritten: {path} makes or saves models with a bridge, which knows parameters by name" in said(result)
 
 
 def test_a_class_that_is_only_exported_is_not_told_to_a_bridge() -> None:
@@ -175,3 +175,11 @@ def test_a_patch_file_of_the_body_that_has_the_hook_is_no_hindrance(tmp_path: Pa
     critic, patch_file = scan([tmp_path], ScanOptions(fixes=True)).findings
     assert (patch_file.shape, patch_file.target.rpartition(".")[2]) == ("patch-file", "_postprocess")
     assert (critic.rule, critic.verdict) == (RULE, "rewrite")
+
+
+def test_stays_where_a_bridge_saves_the_model() -> None:
+    bridge = "from megatron.bridge import AutoBridge\n\ndef save(critic, path):\n    AutoBridge().save(critic, path)\n"
+    result = beside(bridge)
+    assert result.changed == set()
+    assert "pkg/other.py makes or saves models with a bridge" in said(result)
+    assert beside(bridge, "tests/test_bridge.py").changed == {"pkg/critic.py"}  # a test saves no critic

@@ -1,0 +1,188 @@
+"""Functions that lose everything they do: they go with their calls and imports in all files, or they stay."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from mcore_unpatch.codemods.imports.places import Import
+from mcore_unpatch.codemods.source import Function, Source
+from mcore_unpatch.codemods.syntax import bound_by_import, dotted, is_value
+from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.paths import is_test
+
+_LOGGING = ("logger.", "logging.", "warnings.warn")
+
+
+@dataclass
+class Emptied:
+    """What goes with some statements of a file: more statements, and imported names."""
+
+    statements: dict[Source, set[ast.stmt]] = field(default_factory=lambda: defaultdict(set))
+    imports: list[tuple[Source, Import, str]] = field(default_factory=list)
+    why_not: str = ""  # then a function would be left empty
+    function: Function | None = None  # the one of the file itself that it began with
+
+    def outermost(self, source: Source) -> list[ast.stmt]:
+        """The statements of a file that go, without those inside others."""
+        return [node for node in self.statements[source] if not self.holds(source, node)]
+
+    def holds(self, source: Source, node: ast.AST) -> bool:
+        """Whether a node is a part of what goes."""
+        return any(one in self.statements[source] for one in source.above(node))
+
+
+def with_emptied(bench: Workbench, source: Source, gone: Iterable[ast.stmt]) -> Emptied:
+    """The statements that go, and the functions that these leave empty with all that only calls them."""
+    found = Emptied()
+    found.statements[source] |= set(gone)
+    waiting = [(source, node, source.function_of(node)) for node in found.statements[source]]
+    while waiting:
+        where, node, first = waiting.pop()
+        function = where.function_of(node)
+        if function is None or function in found.statements[where] or not _is_empty(where, function, found):
+            continue
+        found.function = first
+        if isinstance(where.parents[function], ast.ClassDef) or function.decorator_list:
+            found.why_not = f"`{function.name}` would be empty then, and is a method or has a decorator"
+            return found
+        found.statements[where].add(function)
+        waiting.append((where, function, first))
+        for other, use in _references(bench, where, function):
+            if isinstance(use, ast.ImportFrom) and (len(use.names) > 1 or _is_at_the_top(other, use)):
+                found.imports.append((other, use, function.name))
+            elif isinstance(use, ast.ImportFrom):
+                found.statements[other].add(use)
+            elif isinstance(use, ast.Expr) and _is_call(other, use):
+                found.statements[other].add(use)
+                waiting.append((other, use, first))
+            elif other is not where or not found.holds(where, use):
+                does = "tests" if is_test(other.path) else "names"
+                found.why_not = f"`{function.name}` would be empty then, and {other.path}, line {use.lineno} {does} it"
+            if other.path not in bench.editable:
+                found.why_not = f"`{function.name}` would be empty then, and {other.path} is to stay as it is"
+            if found.why_not:
+                return found
+    for where in found.statements:
+        found.statements[where] |= set(_asked_for(where, found))
+    return found
+
+
+def _is_at_the_top(source: Source, node: ast.stmt) -> bool:
+    return source.home[id(node)] is source.tree.body
+
+
+def _asked_for(source: Source, found: Emptied) -> Iterator[ast.stmt]:
+    """Imports beside the statements that go, inside branches and functions, whose names only these ask for."""
+    gone = found.statements[source]
+    used = {node.id for node in source.every(ast.Name) if not found.holds(source, node)}
+    for suite in {
+        id(suite): suite for node in gone if (suite := source.home[id(node)]) is not source.tree.body
+    }.values():
+        for node in suite:
+            if isinstance(node, ast.Import | ast.ImportFrom) and node not in gone:
+                if used.isdisjoint(bound_by_import(alias, node) for alias in node.names):
+                    yield node
+
+
+def _references(bench: Workbench, source: Source, function: Function) -> Iterator[tuple[Source, ast.stmt | ast.expr]]:
+    """Where a function of a module is imported, called and named: imports, statements that call it, other nodes."""
+    name, places, told = function.name, {source.path}, 0
+    saying = list(bench.sources_naming(name))
+    while told < len(places):  # a file that imports it may be imported for it
+        told = len(places)
+        places |= {one.path for one in saying if any(_imports_of(bench, one, name, places))}
+    for other in saying:
+        own = {id(node) for node in ast.walk(function)} if other is source else set()
+        imports = list(_imports_of(bench, other, name, places))
+        yield from ((other, node) for node, _ in imports)
+        bound = {bound for _, bound in imports} | ({name} if other is source else set())
+        modules = _modules(bench, other, places)
+        for node in other.every(ast.expr):
+            means = False
+            if isinstance(node, ast.Name):
+                means = node.id in bound and not isinstance(node.ctx, ast.Store)
+            elif isinstance(node, ast.Attribute):
+                means = node.attr == name and dotted(node.value) in modules
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                means = re.fullmatch(rf"([\w.]+[.:])?{name}", node.value) is not None
+            if means and id(node) not in own:
+                call = other.parents[node]
+                above = other.parents.get(call) if isinstance(call, ast.Call) and call.func is node else None
+                yield other, above if isinstance(above, ast.Expr) else node
+
+
+def _imports_of(bench: Workbench, source: Source, name: str, places: set[str]) -> Iterator[tuple[ast.ImportFrom, str]]:
+    for node in source.every(ast.ImportFrom):
+        for alias in node.names:
+            if alias.name == name and bench.locate(source.path, node.module or "", node.level) in places:
+                yield node, alias.asname or name
+
+
+def _modules(bench: Workbench, source: Source, places: set[str]) -> set[str]:
+    """What the file calls the modules that have it."""
+    named = [(alias, alias.name, 0) for node in source.every(ast.Import) for alias in node.names]
+    for node in source.every(ast.ImportFrom):
+        named += [(alias, f"{node.module or ''}.{alias.name}".lstrip("."), node.level) for alias in node.names]
+    return {
+        alias.asname or alias.name
+        for alias, module, level in named
+        if bench.locate(source.path, module, level) in places
+    }
+
+
+def _is_empty(source: Source, function: Function, found: Emptied) -> bool:
+    """Whether nothing is left of a function but what prepares or guards what goes."""
+    gone = found.statements[source]
+
+    def nothing(node: ast.stmt) -> bool:
+        match node:
+            case _ if node in gone:
+                return True
+            case ast.Pass() | ast.Import() | ast.ImportFrom() | ast.Global() | ast.Nonlocal():
+                return True
+            case ast.Expr(value):
+                is_log = isinstance(value, ast.Call) and dotted(value.func).startswith(_LOGGING)
+                return isinstance(value, ast.Constant) or is_log
+            case ast.Return(value):
+                return value is None or is_value(value, None)
+            case ast.Assign([ast.Attribute(attr=name)], ast.Constant()):
+                return _is_only_asked_here(source, function, name)
+            case ast.Assign([ast.Name()], value):
+                return _is_pure(value)
+            case ast.Try():
+                handlers = [one for handler in node.handlers for one in handler.body]
+                return all(map(nothing, [*node.body, *node.orelse, *node.finalbody, *handlers]))
+            case ast.If():
+                return all(map(nothing, [*node.body, *node.orelse])) and _is_pure(node.test)
+        return False
+
+    return all(map(nothing, function.body))
+
+
+def _is_only_asked_here(source: Source, function: Function, name: str) -> bool:
+    """Whether a mark on an object is one that only this function sets and reads."""
+    own = {id(node) for node in ast.walk(function)}
+    said = [node for node in source.every(ast.Attribute) if node.attr == name]
+    told = [node for node in source.every(ast.Constant) if node.value == name]
+    return all(id(node) in own for node in (*said, *told)) and name.startswith("_")
+
+
+def _is_pure(test: ast.expr) -> bool:
+    calls = [node for node in ast.walk(test) if isinstance(node, ast.Call)]
+    return all(dotted(call.func) in {"getattr", "hasattr", "isinstance"} for call in calls) and not any(
+        isinstance(node, ast.NamedExpr | ast.Await) for node in ast.walk(test)
+    )
+
+
+def _is_call(source: Source, statement: ast.Expr) -> bool:
+    """Whether a statement calls something and does nothing else: its arguments are names and values."""
+    call = statement.value
+    return (
+        isinstance(call, ast.Call)
+        and source.owns_lines(statement)
+        and all(map(_is_pure, [*call.args, *(one.value for one in call.keywords)]))
+    )

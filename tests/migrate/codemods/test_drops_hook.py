@@ -1,0 +1,48 @@
+"""Models that keep the output hook: it is handed on where a call makes the output, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+from planning import migrate
+
+from mcore_unpatch.codemods.edits import Options
+
+HEAD = "import torch\nfrom megatron.core.models.gpt.gpt_model import GPTModel\n\n\n"
+HOOK = "output_processor=output_processor, output_processor_context=output_processor_context"
+TAKEN = "output_processor=None, output_processor_context=None"
+
+
+def made(body: str, options: Options | None = None) -> str:
+    files = {"m.py": (HEAD + body).encode()}
+    return migrate(files, options or Options(unsafe_fixes=True)).files["m.py"].decode().removeprefix(HEAD)
+
+
+def test_megatrons_own_end_and_a_model_that_is_held_get_it() -> None:
+    ends = "class A(GPTModel):\n    def forward(self, input_ids{}):\n        return self._postprocess(input_ids{})\n"
+    assert made(ends.format("", "")) == ends.format(f", {TAKEN}", f", {HOOK}")
+    held = (
+        "class B(torch.nn.Module):\n    def __init__(self, c):\n        self.inner = GPTModel(c)\n\n"
+        "    def forward(self, ids{}):\n        return self.inner(ids, None, None, labels=ids{})\n"
+    )
+    assert made(held.format("", "")) == held.format(f", {TAKEN}", f", {HOOK}")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "class A(GPTModel):\n    def forward(self, ids):\n        return self.output_layer(self.decoder(ids))\n",
+        (
+            "class A(GPTModel):\n    def forward(self, ids):\n        return self._postprocess(ids)\n\n"
+            "    def _postprocess(self, ids):\n        return ids\n"
+        ),
+    ],
+    ids=["its own output", "its own end"],
+)
+def test_who_makes_the_output_itself_stays(body: str) -> None:
+    assert made(body) == body
+
+
+def test_it_stays_where_a_release_without_the_hook_may_run() -> None:
+    body = "class A(GPTModel):\n    def forward(self, ids):\n        return super().forward(ids)\n"
+    older = Options(unsafe_fixes=True, older=lambda _: "it is for megatron-core 0.16")
+    assert made(body, older) == body
