@@ -140,7 +140,7 @@ def on(case: Case, model: Model) -> list[Statement]:
 # --- callers of what is replaced -----------------------------------------------------------------------------------
 
 
-def _callers(model: Model, target: str) -> list[Usage]:
+def callers(model: Model, target: str) -> list[Usage]:
     """Who calls it in the library: those that are certain, else those told by a method's name."""
     taken, family = model.called_with(target), model.lineage(target.rpartition(".")[0])
     calls = []
@@ -159,7 +159,7 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
     if taken is None or case.new.function is None:
         return
     lacking: dict[str, str] = {}
-    for usage in _callers(model, install.target):
+    for usage in callers(model, install.target):
         assert usage.call is not None
         call = usage.call
         unknown = [name for name in call.keywords if name not in taken.names and not taken.any_keyword]
@@ -186,7 +186,7 @@ def _constructor(case: Case, model: Model) -> Iterator[Statement]:
     if own is None or node is None or found is None or found.fact.kind != "class":
         return
     taken = parameters(without_self(parameters_of(own)))
-    for usage in _callers(model, f"{found.name}.__init__"):
+    for usage in callers(model, f"{found.name}.__init__"):
         assert usage.call is not None
         if wrong := taken.misfit(usage.call):
             what = "requires" if wrong.startswith("does not pass") else "does not take"
@@ -206,13 +206,13 @@ def _as_caller(wrong: str, case: Case) -> str:
 
 def _passes(model: Model, target: str, names: set[str]) -> bool:
     """Whether callers in a release pass all of some names."""
-    return names <= {name for usage in _callers(model, target) if usage.call for name in usage.call.keywords}
+    return names <= {name for usage in callers(model, target) if usage.call for name in usage.call.keywords}
 
 
 def _fits_not(case: Case, wrong: str) -> Callable[[Model], bool]:
     def test(model: Model) -> bool:
         taken = case.taken
-        calls = (usage.call for usage in _callers(model, case.install.target))
+        calls = (usage.call for usage in callers(model, case.install.target))
         return taken is not None and any(taken.misfit(call) == wrong for call in calls if call is not None)
 
     return test
@@ -223,12 +223,12 @@ def _returns(case: Case, model: Model) -> Iterator[Statement]:
     counts = case.new.returned_counts
     if case.new.function is None or 0 in counts or not counts or case.install.adds:
         return
-    for usage in _callers(model, case.install.target):
+    for usage in callers(model, case.install.target):
         wanted = usage.call.unpacked if usage.call is not None else 0
         if wanted and wanted not in counts:
             given = " or ".join(map(str, sorted(counts)))
             since = _since(model, lambda other, wanted=wanted: any(  # type: ignore[misc]
-                one.call is not None and one.call.unpacked == wanted for one in _callers(other, case.install.target)
+                one.call is not None and one.call.unpacked == wanted for one in callers(other, case.install.target)
             ))  # fmt: skip
             text = f"returns {given} values where `{short(usage.place)}` unpacks {wanted}: ValueError on {since}"
             yield Statement(RAISES, text, "ValueError", *here(case), CALL, usage.place)

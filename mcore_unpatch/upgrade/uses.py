@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from mcore_unpatch.findings import FileError
 from mcore_unpatch.judge.asked import changed, raised
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
+from mcore_unpatch.judge.overrides import handed, overridden
 from mcore_unpatch.judge.statement import RAISES, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
@@ -84,6 +85,8 @@ def uses_of(paths: Iterable[str], project: Project, old: Model, new: Model, prog
             for demand in demands_of(home):
                 found.read += 1
                 found.affected += _judged(demand, old, new, found)
+            with project.effort.at_most(_MOST_STEPS):
+                found.affected += [Affected(one, "", one.caller) for one in overridden(home, old, new)]
         except FileNotFoundError:
             continue
         except (Unreadable, OSError, RecursionError, Exhausted) as error:
@@ -120,7 +123,9 @@ def _judged(demand: Demand, old: Model, new: Model, found: Uses) -> Iterator[Aff
         before = old.find(demand.on(old).name)
         evident = before is not None and before.fact.trait("gives") is not None
         statements = [one for one in changed(demand, old, new) if evident or not one.text.startswith("unpacks")]
+    if demand.call is not None:
+        statements += handed(demand, old, new)
     scope = demand.at.scope.function
     around = getattr(scope.node, "name", "") if scope is not None else ""
     for statement in statements:
-        yield Affected(replace(statement, caller=around), around, name, demand)
+        yield Affected(statement, around, name, demand)

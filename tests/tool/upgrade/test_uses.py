@@ -7,7 +7,9 @@ from checking import write_files
 from command import CLEAN, unpatch
 
 from mcore_unpatch.judge.statement import CHANGES, RAISES
+from mcore_unpatch.library.build import build
 from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.roots import LIBRARY
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.upgrade.uses import Affected, uses_of
 
@@ -66,6 +68,28 @@ strategy = TorchDistSaveShardedStrategy()
     "a position": ("0.18.2", "0.19.2", "", "the first value passed to `track_mtp_metrics`", HELPER + """
 def log(writer):
     Log.track_mtp_metrics(1.0, 2, writer)
+"""),
+    "an override that Megatron passes more": ("0.17.1", "0.18.2", "TypeError", "does not take", """
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+class Mine(GPTModel):
+    def _postprocess(
+        self, hidden_states, input_ids, position_ids, labels, rotary_pos_emb, rotary_pos_cos, rotary_pos_sin,
+        mtp_in_postprocess=None, loss_mask=None, decoder_input=None, attention_mask=None, inference_params=None,
+        packed_seq_params=None, sequence_len_offset=None, runtime_gather_output=None, extra_block_kwargs=None,
+        inference_context=None, is_spec_decode=None, padding_mask=None,
+    ):
+        return hidden_states
+"""),
+    "super() that takes less": ("0.16.1", "0.19.2", "TypeError", "`materialize_only_last_token_logits`", """
+from megatron.core.inference.contexts.base_context import BaseInferenceContext
+
+class Mine(BaseInferenceContext):
+    def __init__(self):
+        super().__init__(materialize_only_last_token_logits=True)
+
+    def is_static_batching(self):
+        return True
 """),
 }  # fmt: skip
 # What is not said: guarded, not Megatron's, or as it was.
@@ -140,6 +164,57 @@ def test_nothing_is_said(what: str) -> None:
 def test_nothing_is_said_of_a_release_and_itself(what: str) -> None:
     _, new, _, _, text = AFFECTED[what]
     assert affected(text, new, new) == []
+
+
+SMALL = {
+    "megatron/__init__.py": b"",
+    "megatron/core/__init__.py": b"",
+    "megatron/core/work.py": b"""
+from abc import abstractmethod
+
+class Worker:
+    def run(self):
+        first = self.start(1)
+        return first
+    def start(self, x):
+        return x
+    def stop(self):
+        pass
+
+def get_model(provider):
+    return provider(pre_process=True)
+""",
+}
+LATER = (
+    (b"def stop(self):", b"@abstractmethod\n    def stop(self):"),
+    (b"first = self.start(1)", b"first, second = self.start(1)"),
+    (b"provider(pre_process=True)", b"provider(pre_process=True, vp_stage=0)"),
+)
+MINE = """
+from megatron.core.work import Worker, get_model
+class Mine(Worker):
+    def start(self, x):
+        return x, x, x
+def provider(pre_process):
+    return pre_process
+get_model(provider)
+get_model(lambda **rest: rest)
+"""
+
+
+def test_what_megatron_calls_in_the_repository() -> None:
+    """An abstract method that appeared, values that the caller unpacks, a callback that is given more."""
+    later = dict(SMALL)
+    for old, new in LATER:
+        later["megatron/core/work.py"] = later["megatron/core/work.py"].replace(old, new)
+    models = [build(LIBRARY, label, files.items()) for label, files in (("0.30.0", SMALL), ("0.31.0", later))]
+    project = Project({"a.py"}.__contains__, lambda _: MINE.encode())
+    said = {one.statement.line: one.statement for one in uses_of(["a.py"], project, *models).affected}
+    assert {line: one.exception for line, one in said.items()} == {3: "TypeError", 4: "ValueError", 8: "TypeError"}
+    assert "`stop` of `Worker` is abstract" in said[3].text
+    assert "returns 3 values where `Worker.run` of megatron-core 0.31.0 unpacks 2" in said[4].text
+    assert "passes `vp_stage`, which `provider` does not take" in said[8].text
+    assert uses_of(["a.py"], project, models[1], models[1]).affected == []
 
 
 def test_the_screen_folds_tests_and_says_what_was_read(tmp_path: Path) -> None:

@@ -1,0 +1,218 @@
+"""Subclasses of Megatron's classes and functions handed to Megatron: do its own calls of them still fit?"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mcore_unpatch.judge import dropped
+from mcore_unpatch.judge.asked import after, leaf, short
+from mcore_unpatch.judge.demands import CALL, Demand, written
+from mcore_unpatch.judge.judge import callers
+from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement
+from mcore_unpatch.library.definitions import Function, given_counts, parameters_of
+from mcore_unpatch.library.fact import Call, Parameters, parameters, quoted, without_self
+from mcore_unpatch.library.model import SLOT, Model, Usage
+from mcore_unpatch.megatron import known
+from mcore_unpatch.scanner.conditions.literals import Position
+from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.sources.scopes import path_text
+
+# Decorators that leave the parameters of a method as they are.
+_TRANSPARENT = {"staticmethod", "classmethod", "no_grad", "inference_mode", "override", "abstractmethod", "compile"}
+_ABSTRACT = "abstract"
+
+
+def overridden(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
+    """What a step does to the methods of the subclasses in one file."""
+    for cls in home.model.classes:
+        bases = _bases(cls, home)
+        before = next((name for name in bases if known.holds(old, name)), None)
+        now = next((name for name in bases if known.holds(new, name)), None)
+        at = Position(home, *home.model.at(cls.lineno), cls.lineno)
+        if before is None or now is None or not Demand(now, CALL, at).runs_on(new, "TypeError"):
+            continue
+        methods = {item.name: item for item in cls.body if isinstance(item, Function)}
+        for name, method in methods.items():
+            if name == "__init__" or not name.startswith("__"):
+                target = _Override(cls, method, methods, home.model.path)
+                yield from target.between(f"{before}.{name}", f"{now}.{name}", old, new)
+        yield from _abstract(cls, set(home.model.classes[cls].bindings), before, now, old, new, home)
+
+
+def _bases(cls: ast.ClassDef, home: Resolver) -> list[str]:
+    """The names of the class of Megatron's that a class derives from, as they are imported."""
+    ref = home.own_class(cls)
+    if not ref.is_core or not ref.sure:
+        return []
+    direct = (written(base, home) for base in cls.bases if isinstance(base, ast.Attribute | ast.Name))
+    return [*(name for meant in direct if meant is not None for name in meant.names), ref.name]
+
+
+class _Override:
+    """One method of a subclass."""
+
+    def __init__(self, cls: ast.ClassDef, method: Function, methods: dict[str, Function], path: str) -> None:
+        self._cls, self._method, self._methods, self._path = cls, method, methods, path
+        self._shown = f"`{cls.name}.{method.name}`"
+
+    def between(self, was: str, name: str, old: Model, new: Model) -> Iterator[Statement]:
+        """What a step does to it."""
+        then, now = old.find(was), new.find(name)
+        if then is None or then.fact.kind != "function":
+            return
+        if now is None:
+            if old.calls(was) and not new.calls(name) and (last := known.last(was)) is not None:
+                text = f"{self._shown} overrides what does not exist {after(last, new)}: nothing in Megatron calls it"
+                yield self._said(IDLE, text)
+            return
+        taken = self._taken
+        if taken is None or (leaf(name) == "__init__" and not _is_in_a_slot(name, new)):
+            return
+        before, after_ = list(self._reaching(old, was)), list(self._reaching(new, name))
+        if any(usage.call is not None and taken.misfit(usage.call) for usage in before):
+            return  # not called by Megatron, or broken before
+        for usage in after_:
+            assert usage.call is not None
+            if wrong := taken.misfit(usage.call):
+                verb = "requires" if wrong.startswith("does not pass") else "does not take"
+                text = f"`{short(usage.place)}` of megatron-core {new.label} {wrong}, which {self._shown} {verb}"
+                yield self._said(RAISES, text, "TypeError", usage.place)
+                return
+        yield from self._returned(before, after_, new)
+        yield from self._swallowed(taken, before, after_, new)
+
+    @property
+    def _taken(self) -> Parameters | None:
+        marks = {
+            (path_text(one.func if isinstance(one, ast.Call) else one) or "?") for one in self._method.decorator_list
+        }
+        marks = {mark.rpartition(".")[2] for mark in marks}
+        if not marks <= _TRANSPARENT:
+            return None
+        detail = parameters_of(self._method)
+        return parameters(detail if "staticmethod" in marks else without_self(detail))
+
+    def _reaching(self, model: Model, name: str) -> Iterator[Usage]:
+        """The calls of the library that this method answers: not those of methods that the class has itself."""
+        family = model.lineage(name.rpartition(".")[0])
+        for usage in callers(model, name):
+            owner, _, method = usage.place.rpartition(".")
+            if usage.sure and not (owner in family and method in self._methods):
+                yield usage
+
+    def _returned(self, before: list[Usage], now: list[Usage], new: Model) -> Iterator[Statement]:
+        counts = given_counts(self._method)
+        if not counts or 0 in counts:
+            return
+        then = {usage.call.unpacked for usage in before if usage.call is not None}
+        for usage in now:
+            wanted = usage.call.unpacked if usage.call is not None else 0
+            if wanted and wanted not in counts and then and not then.difference({0, *counts}):
+                given = " or ".join(map(str, sorted(counts)))
+                text = (
+                    f"{self._shown} returns {given} values where `{short(usage.place)}` of megatron-core {new.label} "
+                    f"unpacks {wanted}"
+                )
+                yield self._said(RAISES, text, "ValueError", usage.place)
+                return
+
+    def _swallowed(self, taken: Parameters, before: list[Usage], now: list[Usage], new: Model) -> Iterator[Statement]:
+        rest = self._method.args.kwarg
+        if rest is None:
+            return
+        then = {name for usage in before if usage.call is not None for name in usage.call.keywords}
+        for usage in now:
+            fresh = [name for name in usage.call.keywords if name not in then] if usage.call is not None else []
+            lost = [name for name in fresh if name not in taken.names and dropped.drops(self._method, rest.arg, name)]
+            if lost:
+                who = f"`{short(usage.place)}` of megatron-core {new.label}"
+                yield self._said(CHANGES, f"{self._shown} drops {quoted(lost)} in `**{rest.arg}`, which {who} passes")
+                return
+
+    def _said(self, kind: str, text: str, exception: str = "", caller: str = "") -> Statement:
+        trigger = f"when `{short(caller)}` calls it" if caller else ""
+        return Statement(kind, text, exception, self._path, self._method.lineno, CALL, caller, trigger=trigger)
+
+
+def _is_in_a_slot(constructor: str, model: Model) -> bool:
+    """Whether specs name the class: else what the library builds by name is no subclass."""
+    return any(usage.how == SLOT for usage in model.uses(constructor.removesuffix(".__init__")))
+
+
+def _abstract(
+    cls: ast.ClassDef, own: set[str], before: str, now: str, old: Model, new: Model, home: Resolver
+) -> Iterator[Statement]:
+    """Abstract methods that a base class has now and had not: the class cannot be built any more."""
+    family = new.lineage(known_name(now, new))
+    names = {leaf_ for base in family for leaf_, fact in new.members(base) if fact.trait(_ABSTRACT) is not None}
+    fresh = []
+    for name in sorted(names - own):
+        found, had = new.find(f"{now}.{name}"), old.find(f"{before}.{name}")
+        is_abstract = found is not None and found.fact.trait(_ABSTRACT) is not None
+        if is_abstract and (had is None or had.fact.trait(_ABSTRACT) is None):
+            fresh.append(name)
+    by_itself = any("abstractmethod" in ast.unparse(one) for item in cls.body if isinstance(item, Function)
+                    for one in item.decorator_list)  # fmt: skip
+    if fresh and not by_itself and len(cls.bases) == 1:
+        verb = "is" if len(fresh) == 1 else "are"
+        text = (
+            f"{quoted(fresh)} of `{leaf(now)}` {verb} abstract on megatron-core {new.label}, and `{cls.name}` lacks it"
+        )
+        yield Statement(
+            RAISES, text, "TypeError", home.model.path, cls.lineno, CALL, trigger=f"when a `{cls.name}` is built"
+        )
+
+
+def known_name(name: str, model: Model) -> str:
+    """The name that a class is defined under."""
+    found = model.find(name)
+    return found.name if found is not None else name
+
+
+# --- functions that are handed to Megatron --------------------------------------------------------------------------
+
+
+def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
+    """Functions of the repository among the arguments of a call, which Megatron calls with something else now."""
+    before, now = old.function(demand.on(old).name), new.function(demand.on(new).name)
+    node, home = demand.node, demand.at.home
+    if not isinstance(node, ast.Call) or before is None or now is None or not now.fact.trait("hands"):
+        return
+    taken = parameters(new.detail_for_callers(now))
+    given = [*zip(taken.positional, node.args, strict=False), *((word.arg or "", word.value) for word in node.keywords)]
+    for name, value in given:
+        calls, then = _hands(now.fact.traits, name), _hands(before.fact.traits, name)
+        if not calls or isinstance(value, ast.Starred):
+            continue
+        function: ast.AST | None = value
+        if isinstance(value, ast.Name | ast.Attribute):
+            ref = home.expr(value, demand.at.scope, demand.at.block, demand.line)
+            function = ref.node if ref is not None and ref.kind == "local-function" and not ref.bound else None
+        if not isinstance(function, Function | ast.Lambda) or getattr(function, "decorator_list", ()):
+            continue
+        takes = parameters(parameters_of(function))
+        if any(takes.misfit(call) for call in then):
+            continue
+        wrong = next((said for call in calls if (said := takes.misfit(call))), "")
+        if wrong and demand.runs_on(new, "TypeError"):
+            called = getattr(function, "name", "the lambda")
+            verb = "requires" if wrong.startswith("does not pass") else "does not take"
+            text = f"`{leaf(now.name)}` of megatron-core {new.label} {wrong}, which `{called}` {verb}"
+            trigger = f"when `{leaf(now.name)}` calls it"
+            yield Statement(RAISES, text, "TypeError", demand.path, demand.line, CALL, now.name, trigger=trigger)
+
+
+def _hands(traits: tuple[str, ...], name: str) -> list[Call]:
+    """What a function calls its parameter with: `hands:name=2*+keyword,**`."""
+    found = []
+    for word in traits:
+        key, _, form = word.partition(":")
+        parameter, _, call = form.partition("=")
+        if key == "hands" and parameter == name:
+            positions, _, keywords = call.partition("+")
+            words = [one for one in keywords.split(",") if one]
+            star = positions.endswith("*")
+            number = int(positions.rstrip("*")) - star
+            found.append(Call(number, tuple(one for one in words if one != "**"), star, "**" in words))
+    return found
