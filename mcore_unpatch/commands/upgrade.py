@@ -11,6 +11,7 @@ from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, guarded, note, reporting
 
 if TYPE_CHECKING:
+    from mcore_unpatch.commands.output import Progress
     from mcore_unpatch.library.model import Model
     from mcore_unpatch.megatron.sources import MegatronSource
     from mcore_unpatch.survey import ScanOptions
@@ -41,10 +42,22 @@ Diff = Annotated[
 ]
 Write = Annotated[
     bool,
-    typer.Option("--write", help="Merge upstream's changes into the copies that have no conflict; `undo` reverts it."),
+    typer.Option("--write", help="Rewrite what is mechanical, and merge copies without conflict; `undo` reverts it."),
 ]
 Check = Annotated[
     bool, typer.Option("--check", help="Exit with 1 if something raises or silently changes, for a scheduled job.")
+]
+Matrix = Annotated[
+    str | None,
+    typer.Option(
+        "--matrix",
+        help="Tell for each release of a range which lines raise: 0.16..0.19.2, or 0.16..main with --to PATH.",
+        show_default=False,
+    ),
+]
+ConflictMarkers = Annotated[
+    bool,
+    typer.Option("--conflict-markers", help="With --write: write copies with conflicts too, with git's markers."),
 ]
 All = Annotated[bool, typer.Option("--all", help="List everything: tests, patch files, what one screen does not hold.")]
 AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write even if there are uncommitted changes.")]
@@ -62,6 +75,8 @@ def upgrade(
     diff: Diff = False,
     write: Write = False,
     check: Check = False,
+    conflict_markers: ConflictMarkers = False,
+    matrix: Matrix = None,
     every: All = False,
     allow_dirty: AllowDirty = False,
     output_format: opt.Format = None,
@@ -75,7 +90,7 @@ def upgrade(
     Exit code: 0 if everything was analysed, 2 if not; 1 with --check if something raises or silently changes.
     """
     from mcore_unpatch.commands.output import Progress, into, write_asides
-    from mcore_unpatch.upgrade import merge as merging, report as written
+    from mcore_unpatch.upgrade import mend as mending, merge as merging, report as written, writing
     from mcore_unpatch.upgrade.run import upgrade as run
 
     config, options = opt.combine(paths, None, None, exclude, None, jobs, stack=stack)
@@ -84,19 +99,23 @@ def upgrade(
     style = opt.output_format(output_format, config)
     given: list[MegatronSource] = []
     with Progress() as progress:
+        if matrix is not None:
+            return _matrix(matrix, paths, options, from_release, to_release, style, output_file, progress)
         (old, new), *also = _steps(paths, options, from_release, to_release, given)
         source = next((one for one in given if one.label == new.label), None)
         outcome = run(paths or [], options, old, new, source, progress, also)
-        merges = []
+        merges, mended = [], []
         if diff or write:
             sources = _sources(outcome, given, download)
             merges = [(fate, made) for fate in outcome.fates if (made := merging.merge(fate, outcome, sources))]
         if write:
-            merging.apply(outcome, merges, allow_dirty)
+            mended = mending.mend(outcome, sources)
+            edits = merging.edits(outcome, merges, conflict_markers)
+            written_files = writing.write(outcome, mended, edits, conflict_markers, allow_dirty)
         with reporting(), into(output_file):
             written.write(outcome, style, merges if diff else [], every)
         if write:
-            written.write_merged(merges)
+            written.write_changed(written_files, merges, mended, conflict_markers)
         write_asides(outcome.scanned)
     if outcome.scanned.errors:
         return EXIT_ERROR
@@ -148,16 +167,56 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
 
 
 def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_download: bool) -> Sources:
-    from mcore_unpatch.errors import UsageError
-    from mcore_unpatch.upgrade.sources import Sources, download
+    """The sources at hand: given, or in the cache. What is missing is said, and no copy that needs it is compared."""
+    from mcore_unpatch.upgrade.sources import Sources, cached, download
 
     at_hand = {source.label: source.files for source in given}
     copies = {fate.copy.release for fate in outcome.fates if fate.copy}
-    missing = sorted({*copies, outcome.new.label} - set(at_hand)) if copies else []
+    wanted = {*copies, outcome.new.label} if copies else set()
+    missing = sorted(release for release in wanted - set(at_hand) if not cached(release).is_dir())
     if missing and not may_download:
         ways = {outcome.old.label: "--from", outcome.new.label: "--to"}
         options = [f"{ways[one]} PATH" for one in missing if one in ways]
         instead = f", or {' and '.join(options)}" if len(options) == len(missing) else ""
         are = "source of megatron-core {} is" if len(missing) == 1 else "sources of megatron-core {} are"
-        raise UsageError(f"The {are.format(', '.join(missing))} missing: add --download{instead}.")
+        note(f"The {are.format(', '.join(missing))} missing, so copies are not compared: add --download{instead}.")
     return Sources(at_hand, download if may_download else None)
+
+
+def _matrix(
+    text: str,
+    paths: list[Path] | None,
+    options: ScanOptions,
+    from_release: str | None,
+    to_release: str | None,
+    style: opt.OutputFormat,
+    output_file: Path | None,
+    progress: Progress,
+) -> int:
+    """A report on a range of releases, seen from the one in use."""
+    import json
+
+    from mcore_unpatch.commands.output import into, write_asides
+    from mcore_unpatch.errors import UsageError
+    from mcore_unpatch.megatron import known
+    from mcore_unpatch.megatron.targets import target
+    from mcore_unpatch.report.lines import show
+    from mcore_unpatch.upgrade import matrix
+    from mcore_unpatch.upgrade.run import each_release
+
+    labels, with_main = matrix.releases_of(text)
+    if with_main and to_release is None:
+        raise UsageError("--matrix to main needs its source: add --to PATH (a checkout, or CLONE@COMMIT).")
+    olds = target(from_release).models() if from_release else _in_use(paths, options)
+    if not olds:
+        raise UsageError("No file in this repository pins megatron-core; pass the Megatron in use with --from.")
+    models = [known.model(label) for label in labels]
+    models += target(to_release).models() if with_main and to_release else []
+    reports = each_release(paths or [], options, olds[0], models, progress)
+    with reporting(), into(output_file):
+        if style is opt.OutputFormat.text:
+            show(matrix.lines(reports, olds[0].label))
+        else:
+            print(json.dumps(matrix.as_data(reports, olds[0].label), indent=2))
+    write_asides(reports[0].scanned)
+    return EXIT_ERROR if reports[0].scanned.errors else EXIT_CLEAN

@@ -19,10 +19,10 @@ _POSITIONS = ("first", "second", "third", "fourth", "fifth", "sixth")
 _MOST_FIELDS = 4
 
 
-def raised(demand: Demand, model: Model) -> Iterator[Statement]:
-    """What a release raises where a demand is made of it."""
+def raised(demand: Demand, model: Model, old: Model | None = None) -> Iterator[Statement]:
+    """What a release raises where a demand is made of it; an older one tells where a name was."""
     demand = demand.on(model)
-    yield from missing(demand, model)
+    yield from missing(demand, model, old)
     yield from misused(demand, model)
 
 
@@ -32,7 +32,7 @@ def changed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
         yield from ask(demand, old, new)
 
 
-def missing(demand: Demand, model: Model) -> Iterator[Statement]:
+def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[Statement]:
     """A name that the release does not have."""
     name = demand.name
     if demand.by_name or known.holds(model, name):
@@ -48,7 +48,7 @@ def missing(demand: Demand, model: Model) -> Iterator[Statement]:
     last = known.last(name)
     gone = f"does not exist {after(last, model)}" if last else f"is not in megatron-core {model.label}"
     said = f"`{short(name)}` {gone}"
-    yield _raises(demand, kind, said, advice(name, instead(name, model)))
+    yield _raises(demand, kind, said, advice(name, instead(name, model, old)))
 
 
 def _raises(demand: Demand, exception: str, text: str, advised: str = "") -> Statement:
@@ -208,10 +208,10 @@ def after(last: str, model: Model) -> str:
     return f"after megatron-core {last}" if is_newer else f"before megatron-core {known.first_after(model.label, last)}"
 
 
-def instead(name: str, model: Model) -> str | None:
-    """Where the name is now, by what it was in the last release that had it."""
+def instead(name: str, model: Model, old: Model | None = None) -> str | None:
+    """Where the name is now, by what it was in an older release: the one given, or the last that had it."""
     last = known.last(name)
-    found = known.model(last).find(name) if last is not None else None
+    found = old.find(name) if old is not None else known.model(last).find(name) if last is not None else None
     if found is None:
         return None
     if found.fact.kind == "import":  # of another package

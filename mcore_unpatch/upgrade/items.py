@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mcore_unpatch.findings import Finding
 from mcore_unpatch.judge.demands import IMPORT
-from mcore_unpatch.judge.statement import IDLE, Statement
+from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import UpgradeReport
 from mcore_unpatch.upgrade.uses import Affected
@@ -77,6 +77,9 @@ def _of_fates(report: UpgradeReport, told: set[tuple[object, ...]]) -> Iterator[
         group = {"breaks": RAISE, "different": CHANGE, "unnecessary": GO}[fate.urgency]
         if group == RAISE and known and not any("Error" in reason for reason in reasons):
             group = CHANGE
+        raises = [one for one in fate.statements if one.kind == RAISES]
+        if group == RAISE and raises and all(one.before for one in raises):
+            group = LATER  # as it does on the older release
         if group == CHANGE and (finding.shape == "patch-file" or _only_idle(fate)):
             group = LATER
         folded = PATCH_FILES if finding.shape == "patch-file" else TESTS if finding.in_test else ""

@@ -9,14 +9,17 @@ import tempfile
 import textwrap
 from dataclasses import dataclass
 from difflib import unified_diff
+from importlib import import_module
+from itertools import accumulate
 from pathlib import Path
 
 from mcore_unpatch import git
 from mcore_unpatch.library.definitions import bound_names
 from mcore_unpatch.library.digests import digest_of, parts
+from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.roots import LIBRARY
-from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.upgrade.fates import Fate
+from mcore_unpatch.upgrade.mend import Edit
 from mcore_unpatch.upgrade.run import UpgradeReport
 from mcore_unpatch.upgrade.sources import Sources, cut
 
@@ -32,7 +35,8 @@ class Merge:
     own: str  # unified diff
     merged: str
     conflicts: int
-    unknown: tuple[str, ...] = ()  # names that upstream's changes use and the file does not know
+    unknown: tuple[str, ...] = ()  # names that upstream's changes use, and neither the file nor an import gives
+    imports: tuple[str, ...] = ()  # lines that the file needs for them
 
     @property
     def is_clean(self) -> bool:
@@ -57,58 +61,63 @@ def merge(fate: Fate, report: UpgradeReport, sources: Sources) -> Merge | None:
     base, theirs = _renamed(base, name), _renamed(theirs, name)
     # A copy that only looks different (comments, line breaks, annotations) takes upstream's text as it is.
     merged = theirs if _same(ours, base) else _merged(ours, base, theirs)
+    conflicts = len(_CONFLICT.findall(merged))
+    lacking = sorted(_free_names(merged) - _free_names(ours) - _bound_names(text)) if not conflicts else []
+    module = _module_of(fate.target.after.name, report.new)
+    imports = {name: _import_of(name, module, report.new) for name in lacking}
     return Merge(
         copied.release,
         _diff(base, theirs, f"megatron-core {copied.release}", f"megatron-core {report.new.label}"),
         _diff(base, ours, f"megatron-core {copied.release}", path),
         merged,
-        conflicts := len(_CONFLICT.findall(merged)),
-        () if conflicts else tuple(sorted(_free_names(merged) - _free_names(ours) - _bound_names(text))),
+        conflicts,
+        tuple(name for name, line in imports.items() if not line),
+        tuple(dict.fromkeys(filter(None, imports.values()))),
     )
 
 
-def rewrites(report: UpgradeReport, merges: list[tuple[Fate, Merge]]) -> list[NewContent]:
-    """The files with every clean merge in place; a result that is no Python is left out."""
-    by_path: dict[str, list[tuple[int, int, str]]] = {}
+def _module_of(name: str, model: Model) -> str:
+    while name and ((fact := model.facts.get(name)) is None or fact.kind != "module"):
+        name = name.rpartition(".")[0]
+    return name
+
+
+def _import_of(name: str, module: str, model: Model) -> str:
+    """The line that gives a file what upstream's module knows by a name; empty where there is none."""
+    fact = model.facts.get(f"{module}.{name}")
+    if fact is None:
+        standard = next(
+            (one for one in ("typing", "dataclasses", "abc", "collections") if name in dir(import_module(one))), ""
+        )
+        return f"from {standard} import {name}" if standard else ""
+    source, _, last = (fact.detail if fact.kind == "import" else f"{module}.{name}").rpartition(".")
+    named = last if last == name else f"{last} as {name}"
+    return f"from {source} import {named}" if source else f"import {named}"
+
+
+def edits(report: UpgradeReport, merges: list[tuple[Fate, Merge]], conflicts: bool) -> list[Edit]:
+    """The clean merges, with the imports they need; with `conflicts` the others too, in git's markers."""
+    found: dict[Edit, None] = {}
     for fate, made in merges:
-        if made.is_clean and fate.case is not None and fate.case.new.home is not None:
-            node = fate.case.new.function
-            assert node is not None
-            last = node.end_lineno or node.lineno
-            by_path.setdefault(fate.case.new.home.model.path, []).append((node.lineno, last, made.merged))
-    found = []
-    for path, pieces in sorted(by_path.items()):
-        before = (Path(report.scanned.top) / path).read_bytes()
-        lines = before.decode().splitlines(keepends=True)
-        for first, last, text in sorted(dict.fromkeys(pieces), reverse=True):
-            indent = re.match(r"\s*", lines[first - 1])
-            lines[first - 1 : last] = [textwrap.indent(text, indent[0] if indent else "")]
-        after = "".join(lines).encode()
-        try:
-            compile(after, path, "exec", dont_inherit=True)
-        except SyntaxError:
+        if not (made.is_clean or (conflicts and made.conflicts)) or fate.case is None or fate.case.new.home is None:
             continue
-        if after != before:
-            found.append(NewContent(path, before, after))
-    return found
+        model, node = fate.case.new.home.model, fate.case.new.function
+        assert node is not None
+        lines = model.data.splitlines(keepends=True)
+        starts = [0, *accumulate(map(len, lines))]
+        indent = re.match(rb"\s*", lines[node.lineno - 1])
+        text = textwrap.indent(made.merged, indent[0].decode() if indent else "", _is_code)
+        found[Edit(model.path, starts[node.lineno - 1], starts[node.end_lineno or node.lineno], text.encode())] = None
+        if made.imports:
+            above = [item for item in model.tree.body if isinstance(item, ast.Import | ast.ImportFrom)]
+            at = starts[above[-1].end_lineno or 0] if above else 0
+            found[Edit(model.path, at, at, "".join(f"{line}\n" for line in made.imports).encode())] = None
+    return list(found)
 
 
-def apply(report: UpgradeReport, merges: list[tuple[Fate, Merge]], allow_dirty: bool) -> None:
-    """Write the clean merges under the rules of `migrate`: all files or none, with a journal that `undo` reads."""
-    from mcore_unpatch.migrate import transaction, vcs
-    from mcore_unpatch.migrate.lock import exclusive
-    from mcore_unpatch.migrate.recovery import recover
-    from mcore_unpatch.migrate.state import locate
-
-    top = Path(report.scanned.top)
-    state = locate(top)
-    state.refuse_inside_work_tree()
-    with exclusive(state.lock_file):
-        recover(top)
-        if changed := rewrites(report, merges):
-            root = Path(report.scanned.root)
-            vcs.refuse_unsafe(root, top, [item.path for item in changed], allow_dirty, allow_no_vcs=False)
-            transaction.write(state, changed)
+def _is_code(line: str) -> bool:
+    """Whether a line is indented: not one that marks a conflict."""
+    return bool(line.strip()) and not line.startswith(("<<<<<<< ", "||||||| ", "=======\n", ">>>>>>> "))
 
 
 def _name(text: str) -> str:

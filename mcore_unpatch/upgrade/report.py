@@ -10,6 +10,7 @@ from mcore_unpatch.report.lines import Line, count, show, width, wrapped
 from mcore_unpatch.upgrade import pages
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.items import CHANGE, GO, HEADS, LATER, PATCH_FILES, RAISE, TESTS, Item, items
+from mcore_unpatch.upgrade.mend import Mended
 from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
@@ -42,13 +43,28 @@ def write(
         print(json.dumps(pages.data(report, known, style), indent=2))
 
 
-def write_merged(merges: Sequence[tuple[Fate, Merge]]) -> None:
-    """Say what was merged, and what was left."""
-    done = sum(made.is_clean for _, made in merges)
-    left = sum(bool(made.upstream) for _, made in merges) - done
-    said = f"Merged upstream's changes into {count(done, 'copy', 'copies')}"
-    said += f"; {left} left as {'it was' if left == 1 else 'they were'}" if left else ""
-    show(wrapped(f"{said}. `unpatch undo` reverts it." if done else f"{said}.", 0), stderr=True)
+def write_changed(
+    paths: Sequence[str], merges: Sequence[tuple[Fate, Merge]], mended: Sequence[Mended], markers: bool
+) -> None:
+    """Say what was written, and of what was not, why."""
+    done = sum(bool(one.edits) and one.use.path in paths for one in mended)
+    clean = sum(made.is_clean for _, made in merges)
+    conflicts = sum(bool(made.conflicts) for _, made in merges)
+    said = [f"Mended {count(done, 'line')}"] if done else []
+    said += [f"merged upstream's changes into {count(clean, 'copy', 'copies')}"] if clean else []
+    said += [f"wrote {count(conflicts, 'copy', 'copies')} with conflicts to resolve"] if conflicts and markers else []
+    text = "; ".join(said)
+    show(
+        wrapped(f"{text[:1].upper()}{text[1:]}. `unpatch undo` reverts it." if said else "Nothing was written.", 0),
+        True,
+    )
+    if conflicts and not markers:
+        text = f"{count(conflicts, 'copy has', 'copies have')} conflicts; --conflict-markers writes them as git does."
+        show(wrapped(text, 0), stderr=True)
+    left = [one for one in mended if one.why_not or one.use.path not in paths]
+    for one in left:
+        where = f"{one.use.path}:{one.use.statement.line}"
+        show(wrapped(f"Not mended: {where}: {one.why_not or 'the result would not hold'}.", 0), stderr=True)
 
 
 def lines(
@@ -103,6 +119,8 @@ def _merge(made: Merge, release: str) -> Iterator[Line]:
         fits = f"{count(made.conflicts, 'conflict')}; merge by hand"
     elif made.unknown:
         fits = f"no conflict, but the file lacks {', '.join(f'`{name}`' for name in made.unknown)}; import it first"
+    elif made.imports:
+        fits = f"no conflict; --write merges them and adds {count(len(made.imports), 'import')}"
     for head, text in ((f"upstream, {made.release} to {release}", made.upstream), ("yours", made.own)):
         yield [(f"      {head}: {'no change' if not text else ''}".rstrip(), "bold")]
         for line in text.splitlines()[2:]:

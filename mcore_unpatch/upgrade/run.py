@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.findings import NO_PATCHES, Report
+from mcore_unpatch.findings import NO_PATCHES, Finding, Report
 from mcore_unpatch.judge.judge import Case
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.sources import MegatronSource
@@ -23,7 +23,7 @@ from mcore_unpatch.search import Progress
 from mcore_unpatch.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.fates import URGENCIES, Fate, fate
 from mcore_unpatch.upgrade.steps import Step, labels, worst
-from mcore_unpatch.upgrade.uses import Uses, uses_of
+from mcore_unpatch.upgrade.uses import Uses, joined, uses_for
 
 
 @dataclass(slots=True)
@@ -83,20 +83,61 @@ def upgrade(
     progress: Progress | None = None,
     also: Sequence[Step] = (),
 ) -> UpgradeReport:
-    """Judge every use and every patch below some paths for the step from one release to another.
-
-    The patches are judged for some more steps as well.
-    """
+    """Judge every use and every patch below some paths for the step from one release to another, and for some more."""
     steps = [(old, new), *also]
-    target = parse_version(new.label)
+    scanned, patches, used = _read(paths, options, steps, source, progress, fixes=True)
+    fates = [worst([fate(finding, case, *step) for step in steps], steps) for finding, case in patches]
+    return UpgradeReport(scanned, old, new, source, _sorted(fates), joined(used), steps)
+
+
+def each_release(
+    paths: list[Path], options: ScanOptions, old: Model, releases: Sequence[Model], progress: Progress | None = None
+) -> list[UpgradeReport]:
+    """A report for each of several releases; the repository is scanned and read once."""
+    steps = [(old, new) for new in releases]
+    scanned, patches, used = _read(paths, options, steps, None, progress, fixes=False)
+    found = []
+    for (_, new), uses in zip(steps, used, strict=True):
+        fates = _sorted([fate(finding, case, old, new) for finding, case in patches])
+        found.append(UpgradeReport(scanned, old, new, None, fates, uses, [(old, new)]))
+    return found
+
+
+def _sorted(fates: list[Fate]) -> list[Fate]:
+    return sorted(fates, key=lambda each: (URGENCIES.index(each.urgency), each.finding.sort_key))
+
+
+_Patch = tuple[Finding, Case | None]
+
+
+def _read(
+    paths: list[Path],
+    options: ScanOptions,
+    steps: Sequence[Step],
+    source: MegatronSource | None,
+    progress: Progress | None,
+    fixes: bool,
+) -> tuple[Report, list[_Patch], list[Uses]]:
+    """The scan of a repository, its patches, and what each step does to its uses."""
+    target = parse_version(steps[0][1].label)
     options = replace(
-        options, target=target, megatron=(), stacks=(), fixes=True, base=None, baseline=None, source=source
+        options, target=target, megatron=(), stacks=(), fixes=fixes, base=None, baseline=None, source=source
     )
     survey = Survey(paths, options, progress)
     scanned = report_of(survey)
     project = Project(survey.files.exists, survey.files.read, survey.parsed)
+    patches = list(_patches(scanned, project))
+    with no_collection():
+        used = uses_for(survey.found.own, project, steps, progress)
+    known_errors = {error.path for error in scanned.errors}
+    errors = (replace(error, path=survey.found.shown(error.path)) for error in used[0].unread)
+    scanned.errors = sorted([*scanned.errors, *(error for error in errors if error.path not in known_errors)])
+    return scanned, patches, used
+
+
+def _patches(scanned: Report, project: Project) -> Iterator[_Patch]:
+    """Each patch that a scan found, with its case; patch files and what only a text tells have none."""
     known: dict[str, dict[tuple[int, str], Case]] = {}
-    fates = []
     for finding in scanned.findings:
         if finding.shape in NO_PATCHES:
             continue
@@ -104,15 +145,7 @@ def upgrade(
             is_python = finding.shape != "patch-file"
             project.begin()
             known[finding.path] = _cases(project.resolver(scanned.from_top(finding.path))) if is_python else {}
-        case = known[finding.path].get((finding.line, finding.target))
-        fates.append(worst([fate(finding, case, *step) for step in steps], steps))
-    fates.sort(key=lambda each: (URGENCIES.index(each.urgency), each.finding.sort_key))
-    with no_collection():
-        used = uses_of(survey.found.own, project, old, new, progress)
-    known_errors = {error.path for error in scanned.errors}
-    errors = (replace(error, path=survey.found.shown(error.path)) for error in used.unread)
-    scanned.errors = sorted([*scanned.errors, *(error for error in errors if error.path not in known_errors)])
-    return UpgradeReport(scanned, old, new, source, fates, used, steps)
+        yield finding, known[finding.path].get((finding.line, finding.target))
 
 
 def _cases(resolver: Resolver) -> dict[tuple[int, str], Case]:

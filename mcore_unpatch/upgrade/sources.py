@@ -29,21 +29,37 @@ class Sources:
     known: dict[str, Files] = field(default_factory=dict)
     fetch: Callable[[str], Files] | None = None
 
-    def has(self, release: str) -> bool:
-        """Whether the source of a release is at hand, or can be."""
-        return release in self.known or self.fetch is not None
+    def files(self, release: str) -> Files | None:
+        """The files of a release: given, in the cache, or fetched; None where they are not to be had."""
+        if release not in self.known:
+            if (kept := cached(release)).is_dir():
+                self.known[release] = read_source(kept, LIBRARY)
+            elif self.fetch is not None:
+                self.known[release] = self.fetch(release)
+        return self.known.get(release)
 
     def text(self, release: str, name: str) -> str | None:
         """The text of a function in a release, flush left; None where it is not at hand or not there."""
-        if release not in self.known:
-            if self.fetch is None:
-                return None
-            self.known[release] = self.fetch(release)
-        return function_text(self.known[release], name)
+        files = self.files(release)
+        return function_text(files, name) if files is not None else None
+
+    def values(self, release: str, name: str) -> dict[str, str]:
+        """What a class body assigns, each name with its value as it is written; nothing where that is not at hand."""
+        files = self.files(release)
+        node = _definition(files, name)[1] if files is not None else None
+        body = node.body if isinstance(node, ast.ClassDef) else []
+        plain = [item for item in body if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name)]
+        return {item.targets[0].id: ast.unparse(item.value) for item in plain}  # type: ignore[attr-defined]
 
 
 def function_text(files: Files, name: str) -> str | None:
     """The text of a function, from `def` on, flush left."""
+    path, node = _definition(files, name)
+    return cut(files[path].decode().splitlines(keepends=True), node) if isinstance(node, Function) else None
+
+
+def _definition(files: Files, name: str) -> tuple[str, ast.AST | None]:
+    """The file and the node that define a name."""
     found = light_model(LIBRARY, "", files).find(name)
     parts = found.name.split(".") if found is not None else []
     for length in range(len(parts) - 1, 0, -1):
@@ -55,9 +71,9 @@ def function_text(files: Files, name: str) -> str | None:
                     node = next(
                         (one for one in statements(getattr(node, "body", ())) if getattr(one, "name", "") == part), None
                     )
-                if isinstance(node, Function):
-                    return cut(files[path].decode().splitlines(keepends=True), node)
-    return None
+                if node is not None:
+                    return path, node
+    return "", None
 
 
 def cut(lines: list[str], node: ast.AST) -> str:
@@ -66,9 +82,14 @@ def cut(lines: list[str], node: ast.AST) -> str:
     return textwrap.dedent("".join(lines[first - 1 : last]))
 
 
+def cached(release: str) -> Path:
+    """Where the source of a release is kept."""
+    return cache_folder() / LIBRARY.distribution / release
+
+
 def download(release: str) -> Files:
     """Fetch the wheel of a release with pip and keep its Python files in the cache; nothing of it is run."""
-    target = cache_folder() / LIBRARY.distribution / release
+    target = cached(release)
     if target.is_dir():
         return read_source(target, LIBRARY)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,7 +70,14 @@ class Uses:
 
 def uses_of(paths: Iterable[str], project: Project, old: Model, new: Model, progress: Progress | None = None) -> Uses:
     """Read every file that says Megatron, and judge what it uses."""
-    found = Uses()
+    return uses_for(paths, project, [(old, new)], progress)[0]
+
+
+def uses_for(
+    paths: Iterable[str], project: Project, steps: Sequence[tuple[Model, Model]], progress: Progress | None = None
+) -> list[Uses]:
+    """The same for several steps; each file is read once."""
+    found = [Uses() for _ in steps]
     every = list(paths)
     for index, path in enumerate(every):
         if progress is not None:
@@ -81,19 +88,37 @@ def uses_of(paths: Iterable[str], project: Project, old: Model, new: Model, prog
                 continue
             project.begin()
             home = project.resolver(path)
-            found.files += 1
-            for demand in demands_of(home):
-                found.read += 1
-                found.affected += _judged(demand, old, new, found)
-            with project.effort.at_most(_MOST_STEPS):
-                found.affected += [Affected(one, "", one.caller) for one in overridden(home, old, new)]
+            demands = list(demands_of(home))
+            for uses, (old, new) in zip(found, steps, strict=True):
+                uses.files += 1
+                uses.read += len(demands)
+                for demand in demands:
+                    uses.affected += _judged(demand, old, new, uses)
+                with project.effort.at_most(_MOST_STEPS):
+                    uses.affected += [Affected(one, "", one.caller) for one in overridden(home, old, new)]
         except FileNotFoundError:
             continue
         except (Unreadable, OSError, RecursionError, Exhausted) as error:
-            found.unread.append(FileError(path, str(error) or "too deep or too large to be read whole"))
-    found.affected = list({(one.path, one.statement.line, one.statement.text): one for one in found.affected}.values())
-    found.affected.sort(key=lambda one: (not one.will_raise, one.path, one.statement.line))
+            for uses in found:
+                uses.unread.append(FileError(path, str(error) or "too deep or too large to be read whole"))
+    for uses in found:
+        once = {(one.path, one.statement.line, one.statement.text): one for one in uses.affected}
+        uses.affected = sorted(once.values(), key=lambda one: (not one.will_raise, one.path, one.statement.line))
     return found
+
+
+def joined(several: Sequence[Uses]) -> Uses:
+    """What several steps do together: of each line what the first of them says."""
+    first = several[0]
+    once = {
+        (one.path, one.statement.line, one.statement.kind): one for uses in reversed(several) for one in uses.affected
+    }
+    first.affected = (
+        sorted(once.values(), key=lambda one: (not one.will_raise, one.path, one.statement.line))
+        if len(several) > 1
+        else first.affected
+    )
+    return first
 
 
 def demands_of(home: Resolver) -> Iterator[Demand]:
@@ -115,7 +140,7 @@ def _judged(demand: Demand, old: Model, new: Model, found: Uses) -> Iterator[Aff
         if f"{name}.".startswith(f"{TRAINING}.") and not known.holds(old, TRAINING):
             found.beyond[TRAINING] = found.beyond.get(TRAINING, 0) + 1
         return
-    statements = list(raised(demand, new))
+    statements = list(raised(demand, new, old))
     if statements:
         already = {one.exception for one in raised(demand, old)}
         statements = [one for one in statements if one.exception not in already]

@@ -88,3 +88,27 @@ def test_what_nobody_reads_is_deleted_not_rewritten(tmp_path: Path) -> None:
     assert "Can go now (1)" in out
     assert "reads this name of `moe_module_specs`; line 7 sets the same elsewhere ->" in out
     assert "-> `unpatch migrate --unsafe-fixes` deletes it" in out
+
+
+def test_the_matrix_tells_of_each_release_what_raises_and_which_are_supported(repository: Path) -> None:
+    result = unpatch("upgrade", "--matrix", "0.17..0.19.2", cwd=repository)
+    assert result.code == CLEAN
+    assert [line.split() for line in result.out.splitlines()[2:8]] == [
+        ["0.17.0", "-"],
+        ["0.17.1", "-"],
+        ["0.18.0", "-"],
+        ["0.18.2", "-", "in", "use"],
+        ["0.19.0", "1", "patches.py:2"],
+        ["0.19.2", "1", "patches.py:2"],
+    ]
+    assert "`megatron-core>=0.17.0,<=0.18.2`" in " ".join(result.out.split())
+    data = unpatch("upgrade", "--matrix", "0.18..0.19", "--output-format", "json", cwd=repository).json
+    assert (data["floor"], data["ceiling"]) == ("0.18.0", "0.18.2")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [("0.18", "write it like"), ("0.19..0.18", "newer"), ("0.18..main", "PATH")]
+)
+def test_a_range_that_is_none(repository: Path, given: str, said: str) -> None:
+    result = unpatch("upgrade", "--matrix", given, cwd=repository)
+    assert (result.code, said in result.err) == (ERROR, True)

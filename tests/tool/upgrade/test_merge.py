@@ -2,15 +2,11 @@
 
 import ast
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from command import CLEAN, ERROR, unpatch
 from downloads import unpacked
 from repository import Repository
-
-from mcore_unpatch.commands.upgrade import _sources
-from mcore_unpatch.errors import UsageError
 
 UPSTREAM = """\
 import torch
@@ -98,13 +94,34 @@ def test_a_conflict_is_left_alone(repository: Repository) -> None:
     megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
     before = (repository.path / "patches.py").read_text()
     assert "1 conflict; merge by hand" in upgrade(repository, "--diff")
-    assert "into 0 copies; 1 left as it was" in upgrade(repository, "--write")
+    assert "1 copy has conflicts; --conflict-markers writes them" in upgrade(repository, "--write")
     assert (repository.path / "patches.py").read_text() == before
 
 
-def test_a_name_the_file_does_not_know_is_said_and_not_written(repository: Repository) -> None:
+def test_a_conflict_is_written_as_git_does_where_that_is_asked_for(repository: Repository) -> None:
+    repository.commit({"patches.py": COPY.format(result="loss").replace("hidden @ weight", "hidden.float() @ weight")})
+    megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
+    said = upgrade(repository, "--write", "--conflict-markers")
+    assert "Wrote 1 copy with conflicts to resolve. `unpatch undo` reverts it." in said
+    text = (repository.path / "patches.py").read_text()
+    assert "\n<<<<<<< yours\n    logits = hidden.float() @ weight\n|||||||" in text
+    assert "\n=======\n    logits = self.mm(hidden, weight)\n>>>>>>> upstream\n" in text
+    assert unpatch("undo", cwd=repository.path).code == CLEAN
+    assert "<<<<<<<" not in (repository.path / "patches.py").read_text()
+
+
+def test_what_the_merged_copy_needs_is_imported(repository: Repository) -> None:
     megatron(repository.path.parent / "new", 51, logits="torch.matmul(hidden, weight)")
-    assert "lacks `torch`" in " ".join(upgrade(repository, "--diff").split())
+    assert "adds 1 import" in " ".join(upgrade(repository, "--diff").split())
+    upgrade(repository, "--write")
+    text = (repository.path / "patches.py").read_text()
+    assert "import GPTModel\nimport torch\n" in text
+    assert "logits = torch.matmul(hidden, weight)" in text
+
+
+def test_a_name_that_no_import_gives_is_said_and_not_written(repository: Repository) -> None:
+    megatron(repository.path.parent / "new", 51, logits="unheard_of(hidden, weight)")
+    assert "lacks `unheard_of`" in " ".join(upgrade(repository, "--diff").split())
     upgrade(repository, "--write")
     assert repository.git("status", "--porcelain") == ""
 
@@ -150,21 +167,22 @@ def _backport() -> str:
     return f"{head}{ast.unparse(copied)}\nGPTModel._postprocess = _postprocess\n"
 
 
-def test_missing_sources_are_asked_for(repository: Repository) -> None:
+def test_without_sources_there_is_a_report_that_says_what_is_missing(repository: Repository) -> None:
     new = megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
     repository.commit({"patches.py": _backport()})
     result = unpatch("upgrade", "--from", "0.18.0", "--to", str(new), "--diff", cwd=repository.path)
-    assert result.code == ERROR
-    assert "The source of megatron-core 0.18.0 is missing: add --download, or --from PATH." in " ".join(
-        result.err.split()
-    )
+    assert (result.code, "to 0.51.0" in result.out) == (CLEAN, True)
+    said = " ".join(result.err.split())
+    assert "The source of megatron-core 0.18.0 is missing, so copies are not compared" in said
+    assert "add --download, or --from PATH." in said
 
 
-def test_sources_that_no_option_takes_are_downloaded_alone() -> None:
-    """A copy may be of a release that is neither the one in use nor the one to upgrade to."""
-    old, new = (SimpleNamespace(label=label, source=None) for label in ("0.18.2", "0.19.2"))
-    fates = [SimpleNamespace(copy=SimpleNamespace(release=release)) for release in ("0.15.3", "0.18.2")]
-    with pytest.raises(UsageError, match=r"core 0\.15\.3, 0\.18\.2, 0\.19\.2 are missing: add --download\.$"):
-        _sources(SimpleNamespace(old=old, new=new, fates=fates), [], may_download=False)
-    with pytest.raises(UsageError, match="add --download, or --from PATH and --to PATH"):
-        _sources(SimpleNamespace(old=old, new=new, fates=fates[1:]), [], may_download=False)
+def test_sources_in_the_cache_are_used(repository: Repository, tmp_path: Path) -> None:
+    new = megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
+    repository.commit({"patches.py": _backport()})
+    kept = tmp_path / "cache" / "mcore-unpatch" / "megatron-core" / "0.18.0"
+    kept.parent.mkdir(parents=True)
+    kept.symlink_to(unpacked("megatron-core", "0.18.2"))
+    result = unpatch("upgrade", "--from", "0.18.0", "--to", str(new), "--diff", cwd=repository.path)
+    assert "missing" not in result.err
+    assert "upstream, 0.18.0 to 0.51.0" in result.out

@@ -1,0 +1,188 @@
+"""Edits of lines that a newer release breaks, where there is one way to write them: `upgrade --write`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mcore_unpatch.judge.asked import instead, leaf
+from mcore_unpatch.judge.demands import Demand
+from mcore_unpatch.library.fact import Parameters
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.upgrade.run import UpgradeReport
+from mcore_unpatch.upgrade.sources import Sources
+from mcore_unpatch.upgrade.uses import Affected
+
+
+class Edit(NamedTuple):
+    """Bytes of a file in place of others; the path is relative to the top of the project."""
+
+    path: str
+    start: int
+    end: int
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """One broken line: its edits, or why there are none."""
+
+    use: Affected
+    edits: tuple[Edit, ...] = ()
+    why_not: str = ""
+
+
+def mend(report: UpgradeReport, sources: Sources) -> list[Mended]:
+    """What can be written of each line that will raise."""
+    found = []
+    for use in report.uses.affected:
+        if use.will_raise and use.demand is not None:
+            edits, why_not = _edits(use.demand, report.old, report.new, sources)
+            found.append(Mended(use, tuple(edits), why_not))
+    return found
+
+
+def _edits(demand: Demand, old: Model, new: Model, sources: Sources) -> tuple[list[Edit], str]:
+    text = _Text(demand.at.home.model.data, demand.path)
+    if isinstance(demand.node, ast.ImportFrom):
+        now = instead(demand.on(old).name, new, old)
+        if now is None or leaf(now) != leaf(demand.name) or not within(now):
+            return [], "Megatron has nothing of that name any more"
+        return list(text.moved_import(demand.node, leaf(demand.name), now.rpartition(".")[0])), ""
+    if isinstance(demand.node, ast.Call) and demand.call is not None:
+        return _call(demand, demand.node, old, new, sources, text)
+    if isinstance(demand.node, ast.Attribute):
+        if member := _member(demand, old, new, sources):
+            return [text.last_name(demand.node, member)], ""
+        return [], "which name takes its place is not certain"
+    return [], "there is more than one way to write it"
+
+
+def _call(
+    demand: Demand, node: ast.Call, old: Model, new: Model, sources: Sources, text: _Text
+) -> tuple[list[Edit], str]:
+    then, now = old.called_with(demand.on(old).name), new.called_with(demand.on(new).name)
+    if then is None or now is None:
+        return [], "what it takes is not evident"
+    known = {*now.names, *demand.added}
+    gone = [word for word in node.keywords if word.arg and word.arg not in known and not now.any_keyword]
+    if not gone:
+        return [], "a value has to be chosen for what is required now"
+    edits = []
+    for word in gone:
+        assert word.arg is not None
+        if renamed := _renamed(word.arg, then, now):
+            edits.append(text.replaced(word, word.arg, renamed))
+        elif _has_no_effect(demand.on(old).name, word.arg, old, sources):
+            edits.append(text.without(node, word))
+        else:
+            return [], f"whether `{word.arg}` had an effect is for you to say"
+    return edits, ""
+
+
+def _renamed(name: str, then: Parameters, now: Parameters) -> str:
+    """The new name of a parameter, where it alone took the place of another that is gone."""
+    gone = [one for one in then.names if one not in now.names]
+    fresh = [one for one in now.names if one not in then.names]
+    if gone != [name] or len(fresh) != 1 or then.names.index(name) != now.names.index(fresh[0]):
+        return ""
+    same = then.defaults.get(name) == now.defaults.get(fresh[0]) and (name in then.required) == (
+        fresh[0] in now.required
+    )
+    return fresh[0] if same else ""
+
+
+def _has_no_effect(name: str, parameter: str, old: Model, sources: Sources) -> bool:
+    """Whether the older release's function never read a parameter; told by its source alone."""
+    found = old.function(name)
+    text = sources.text(old.label, found.name) if found is not None else None
+    if text is None:
+        return False
+    reads = (node for node in walk(ast.parse(text)) if isinstance(node, ast.Name) and node.id == parameter)
+    return not any(reads) and "locals()" not in text
+
+
+def _member(demand: Demand, old: Model, new: Model, sources: Sources) -> str:
+    """A member of an enum that has another name now: the one new member with the same value."""
+    owner = demand.name.rpartition(".")[0]
+    before, now = old.find(owner), new.find(owner)
+    if before is None or now is None or not any("Enum" in base for base in new.lineage(now.name)):
+        return ""
+    then, later = (sources.values(model.label, known.name) for model, known in ((old, before), (new, now)))
+    value = then.get(leaf(demand.name))
+    fresh = [name for name, other in later.items() if other == value and name not in then]
+    return fresh[0] if value is not None and len(fresh) == 1 else ""
+
+
+class _Text:
+    """The bytes of a file, and where its nodes stand in them."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self._data, self._path = data, path
+        self._starts = [0]
+        for line in data.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+
+    def _span(self, node: ast.AST) -> tuple[int, int]:
+        start = self._starts[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
+        return start, self._starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+
+    def replaced(self, node: ast.AST, before: str, after: str) -> Edit:
+        """A name at the beginning of a node."""
+        start, _ = self._span(node)
+        return Edit(self._path, start, start + len(before.encode()), after.encode())
+
+    def last_name(self, node: ast.Attribute, after: str) -> Edit:
+        """The last name of `a.b.c`."""
+        _, end = self._span(node)
+        return Edit(self._path, end - len(node.attr.encode()), end, after.encode())
+
+    def without(self, call: ast.Call, word: ast.keyword) -> Edit:
+        """A call without one of its arguments: the comma behind it goes too, or the one before."""
+        start, end = self._span(word)
+        _, closing = self._span(call)
+        if match := re.compile(rb"\s*,[ \t]*").match(self._data, end, closing):
+            after = match.end()
+            whole_line = re.compile(rb"\n[ \t]*$").search(self._data, 0, start)
+            if whole_line and (newline := re.compile(rb"\n").match(self._data, after)):
+                return Edit(self._path, whole_line.start(), newline.start(), b"")
+            return Edit(self._path, start, after, b"")
+        before = re.compile(rb",\s*$").search(self._data, 0, start)
+        return Edit(self._path, before.start() if before else start, end, b"")
+
+    def moved_import(self, node: ast.ImportFrom, name: str, module: str) -> Iterator[Edit]:
+        """A name that another module has now: of several that are imported, it goes to a line of its own."""
+        start, end = self._span(node)
+        if len(node.names) == 1:
+            match = re.compile(rb"from\s+" + re.escape((node.module or "").encode())).match(self._data, start, end)
+            if match:
+                yield Edit(self._path, match.end() - len((node.module or "").encode()), match.end(), module.encode())
+            return
+        alias = next(one for one in node.names if one.name == name)
+        first, last = self._span(alias)
+        behind = re.compile(rb"[ \t]*,[ \t]*").match(self._data, last, end)
+        if behind is not None:
+            whole_line = re.compile(rb"\n[ \t]*$").search(self._data, 0, first)
+            newline = re.compile(rb"\n").match(self._data, behind.end())
+            if whole_line and newline:
+                yield Edit(self._path, whole_line.start(), newline.start(), b"")
+            else:
+                yield Edit(self._path, first, behind.end(), b"")
+        else:
+            before = re.compile(rb",\s*$").search(self._data, 0, first)
+            yield Edit(self._path, before.start() if before else first, last, b"")
+        named = f"{name} as {alias.asname}" if alias.asname else name
+        indent = self._data[self._starts[node.lineno - 1] : start]
+        yield Edit(self._path, end, end, b"\n" + indent + f"from {module} import {named}".encode())
+
+
+def applied(data: bytes, edits: list[Edit]) -> bytes:
+    """The bytes with some edits, which do not overlap."""
+    for edit in sorted(set(edits), key=lambda one: (one.start, one.end), reverse=True):
+        data = data[: edit.start] + edit.text + data[edit.end :]
+    return data

@@ -1,0 +1,103 @@
+"""Lines that a newer release breaks, rewritten by `upgrade --write`."""
+
+from pathlib import Path
+
+import pytest
+from command import CLEAN, unpatch
+from repository import Repository
+
+OLD = """
+from enum import Enum
+
+class Kind(Enum):
+    causal = 1
+    plain = 2
+
+class Worker: ...
+
+def work(size, group=None):
+    return size, group
+
+def rest(size, unused=0, used=0):
+    return size, used
+"""
+NEW = """
+from enum import Enum
+
+class Kind(Enum):
+    masked = 1
+    plain = 2
+
+def work(size, pg=None):
+    return size, pg
+
+def rest(size):
+    return size
+"""
+BEFORE = """\
+from megatron.core.work import Kind, Worker as W, rest, work
+from megatron.core.work import (
+    Kind as K,  # by its letter
+    Worker,
+)
+
+
+def run(**more):
+    from megatron.core.work import Worker
+    work(1, group=None)
+    rest(1, unused=2)
+    rest(
+        size=1,
+        unused=3,
+        **more,
+    )
+    rest(1, used=4)
+    return Kind.causal, W, K.plain, Worker
+"""
+AFTER = """\
+from megatron.core.work import Kind, rest, work
+from megatron.core.staff import Worker as W
+from megatron.core.work import (
+    Kind as K,  # by its letter
+)
+from megatron.core.staff import Worker
+
+
+def run(**more):
+    from megatron.core.staff import Worker
+    work(1, pg=None)
+    rest(1)
+    rest(
+        size=1,
+        **more,
+    )
+    rest(1, used=4)
+    return Kind.masked, W, K.plain, Worker
+"""
+
+
+def source(folder: Path, minor: int, **modules: str) -> Path:
+    files = {"package_info": f"MAJOR = 0\nMINOR = {minor}\nPATCH = 0\n", "__init__": ""} | modules
+    (folder / "megatron" / "core").mkdir(parents=True)
+    for name, text in files.items():
+        (folder / "megatron" / "core" / f"{name}.py").write_text(text)
+    return folder
+
+
+def test_what_has_one_way_to_be_written_is_and_undo_reverts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    old = source(tmp_path / "old", 50, work=OLD)
+    new = source(tmp_path / "new", 51, work=NEW, staff="class Worker: ...\n")
+    repository = Repository(tmp_path / "repository")
+    repository.commit({"a.py": BEFORE})
+    file = repository.path / "a.py"
+    result = unpatch("upgrade", "--from", old, "--to", new, "--write", cwd=repository.path)
+    assert result.code == CLEAN
+    assert file.read_text() == AFTER
+    said = " ".join(result.err.split())
+    assert "Mended 7 lines. `unpatch undo` reverts it." in said
+    assert "Not mended: a.py:17: whether `used` had an effect is for you to say." in said
+    left = unpatch("upgrade", "--from", old, "--to", new, "--output-format", "json", cwd=repository.path)
+    assert [use["line"] for use in left.json["uses"]] == [17]
+    assert unpatch("undo", cwd=repository.path).code == CLEAN
+    assert file.read_text() == BEFORE
