@@ -189,7 +189,9 @@ def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
         if isinstance(value, ast.Name | ast.Attribute):
             ref = home.expr(value, demand.at.scope, demand.at.block, demand.line)
             function = ref.node if ref is not None and ref.kind == "local-function" and not ref.bound else None
-        if not isinstance(function, Function | ast.Lambda) or getattr(function, "decorator_list", ()):
+        if not isinstance(function, Function | ast.Lambda):
+            continue
+        if isinstance(function, Function) and function.decorator_list:
             continue
         takes = parameters(parameters_of(function))
         if any(takes.misfit(call) for call in then):
