@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -214,6 +215,7 @@ class Report:
     top: str = ""
     named: tuple[str, ...] = ()  # the paths that the user named
     fixes_known: bool = False  # the codemods were asked what they would do
+    proposed: Callable[[], dict[str, str]] = dict  # the diffs of what `migrate` could do, by path
     only_new: bool = False  # known findings were left out: those of a base or of a baseline
 
     def from_here(self, path: str) -> str:

@@ -12,7 +12,7 @@ from mcore_unpatch.findings import Finding
 from mcore_unpatch.scanner.sources.parsing import why_not
 
 if TYPE_CHECKING:
-    from mcore_unpatch.codemods.edits import Repository
+    from mcore_unpatch.codemods.edits import Options, Repository
     from mcore_unpatch.survey import Survey
 
 _ODD = re.compile(rb"\f|\r(?!\n)")  # without these, libcst gives a file back as it was
@@ -28,20 +28,9 @@ def may_be_fixed(finding: Finding) -> bool:
 
 def mark(survey: Survey) -> list[Finding]:
     """The findings with `fix` set: `safe`, `unsafe`, or None where a person has to do it."""
-    from mcore_unpatch.codemods.edits import Options
     from mcore_unpatch.codemods.planner import fixed
 
-    findings, chosen = survey.findings, survey.options.selection
-    choices = [
-        Options(
-            unsafe_fixes=unsafe,
-            selection=chosen,
-            target=survey.version,
-            pinned=survey.stacks.pinned,
-            older=survey.stacks.before_the_hook,
-        )
-        for unsafe in (True, False)
-    ]
+    findings, choices = survey.findings, [planned(survey, unsafe=unsafe) for unsafe in (True, False)]
     editable = survey.found.editable
     while True:
         repository = survey.repository(editable)
@@ -59,6 +48,14 @@ def mark(survey: Survey) -> list[Finding]:
                 for one in findings
             ]
         editable -= broken
+
+
+def planned(survey: Survey, *, unsafe: bool) -> Options:
+    """What a migration of the files of a survey may do."""
+    from mcore_unpatch.codemods.edits import Options
+
+    stacks = survey.stacks
+    return Options(unsafe, False, survey.options.selection, survey.version, stacks.pinned, stacks.before_the_hook)
 
 
 def _left(repository: Repository, paths: Iterable[str]) -> set[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from mcore_unpatch.findings import Report
 from mcore_unpatch.migrate import traces
+from mcore_unpatch.report.edits import proposed_edits
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.related import spec_places
 from mcore_unpatch.search import Progress
@@ -28,7 +30,9 @@ def report_of(survey: Survey) -> Report:
     if options.fixes:
         from mcore_unpatch import fixes
 
-        if any(map(fixes.may_be_fixed, survey.findings)):
+        before = survey.findings
+        if any(map(fixes.may_be_fixed, before)):
+            report.proposed = partial(proposed_edits, survey, before)
             survey.findings = survey.settled(fixes.mark(survey))
         project = Project(survey.files.exists, survey.files.read, survey.parsed)
         survey.findings = spec_places.told(survey.findings, survey.whole.own, project, found.shown)

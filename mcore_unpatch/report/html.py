@@ -9,6 +9,7 @@ import base64
 import hashlib
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import escape
@@ -37,19 +38,28 @@ class Pane:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One patch: its kind, what it replaces and where, what is said of it, and code."""
+    """One patch: its kind, what it replaces and where, what is said of it, and code.
+
+    mark: another kind that a reader may want to see alone. group: where it stands; tests are folded away at first.
+    """
 
     kind: str
     title: str
     place: str
     said: tuple[str, ...]
     panes: tuple[Pane, ...] = ()
+    mark: str = ""
+    group: str = "code"
+    link: str = ""
 
 
-def page(title: str, summary: str, kinds: dict[str, Kind], cards: list[Card]) -> str:
-    """The whole page."""
+def page(
+    title: str, summary: str, kinds: dict[str, Kind], cards: list[Card], marks: dict[str, Kind] | None = None
+) -> str:
+    """The whole page; the cards stand in the order of their urgency."""
     own = files("mcore_unpatch.report")
     style, script = (f"\n{own.joinpath(f'page.{end}').read_text('utf-8')}" for end in ("css", "js"))
+    known = {**kinds, **(marks or {})}
     return "\n".join(
         [
             "<!doctype html>",
@@ -61,10 +71,9 @@ def page(title: str, summary: str, kinds: dict[str, Kind], cards: list[Card]) ->
             "<body>",
             f"<h1>{_text(title)}</h1>",
             f'<p class="soft">{_sentence(summary)}</p>',
-            *_totals(kinds, cards),
-            *_form(kinds, cards),
+            *_form(kinds, marks or {}, cards),
             "<main>",
-            *(line for card in cards for line in _card(card, kinds[card.kind])),
+            *(line for card in cards for line in _card(card, known)),
             "</main>",
             f"<script>{script}</script>",
             "</body></html>\n",
@@ -79,28 +88,40 @@ def _policy(style: str, script: str) -> str:
     return f"default-src 'none'; {named} base-uri 'none'; form-action 'none'"
 
 
-def _totals(kinds: dict[str, Kind], cards: list[Card]) -> Iterator[str]:
-    yield '<ul class="totals">'
-    for key, kind in kinds.items():
-        number = sum(card.kind == key for card in cards)
-        yield f'<li><b class="{kind.look}">{number}</b> {_text(kind.name)}</li>'
-    yield "</ul>"
+def _form(kinds: dict[str, Kind], marks: dict[str, Kind], cards: list[Card]) -> Iterator[str]:
+    """The totals, which filter where the script runs: what code holds by kind, and how much stands elsewhere."""
+    groups = Counter(card.group for card in cards)
+    inside = [card for card in cards if card.group == "code" or "code" not in groups]
+    yield '<form role="search"><input type="search" name="search" placeholder="Search" aria-label="Search">'
+    rows = (("only", "Show only what", marks, ""), ("kind", "What becomes of it", kinds, " checked"))
+    for name, legend, chosen, checked in rows:
+        used = [key for key in chosen if any(key in (card.kind, card.mark) for card in cards)]
+        yield f'<fieldset class="{name}"><legend>{legend}</legend>' if used else ""
+        for key in used:
+            number = sum(key in (card.kind, card.mark) for card in inside)
+            box = f'<input type="checkbox" name="{name}" value="{_text(key)}"{checked}>'
+            yield f'<label>{box}<b class="{chosen[key].look}">{number}</b> {_text(chosen[key].name)}</label>'
+        yield "</fieldset>" if used else ""
+    if len(groups) > 1:
+        yield '<fieldset class="group"><legend>Where</legend>'
+        for group, number in groups.items():
+            checked = "" if group == "tests" and "code" in groups else " checked"
+            box = f'<input type="checkbox" name="group" value="{_text(group)}"{checked}>'
+            yield f"<label>{box}<b>{number}</b> in {_text(group.replace('_', ' '))}</label>"
+        yield "</fieldset>"
+    yield '<p id="shown" class="soft" aria-live="polite"></p></form>'
 
 
-def _form(kinds: dict[str, Kind], cards: list[Card]) -> Iterator[str]:
-    """Shown by the script alone: without it there is nothing to search with."""
-    yield '<form hidden role="search"><input type="search" name="search" placeholder="Search" aria-label="Search">'
-    for key, kind in kinds.items():
-        if any(card.kind == key for card in cards):
-            yield f'<label><input type="checkbox" value="{_text(key)}" checked> {_text(kind.name)}</label>'
-    yield '<span id="shown" class="soft" aria-live="polite"></span></form>'
-
-
-def _card(card: Card, kind: Kind) -> Iterator[str]:
-    yield f'<article data-kind="{_text(card.kind)}">'
+def _card(card: Card, kinds: dict[str, Kind]) -> Iterator[str]:
+    shown = [(kinds[name].look, kinds[name].name) for name in (card.mark, card.kind) if name]
+    yield f'<article data-kind="{_text(card.kind)}" data-mark="{_text(card.mark)}" data-group="{_text(card.group)}">'
     yield f"<header><h2>{_text(card.title)}</h2>"
-    yield f'<span class="place">{_text(card.place)}</span>'
-    yield f'<span class="badge {kind.look}">{_text(kind.name)}</span></header>'
+    place = _text(card.place)
+    if card.link:
+        place = f'<a href="{escape(card.link)}" rel="noreferrer">{place}</a>'
+    yield f'<span class="place">{place}</span>'
+    badges = "".join(f'<span class="badge {look}">{_text(name)}</span>' for look, name in shown)
+    yield f'<span class="badges">{badges}</span></header>'
     if card.said:
         yield f"<ul>{''.join(f'<li>{_sentence(line)}</li>' for line in card.said)}</ul>"
     if card.panes:

@@ -11,6 +11,7 @@ from mcore_unpatch.report.counts import FATES, counts, fate_of, groups, urgency
 from mcore_unpatch.report.lines import Line, count, subjects, wrapped
 
 MOST = 5  # places that are named
+_MOST_RELEASES = 3
 _STYLES = {"breaks": "bold red", "changes": "yellow", "rewrite": "green", "delete": "green", "by_hand": "yellow"}
 _OTHERS = {"pin": "pin that does not hold", "switch": "part of the gate switched off"}
 
@@ -23,7 +24,7 @@ def lines(report: Report, places: int = MOST) -> Iterator[Line]:
     code = found["code"]
     if code:
         yield [(f"{subjects(code)}:", "bold")]
-        yield from _rows(code, _releases(report))
+        yield from _rows(code, _releases(code, report))
     alike: dict[tuple[str, str], list[Finding]] = {}
     for finding in sorted(code, key=urgency) if places else ():
         alike.setdefault((finding.path, _sentence(finding)), []).append(finding)
@@ -46,7 +47,7 @@ def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
     """One row for each thing that findings may mean, if any does; those below the first two add up to all."""
     number = counts(findings)
     rows = {
-        "breaks": (number["breaks"], f"{_verb(number['breaks'], 'break')} on megatron-core {releases}"),
+        "breaks": (number["breaks"], f"{_verb(number['breaks'], 'break')} on {releases}"),
         "changes": (number["changes"], f"{_verb(number['changes'], 'change')} silently there: no error, other results"),
         "rewrite": _by_migrate(number, "rewrite", "rewritten"),
         "delete": _by_migrate(number, "delete", "deleted"),
@@ -69,7 +70,7 @@ def _by_migrate(number: dict[str, int], fate: str, done: str) -> tuple[int, str]
 def _sentence(finding: Finding) -> str:
     """What is most urgent to know of a finding, and what becomes of it."""
     said = finding.breaks[0] if finding.effect else finding.message.partition("; ")[0]
-    named = said.startswith(("`", "the ")) or finding.target.rpartition(".")[2] in said
+    named = said.startswith(("`", "the ", "line ")) or finding.target.rpartition(".")[2] in said
     about = "" if named else f"`{'.'.join(finding.target.split('.')[-2:])}`: "
     return f"{about}{said} ({FATES[fate_of(finding)]})"
 
@@ -115,8 +116,13 @@ def _next(report: Report, detailed: bool) -> Iterator[Line]:
         yield from wrapped(f"unpatch scan --verbose{where}", 0, "All:  ", "bold")
 
 
-def _releases(report: Report) -> str:
-    return " or ".join(show(one) for one in sorted({one for judged in report.judged for one in judged.versions}))
+def _releases(findings: Sequence[Finding], report: Report) -> str:
+    """On what something breaks: the releases, or how many where these are many."""
+    broken = list(dict.fromkeys(release for finding in findings for release in finding.fails))
+    if len(broken) > _MOST_RELEASES:
+        return f"{len(broken)} of the Megatrons that were judged for"
+    known = broken or [show(one) for one in sorted({one for judged in report.judged for one in judged.versions})]
+    return f"megatron-core {' or '.join(known)}"
 
 
 def _verb(number: int, word: str) -> str:

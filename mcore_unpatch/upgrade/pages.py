@@ -8,8 +8,9 @@ from pathlib import Path
 
 from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.findings import Finding, Report
-from mcore_unpatch.report.edits import proposed_edits
 from mcore_unpatch.report.html import Card, Kind, Pane, page
+from mcore_unpatch.report.origin import origin_of
+from mcore_unpatch.report.scan_page import about
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.items import CHANGE, GO, HEADS, LATER, RAISE, Item
 from mcore_unpatch.upgrade.merge import Merge
@@ -73,15 +74,18 @@ def _finding(item: Item) -> Finding:
 def html(report: UpgradeReport, known: Sequence[Item], summary: str, merges: Sequence[tuple[Fate, Merge]] = ()) -> str:
     """Every item with its code; of a patch upstream's change and the proposed edit too."""
     kinds = {group: Kind(head, _LOOKS[group]) for group, head in HEADS.items()}
-    edits = proposed_edits(report.scanned)
+    edits = report.scanned.proposed() if any(one.fix for one in report.scanned.findings) else {}
+    origin = origin_of(Path(report.scanned.top))
     made = {id(fate): merge for fate, merge in merges}
     cards = []
     for item in known:
         said = (*item.reasons, *([item.advice] if item.advice else ()))
         panes = _panes(item.fate, report, made.get(id(item.fate)), edits) if item.fate is not None else ()
         place = report.scanned.from_here(item.path) + item.where.removeprefix(item.path)
-        cards.append(Card(item.group, item.title, place, said, tuple(panes)))
-    return page(f"Megatron Core {report.old.label} to {report.new.label}", summary, kinds, cards)
+        link = origin.link(report.scanned.from_top(item.path), item.line)
+        cards.append(Card(item.group, item.title, place, said, tuple(panes), "", item.folded or "code", link))
+    title = f"Megatron Core {report.old.label} to {report.new.label}"
+    return page(title, f"{about(report.scanned, origin)} {summary}", kinds, cards)
 
 
 def _panes(fate: Fate, report: UpgradeReport, merge: Merge | None, edits: dict[str, str]) -> Iterator[Pane]:

@@ -14,8 +14,10 @@ from checking import write_files
 from command import CLEAN, ERROR, unpatch
 from downloads import unpacked
 from limits import patience
+from repository import Repository
 
 from mcore_unpatch.report.html import Card, Kind, Pane, page
+from mcore_unpatch.report.origin import origin_of
 
 PATCH = """
     from megatron.core.models.gpt.gpt_model import GPTModel
@@ -104,10 +106,50 @@ def test_a_file_that_cannot_be_written_is_said(repository: Path) -> None:
     assert (result.code, "cannot be written" in result.err) == (ERROR, True)
 
 
+@pytest.mark.parametrize(
+    ("remote", "blob"),
+    [
+        ("https://user:secret@github.com/acme/rl.git", "https://github.com/acme/rl/blob/{}/a%20b.py#L2"),
+        ("git@github.com:acme/rl.git", "https://github.com/acme/rl/blob/{}/a%20b.py#L2"),
+        ("ssh://git@gitlab.acme.com:2222/x/y/rl", "https://gitlab.acme.com/x/y/rl/-/blob/{}/a%20b.py#L2"),
+        ("https://example.com/acme/rl", ""),
+        ("/srv/git/rl", ""),
+    ],
+)
+def test_lines_are_linked_on_a_known_forge_that_has_the_commit(tmp_path: Path, remote: str, blob: str) -> None:
+    work = Repository(tmp_path)
+    work.commit({"a b.py": PATCH})
+    work.git("config", "remote.origin.url", remote)
+    assert origin_of(tmp_path).blob == "", "the commit is not known to be there"
+    work.git("update-ref", "refs/remotes/origin/main", "HEAD")
+    origin = origin_of(tmp_path)
+    assert origin.link("a b.py", 2) == blob.format(origin.commit)
+    assert origin.commit[:10] in str(origin)
+    assert "secret" not in str(origin)
+
+
+def test_the_head_and_the_order_of_a_page(tmp_path: Path) -> None:
+    kept = "from megatron.core import utils\nutils.get_model_config = print\n"
+    breaks = "from megatron.core.models.gpt import GPTModel\ndef f(self): ...\nGPTModel._postprocess = f\n"
+    work = Repository(tmp_path / "rl")
+    work.commit({"a.py": kept, "b.py": breaks, "tests/test_a.py": kept})
+    text = unpatch("scan", "--target-mcore", "0.19", "--output-format", "html", cwd=work.path).out
+    assert re.search(r"rl at commit [0-9a-f]{10}, \d+ \w+ \d{4}: 3 files read\. Judged for megatron-core", text)
+    assert re.findall(r'class="place">([^<:]*)', text) == ["b.py", "a.py", "tests/test_a.py"]
+    numbers = unpatch("scan", "--target-mcore", "0.19", "--output-format", "json", cwd=work.path).json["counts"]["code"]
+    shown = dict(re.findall(r'value="(\w+)"[^>]*><b class="\w+">(\d+)</b>', text))
+    assert shown == {name: str(number) for name, number in numbers.items() if number and name != "total"}
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
 def test_search_and_filter_in_a_browser(tmp_path: Path) -> None:
     kinds = {"a": Kind("Breaks", "bad"), "b": Kind("Harmless", "plain")}
-    cards = [Card("a", "one", "x.py:1", ("alpha",)), Card("b", "two", "y.py:2", ("beta",)), Card("b", "three", "z", ())]
+    cards = [
+        Card("a", "one", "x.py:1", ("alpha",)),
+        Card("b", "two", "y.py:2", ("beta",), mark="m"),
+        Card("b", "three", "z", ()),
+        Card("b", "four", "tests/z", (), mark="m", group="tests"),
+    ]
     probe = """<script>
         const title = (card) => card.querySelector("h2").textContent;
         const seen = () => [...document.querySelectorAll("article")].filter((card) => !card.hidden).map(title);
@@ -115,14 +157,19 @@ def test_search_and_filter_in_a_browser(tmp_path: Path) -> None:
         form.search.value = "BETA"; form.dispatchEvent(new Event("input")); log.push(seen());
         form.search.value = ""; form.querySelector("input[value=b]").checked = false;
         form.dispatchEvent(new Event("input")); log.push(seen());
+        form.querySelector("input[value=b]").click(); form.querySelector("input[value=m]").click(); log.push(seen());
+        form.querySelector("input[value=tests]").click(); log.push(seen());
+        log.push([...document.querySelectorAll("input, summary, a")].every((one) => {
+          one.focus(); return document.activeElement === one && getComputedStyle(one).display !== "none"; }));
         document.title = JSON.stringify(log);
         document.body.textContent = document.title;
     </script>"""
     file = tmp_path / "page.html"
-    file.write_text(page("t", "s", kinds, cards).replace("</body>", f"{probe}</body>"), encoding="utf-8")
+    text = page("t", "s", kinds, cards, {"m": Kind("Marked", "bad")}).replace("</body>", f"{probe}</body>")
+    file.write_text(re.sub(r"<meta http-equiv=[^>]*>", "", text), encoding="utf-8")  # which would refuse the probe
     found = re.search(r"<title>(.*?)</title>", rendered(file))
     assert found is not None
-    assert json.loads(found[1]) == [["one", "two", "three"], ["two"], ["one"]]
+    assert json.loads(found[1]) == [["one", "two", "three"], ["two"], ["one"], ["two"], ["two", "four"], True]
 
 
 @pytest.mark.slow
