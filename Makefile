@@ -14,13 +14,14 @@ JOBS ?= 2
 # Each test and each job of the ranks has a limit of its own (tests/limits.py); the whole has none.
 PYTEST = $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help demo docs release check test test-alone test-wheel everything margins mutation lint format clean torture
+.PHONY: help demo docs release check test test-alone test-wheel everything downstreams margins mutation lint format clean torture
 help:
 	@echo "make demo        the story of docs/index.md on the sample project in examples/, in ten seconds"
 	@echo "make check       lint, and the tests that start no ranks and take less than a second: 4 to 5 minutes"
 	@echo "make test        run the whole test suite (Python 3.12+, torch, megatron-core): 15 to 22 minutes"
 	@echo "make test-alone  run every test file by itself, in random order"
 	@echo "make test-wheel  run the tests of the tool against the built wheel"
+	@echo "make downstreams public repositories migrated and checked: CHECKOUTS names the folder of their clones"
 	@echo "make everything  all of it, with the downstreams' own code: CHECKOUTS names the folder of their clones"
 	@echo "make margins     how much of its tolerance each numeric test uses"
 	@echo "make mutation    put small faults into the code and see which the tests notice: an hour"
@@ -78,6 +79,10 @@ torture: $(TEST)/.installed
 
 everything: $(TEST)/.installed
 	CHECKOUTS=$(CHECKOUTS) .ci/everything
+
+# Every clone in CHECKOUTS migrated and held to what a maintainer asks for; NAMES="verl slime" narrows it.
+downstreams: $(TEST)/.installed
+	$(TEST)/bin/python tools/downstreams.py --write $(CHECKOUTS) $(NAMES)
 
 # FILES=tests/compat/hook narrows it.
 margins: $(TEST)/.installed

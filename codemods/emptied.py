@@ -78,13 +78,16 @@ def _is_at_the_top(source: Source, node: ast.stmt) -> bool:
 def _asked_for(source: Source, found: Emptied) -> Iterator[ast.stmt]:
     """Imports beside the statements that go, inside branches and functions, whose names only these ask for."""
     gone = found.statements[source]
-    used = {node.id for node in source.every(ast.Name) if not found.holds(source, node)}
+    used: dict[bool, set[str]] = {True: set(), False: set()}
+    for name in source.every(ast.Name):
+        used[found.holds(source, name)].add(name.id)
     for suite in {
         id(suite): suite for node in gone if (suite := source.home[id(node)]) is not source.tree.body
     }.values():
         for node in suite:
             if isinstance(node, ast.Import | ast.ImportFrom) and node not in gone:
-                if used.isdisjoint(bound_by_import(alias, node) for alias in node.names):
+                names = {bound_by_import(alias, node) for alias in node.names}
+                if names <= used[True] - used[False]:  # not those that others import from here
                     yield node
 
 

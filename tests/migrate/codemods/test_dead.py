@@ -393,6 +393,13 @@ def only():
 
 
 only()
+try:
+    from pkg.patch import install
+
+    install()
+    from os import path
+except ImportError:
+    raise
 """
     files = {
         "pkg/__init__.py": b"from .patch import install\n",
@@ -403,7 +410,8 @@ only()
     assert result.files["pkg/patch.py"].decode() == 'def other():\n    print("on")\n'
     assert result.files["pkg/__init__.py"] == b""
     assert result.files["a.py"].decode() == (
-        "from pkg.patch import other\n\nother()\n\n\ndef setup(config):\n    return config\n"
+        "from pkg.patch import other\n\nother()\n\n\ndef setup(config):\n    return config\n\n\n"
+        "try:\n    from os import path\nexcept ImportError:\n    raise\n"
     )
 
 

@@ -1,0 +1,158 @@
+"""Migrate clones of public repositories and hold the result to what a maintainer asks of a pull request.
+
+    python tools/downstreams.py FOLDER [--write] [NAME ...]
+
+For each git repository in FOLDER (or those named): a copy of its tracked files is migrated with `--unsafe-fixes`. The
+edited files compile, have no pyflakes finding that they did not have, no function that was emptied, no import of ours
+that is not there; a second run changes nothing, `undo` gives every byte back. `--write`: the table in docs/accuracy.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.migrate import run as migration
+from mcore_unpatch.migrate.undo import undo
+
+PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+BEGIN, END = "<!-- downstreams: begin -->\n", "<!-- downstreams: end -->\n"
+HEAD = (
+    "| repository | in code | rewritten or deleted | files | do not compile | new pyflakes | emptied | missing imports "
+    "| second run | undo | CPU seconds |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
+)
+
+
+def main() -> int:
+    """The table on stdout; 1 where something does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--write", action="store_true")
+    asked = parser.parse_args()
+    names = asked.names or sorted(one.name for one in asked.folder.iterdir() if (one / ".git").exists())
+    rows, done, in_code, sound = [], 0, 0, True
+    seen: set[str] = set()
+    for name in names:
+        clone = asked.folder / name
+        head = _git(clone, "rev-parse", "HEAD").strip()
+        if head in seen:  # the same repository under another name
+            continue
+        seen.add(head)
+        with tempfile.TemporaryDirectory() as scratch:
+            os.environ["XDG_STATE_HOME"] = f"{scratch}/state"
+            cells, holds, (gone, all_of_them) = _migrated(clone, Path(scratch) / name)
+        rows.append(f"| {name} {head[:9]} | {' | '.join(cells)} |\n")
+        print(rows[-1], end="", flush=True)
+        done, in_code, sound = done + gone, in_code + all_of_them, sound and holds
+    share = f"{100 * done / in_code:.0f} %" if in_code else "none"
+    table = f"{HEAD}{''.join(rows)}\n{done} of {in_code} findings outside tests are rewritten or deleted ({share}).\n"
+    print(table)
+    if asked.write:
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        PAGE.write_text(before + BEGIN + table + END + rest.partition(END)[2], encoding="utf-8")
+    return 0 if sound else 1
+
+
+def _migrated(clone: Path, copy: Path) -> tuple[list[str], bool, tuple[int, int]]:
+    """The cells of one repository, whether all of them hold, and what went of how many findings."""
+    for name in _git(clone, "ls-files", "-z").split("\0"):
+        if name and (clone / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(clone / name, copy / name)
+    _git(copy, "init", "-q")
+    _git(copy, "add", "-A", "-f")
+    _git(copy, "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "-m", "as it is")
+    request = migration.Request([copy], unsafe_fixes=True)
+    started = time.process_time()
+    try:
+        outcome = migration.migrate(request)
+    except UsageError as error:
+        return [f"refused: {str(error).splitlines()[0][:60]}", *("-" * 9)], True, (0, 0)
+    seconds = time.process_time() - started
+    code = [one for one in outcome.survey.findings if not one.in_test]
+    gone = sum(one in set(outcome.plan.removes) for one in code)
+    before = {one.path: one.before for one in outcome.rewrites}
+    after = {one.path: (copy / one.path).read_bytes() for one in outcome.rewrites}
+    python = [path for path in after if path.endswith(".py")]
+    problems = [
+        [path for path in python if not _compiles(after[path])],
+        _new_pyflakes(before, after, python),
+        [one for path in python for one in _emptied(before[path], after[path])],
+        [one for path in python for one in _missing(after[path])],
+    ]
+    for one in (one for some in problems for one in some):
+        print(f"  {copy.name}: {one}", file=sys.stderr)
+    again = len(migration.preview(request).rewrites)
+    with contextlib.suppress(UsageError):
+        undo(copy)
+    exact = not _git(copy, "status", "--porcelain").strip()
+    cells = [len(code), gone, len(after), *map(len, problems), "changes" if again else "nothing"]
+    holds = not any(problems) and not again and exact
+    return [*map(str, cells), "exact" if exact else "NOT exact", f"{seconds:.1f}"], holds, (gone, len(code))
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", folder, *arguments], capture_output=True, check=True, text=True).stdout
+
+
+def _compiles(data: bytes) -> bool:
+    try:
+        compile(data, "m.py", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _new_pyflakes(before: dict[str, bytes], after: dict[str, bytes], paths: list[str]) -> list[str]:
+    """What ruff's F rules say of the new files and did not say of the old ones."""
+    old, new = (Counter(one for path in paths for one in _pyflakes(path, files[path])) for files in (before, after))
+    return [f"{path}: {code} {text}" for path, code, text in (new - old).elements()]
+
+
+def _pyflakes(path: str, data: bytes) -> list[tuple[str, str, str]]:
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F", "--output-format", "json"]
+    done = subprocess.run([*ruff, "--stdin-filename", path, "-"], input=data, capture_output=True, check=False)
+    return [(path, str(one["code"]), str(one["message"])) for one in json.loads(done.stdout or b"[]")]
+
+
+def _emptied(before: bytes, after: bytes) -> list[str]:
+    """Functions that did something and do nothing now."""
+    old, new = ({one.name: one for one in _functions(data)} for data in (before, after))
+    return [
+        f"{name} is empty" for name, one in new.items() if _is_empty(one) and name in old and not _is_empty(old[name])
+    ]
+
+
+def _functions(data: bytes) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(ast.parse(data)) if isinstance(node, ast.FunctionDef)]
+
+
+def _is_empty(function: ast.FunctionDef) -> bool:
+    return all(isinstance(one, ast.Pass) or isinstance(getattr(one, "value", 0), ast.Constant) for one in function.body)
+
+
+def _missing(data: bytes) -> list[str]:
+    """Imports of ours that name something which is not there."""
+    found = []
+    for node in ast.walk(ast.parse(data)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mcore_unpatch.compat"):
+            module = importlib.import_module(node.module or "")
+            found += [f"{node.module} has no {one.name}" for one in node.names if not hasattr(module, one.name)]
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
