@@ -161,7 +161,8 @@ class FixRunner:
         level: Applicability = "display" if left else match.safety or codemod.safety
         reason = Reason(finding.rule, level, codemod.does or match.instead, notes, finding.line)
         answer = _Answer(codemod, source, match, finding, wanted, left, reason)
-        if answer.touched and not left and answer.needs_hook and (older := self.options.older(finding.path)):
+        moves = any(isinstance(one, MoveImport) for one in wanted)  # to a shim, which no older release can import
+        if answer.touched and not left and (answer.needs_hook or moves) and (older := self.options.older(finding.path)):
             left.append(older)
         return answer
 

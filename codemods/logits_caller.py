@@ -24,8 +24,8 @@ COMPAT = "mcore_unpatch.compat"
 Homes = Mapping[str, Sequence[str]]
 # When the changes are applied, for the page of each.
 APPLIED = """
-The rule is off unless selected, because nothing is wrong: `unpatch migrate --select MCU75`. On a project that is for a
-megatron-core before 0.18 nothing is written, and the message names the pin.
+The rule is off unless selected, because nothing is wrong: `unpatch migrate --select MCU75`. Where the repository
+runs a megatron-core before 0.18 nothing is written, and the message names it: see it with `--target-mcore 0.19`.
 
 - `safe`: imports in files that are for Megatron alone, told by their path or by an import of Megatron at their top.
   Every number stays: real logits go to the function they went to.

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from mcore_unpatch.codemods.codemod import Example, Match
+from mcore_unpatch.codemods.codemod import Example
 from mcore_unpatch.codemods.logits_caller import APPLIED, CallerPattern, Homes, LogitsCaller, attaching, offer
-
-if TYPE_CHECKING:
-    from mcore_unpatch.codemods.source import Source
 
 _ENGINE = "areal/engine/megatron_engine.py"
 _FUNCTIONAL = ("areal.utils.functional", "areal.utils.functional.vocab_parallel")
@@ -128,8 +123,3 @@ in what it imports; with `--unsafe-fixes` also `attach(self.model, DeferredHead(
 - **The vocabulary statistics** take a pass of their own over the vocabulary with the torch backend: drop them if
   nobody reads them.
 """
-
-    def find(self, source: Source) -> Iterator[Match]:
-        """The same; an import needs the hook's release too, because AReaL pins an older one."""
-        for match in super().find(source):
-            yield replace(match, needs_hook=True)

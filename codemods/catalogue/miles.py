@@ -96,8 +96,8 @@ backend and in what these import; with `--unsafe-fixes` also `attach(model, Defe
 """
     applied = APPLIED
     by_hand = """
-- **Upgrade first.** miles' Docker image has a fork of Megatron, which no file of the project says that `unpatch`
-  reads: nothing is refused before. Importing the shim on it raises an ImportError that names the release it needs.
+- **Upgrade first.** miles' image has a fork of Megatron: nothing is rewritten for it, since importing the shim there
+  raises an ImportError. `unpatch migrate --target-mcore 0.19 --select MCU75 --diff` shows what comes after the upgrade.
 - **The FSDP backend** shares `training_utils/loss_hub` with Megatron's. Once its files import the shim, FSDP needs an
   installed megatron-core 0.18 or later as well: that is why these imports take `--unsafe-fixes`.
 - **`true_on_policy_mode`** needs whole 16-bit logits: do not attach there.

@@ -105,8 +105,8 @@ for label tokens; with `--unsafe-fixes` also `attach(model, DeferredHead())`
 """
     applied = APPLIED
     by_hand = """
-- **Upgrade first.** slime's Docker image has a Megatron of 0.16, which no file of the project says that `unpatch`
-  reads: nothing is refused before. Importing the shim on it raises an ImportError that names the release it needs.
+- **Upgrade first.** slime's images have a Megatron of 0.16: nothing is rewritten for it, since importing the shim there
+  raises an ImportError. `unpatch migrate --target-mcore 0.19 --select MCU75 --diff` shows what comes after the upgrade.
 - **Rows of prompts.** The calls in `loss.py` run slime's own `get_log_probs_and_entropy`, which computes them. Call the
   one of `mcore_unpatch.compat.slime` there (`from mcore_unpatch.compat import slime`) to leave them out.
 - **The server** (`server/logprob_utils.py`) defines its function for label tokens itself: its line is reported, with

@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from command import unpatch
 from planning import Files, Result, migrate
+from repository import Repository
 
 from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.codemods.registry import own
@@ -149,3 +151,16 @@ def test_real_trees(trainer: str) -> None:
     assert set().union(*shims.values()) >= set(next(one for one in own() if one.name == trainer).homes) - {
         "get_label_token_log_probs_from_vocab_parallel_logits"
     }
+
+
+def test_nothing_is_imported_that_the_image_of_a_trainer_cannot_load(tmp_path: Path) -> None:
+    """slime's pin stands in its Dockerfile: on 0.16 the shim raises when it is imported."""
+    repository = Repository(tmp_path)
+    files = {path: data.decode() for path, data in slime(loss=USE).items()}
+    repository.commit({**files, "docker/Dockerfile": "FROM x\nRUN pip install megatron-core==0.16.1\n"})
+    asked = ("migrate", "--diff", "--select", "MCU75")
+    result = unpatch(*asked, cwd=tmp_path)
+    assert result.out == ""
+    assert "megatron-core>=0.18" in result.err
+    assert "docker/Dockerfile:2" in result.err
+    assert MOVED.decode() in unpatch(*asked, "--target-mcore", "0.19", cwd=tmp_path).out
