@@ -172,7 +172,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (lambda case: case.finding.upstream_has, DELETE, "{0.finding.upstream_has}."),
     (_Case.is_hunk_on_its_own, KEEP, "{0.finding.kept_because}."),
     (_Case.is_kept_hunk, KEEP, "{0.finding.kept_because}. {0.why}. {0.outlook}"),
-    (_Case.is_of_what_moved, KEEP, "It has no effect on {0.on}: Megatron calls `{0.moved}` in its place."),
+    (_Case.is_of_what_moved, STEPS, "On {0.on} Megatron calls `{0.moved}` instead: delete the patch, or move it."),
     (_Case.is_of_nothing, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
     (lambda case: case.finding.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),

@@ -10,8 +10,9 @@ from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
 from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.syntax import dotted, leaf, parameters
 from mcore_unpatch.findings import WRAPPER
-from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
+from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_SINCE
 from mcore_unpatch.megatron.layout import HYBRID_MODEL, MAMBA_MODEL
+from mcore_unpatch.megatron.versions import show
 
 _MODEL_ARGUMENTS = {"labels", "decoder_input"}
 
@@ -93,8 +94,11 @@ holds, and every release that the project asks for has the hook.
         if not isinstance(function, Function) or match.target.rpartition(".")[0] in (HYBRID_MODEL, MAMBA_MODEL):
             return
         calls = list(_calls(source, function, situation.finding.shape == WRAPPER))
+        oldest = min(situation.options.pinned(source.path), default=HOOK_SINCE)
         if older := situation.options.older(source.path):
             yield Left(older)
+        elif oldest < HOOK_SINCE:
+            yield Left(f"the project allows megatron-core {show(oldest)} too, whose methods do not take the hook")
         elif not calls:
             yield Left(f"line {function.lineno} makes the output itself, or hands it to several models")
         else:

@@ -114,7 +114,10 @@ def _finding(
 ) -> Finding:
     resolver.project.effort.spend(_STEPS_OF_A_FINDING)
     case = Case(install, resolver)
+    temporary = undone.is_temporary(install)
     verdict = answer.judge(install, case.new, resolver)
+    if temporary and verdict.seam == "hook":
+        verdict = answer.for_a_while(verdict)
     node = install.node
     assert isinstance(node, ast.stmt | ast.expr)
     alive = liveness.of(install, Position(resolver, install.site.scope, install.site.block, node.lineno))
@@ -135,7 +138,7 @@ def _finding(
         shape=install.shape,
         seam=verdict.seam,
         confidence="certain" if install.sure else "possible" if install.possible else "likely",
-        temporary=undone.is_temporary(install),
+        temporary=temporary,
         message=_message(install, [*breaks, *_when(alive, versions)]),
         replacement=verdict.replacement,
         answer=verdict.answer,

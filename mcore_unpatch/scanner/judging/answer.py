@@ -58,6 +58,14 @@ def judge(install: Install, new: Replacement, resolver: Resolver) -> RuleMatch:
     return RuleMatch(_by_shape(install))
 
 
+def for_a_while(found: RuleMatch) -> RuleMatch:
+    """The same of a patch that is put on and taken off again: a hook that stays would be one more with every call."""
+    way = "register PyTorch's forward (pre-)hook for as long, and remove its handle after that (any megatron-core)"
+    *steps, last = found.steps
+    kept = "Keep the handle that it returns, and call `handle.remove()` where the original is put back."
+    return found._replace(replacement=way, steps=(*steps, kept, last))
+
+
 def names_of(install: Install) -> list[str]:
     """A target as rows name it: `Class.method` for the class and those it derives from, `module.name`."""
     classes = [one.rpartition(".")[2] for one in api.ancestry(install.owner)]

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from mcore_unpatch.judge.originals import calls_of_original, calls_original_once, reaches_original
 from mcore_unpatch.library.definitions import own_nodes
-from mcore_unpatch.megatron import api, slots
+from mcore_unpatch.library.model import ASKED
+from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
@@ -133,6 +134,32 @@ def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
     return bool(slots.named(name)) and not slots.is_built_by_models(name)
 
 
+def _passes_tests(install: Install, _: Replacement, resolver: Resolver) -> bool:
+    """Megatron never asks whether a module is of the class, or what takes its place derives from it."""
+    symbol = api.lookup(install.target)
+    if symbol is None or not any(one.how == ASKED for one in known.minors()[-1].uses(symbol.name)):
+        return True
+    line = getattr(install.node, "lineno", 1)
+    new = resolver.expr(install.value, install.site.scope, install.site.block, line)
+    return new is not None and symbol.name in api.ancestry(new.name)
+
+
+def _runs_in_a_with(install: Install, new: Replacement, _: Resolver) -> bool:
+    """What it replaced is called while a context manager is open."""
+    calls = {id(call) for call in calls_of_original(install, new)}
+    blocks = [node for node in walk(new.function) if isinstance(node, ast.With)] if new.function is not None else []
+    return any(id(node) in calls for block in blocks for node in walk(block))
+
+
+def _switches_mtp_off(install: Install, new: Replacement, _: Resolver) -> bool:
+    """It keeps the MTP loss from being computed: it clears a switch, or hands the original `False` for it."""
+    if any(path.endswith(".mtp_process") for path in new.written):
+        return True
+    given = [one for call in calls_of_original(install, new) for one in call.keywords]
+    off = [one for one in given if one.arg == "mtp_in_postprocess" and isinstance(one.value, ast.Constant)]
+    return any(isinstance(one.value, ast.Constant) and not one.value.value for one in off)
+
+
 def _is_slot(install: Install, _: Replacement, __: Resolver) -> bool:
     """A part of a layer that the spec of the layer names."""
     return slots.holder(install.owner, install.attribute) is not None
@@ -248,6 +275,9 @@ TRAITS: dict[str, Trait] = {
     "class": _is_class,
     "in-specs": _named_in_specs,
     "slot": _is_slot,
+    "passes-tests": _passes_tests,
+    "in-with": _runs_in_a_with,
+    "mtp-off": _switches_mtp_off,
     "made-from-old": _made_from_old,
     "of-the-head": _of_the_head,
     "module": _is_module,

@@ -46,3 +46,5 @@ def test_it_stays_where_a_release_without_the_hook_may_run() -> None:
     body = "class A(GPTModel):\n    def forward(self, ids):\n        return super().forward(ids)\n"
     older = Options(unsafe_fixes=True, older=lambda _: "it is for megatron-core 0.16")
     assert made(body, older) == body
+    assert made(body, Options(unsafe_fixes=True, pinned=lambda _: ((0, 12), (0, 19)))) == body
+    assert made(body, Options(unsafe_fixes=True, pinned=lambda _: ((0, 18), (0, 19)))) != body

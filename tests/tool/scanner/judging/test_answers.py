@@ -96,3 +96,33 @@ def test_the_router_hands_its_layer_number_on_where_the_row_says_so() -> None:
     says = "self.router_replay.layer_number = layer_number"
     assert says in (unpacked("megatron-core", "0.19.2") / path).read_text()
     assert says not in (unpacked("megatron-core", "0.18.2") / path).read_text()
+
+
+def test_a_hook_in_the_place_of_a_swap_that_is_put_back_is_removed_again() -> None:
+    swap = """
+from megatron.core.transformer.mlp import MLP
+def run(mlp: MLP, x):
+    original = mlp.linear_fc1.forward
+    def new(*args, **kwargs):
+        return original(*args, **kwargs) * 2
+    mlp.linear_fc1.forward = new
+    try:
+        return mlp(x)
+    finally:
+        mlp.linear_fc1.forward = original
+"""
+    [one] = found(swap)
+    assert (one.temporary, one.seam) == (True, "hook")
+    assert "remove its handle after that" in one.evidence
+    assert any("`handle.remove()`" in step for step in one.steps)
+
+
+def test_a_wrapper_that_switches_mtp_off_is_not_told_to_let_megatron_compute_the_loss() -> None:
+    off = """
+original = GPTModel._postprocess
+def new(self, *args, **kwargs):
+    return original(self, *args, mtp_in_postprocess=False)
+def patch(model: GPTModel):
+    model._postprocess = new.__get__(model)
+"""
+    assert all("MTP loss" not in one.evidence for one in found(off))
