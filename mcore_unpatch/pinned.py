@@ -49,7 +49,7 @@ def settle(
         if (days := pin.days_left(date.today())) is not None and days < 0:
             said = f"was to be reviewed by {pin.review_by}; review it and set a new date"
             left.append(_finding(pin, file, line, OVERDUE, said))
-        for missing in [name for name in pin.depends_on if name not in lock.pins]:
+        for missing in [name for name in pin.leans_on if name not in lock.pins]:
             said = f"depends on `{missing}`, which is not pinned; run `unpatch pin`"
             left.append(_finding(pin, file, line, CHANGED, said))
         if whole and pin.patched and pin.name not in targets:

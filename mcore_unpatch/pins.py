@@ -36,7 +36,7 @@ _HEAD = """\
 # `unpatch check` fails when one of these changes; `unpatch pin` writes this file anew and keeps why, until, review_by,
 # depends_on, on_change and owner, and the comments of each pin.
 """
-_TYPES: dict[str, type] = {"patched": bool, "depends_on": list}  # all others are text
+_TYPES: dict[str, type] = {"patched": bool, "depends_on": list, "stands_on": list}  # all others are text
 ON_CHANGE = ("raise", "warn", "skip")
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -52,7 +52,8 @@ class Pin:
 
     until: a release, or `module:function` of the repository, a probe that returns True once upstream has mended it.
     review_by: a date, from which `check` fails. depends_on: other names of Megatron's that the patch leans on.
-    on_change: what `guard` does when the name has changed: raise, warn, or skip the patch.
+    stands_on: those that its code uses, as `unpatch pin` reads them. on_change: what `guard` does when one of these
+    names has changed: raise, warn, or skip the patch.
     """
 
     name: str
@@ -66,7 +67,13 @@ class Pin:
     owner: str = ""
     review_by: str = ""
     depends_on: tuple[str, ...] = ()
+    stands_on: tuple[str, ...] = ()
     on_change: str = ""
+
+    @property
+    def leans_on(self) -> tuple[str, ...]:
+        """Every other name that the patch needs as it was."""
+        return tuple(dict.fromkeys((*self.depends_on, *self.stands_on)))
 
     @property
     def short(self) -> str:
@@ -167,7 +174,8 @@ def parse(text: bytes, file: Path) -> Lock:
         wrong = not isinstance(entry, dict) or "name" not in entry
         if wrong or any(not isinstance(value, known.get(key, ())) for key, value in entry.items()):
             raise UsageError(f"{file}: invalid [[pin]] {entry}; the keys are {', '.join(known)}.")
-        pins[entry["name"]] = _checked(file, Pin(**{**entry, "depends_on": tuple(entry.get("depends_on", ()))}))
+        lists = {key: tuple(entry.get(key, ())) for key in ("depends_on", "stands_on")}
+        pins[entry["name"]] = _checked(file, Pin(**{**entry, **lists}))
     return Lock(pins)
 
 
@@ -178,7 +186,7 @@ def _checked(file: Path, pin: Pin) -> Pin:
         raise UsageError(f"{file}: review_by of {pin.name} must be a date such as 2027-01-31.") from None
     if pin.on_change and pin.on_change not in ON_CHANGE:
         raise UsageError(f"{file}: on_change of {pin.name} must be one of {', '.join(ON_CHANGE)}.")
-    if not all(isinstance(name, str) for name in pin.depends_on):
+    if not all(isinstance(name, str) for name in pin.leans_on):
         raise UsageError(f"{file}: depends_on of {pin.name} must be a list of names.")
     return pin
 
@@ -287,7 +295,7 @@ class guard:  # noqa: N801 - it reads as a function: a decorator, a context mana
         release = installed_model()
         if release is None:
             return ["megatron-core is not installed"]
-        pinned = [pin, *(known.named(name) for name in pin.depends_on)]
+        pinned = [pin, *(known.named(name) for name in pin.leans_on)]
         said = differences(pinned, release)
         others = (origin for origin in _rebound_by(pin.name) if origin.file != self.caller)
         return said + [f"`{pin.name}` is already replaced by {origin}" for origin in others]

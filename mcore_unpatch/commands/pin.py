@@ -66,7 +66,10 @@ def pin(
     from mcore_unpatch.findings import NO_PATCHES
     from mcore_unpatch.megatron.roots import within
     from mcore_unpatch.report.lines import count
-    from mcore_unpatch.scan import scan
+    from mcore_unpatch.scan import report_of
+    from mcore_unpatch.scanner.names.project import Project
+    from mcore_unpatch.survey import Survey
+    from mcore_unpatch.upgrade.run import patches_of, stands_on
 
     names = [one for one in what or [] if within(one)]
     paths = [Path(one) for one in what or [] if not within(one)]
@@ -91,16 +94,27 @@ def pin(
         found |= known.pins
     else:
         with Progress() as progress:
-            report = scan(paths, replace(options, base=None, baseline=None, lock=None), progress)
+            survey = Survey(paths, replace(options, base=None, baseline=None, lock=None), progress)
+            report = report_of(survey)
         write_asides(report)
         if report.errors:
             raise UsageError("Some files could not be analysed, so nothing was pinned; fix or --exclude them.")
         whole = start == top
-        found |= {name: one for name, one in known.pins.items() if not (whole and one.patched)}
+        read = {name for one in known.pins.values() for name in one.stands_on}  # read anew: nobody asked for these
+        found |= {
+            name: one
+            for name, one in known.pins.items()
+            if not (whole and (one.patched or (name in read and not (one.why or one.owner))))
+        }
+        used: dict[str, dict[str, None]] = {}
+        for finding, case in patches_of(report, Project(survey.files.exists, survey.files.read, survey.parsed)):
+            if case is not None:
+                used.setdefault(finding.target, {}).update(dict.fromkeys(stands_on(case, release)))
         for finding in report.findings:
             if finding.shape in NO_PATCHES:
                 continue
             if one := pins.pin(finding.target, release, True, known.pins.get(finding.target)):
+                one = replace(one, stands_on=tuple(used.get(finding.target, ())))
                 found[finding.target] = replace(one, **said) if not names else one
             elif finding.target in known.pins:  # what people wrote of it stays, and `check` says that it is gone
                 found[finding.target] = known.pins[finding.target]
@@ -114,7 +128,7 @@ def pin(
         if one is None:
             raise UsageError(f"megatron-core {release.label} has no {name}; nothing was pinned.")
         found[name] = replace(one, **said)
-    for name in sorted({name for one in found.values() for name in one.depends_on} - set(found)):
+    for name in sorted({name for one in found.values() for name in one.leans_on} - set(found)):
         if leaned_on := pins.pin(name, release, False):
             found[name] = leaned_on
         else:
@@ -129,9 +143,12 @@ def pin(
     before = file.read_text(encoding="utf-8") if pinned.lock_file(top) else ""
     replace_file(file, pins.Lock(found).text(before))
     changed = [name for name, one in found.items() if name in known.pins and known.pins[name].digest != one.digest]
+    leaned = {name for one in found.values() if one.patched for name in one.stands_on}
+    stand = f", {len(leaned)} of which the patches stand on" if leaned else ""
     with reporting(f"{pins.LOCK} was written, but "):
         print(
-            f"{pins.LOCK} pins {count(len(found), 'name')} for megatron-core {release.label}; {len(changed)} changed."
+            f"{pins.LOCK} pins {count(len(found), 'name')}{stand} for megatron-core {release.label}; "
+            f"{len(changed)} changed."
         )
     return EXIT_CLEAN
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.findings import NO_PATCHES, Finding, Report
+from mcore_unpatch.judge.demands import IMPORT
 from mcore_unpatch.judge.judge import Case
 from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.paths import relative
@@ -126,7 +128,7 @@ def _read(
     survey = Survey(paths, options, progress)
     scanned = report_of(survey)
     project = Project(survey.files.exists, survey.files.read, survey.parsed)
-    patches = list(_patches(scanned, project))
+    patches = list(patches_of(scanned, project))
     with no_collection():
         used = uses_for(survey.found.own, project, steps, progress)
     known_errors = {error.path for error in scanned.errors}
@@ -135,7 +137,7 @@ def _read(
     return scanned, patches, used
 
 
-def _patches(scanned: Report, project: Project) -> Iterator[_Patch]:
+def patches_of(scanned: Report, project: Project) -> Iterator[_Patch]:
     """Each patch that a scan found, with its case; patch files and what only a text tells have none."""
     known: dict[str, dict[tuple[int, str], Case]] = {}
     for finding in scanned.findings:
@@ -146,6 +148,17 @@ def _patches(scanned: Report, project: Project) -> Iterator[_Patch]:
             project.begin()
             known[finding.path] = _cases(project.resolver(scanned.from_top(finding.path))) if is_python else {}
         yield finding, known[finding.path].get((finding.line, finding.target))
+
+
+def stands_on(case: Case, release: Model) -> Iterator[str]:
+    """The functions and values of Megatron's that the code of a patch uses, what it replaces left out."""
+    for demand in case.demands:
+        found = release.find(demand.on(release).name) if demand.when != IMPORT else None
+        if found is not None and found.fact.kind == "class":
+            found = release.find(f"{found.name}.__init__") if demand.call is not None else None
+        if found is not None and found.fact.kind in ("function", "value") and found.fact.trait("state") is None:
+            if within(found.name) and found.name != case.install.target:
+                yield found.name
 
 
 def _cases(resolver: Resolver) -> dict[tuple[int, str], Case]:

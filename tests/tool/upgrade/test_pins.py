@@ -149,3 +149,24 @@ def test_at_run_time_the_installed_megatron_is_held_to_the_lock(repository: Path
     assert broken.returncode == 1
     assert f"`{PREPROCESS}` changed its body (the reason)" in broken.stderr
     assert "megatron-core 0.19.2 is not what" in broken.stderr
+
+
+def test_what_the_code_of_a_patch_uses_is_pinned_with_it_and_dropped_with_it(tmp_path: Path) -> None:
+    roll = "megatron.core.transformer.multi_token_prediction.roll_tensor"
+    text = """
+        from megatron.core.models.gpt.gpt_model import GPTModel
+        from megatron.core.transformer.multi_token_prediction import roll_tensor
+
+        def patched(self, *args, **kwargs):
+            return roll_tensor(args[0])
+
+        GPTModel._preprocess = patched
+        """
+    write_files(tmp_path, {"a.py": text, "requirements.txt": "megatron-core==0.18.2\n"})
+    said = unpatch("pin", cwd=tmp_path).out
+    assert "pins 2 names, 1 of which the patches stand on for megatron-core 0.18.2" in said
+    assert f'stands_on = ["{roll}"]' in (tmp_path / "unpatch.lock").read_text()
+    later = unpatch("check", "--mcore", "0.19.2", cwd=tmp_path)
+    assert "roll_tensor" in later.out
+    write_files(tmp_path, {"a.py": text.replace("roll_tensor(args[0])", "None")})
+    assert "pins 1 name for megatron-core 0.18.2" in unpatch("pin", cwd=tmp_path).out
