@@ -14,7 +14,7 @@ JOBS ?= 2
 # Each test and each job of the ranks has a limit of its own (tests/limits.py); the whole has none.
 PYTEST = $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help demo docs release check test test-alone test-wheel everything downstreams margins mutation lint format clean torture
+.PHONY: help demo docs release check test test-alone test-wheel everything downstreams margins mutation oracle lint format clean torture
 help:
 	@echo "make demo        the story of docs/index.md on the sample project in examples/, in ten seconds"
 	@echo "make check       lint, and the tests that start no ranks and take less than a second: 4 to 5 minutes"
@@ -25,6 +25,7 @@ help:
 	@echo "make everything  all of it, with the downstreams' own code: CHECKOUTS names the folder of their clones"
 	@echo "make margins     how much of its tolerance each numeric test uses"
 	@echo "make mutation    put small faults into the code and see which the tests notice: an hour"
+	@echo "make oracle      is what upgrade says true? asks Python: SOURCES (unpacked wheels by version), CHECKOUTS"
 	@echo "make lint        ruff and mypy"
 	@echo "make docs        build the documentation in build/site; warnings and dead links fail"
 	@echo "make release     build and try the packages, tag, and say what is left to a person; publishes nothing"
@@ -76,6 +77,10 @@ test-wheel: $(TEST)/.installed
 torture: $(TEST)/.installed
 	$(PYTEST) -m growth tests
 	$(TEST)/bin/python tools/torture.py --seed 1
+
+# SOURCES holds unpacked wheels of megatron-core by version, CHECKOUTS clones of repositories that use it.
+oracle: $(TEST)/.installed
+	$(TEST)/bin/python tools/upgrade_oracle.py --sources $(SOURCES) $(wildcard $(CHECKOUTS)/*)
 
 everything: $(TEST)/.installed
 	CHECKOUTS=$(CHECKOUTS) .ci/everything

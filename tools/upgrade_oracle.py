@@ -11,8 +11,6 @@ FOLDER holds the unpacked wheels by version (`FOLDER/0.16.1/megatron/core`). For
 Then each new exception is looked for in the report, and each "will raise" of the report is held to what was seen.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import importlib.abc

@@ -67,7 +67,7 @@ class _Override:
                 yield self._said(IDLE, text)
             return
         taken = self._taken
-        if taken is None or (leaf(name) == "__init__" and not _is_in_a_slot(name, new)):
+        if taken is None or (leaf(name) == "__init__" and not _is_in_a_slot(now.name.rpartition(".")[0], new)):
             return
         before, after_ = list(self._reaching(old, was)), list(self._reaching(new, name))
         if any(usage.call is not None and taken.misfit(usage.call) for usage in before):
@@ -77,9 +77,14 @@ class _Override:
             if wrong := taken.misfit(usage.call):
                 verb = "requires" if wrong.startswith("does not pass") else "does not take"
                 text = f"`{short(usage.place)}` of megatron-core {new.label} {wrong}, which {self._shown} {verb}"
-                yield self._said(RAISES, text, "TypeError", usage.place)
+                if _gets_there(usage, name, new):
+                    yield self._said(RAISES, text, "TypeError", usage.place)
+                else:
+                    yield self._said(
+                        IDLE, f"{text}: TypeError where it is put in place of `{leaf(name.rpartition('.')[0])}`"
+                    )
                 return
-        yield from self._returned(before, after_, new)
+        yield from self._returned(name, before, after_, new)
         yield from self._swallowed(taken, before, after_, new)
 
     @property
@@ -101,14 +106,15 @@ class _Override:
             if usage.sure and not (owner in family and method in self._methods):
                 yield usage
 
-    def _returned(self, before: list[Usage], now: list[Usage], new: Model) -> Iterator[Statement]:
+    def _returned(self, name: str, before: list[Usage], now: list[Usage], new: Model) -> Iterator[Statement]:
         counts = given_counts(self._method)
         if not counts or 0 in counts:
             return
         then = {usage.call.unpacked for usage in before if usage.call is not None}
         for usage in now:
             wanted = usage.call.unpacked if usage.call is not None else 0
-            if wanted and wanted not in counts and then and not then.difference({0, *counts}):
+            fitted = bool(then) and not then.difference({0, *counts})
+            if wanted and wanted not in counts and fitted and _gets_there(usage, name, new):
                 given = " or ".join(map(str, sorted(counts)))
                 text = (
                     f"{self._shown} returns {given} values where `{short(usage.place)}` of megatron-core {new.label} "
@@ -135,9 +141,15 @@ class _Override:
         return Statement(kind, text, exception, self._path, self._method.lineno, CALL, caller, trigger=trigger)
 
 
-def _is_in_a_slot(constructor: str, model: Model) -> bool:
+def _gets_there(usage: Usage, method: str, model: Model) -> bool:
+    """Whether a call of the library is made on a subclass too: by the family itself, or on what a spec names."""
+    owner = known_name(method.rpartition(".")[0], model)
+    return usage.place.rpartition(".")[0] in model.lineage(owner) or _is_in_a_slot(owner, model)
+
+
+def _is_in_a_slot(owner: str, model: Model) -> bool:
     """Whether specs name the class: else what the library builds by name is no subclass."""
-    return any(usage.how == SLOT for usage in model.uses(constructor.removesuffix(".__init__")))
+    return any(usage.how == SLOT for usage in model.uses(owner))
 
 
 def _abstract(

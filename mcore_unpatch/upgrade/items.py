@@ -45,10 +45,15 @@ def items(report: UpgradeReport) -> list[Item]:
     every.sort(key=lambda item: (GROUPS.index(item.group), item.certainty, item.path, item.line))
     merged: dict[tuple[object, ...], Item] = {}
     for item in every:
-        key = (item.group, item.path, item.title, item.reasons, item.fate is None or item)
-        known = merged.get(key)
-        merged[key] = item if known is None else replace(known, more=(*known.more, item.line))
-    return list(merged.values())
+        same = (item.group, item.path, item.title, item.reasons, item.fate is None or item)
+        known = merged.get(same)
+        merged[same] = item if known is None else replace(known, more=(*known.more, item.line))
+    by_line: dict[tuple[object, ...], Item] = {}
+    for item in merged.values():  # what one statement imports fails together
+        at = (item.group, item.path, item.line, item.title, item.fate is None or item)
+        known = by_line.get(at)
+        by_line[at] = item if known is None else replace(known, reasons=(*known.reasons, *item.reasons))
+    return list(by_line.values())
 
 
 def _key(statement: Statement) -> tuple[object, ...]:

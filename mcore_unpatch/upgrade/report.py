@@ -159,7 +159,10 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     text = f"{count(len(urgent), 'place needs', 'places need')} work before you can {_move(report)} to {release}."
     safe = sum(item.fate is not None and item.fate.finding.fix == "safe" for item in patches)
     unsafe = sum(item.fate is not None and item.fate.finding.fix == "unsafe" for item in patches)
-    if safe:
+    moved = sum(one.can_be_mended for one in report.uses.affected)
+    if moved:
+        text += f" Next: `unpatch upgrade --write` mends {moved} of them."
+    elif safe:
         text += f" Next: `unpatch migrate` does {safe} of them."
     elif unsafe:
         text += f" Next: `unpatch migrate --unsafe-fixes` does {unsafe} of them."

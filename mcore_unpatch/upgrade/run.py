@@ -53,7 +53,7 @@ class UpgradeReport:
     @property
     def needs_work(self) -> bool:
         """Whether something raises or silently changes."""
-        return bool(self.of("breaks") or self.of("different") or self.uses.affected)
+        return bool(self.of("breaks") or self.of("different") or any(one.is_urgent for one in self.uses.affected))
 
     def shown(self, path: str) -> str:
         """A path of the project as machines are told it: relative to the root of the scan."""

@@ -11,7 +11,7 @@ from mcore_unpatch.findings import FileError
 from mcore_unpatch.judge.asked import changed, raised
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
 from mcore_unpatch.judge.overrides import handed, overridden
-from mcore_unpatch.judge.statement import RAISES, Statement
+from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import TRAINING
@@ -50,6 +50,17 @@ class Affected:
     def will_raise(self) -> bool:
         """Whether the newer release raises there."""
         return self.statement.kind == RAISES
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether it raises or changes something."""
+        return self.statement.kind != IDLE
+
+    @property
+    def can_be_mended(self) -> bool:
+        """Whether it is an import of what only stands elsewhere now."""
+        moved = self.demand is not None and isinstance(self.demand.node, ast.ImportFrom)
+        return moved and self.statement.instead.startswith("it is now `megatron.")
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
