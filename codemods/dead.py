@@ -70,8 +70,9 @@ def delete_dead(
                 found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
             continue
         dead.add(finding)
-        notes = () if versions else (_WITHOUT_A_PIN,)
-        reason = Reason(finding.rule, "safe" if versions else "unsafe", _TITLE, notes, finding.line)
+        unsure = options.unsure(finding.path) if versions else _WITHOUT_A_PIN
+        notes = (unsure,) if unsure else ()
+        reason = Reason(finding.rule, "unsafe" if unsure else "safe", _TITLE, notes, finding.line)
         guard = _guard(finding, versions or (options.target,))
         cut = _cut(bench, finding.path, guard, reason) if guard and finding.path in bench.editable else None
         if cut is not None and cut.undoes(finding):

@@ -95,7 +95,7 @@ def no_release(_: str) -> tuple[Version, ...]:
 
 
 def none_older(_: str) -> str:
-    """Why a file may not have the hook: it may."""
+    """Why a file may not have something: it may."""
     return ""
 
 
@@ -117,6 +117,8 @@ class Options:
     target: Version = NEWEST
     # The oldest and the newest release that the project of a file asks for; none where it names no release.
     pinned: Callable[[str], tuple[Version, ...]] = no_release
+    # Which Megatron that a file runs on is not known, and how to settle it; nothing where all are.
+    unsure: Callable[[str], str] = none_older
     # Why a file may not have what needs the hook: the release that it is for, and who says so; nothing where it may.
     older: Callable[[str], str] = none_older
 

@@ -55,7 +55,15 @@ def planned(survey: Survey, *, unsafe: bool) -> Options:
     from mcore_unpatch.codemods.edits import Options
 
     stacks = survey.stacks
-    return Options(unsafe, False, survey.options.selection, survey.version, stacks.pinned, stacks.before_the_hook)
+    return Options(
+        unsafe,
+        False,
+        survey.options.selection,
+        survey.version,
+        stacks.pinned,
+        stacks.unsure,
+        stacks.before_the_hook,
+    )
 
 
 def _left(repository: Repository, paths: Iterable[str]) -> set[str]:

@@ -86,6 +86,7 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
         request.scan.selection,
         known.version,
         stacks.pinned,
+        stacks.unsure,
         stacks.before_the_hook,
     )
     editable = known.found.editable

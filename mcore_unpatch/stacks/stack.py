@@ -107,11 +107,13 @@ def summary(stacks: Sequence[Stack]) -> str:
     """The line of every report: which Megatrons, from where."""
     if len(stacks) == 1:
         return f"Judged for megatron-core {stacks[0].name}: {stacks[0].place}{_unless_known(stacks[0])}."
-    shown = [f"{stack.name} ({stack.place}{_unless_known(stack)})" for stack in stacks[:_SHOWN]]
+    known = any(stack.versions for stack in stacks)
+    shown = [f"{stack.name} ({stack.place}{_unless_known(stack, known)})" for stack in stacks[:_SHOWN]]
     more = len(stacks) - _SHOWN
     rest = f" and {more} more, which `unpatch stacks` lists" if more > 0 else ""
     return f"Judged for megatron-core {', '.join(shown)}{rest}."
 
 
-def _unless_known(stack: Stack) -> str:
-    return "" if stack.versions else f"; {stack.revision.words}, judged as {show(NEWEST)}"
+def _unless_known(stack: Stack, others: bool = False) -> str:
+    instead = "not judged for" if others else f"judged as {show(NEWEST)}"
+    return "" if stack.versions else f"; {stack.revision.words}, {instead}"

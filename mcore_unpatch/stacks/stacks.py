@@ -64,10 +64,15 @@ class Stacks:
         return self.of(path).versions
 
     def pinned(self, path: str) -> tuple[Version, ...]:
-        """The releases that a file runs on, where all of them are known; else none."""
+        """The releases that a file runs on, as far as they are known."""
         judged = self.asked(path)
-        known = judged is not None and all(stack.versions for stack in judged.stacks)
+        known = judged is not None and any(stack.versions for stack in judged.stacks)
         return judged.versions if judged is not None and known else ()
+
+    def unsure(self, path: str) -> str:
+        """Which stack of a file is not known, and how to settle it; nothing where all are."""
+        unknown = next((stack for stack in self.of(path).stacks if not stack.versions), None)
+        return "" if unknown is None else f"which release {unknown} is is not known: {unknown.revision.settle}"
 
     def forbids(self, path: str, since: Version) -> Stack | None:
         """The stack of a file that has not what came with a release, or of which that is not known."""
@@ -85,7 +90,7 @@ class Stacks:
         narrow = f"; `--stack {others[-1].name}` leaves that one out" if others else ""
         needs = f"it needs megatron-core>={show(HOOK_SINCE)}"
         if not stack.versions:
-            return f"{needs}, and which release {stack} is is not known: {stack.revision.settle}{narrow}"
+            return f"{needs}, and {self.unsure(path)}{narrow}"
         runs = (
             stack.name
             if stack.revision.certain

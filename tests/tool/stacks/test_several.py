@@ -1,0 +1,278 @@
+"""Several Megatrons at once: a finding says where it breaks, an edit is made only where all of them allow it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from checking import write_files
+from command import CLEAN, ERROR, Result, unpatch
+from stacks.test_python_projects import OLD_POSTPROCESS
+
+CALLER = "from verl.models.mcore.mtp_patch import patch_postprocess\n"
+CUDA = {"pyproject.toml": "[project]\nname = 'x'\ndependencies = ['megatron-core==0.18.0']\n"}
+NPU = {"docker/ascend/Dockerfile": "FROM x\nRUN git clone -b core_r0.16.0 https://github.com/NVIDIA/Megatron-LM.git\n"}
+FORK = {"Dockerfile": "FROM x\nRUN git clone -b ours https://github.com/we/Megatron-LM.git\n"}
+# What 0.13 and later do not run, as veRL has it.
+DEAD = """\
+import megatron.core
+from packaging import version
+from megatron.core.models.gpt import GPTModel
+
+
+def ours(self):
+    return 1
+
+
+if version.parse(megatron.core.__version__) < version.parse("0.13"):
+    GPTModel.forward = ours
+"""
+
+# What SkyRL needs on the commit that it pins: 0.19.0 hands the number on by itself, 0.18.0 does not.
+LAYER_NUMBER = """\
+from megatron.core.transformer.moe.router import TopKRouter
+original = TopKRouter.set_layer_number
+def numbered(self, layer_number):
+    original(self, layer_number)
+    if self.router_replay is not None:
+        self.router_replay.layer_number = layer_number
+TopKRouter.set_layer_number = numbered
+"""
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    folder = tmp_path / "repository"
+    write_files(folder, {**CUDA, **NPU, "caller.py": CALLER})
+    return folder
+
+
+def migrate(top: Path, *options: str) -> Result:
+    return unpatch("migrate", "--allow-no-vcs", "--jobs=1", *options, cwd=top)
+
+
+def said(result: Result) -> str:
+    return " ".join((result.out + result.err).split())
+
+
+class TestMigrate:
+    """As on veRL: the shim would end in an ImportError on the Megatron that the NPU images install."""
+
+    def test_an_edit_that_one_stack_forbids_is_offered_with_its_name(self, top: Path) -> None:
+        result = migrate(top)
+        assert result.code == CLEAN
+        assert (top / "caller.py").read_text() == CALLER
+        assert (
+            "Not rewritten: it needs megatron-core>=0.18, and the repository runs core_r0.16.0, on 2026-04-17, after "
+            "0.16.1 (docker/ascend/Dockerfile:2); `--stack 0.18.0` leaves that one out."
+        ) in said(result)
+
+    @pytest.mark.parametrize("stack", ["0.18.0", "pyproject.toml"])
+    def test_one_stack_by_name_or_by_file(self, top: Path, stack: str) -> None:
+        assert migrate(top, "--stack", stack).code == CLEAN
+        assert "mcore_unpatch.compat.verl" in (top / "caller.py").read_text()
+
+    def test_the_configuration_states_them(self, top: Path) -> None:
+        write_files(top, {"pyproject.toml": '[tool.unpatch]\nmegatron = ["0.18.0", "0.19"]\n'})
+        assert migrate(top).code == CLEAN
+        assert "mcore_unpatch.compat.verl" in (top / "caller.py").read_text()
+
+    def test_only_older_ones_are_refused(self, top: Path) -> None:
+        result = migrate(top, "--stack", "npu")
+        assert result.code == ERROR
+        assert "is for megatron-core 0.16.1 (docker/ascend/Dockerfile:2). Nothing was written" in said(result)
+
+    def test_a_fork_is_not_taken_for_the_newest(self, tmp_path: Path) -> None:
+        write_files(tmp_path, {**FORK, "caller.py": CALLER})
+        result = migrate(tmp_path)
+        assert (tmp_path / "caller.py").read_text() == CALLER
+        assert "which release we/Megatron-LM@ours (Dockerfile:2) is is not known: pass its source" in said(result)
+
+    @pytest.mark.parametrize(
+        ("files", "goes"),
+        [
+            (CUDA, True),
+            ({**CUDA, **NPU}, True),
+            ({**CUDA, "install.sh": "pip install megatron-core==0.12.1\n"}, False),
+            ({**CUDA, **FORK}, False),
+        ],
+        ids=["0.18.0", "and 0.16", "and 0.12.1", "and a fork"],
+    )
+    def test_what_never_runs_goes_only_if_it_runs_on_no_stack(
+        self, tmp_path: Path, files: dict[str, str], goes: bool
+    ) -> None:
+        write_files(tmp_path, {**files, "a.py": DEAD})
+        assert migrate(tmp_path).code == CLEAN
+        assert ((tmp_path / "a.py").read_text() != DEAD) == goes
+
+    def test_a_commit_must_allow_it_on_both_sides(self, tmp_path: Path) -> None:
+        """As slime's 1dcf0daf, a commit of 0.16.0rc0: between 0.15.0 and 0.17.0, neither with the hook."""
+        image = "FROM x\nRUN git clone https://github.com/NVIDIA/Megatron-LM && cd Megatron-LM && git checkout {}\n"
+        write_files(
+            tmp_path, {"caller.py": CALLER, "Dockerfile": image.format("1dcf0dafa884ad52ffb243625717a3471643e087")}
+        )
+        assert migrate(tmp_path).code == ERROR
+        write_files(tmp_path, {"Dockerfile": image.format("71e418ea")})  # 0.18.0 and 0.19.0 both have it
+        assert migrate(tmp_path).code == CLEAN
+        assert "mcore_unpatch.compat.verl" in (tmp_path / "caller.py").read_text()
+
+
+class TestScan:
+    """One line where the stacks agree, one for each that differs."""
+
+    def test_where_it_breaks_and_where_it_runs(self, top: Path) -> None:
+        write_files(top, {"a.py": OLD_POSTPROCESS})
+        data = unpatch("scan", "--output-format=json", "a.py", cwd=top).json
+        (finding,) = data["findings"]
+        outcomes = {tuple(one["stacks"]): one["outcome"] for one in finding["stacks"]}
+        assert outcomes == {("0.18.0",): "breaks", ("core_r0.16.0",): "runs"}
+        text = unpatch("scan", "-v", "a.py", cwd=top).out
+        assert "on 0.18.0: breaks, so " in text
+        assert "on core_r0.16.0: runs, so " in text
+        agreed = unpatch("scan", "--output-format=json", "--stack=0.18.0", "a.py", cwd=top).json
+        assert "stacks" not in agreed["findings"][0]
+
+    def test_of_a_commit_it_depends_where_its_neighbours_differ(self, tmp_path: Path) -> None:
+        pin = {"requirements.txt": "git+https://github.com/NVIDIA/Megatron-LM@71e418ea\n"}
+        write_files(tmp_path, {**pin, "a.py": LAYER_NUMBER})
+        (finding,) = unpatch("scan", "--output-format=json", cwd=tmp_path).json["findings"]
+        assert finding["verdict"] == "keep"  # 0.18.0 needs it, 0.19.0 does not
+        (one,) = finding["stacks"]
+        assert one["outcome"].startswith("depends on the commit: on 0.18.0 it runs (keep), on 0.19.0 it runs (delete)")
+        assert "CLONE@COMMIT" in one["outcome"]
+
+
+class TestUpgrade:
+    """Never a release with itself, and from every stack."""
+
+    def test_from_each_stack(self, top: Path) -> None:
+        write_files(top, {"a.py": OLD_POSTPROCESS})
+        data = unpatch("upgrade", "--to=0.18.2", "--output-format=json", "a.py", cwd=top).json
+        assert data["steps"] == [{"from": "0.16.1", "to": "0.18.2"}, {"from": "0.18.0", "to": "0.18.2"}]
+        assert data["counts"]["breaks"] == 1
+
+    @pytest.mark.parametrize(
+        "options", [("--from=0.19.2",), ("--from=0.19", "--to=0.19.2"), ("--from=core_v0.16.1", "--to=0.16.1")]
+    )
+    def test_a_release_with_itself_is_refused(self, tmp_path: Path, options: tuple[str, ...]) -> None:
+        result = unpatch("upgrade", *options, cwd=tmp_path)
+        assert result.code == ERROR
+        assert "there is nothing to compare" in said(result)
+
+    def test_of_a_repository_that_is_up_to_date(self, tmp_path: Path) -> None:
+        write_files(tmp_path, {"requirements.txt": "megatron-core==0.19.2\n"})
+        result = unpatch("upgrade", cwd=tmp_path)
+        assert result.code == ERROR
+        assert "0.19.2 is what the repository runs" in said(result)
+
+    def test_the_old_names_go_on_with_a_note(self, tmp_path: Path) -> None:
+        result = unpatch("upgrade", "--mcore-from=0.18.0", cwd=tmp_path)
+        assert result.code == CLEAN
+        assert "--mcore-from is --from now" in said(result)
+        assert unpatch("upgrade", "--mcore-from=0.18.0", "--from=0.18.0", cwd=tmp_path).code == ERROR
+
+
+@pytest.mark.parametrize("option", [("scan", "--target-mcore"), ("migrate", "--target-mcore"), ("upgrade", "--to")])
+@pytest.mark.parametrize("name", ["0.99", "0.18.1", "nonsense", "deadbeef1"])
+def test_what_is_no_megatron_is_refused_with_the_known_ones(tmp_path: Path, option: tuple[str, str], name: str) -> None:
+    result = unpatch(option[0], option[1], name, cwd=tmp_path)
+    assert (result.code, result.out) == (ERROR, "")
+    assert "0.12.0 to 0.19.2" in result.err or "CLONE@deadbeef1" in result.err
+
+
+@pytest.mark.parametrize("name", ["0.16.1", "core_v0.16.1", "core_r0.16.0", "main", "71e418e"])
+def test_every_spelling_is_taken(tmp_path: Path, name: str) -> None:
+    write_files(tmp_path, {"a.py": OLD_POSTPROCESS})
+    result = unpatch("scan", f"--target-mcore={name}", "--output-format=json", cwd=tmp_path)
+    assert result.code == CLEAN
+    assert bool(result.json["findings"][0]["message"].count("padding_mask")) == (name in {"main", "71e418e"})
+
+
+class TestTheList:
+    """`unpatch stacks`."""
+
+    def test_as_text(self, top: Path) -> None:
+        lines = unpatch("stacks", cwd=top).out.splitlines()
+        assert lines[0] == "0.18.0  certain"
+        assert lines[1] == "  pyproject.toml:3  dependency"
+        assert lines[3] == "core_r0.16.0  likely, npu"
+        assert "Judged for megatron-core 0.18.0 (pyproject.toml:3), core_r0.16.0" in " ".join(lines)
+
+    def test_as_data(self, top: Path) -> None:
+        write_files(top, {"README.md": "pip install megatron-core==0.12.0\n"})
+        data = unpatch("stacks", "--output-format=json", cwd=top).json
+        assert (data["version"], data["judged"], data["notes"]) == (1, ["0.18.0", "core_r0.16.0"], [])
+        assert [one["name"] for one in data["hints"]] == ["0.12.0"]
+        assert data["stacks"][1]["said"] == [
+            {"path": "docker/ascend/Dockerfile", "line": 2, "kind": "dockerfile", "platform": "npu"}
+        ]
+
+    def test_a_stack_that_is_none(self, top: Path) -> None:
+        result = unpatch("stacks", "--stack=0.17", cwd=top)
+        assert result.code == ERROR
+        assert "No stack goes by 0.17; the repository has: 0.18.0, core_r0.16.0." in result.err
+
+
+class TestConfiguration:
+    """`[tool.unpatch]`, and the name of before."""
+
+    def test_the_old_table_is_read_with_a_note(self, tmp_path: Path) -> None:
+        write_files(tmp_path, {"pyproject.toml": '[tool.mcore-unpatch]\nmegatron = ["0.17.0"]\n'})
+        result = unpatch("stacks", "--output-format=json", cwd=tmp_path)
+        assert json.loads(result.out)["judged"] == ["0.17.0"]
+        assert "its name is [tool.unpatch] now" in result.err
+
+    def test_a_stack_that_is_not_known(self, tmp_path: Path) -> None:
+        write_files(tmp_path, {"pyproject.toml": '[tool.unpatch]\nmegatron = ["0.99"]\n'})
+        result = unpatch("scan", cwd=tmp_path)
+        assert result.code == ERROR
+        assert "pyproject.toml: This version of unpatch knows megatron-core 0.12.0 to 0.19.2, not 0.99" in result.err
+
+
+class TestBadInput:
+    """Said, never fatal."""
+
+    @pytest.mark.parametrize(
+        ("name", "text", "note"),
+        [
+            ("pyproject.toml", "megatron-core = = 1\n", "pyproject.toml cannot be read: "),
+            ("sub/pyproject.toml", "a = " + "[" * 9000 + " # megatron-core", "sub/pyproject.toml cannot be read"),
+            (".github/workflows/a.yml", "a: [b\n  - run: pip install megatron-core==${{ x }}\n", None),
+            ("Dockerfile", "FROM\nARG\nENV\nRUN git clone -b\nFROM a b c Megatron-LM clone\n\\\n", None),
+            ("uv.lock", 'name = "megatron-core"\n' * 3, None),
+            (
+                "install.sh",
+                "cd\ngit checkout\ngit -C\ncd Megatron-LM; git checkout\npip install megatron-core==\\\n",
+                None,
+            ),
+            (
+                ".gitmodules",
+                '[submodule "a"]\nurl = x\npath\n[submodule "Megatron-LM"]\npath = -x\nurl = a/Megatron-LM\n',
+                None,
+            ),
+        ],
+    )
+    def test_a_file_that_cannot_be_read(self, tmp_path: Path, name: str, text: str, note: str | None) -> None:
+        write_files(tmp_path, {name: text, "requirements.txt": "megatron-core==0.17.0\n"})
+        result = unpatch("stacks", "--output-format=json", "--stack=0.17.0", cwd=tmp_path / ".")
+        if name == "pyproject.toml":  # which is the configuration too
+            assert result.code == ERROR
+            return
+        assert result.json["judged"] == ["0.17.0"]
+        assert note is None or any(one.startswith(note) for one in result.json["notes"])
+
+    def test_a_lock_file_of_10_megabytes(self, tmp_path: Path) -> None:
+        package = (
+            '[[package]]\nname = "p"\nversion = "1"\ndependencies = [\n' + '    { name = "megatron-x" },\n' * 20 + "]\n"
+        )
+        lock = package * 17_000 + '[[package]]\nname = "megatron-core"\nversion = "0.17.0"\n'
+        (tmp_path / "uv.lock").write_text(lock)
+        assert len(lock) > 10_000_000
+        assert unpatch("stacks", "--output-format=json", cwd=tmp_path).json["judged"] == ["0.17.0"]
+
+    def test_nothing_is_run(self, tmp_path: Path) -> None:
+        write_files(
+            tmp_path,
+            {"setup.py": "open('ran', 'w')\nx = ['megatron-core==0.17.0']\n", "a.sh": "touch ran megatron-core\n"},
+        )
+        assert unpatch("stacks", cwd=tmp_path).code == CLEAN
+        assert not (tmp_path / "ran").exists()
