@@ -33,7 +33,8 @@ def scan(
 ) -> int:
     """List every patch of Megatron Core and what it can become.
 
-    On one screen for a folder; in full with --verbose, or for files that are named.
+    On one screen for a folder; in full with --verbose, or for files that are named. An HTML page has the diffs of
+    `migrate` with --verbose.
     Exit code: 0 when everything was analysed, 2 when something was not. `unpatch check` is the gate for CI.
     """
     from dataclasses import replace
@@ -45,11 +46,15 @@ def scan(
     config, options = opt.combine(paths, select, ignore, exclude, named, jobs, stack=stack)
     style = opt.output_format(output_format, config)
     # An inventory shows everything: what CI has accepted is the business of `check`.
-    fixes = style is not opt.OutputFormat.github
+    # What shows no fix does not ask the codemods, which takes longer than the rest.
+    bare = style in (opt.OutputFormat.github, opt.OutputFormat.concise)
+    fixes = not bare and not (style is opt.OutputFormat.text and (quiet or statistics))
     options = replace(options, base=None, baseline=None, possible=True, fixes=fixes, cache=not no_cache)
     with Progress() as progress:
         report = run_scan(paths or [], options, progress)
     with into(output_file):
+        if not verbose:
+            report.proposed = dict  # making the diffs takes as long as the scan
         detailed = verbose or (bool(paths) and all(path.is_file() for path in paths or ()))
         write(report, style, statistics, on_one_screen=not detailed, quiet=quiet)
     return EXIT_ERROR if report.errors else EXIT_CLEAN

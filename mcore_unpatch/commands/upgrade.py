@@ -112,6 +112,8 @@ def upgrade(
             mended = mending.mend(outcome, sources)
             edits = merging.edits(outcome, merges, conflict_markers)
             written_files = writing.write(outcome, mended, edits, conflict_markers, allow_dirty)
+        if not diff:
+            outcome.scanned.proposed = dict  # making the edits takes as long as the report
         with reporting(), into(output_file):
             written.write(outcome, style, merges if diff else [], every)
         if write:

@@ -87,18 +87,21 @@ def _beside(found: dict[str, list[Finding]]) -> Iterator[Line]:
 
 
 def brief(findings: Sequence[Finding]) -> str:
-    """`2 rewritten, 1 with --unsafe-fixes, 3 by hand`: the same numbers in half a line."""
+    """`2 for migrate, 1 with --unsafe-fixes, 3 by hand; 1 breaks`: the same numbers in half a line."""
     number = counts(findings)
-    words = {
-        "break": number["breaks"],
-        "change silently": number["changes"],
+    fates = {
         "for migrate": number["rewrite"] + number["delete"],
         "with --unsafe-fixes": number["rewrite_unsafe"] + number["delete_unsafe"],
         "to delete": number["delete_by_hand"],
         "by hand": number["by_hand"],
         "kept": number["kept"],
     }
-    return ", ".join(f"{amount} {word}" for word, amount in words.items() if amount)
+    effects = {
+        _verb(number["breaks"], "break"): number["breaks"],
+        f"{_verb(number['changes'], 'change')} silently": number["changes"],
+    }
+    told = (", ".join(f"{amount} {word}" for word, amount in part.items() if amount) for part in (fates, effects))
+    return "; ".join(filter(None, told))
 
 
 def _next(report: Report, detailed: bool) -> Iterator[Line]:

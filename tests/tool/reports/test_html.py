@@ -94,6 +94,13 @@ def test_a_page_says_what_is_to_be_done_by_hand(tmp_path: Path) -> None:
     assert [step for step in finding["steps"] if step not in text] == []
 
 
+def test_the_diffs_of_migrate_on_request(tmp_path: Path) -> None:
+    write_files(tmp_path, "from verl.models.mcore.mtp_patch import patch_postprocess\n")
+    plain, full = (unpatch("scan", *more, "--output-format", "html", cwd=tmp_path).out for more in ([], ["-v"]))
+    line = "+from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess"
+    assert (line in plain, line in full) == (False, True)
+
+
 def test_what_a_repository_says_is_text(repository: Path) -> None:
     evil = '</span><script>alert("x")</script>\x1b[2J'
     text = page(evil, evil, {evil: Kind(evil, "bad")}, [Card(evil, evil, evil, (evil,), (Pane(evil, evil, True),))])
