@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from mcore_unpatch.findings import Finding, Report
 from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.report.counts import FATES, counts, fate_of, groups, urgency
-from mcore_unpatch.report.lines import Line, count, subjects, wrapped
+from mcore_unpatch.report.lines import Line, count, subjects, width, wrapped
 
 MOST = 5  # places that are named
 _MOST_RELEASES = 3
@@ -34,8 +34,10 @@ def lines(report: Report, places: int = MOST) -> Iterator[Line]:
         for (path, said), findings in list(alike.items())[:places]:
             at = ", ".join(str(line) for line in sorted({finding.line for finding in findings}))
             known = ", ".join(dict.fromkeys(finding.rule for finding in findings))
-            yield from wrapped(known, 2, f"{report.from_here(path)}:{at}  ", "cyan", hang=6)
-            yield from wrapped(said, 6)
+            place = f"  {report.from_here(path)}:{at}"
+            fits = len(place) + 2 + len(known) <= width()
+            yield [(place, "cyan"), (f"  {known}" if fits else "", "")]
+            yield from wrapped(said if fits else f"{known}  {said}", 6)
     if code and any(found[name] for name in ("tests", "patch_files", "possible", "other")):
         yield []
     yield from _beside(found)
@@ -70,6 +72,8 @@ def _by_migrate(number: dict[str, int], fate: str, done: str) -> tuple[int, str]
 def _sentence(finding: Finding) -> str:
     """What is most urgent to know of a finding, and what becomes of it."""
     said = finding.breaks[0] if finding.effect else finding.message.partition("; ")[0]
+    if finding.effect == "breaks":  # of several releases, the first may only leave it without effect
+        said = next((text for text in finding.breaks if "Error" in text), said)
     named = said.startswith(("`", "the ", "line ")) or finding.target.rpartition(".")[2] in said
     about = "" if named else f"`{'.'.join(finding.target.split('.')[-2:])}`: "
     return f"{about}{said} ({FATES[fate_of(finding)]})"
@@ -108,20 +112,21 @@ def _next(report: Report, detailed: bool) -> Iterator[Line]:
     """The commands that come next."""
     number = counts(report.findings)
     where = "".join(f" {shlex.quote(path)}" for path in report.named)
+    commands = []
     if number["rewrite"] + number["delete"]:
-        command = f"unpatch migrate --diff{where}"
+        commands.append(f"unpatch migrate --diff{where}")
     elif number["rewrite_unsafe"] + number["delete_unsafe"]:
-        command = f"unpatch migrate --unsafe-fixes --diff{where}"
-    else:  # `check` then says when what stays is changed by Megatron
-        command = f"unpatch pin{where}" if number["kept"] else ""
-    yield from wrapped(command, 0, "Next: ", "bold")
-    if not detailed:
-        yield from wrapped(f"unpatch scan --verbose{where}", 0, "All:  ", "bold")
+        commands.append(f"unpatch migrate --unsafe-fixes --diff{where}")
+    elif number["kept"] and not number["breaks"]:  # `check` then says when Megatron changes what stays
+        commands.append(f"unpatch pin{where}")
+    commands += [f"unpatch scan --verbose{where}"] if not detailed else []
+    for head, command in zip(("Next: ", "All:  "), commands, strict=False):
+        yield from wrapped(command, 0, head, "bold")
 
 
 def _releases(findings: Sequence[Finding], report: Report) -> str:
     """On what something breaks: the releases, or how many where these are many."""
-    broken = list(dict.fromkeys(release for finding in findings for release in finding.fails))
+    broken = sorted({release for finding in findings for release in finding.fails})
     if len(broken) > _MOST_RELEASES:
         return f"{len(broken)} of the Megatrons that were judged for"
     known = broken or [show(one) for one in sorted({one for judged in report.judged for one in judged.versions})]

@@ -78,10 +78,19 @@ def test_only_the_most_urgent_and_what_is_the_same_once() -> None:
         (replace(ONE, fix="safe", verdict="delete"), "unpatch migrate --diff 'my repo'"),
         (BREAKS, "unpatch migrate --unsafe-fixes --diff 'my repo'"),
         (ONE, "unpatch pin 'my repo'"),
+        (replace(BREAKS, fix=None, verdict="keep"), "unpatch scan --verbose 'my repo'"),
     ],
 )
 def test_the_next_command_is_for_what_was_named(finding: Finding, command: str) -> None:
     assert f"\nNext: {command}" in text(finding, named=("my repo",))
+
+
+def test_a_long_path_keeps_the_width_and_what_raises_is_said() -> None:
+    texts = ("has no effect on 0.18", "line 3: `x` is gone: ImportError")
+    said = text(replace(BREAKS, path=f"{'deep/' * 14}a.py", breaks=texts, fails=("0.19.0", "0.18.0")))
+    assert max(map(len, said.splitlines())) <= 80
+    assert "\n      MCU101  line 3: `x` is gone: ImportError (migrate" in said
+    assert "1  breaks on megatron-core 0.18.0 or 0.19.0\n" in said
 
 
 def test_the_numbers_add_up_and_a_mended_patch_stays() -> None:
