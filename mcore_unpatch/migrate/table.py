@@ -217,11 +217,10 @@ def _needs(outcome: Outcome) -> Iterator[Line]:
         rows.append(("megatron-core", f"{outcome.plan.requirement} is now required"))
     if needed := outcome.dependency:
         file = needed.file and outcome.shown(needed.file)
-        what = "the extra " if needed.lacks_extra else ""
         if needed.added:
-            how = f"{what}{'added to' if outcome.written else 'to be added to'} {file}"
+            how = f"{'added to' if outcome.written else 'to be added to'} {file}"
         elif needed.lacks_extra:
-            how = f"listed in {file} without the extra: add it, or run with --add-dependency"
+            how = f"listed in {file} without the extra: add it there"
         else:
             how = f"listed in {file}" if file else "add it to the dependencies, or run with --add-dependency"
         rows.append(("dependency", f"{needed.line} ({how})"))
