@@ -183,7 +183,7 @@ class FixRunner:
         """Why a file that has to change with that of the finding cannot."""
         for one in answer.elsewhere:
             if one.path not in self.bench.editable or self.options.older(one.path):
-                return f"{one.path} would have to change too, and is to stay as it is"
+                return f"{one.path} would have to change too, and is not part of this migration"
             if one.place not in self.shared and not self.taken.is_free(one.path, one.touches):
                 return _TAKEN
         return ""

@@ -190,8 +190,8 @@ own for one module, whose `forward` calls `super().forward` once
 With `--unsafe-fixes`. Values and gradients are the same wherever the module is called. The other forms are left, with
 the reason and the steps: a lambda, a `partial` or a factory, something both before and after the original, a
 condition, a `try` or a `with` around it, other decorators, a return of None, a default that the original may not have,
-a weight that is read before it, an original that is used for more, a function that is bound to another object than the
-module, classes that something else uses, a class that `isinstance` asks for or that has more than a `forward`, objects
+a weight that is read before it, an original that is used for more, a function that is bound to another object, classes
+that something else uses, a class that `isinstance` asks for or that has more than a `forward`, objects
 that nothing shows to be modules (`x.training`, `named_modules()`, an annotation). So are two wrappers of one method
 whose order would matter (two that change the output keep it; what one changes of the arguments, the hook of the other
 would see; what a model wraps in its own `__init__` stays inside of later ones), a module on which the repository

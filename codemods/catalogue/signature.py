@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Signature(PatchCodemod):
-    """The replacement gets the parameters, and runs the hook or refuses it."""
+    """The replacement gets the parameters, and refuses the hook."""
 
     name, title = "signature", "Signatures that fell behind"
     answers = ("MCU101", "MCU102", "MCU201", "MCU204", "MCU301")
@@ -85,15 +85,15 @@ GPTModel.forward = forward
 replacements of `forward`, `_postprocess` and `build_schedule_plan` whose parameters are those of an older release
 """
     applied = """
-With `--unsafe-fixes`: a stop-gap, so that the patch works on the release in use. Where the place before the output
-layer is clear, the hook is called there as Megatron calls it; otherwise it is refused instead of dropped in silence.
+With `--unsafe-fixes`: a stop-gap, so that the patch works on the release in use. A call with `output_processor` raises
+instead of dropping it in silence.
 """
     by_hand = """
 - **The patch stays**, and the next release may break it again: move it to the hook.
 """
 
     def rewrite(self, patch: Patch) -> Rewritten | None:
-        """The parameters that it lacks, and the hook called or refused."""
+        """The parameters that it lacks, and the hook refused."""
         from mcore_unpatch.codemods.seams.signature import close_gap
 
         return close_gap(patch)

@@ -35,7 +35,7 @@ class NemoRlMove(Move):
         for path, source in known.exports.sources.items():
             for node in flag_places(source) if path in bench.editable and path not in known.exports.definitions else ():
                 if options.wants(RULE) and (path, node.lineno) not in open_lines:
-                    text = f"{path}:{node.lineno} uses `{FLAG}` and is told to stay by a comment"
+                    text = f"{path}:{node.lineno} uses `{FLAG}` and has an ignore comment"
                     known.holds.everywhere(RULE, Blocker(text, final=True))
         super().__init__(known, bench, options, findings, held)
 
@@ -53,7 +53,7 @@ class NemoRlMove(Move):
         for path, source in known.exports.sources.items():
             if path not in repository.editable and path not in known.exports.definitions:
                 if lines := [node.lineno for node in flag_places(source)]:
-                    text = f"{path}:{min(lines)} uses `{FLAG}` and was not named"
+                    text = f"{path}:{min(lines)} uses `{FLAG}` and is outside the given paths"
                     known.holds.everywhere(RULE, Blocker(text, final=True))
         return known
 

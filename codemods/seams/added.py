@@ -27,21 +27,21 @@ def to_calls(patch: Patch) -> Rewritten | str:
     """Calls of the function in the place of the method, or why not."""
     source, function, name = patch.source, patch.function, patch.target.attr
     if function is None or not patch.bound or isinstance(function, ast.AsyncFunctionDef):
-        return "what is added is no function of this file that takes the object first"
+        return "the added method is not a function of this file whose first parameter is the object"
     if any(leaf(one) in _OF_CLASSES for one in function.decorator_list):
-        return f"line {first_line(function)} makes it another thing than a function"
+        return f"line {first_line(function)} turns it into a property, a static method or a class method"
     if (to := bound_to(patch.statement.value)) is not None and ast.unparse(to) != ast.unparse(patch.target.value):
-        return f"it is bound to `{ast.unparse(to)}`, not to the object that has it"
+        return f"it is bound to `{ast.unparse(to)}`, not to the object it is added to"
     if not source.owns_lines(patch.statement):
         return f"line {patch.statement.lineno} holds more than one statement"
     if others := [place for place in mentions(patch.situation.files, name) if place[0] != source.path]:
-        return f"{others[0][0]}:{others[0][1]} names it too"
+        return f"{others[0][0]}:{others[0][1]} also refers to it"
     calls = _calls(source, name, patch.target)
     if isinstance(calls, str):
         return calls
     bound = [node for node in source.nodes if _binds(node, function.name) and node is not function]
     if bound:
-        return f"`{function.name}` is more than this function in the file"
+        return f"`{function.name}` also means something else in this file"
     moved = _at_the_top(source, function, calls)
     if isinstance(moved, str):
         return moved
@@ -67,7 +67,7 @@ def steps(patch: Patch | None, because: str, files: Repository) -> str:
     here = f"{patch.source.path}:{patch.statement.lineno}"
     shown = [one for one in lines if one != here][:_SHOWN]
     more = f" and {len(lines) - 1 - len(shown)} more" if len(lines) - 1 > len(shown) else ""
-    return f"{text} The name stands in {', '.join(shown)}{more}." if shown else text
+    return f"{text} It is mentioned in {', '.join(shown)}{more}." if shown else text
 
 
 def _calls(source: Source, name: str, installed: ast.Attribute) -> list[ast.Call] | str:
@@ -81,16 +81,16 @@ def _calls(source: Source, name: str, installed: ast.Attribute) -> list[ast.Call
                 or call.func is not node
                 or leaf(getattr(node.value, "func", None)) == "super"
             ):
-                return f"line {node.lineno} does more with it than to call it"
+                return f"line {node.lineno} uses it without calling it"
             if call.args and isinstance(call.args[-1], ast.GeneratorExp):
                 return f"line {node.lineno} calls it with a generator"  # which may have no parentheses of its own
             calls.append(call)
         named = isinstance(node, ast.Constant) and isinstance(node.value, str) and name in node.value
         method = isinstance(node, Function) and node.name == name and isinstance(source.parents[node], ast.ClassDef)
         if named or method:
-            return f"line {node.lineno} names it too"  # type: ignore[attr-defined]
+            return f"line {node.lineno} also refers to it"  # type: ignore[attr-defined]
     if any(one is not other and one in ast.walk(other) for one in calls for other in calls):
-        return f"line {calls[0].lineno} calls it within a call of it"
+        return f"line {calls[0].lineno} nests calls of it"
     return calls or "nothing in the file calls it"
 
 
@@ -107,12 +107,12 @@ def _at_the_top(source: Source, function: Function, calls: Sequence[ast.Call]) -
     own = {*parameters(function), *_stored(ast.walk(function))}
     outer = {name for one in around if isinstance(one, Function) for name in _bound_in(one, function)}
     if isinstance(around[0], ast.ClassDef) or (names_in(function) - own) & outer:
-        return f"`{function.name}` uses what the function around it has, and is called elsewhere"
+        return f"`{function.name}` uses variables of the enclosing function and is called outside of it"
     texts = [
         one for part in body_of(function) for one in ast.walk(part) if isinstance(one, ast.Constant | ast.JoinedStr)
     ]
     if any(one.lineno != one.end_lineno for one in texts):
-        return f"`{function.name}` would have to move, and a text of several lines with it"
+        return f"`{function.name}` would have to move, and contains a string of several lines"
     first, last = source.first_with_comments(function), last_line(function)
     text = textwrap.dedent(source.text_of(source.line_span(first, last)).replace("\r\n", "\n"))
     whole = around[-1]

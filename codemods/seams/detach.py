@@ -43,7 +43,7 @@ def without_the_patch(patch: Patch) -> Rewritten | str | None:
     if patch.target.attr != METHOD or patch.function is None or not _detaches(patch.function):
         return None
     if patch.finding.shape != "instance-attr":
-        return "the class is patched, and no layer is at hand"
+        return "the patch is on the class, not on a layer"
     cut = read_cut(patch.function, _originals(patch))
     if isinstance(cut, str):
         return cut
@@ -56,7 +56,7 @@ def without_the_patch(patch: Patch) -> Rewritten | str | None:
     notes = [*made.notes, *([] if rolls else [_ROLLED.format(name=f"`{patch.function.name}`")])]
     only_shown = _undone(patch)
     if below := patch.situation.staying.blocking(patch.source.path, standing.MTP):
-        only_shown = standing.because(below, "it may not do what the layer does with its inputs")
+        only_shown = standing.because(below, "it may treat its inputs differently from Megatron's layer")
     helpers: list[Change] = [] if only_shown else list(patch.leftovers())
     return replace(made, changes=[*made.changes, *helpers], notes=notes, only_shown=only_shown)
 
@@ -106,11 +106,11 @@ def read_cut(function: Function, originals: Collection[str] = ()) -> Cut | str:
         for node in ast.walk(statement):
             if isinstance(node, ast.Return):
                 if not isinstance(node.value, ast.Tuple) or len(node.value.elts) < 2:
-                    return f"line {node.lineno} returns no tuple that ends in embeddings and hidden states"
+                    return f"line {node.lineno} does not return a tuple that ends in embeddings and hidden states"
                 embeddings, hidden_states = (_kind(one, kinds) for one in node.value.elts[-2:])
                 found.add((embeddings, hidden_states))
     if len(found) != 1:
-        return "its returns are not detached in the same way"
+        return "its return statements detach different values"
     embeddings, hidden_states = found.pop()
     if embeddings == _VIEW or (not embeddings and hidden_states != _DETACHED):
         return "it detaches in a way that neither hooks nor the config have"

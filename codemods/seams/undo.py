@@ -55,7 +55,7 @@ class _Planner:
         for line in lines["backup"]:
             backups = [one for one in self._at(line) if isinstance(one, ast.Assign) and self._keeps(one)]
             if not backups or self.kept is not None:
-                return f"line {line} keeps the original in a form that is not supported"
+                return f"line {line} saves the original in an unsupported way"
             self.kept = backups[0]
         for line in lines["restore"]:
             because = self._read_restore(line, wrapping)
@@ -80,12 +80,12 @@ class _Planner:
                 if mine:
                     self.here.append(statement)
                 elif len(targets) > 1 or any(self._is_the_layers(target) for target in targets):
-                    return f"line {line} may undo it, but names the layer in another way"
+                    return f"line {line} may undo it, under another name for the layer"
             elif self._is_restored_by_attribute(statement):
                 assert isinstance(statement, ast.Assign)
                 self.elsewhere.append(statement)
             elif inside is None or not is_one_of(inside, wrapping):
-                return f"it is undone in another function, on line {line}"
+                return f"line {line} undoes it in another function"
         return ""
 
     def _is_the_layers(self, target: ast.expr) -> bool:
@@ -115,17 +115,17 @@ class _Planner:
                     return f"line {node.lineno} looks at `{self.patched}`"
                 inner = isinstance(node, ast.Attribute) and node.attr == "__dict__" and not self._is_of_another(node)
                 if inner or (isinstance(node, ast.Name) and node.id == "vars"):
-                    return f"line {node.lineno} looks into the layer"  # type: ignore[attr-defined]
+                    return f"line {node.lineno} inspects the layer's attributes"  # type: ignore[attr-defined]
         for node in self._mentions():
             used = self.source.parents[node]
             if isinstance(node, ast.Constant) or (isinstance(used, ast.Call) and used.func is node):
                 continue
             if not self.elsewhere:
-                return f"the original is handed on, on line {node.lineno}"
+                return f"line {node.lineno} passes the original on"
         place = self.kept.targets[0] if self.kept else None
         if isinstance(place, ast.Attribute) and place.attr != self.method:
             if self.patch.situation.files.named_elsewhere(place.attr, self.source.path):
-                return f"`{place.attr}`, which keeps the original, is named in other files"
+                return f"`{place.attr}`, which holds the original, is used in other files"
         return ""
 
     def _is_of_another(self, node: ast.Attribute) -> bool:
@@ -169,7 +169,7 @@ class _Planner:
         lift = self._lift()
         for restore in self.here:
             if not (lift or self._comes_after(restore)):
-                return f"line {restore.lineno} may undo it where it was not done"
+                return f"line {restore.lineno} may restore the original where nothing was patched"
         removed = [] if self.kept is None or any(self._mentions()) else [self.kept]
         undone = [*self._whole_attempts(), *(one for one in self.here if not self._in_attempt(one))]
         changes = [Rewrite(one, f"{HANDLE}.remove()", tell_checkers=False) for one in undone]
@@ -220,7 +220,7 @@ class _Planner:
         others = list(self._mentions())
         for node in others:
             if isinstance(node, ast.Attribute) and not (ast.unparse(node.value) in bases and self._fits_a_handle(node)):
-                return f"`{old}`, by which it is undone on line {line}, is used for more"
+                return f"`{old}`, which line {line} restores from, has other uses"
         if any(isinstance(node, ast.Attribute) and node.attr == new for node in ast.walk(self.source.tree)):
             return f"the name `{new}` is taken"
         changes: list[Change] = [Replace(node, self._renamed(node, old, new)) for node in others]

@@ -49,18 +49,18 @@ def to_value_head(patch: Patch) -> Rewritten | str:
     source, statement, files = patch.source, patch.statement, patch.situation.files
     for one in patch.finding.related:
         if one.role in {"restore", "backup"}:
-            return f"line {one.line} keeps the model's own layer or puts it back"
+            return f"line {one.line} saves or restores the model's own layer"
     if not source.owns_lines(statement):
         return f"line {statement.lineno} holds more than one statement"
     if is_taken(ADD, source):
         return f"the name `{ADD}` is taken"
     made = _made(patch)
     if made is None:
-        return f"`{patch.text(statement.value)}` is not made here"
+        return f"`{patch.text(statement.value)}` is not created here"
     if _leaf(made.func) == "Linear":
-        return f"`{patch.text(made.func)}` cannot be called as Megatron calls an output layer, with `weight=`"
+        return f"`{patch.text(made.func)}` does not accept `weight=`, which Megatron passes to an output layer"
     if not _is_one(_width(made, source.tree)):
-        return f"`{patch.text(made.func)}(...)` does not say that it gives one value per token"
+        return f"`{patch.text(made.func)}(...)` is not known to return one value per token"
     bridged = source.path if _is_for_a_bridge(patch, made) else patch.situation.once(find_bridge)
     if bridged:
         return (
@@ -68,14 +68,14 @@ def to_value_head(patch: Patch) -> Rewritten | str:
             "export those of a value head. Do it by hand where critics are saved by Megatron alone"
         )
     if not _can_be_indented(patch):
-        return f"line {statement.lineno} holds a comment or a text in a place that would move"
+        return f"line {statement.lineno} has a comment or a string that would move"
     later = list(_later_reads(patch))
     moved = {node.lineno for node in later}
     known: list[OutputLayerRead] = patch.situation.once(find_places)
     places = [one for one in known if one.path != source.path or one.line not in moved]
     critics = [one for one in places if one.of_a_critic]
     if stays := [one for one in critics if one.read is None or one.path not in files.editable]:
-        return f"{stays[0]} reads or names the layer of a critic"
+        return f"{stays[0]} uses the output layer of a critic"
     changes: list[Change] = [Rewrite(statement, _call(patch, made, files.imports(source.path).limit))]
     changes += [Replace(node, f"{patch.text(node.value)}.{NOW}") for node in later]
     reads = [one.read for one in critics if one.read]

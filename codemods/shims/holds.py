@@ -118,7 +118,7 @@ class Blockers:
             return
         for place in look.asked:
             if place.origin.where not in self.editable and place.origin.where != path:
-                self.keeps(place, path, "uses it too and was not named")
+                self.keeps(place, path, "uses it too and is outside the given paths")
 
     def keeps(self, place: ShimReference, path: str, why: str) -> None:
         """A place that goes on with the patch as it is; the first of a file speaks for all."""
@@ -139,4 +139,4 @@ def words(units: Iterable[Unit]) -> frozenset[str]:
     return frozenset().union(*(unit.binds | unit.uses for unit in units))
 
 
-_STANDS = Blocker("it stands on the hook already: the model is given an `output_processor`", stands=True)
+_STANDS = Blocker("it uses the hook already: the model is given an `output_processor`", stands=True)

@@ -61,7 +61,7 @@ class Move:
                 rule, definition = flow_of(place.origin)[1], place.origin.definition
                 if options.wants(rule) and (path, place.node.lineno, rule) not in self.open:
                     if definition is None or not self.found_there(definition, rule):
-                        self.holds.keeps(place, path, "uses it too and is told to stay by a comment")
+                        self.holds.keeps(place, path, "uses it too and has an ignore comment")
         self.uses: list[Use] = [self._turn(source) for source in self.exports.sources.values()]
 
     @classmethod

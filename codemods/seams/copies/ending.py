@@ -135,7 +135,7 @@ class _ProcessorWriter:
                 )
         self.travelling = dict.fromkeys(own, "")
         if asked := sorted(self.used & {"inference_context", "inference_params"} & known):
-            return f"line {self._line(asked[0])} asks for `{asked[0]}`: calls for inference do not come to a processor"
+            return f"line {self._line(asked[0])} asks for `{asked[0]}`: inference calls do not reach a processor"
         if rest in self.used:
             return f"line {self._line(rest)} reads `**{rest}`: name what it takes from there as parameters"
         for name in (

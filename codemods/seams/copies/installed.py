@@ -65,7 +65,7 @@ def _attached(
     if because := _cannot_change(patch):
         return because
     if patch.finding.shape != "instance-attr":
-        return "it patches the class, and which calls of its models want the processor is not known"
+        return "it patches the class: which calls need the processor is not known"
     undoing = plan_undoing(patch, [one.function], [patch.around]) if patch.around else Undoing()
     if isinstance(undoing, str):
         return undoing

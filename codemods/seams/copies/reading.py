@@ -57,7 +57,7 @@ class ForwardCopy:
 
 
 def read_copy(function: Function, method: str, target: Version) -> ForwardCopy | str | None:
-    """The copy, why it cannot be shown to be one, or None if it is nothing of the kind."""
+    """The copy, why it is not known to be one, or None if it is nothing of the kind."""
     arguments = [*function.args.posonlyargs, *function.args.args]
     if method not in METHODS or not arguments or function.args.vararg or isinstance(function, ast.AsyncFunctionDef):
         return None
@@ -116,7 +116,7 @@ def _wait(copy: ForwardCopy) -> str:
         said = f"line {statement.lineno}, `{ast.unparse(statement).splitlines()[0]}`,"
         if not may_wait(statement, copy.dropped):
             return (
-                f"{said} comes before the decoder's output and is in no release's forward; the hook runs behind it. "
+                f"{said} runs before the decoder's output and is not in any release's forward; the hook runs later. "
                 "What changes the decoder's input can be a forward pre-hook of `model.decoder`: take that line out, "
                 "then migrate again"
             )
@@ -204,7 +204,7 @@ def _read_end(copy: ForwardCopy, body: Sequence[ast.stmt], target: Version) -> s
         name = part_called(node, copy.model) or getattr(node, "id", "")
         if name in {"mtp", *_MTP}:
             return (
-                f"line {_line(node)} does MTP in its own way (`{name}`), and Megatron has done it before the hook. "
+                f"line {_line(node)} has MTP code of its own (`{name}`), and Megatron has done it before the hook. "
                 "Where Megatron's own MTP loss serves, delete these lines and migrate again; else the patch has to stay"
             )
         if name in {_POSTPROCESS, _FORWARD, "decoder", "_preprocess"}:

@@ -141,16 +141,16 @@ class Wrapper:
         """How it is registered, with the changes of the function; or why it is no hook."""
         function = self.function
         if self._has_comments_in_header():
-            return f"comments stand among the parameters of `{function.name}`"
+            return f"`{function.name}` has comments between its parameters"
         if self.is_odd:
             return f"`{function.name}` has parameters of its own, which a caller may pass by name or leave out"
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and self._is_original(node.func)]
         wraps = [one for one in function.decorator_list if isinstance(one, ast.Call) and self._is_wraps(one)]
         inside = [node for one in function.body for node in walk_without(one, [call.func for call in calls])]
         if len(calls) != 1 or any(map(self._says_original, inside)):
-            return f"`{function.name}` does more with the original than to call it once"
+            return f"`{function.name}` uses the original for more than one call"
         if self.unbound and not (calls[0].args and is_name(calls[0].args[0], self.module)):
-            return f"`{function.name}` calls the original for another object"
+            return f"`{function.name}` calls the original on another object"
         if len(wraps) != len(function.decorator_list):
             return f"`{function.name}` is decorated"
         if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in walk_own(function)):
@@ -232,13 +232,13 @@ class Wrapper:
         if self.withheld:
             return f"`{name}` withholds `{self.withheld[0].name}` from the original, which a forward hook cannot"
         if not self._passes_everything(call):
-            return f"`{name}` does not pass all its arguments on"
+            return f"`{name}` does not forward all its arguments"
         if default := next((one.name for one in self.named if one.default), ""):
             return f"`{name}` has a default of its own for `{default}`, which the original may not have"
         used = names_outside(self.function, [call, *self.function.decorator_list])
         read = {one.name for one in self.named} & used
         if read and {self.args, self.kwargs} & used:
-            return f"`{name}` uses its arguments both by name and together"
+            return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
         output = _OUTPUT
         plain = isinstance(first, ast.Assign) and first.value is call and len(first.targets) == 1
         target = first.targets[0] if isinstance(first, ast.Assign) else None
@@ -256,7 +256,7 @@ class Wrapper:
         if not isinstance(body[-1], ast.Return) or any(
             one.value is None or is_value(one.value, None) for one in returns
         ):
-            return f"`{name}` may return None, which a hook does not take for an output"
+            return f"`{name}` may return None, which a forward hook ignores"
         removed = output == getattr(target, "id", "") and len(body) > 1
         self._insert(body[1] if removed else first, self._read_named(read, take=False))
         given = [self.all_args if read or self.args in used else f"_{self.all_args}"]
@@ -285,7 +285,7 @@ class Wrapper:
         keywords = [one for one in call.keywords if one.arg is not None]
         spread = [ast.unparse(one.value) for one in call.keywords if one.arg is None]
         if spread != ([self.kwargs] if self.kwargs else []):
-            return f"`{name}` does not pass `**{self.all_kwargs}` on"
+            return f"`{name}` does not forward `**{self.all_kwargs}`"
         passed = [one for one in (*arguments, *(one.value for one in keywords)) if not isinstance(one, ast.Name)]
         if read := next((word for one in (*body, *passed) for word in _gathered(one)), ""):
             return f"`{name}` reads `{read}` before the original, where Megatron may not have gathered it yet"
@@ -300,10 +300,10 @@ class Wrapper:
             return Form("before", False, False, self.changes, NOTES)
         parts = [self.source.text(one) for one in arguments]
         if not self.args and (self.kwargs in used or any(isinstance(one, ast.Starred) for one in arguments)):
-            return f"`{name}` uses its arguments both by name and together"
+            return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
         if self.named and self.args:
             if parts[-1:] != [f"*{self.args}"] or self.args in used | set().union(*map(names_in, arguments[:-1])):
-                return f"`{name}` uses its arguments both by name and together"
+                return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
             parts[-1] = f"*{self.args}[{len(self.named)}:]"
         inner = used | set().union(*map(names_in, (*arguments, *keywords)))
         lines = self._read_named(named, take=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcore_unpatch.codemods.answering import Situation
 
 CLASS = "__class__"
-_NOT_READ = "how `{}` changes the class of the module is not supported"
+_NOT_READ = "`{}` changes the class of the module in an unsupported way"
 _AGAIN = "the module has its own class again: what asks for its type sees that"
 # The class of a layer that the scanner knows by its name in the model.
 _CLASS_OF = {"output_layer": "ColumnParallelLinear"}
@@ -103,7 +103,7 @@ class Mixins:
         module, mixin, mixed = parts
         around = source.function_of(statement)
         if not is_module(module, around, finding):
-            return f"`{source.text(module)}` cannot be shown to be a module"
+            return f"`{source.text(module)}` is not known to be a module"
         if because := why_not(module, around, source.path, self.reached):
             return because
         home = self._definition(source, mixin)
@@ -134,7 +134,7 @@ class Mixins:
                 own = _names_of_class(ast.unparse(module), source.function_of(statement) or source.tree)
                 mixed_in = _before_own(value, own)
                 return (module, value, False) if mixed_in is None else (module, mixed_in, True)
-        return f"line {statement.lineno} changes the class in a form that is not supported"
+        return f"line {statement.lineno} changes the class in an unsupported way"
 
     def _definition(self, source: Source, node: ast.expr) -> _Definition | None:
         """Where a name of a file is defined, in it or in another that it is imported from."""
@@ -156,7 +156,7 @@ class Mixins:
         if method is None or node.decorator_list or node.keywords:
             return f"`{node.name}` has more than a `{FORWARD}`"
         if source.path not in self.files.editable:
-            return f"`{node.name}` is defined in {source.path}, which is not migrated with it"
+            return f"`{node.name}` is defined in {source.path}, which is not part of this migration"
         uses = [use for one in self.files.sources_saying(node.name) for use in _uses(one, node)]
         for use in uses:
             if use.asks and not is_test(use.path):
@@ -172,7 +172,7 @@ class Mixins:
         if text is not None and goes and not ast.get_docstring(method):
             text = with_docstring(text, source, node)
         if text is None:
-            return f"`{node.name}.{FORWARD}` holds names or texts that cannot move out of the class"
+            return f"`{node.name}.{FORWARD}` contains names or strings that cannot move out of the class"
         snippet = Source(source.path, text.encode())
         function = snippet.tree.body[0]
         assert isinstance(function, ast.FunctionDef)

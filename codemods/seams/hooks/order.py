@@ -65,7 +65,7 @@ class _Wrappers:
         if isinstance(mine, str):
             return mine
         if of_class := next(_of_its_class(situation), None):
-            return f"{of_class.path}:{of_class.line} replaces the method of the class, which the hook would run around"
+            return f"{of_class.path}:{of_class.line} replaces the method of the class, and the hook would wrap that"
         alone = isinstance(mine, _Wrapped) and mine.site.calling.unbound
         seen, waiting = {_key(situation.finding)}, [situation]
         while waiting:
@@ -76,12 +76,12 @@ class _Wrappers:
                 if alone or isinstance(here, str) or isinstance(there, str) or not _commute(here, there):
                     if not alone and isinstance(here, Hooked) and is_made_inside(self._read(other)[0], here):
                         continue  # it stays, and the hook runs around it
-                    return f"{where}, and which of them runs first would change"
+                    return f"{where}, and their order would change"
                 if _key(other.finding) not in seen:
                     seen.add(_key(other.finding))
                     waiting.append(other)
                     if other.finding.path not in self.files.editable:
-                        return f"{where} and is not migrated with it"
+                        return f"{where} and is not part of this migration"
                     if isinstance(because := self._undoing(other, there), str):
                         return f"{where} and stays: {because}"
         if isinstance(mine, MixedIn):
@@ -169,9 +169,9 @@ def _wrapped(patch: Patch, reached: Reached) -> _Wrapped | str:
         changed = ".".join(patch.finding.target.split(".")[-2:])
         return f"only a patched `forward` of one module can become a forward hook, and this changes `{changed}`"
     if not is_module(patch.target.value, around, patch.finding):
-        return f"`{patch.text(patch.target.value)}` cannot be shown to be a module"
+        return f"`{patch.text(patch.target.value)}` is not known to be a module"
     if around is None:
-        return "the patch is outside of a function"
+        return "the patch is at the top level of the file"
     site = find_site(patch, around)
     if isinstance(site, str):
         return site
@@ -184,10 +184,10 @@ def _wrapped(patch: Patch, reached: Reached) -> _Wrapped | str:
         return "Megatron itself calls `forward` of such a module directly, where hooks do not run"
     wrapper = Wrapper(patch.source, function, site.calling)
     if not wrapper.original:
-        return "the original is not kept in one name"
+        return "the original is not saved under one name"
     if any(isinstance(one, _LOOPS) for one in _above(patch.source, patch.statement, around)):
         if not (wrapper.is_bound or site.own) or any(one.role == "restore" for one in patch.finding.related):
-            return f"`{function.name}` is made in a loop, and calls the original of the last turn or is undone later"
+            return f"`{function.name}` is defined in a loop: it calls the last original, or is undone later"
     form = wrapper.read()
     return form if isinstance(form, str) else _Wrapped(patch.source, patch.statement, around, form, patch, site)
 

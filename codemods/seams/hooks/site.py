@@ -21,7 +21,7 @@ from mcore_unpatch.codemods.syntax import (
     parameters,
 )
 
-_NOT_BESIDE = "the wrapper is not a function beside the assignment"
+_NOT_BESIDE = "the wrapper is not defined next to the assignment"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def find_site(patch: Patch, around: Function) -> WrapperSite | str:
     if not isinstance(function, ast.FunctionDef):
         return _NOT_BESIDE
     if patch.bound and not _is_the_module(patch, bound_to(patch.value)):
-        return f"`{function.name}` is bound to another object than the module"
+        return f"`{function.name}` is bound to an object other than the module"
     inside, kept = is_one_of(function, ast.walk(around)), _kept(patch, around)
     if inside and kept is None and patch.bound and (of_class := _kept_of_class(patch, around, function)):
         return of_class

@@ -30,7 +30,7 @@ def to_hook(patch: Patch) -> Rewritten | str:
     """The rewrite, or why the form is not a known one."""
     function, wrapping = patch.function, patch.alike()
     if patch.around is None:
-        return "the patch is outside of a function"
+        return "the patch is at the top level of the file"
     if patch.target.attr != FORWARD:
         return f"`{patch.target.attr}` is replaced, not `{FORWARD}`"
     if function is None:
@@ -53,7 +53,7 @@ def to_hook(patch: Patch) -> Rewritten | str:
     if isinstance(model, str):
         return model
     if through.original is not None and not _is_kept(through, patch):
-        return f"`{ast.unparse(through.original)}` cannot be shown to be the layer's own forward"
+        return f"`{ast.unparse(through.original)}` is not known to be the layer's own forward"
     undoing = plan_undoing(patch, [function], wrapping)
     if isinstance(undoing, str):
         return undoing
@@ -91,7 +91,7 @@ class _Writer:
     def write(self) -> Rewritten | str:
         self.gone.append(self.through.function)
         for node in self._asked_for():
-            return f"line {node.lineno} asks whether the passthrough was given a weight"
+            return f"line {node.lineno} checks whether a weight was captured"
         places = self.through.kept_in
         once = bool(places or self.through.condition) and not self.undoing.handle
         if once and any(isinstance(node, ast.Call) and self._is_model(node.func) for node in ast.walk(self.around)):

@@ -29,7 +29,7 @@ def find_model(patch: Patch) -> PatchedModel | str:
     if isinstance(found, str):
         return f"`{patch.around.name}` receives the layer, not the model"
     if found is None:
-        return f"`{patch.text(patch.target.value)}` cannot be shown to be a model's `{LAYER}`"
+        return f"`{patch.text(patch.target.value)}` is not known to be a model's `{LAYER}`"
     given = set(parameters(patch.around))
     for name in sorted(names_in(found)):
         if sum(is_stored(node, name) for node in ast.walk(patch.around)) > (name not in given):

@@ -25,40 +25,43 @@ def said(files: dict[str, str]) -> str:
         (HEAD + INSTALL, "nothing in the file calls it"),
         (
             HEAD + INSTALL + "def report(timers): return map(timers.total_of, 'ab')\n",
-            "line 5 does more with it than to",
+            "line 5 uses it without calling it",
         ),
-        (HEAD + INSTALL + CALL + "def has(timers): return hasattr(timers, 'total_of')\n", "line 6 names it too"),
-        (HEAD + INSTALL + "class B(Timers):\n    def total_of(self): super().total_of()\n", "line 6 names it too"),
-        (HEAD + INSTALL + "class B(Timers):\n    def f(self): super().total_of()\n", "than to call it"),
+        (HEAD + INSTALL + CALL + "def has(timers): return hasattr(timers, 'total_of')\n", "line 6 also refers to it"),
+        (HEAD + INSTALL + "class B(Timers):\n    def total_of(self): super().total_of()\n", "line 6 also refers to it"),
+        (HEAD + INSTALL + "class B(Timers):\n    def f(self): super().total_of()\n", "uses it without calling it"),
         (HEAD + INSTALL + "def report(timers): timers.total_of(x for x in timers)\n", "with a generator"),
-        (HEAD + INSTALL + CALL + "class B:\n    def total_of(self): pass\n", "line 7 names it too"),
-        (HEAD + INSTALL + "def report(timers): return timers.total_of(timers.total_of())\n", "calls it within a call"),
-        (HEAD + INSTALL + CALL + "def other(total): pass\n", "`total` is more than this function"),
-        (HEAD + INSTALL + CALL + "del total\n", "`total` is more than this function"),
+        (HEAD + INSTALL + CALL + "class B:\n    def total_of(self): pass\n", "line 7 also refers to it"),
+        (HEAD + INSTALL + "def report(timers): return timers.total_of(timers.total_of())\n", "nests calls of it"),
+        (HEAD + INSTALL + CALL + "def other(total): pass\n", "`total` also means something else in this file"),
+        (HEAD + INSTALL + CALL + "del total\n", "`total` also means something else in this file"),
         (HEAD + f"x = 1; {INSTALL}" + CALL, "line 4 holds more than one statement"),
-        (HEAD.replace("def", "@property\ndef", 1) + INSTALL + CALL, "line 3 makes it another thing than a function"),
+        (
+            HEAD.replace("def", "@property\ndef", 1) + INSTALL + CALL,
+            "line 3 turns it into a property",
+        ),
         (
             HEAD + "def patch(timers: Timers, o):\n    timers.total_of = types.MethodType(total, o)\n" + CALL,
-            "it is bound to `o`, not to the object that has it",
+            "it is bound to `o`, not to the object it is added to",
         ),
         (
             HEAD + "Timers.total_of = lambda self: 1\n" + CALL,
-            "no function of this file that takes the object first",
+            "not a function of this file whose first parameter is the object",
         ),
         (
             "from megatron.core.timers import Timers\ndef patch(number):\n    def total(self): return number\n"
             f"    {INSTALL}" + CALL,
-            "`total` uses what the function around it has, and is called elsewhere",
+            "`total` uses variables of the enclosing function and is called outside of it",
         ),
         (
             "from megatron.core.timers import Timers\ndef patch():\n    import torch as t\n"
             f"    def total(self): return t.ones(2)\n    {INSTALL}" + CALL,
-            "`total` uses what the function around it has, and is called elsewhere",
+            "`total` uses variables of the enclosing function and is called outside of it",
         ),
         (
             "from megatron.core.timers import Timers\ndef patch():\n    def total(self):\n"
             f"        return '''a\n        b'''\n    {INSTALL}" + CALL,
-            "would have to move, and a text of several lines with it",
+            "would have to move, and contains a string of several lines",
         ),
     ],
 )
@@ -68,7 +71,7 @@ def test_what_cannot_be_called_instead_is_left(text: str, because: str) -> None:
 
 def test_another_file_that_names_it_is_told() -> None:
     text = said({"pkg/a.py": HEAD + INSTALL + CALL, "pkg/b.py": "\ndef f(timers):\n    timers.total_of()\n"})
-    assert "Not rewritten: pkg/b.py:3 names it too. The name stands in pkg/a.py:5, pkg/b.py:3." in text
+    assert "Not rewritten: pkg/b.py:3 also refers to it. It is mentioned in pkg/a.py:5, pkg/b.py:3." in text
 
 
 def test_many_lines_are_counted() -> None:

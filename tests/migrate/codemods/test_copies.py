@@ -80,10 +80,10 @@ def test_the_table_says_what_the_model_gets_back() -> None:
 
 REASONS = {
     "noop_asks_for_rotary": "uses `rotary_pos_emb`, which is computed before the hook",
-    "noop_before_the_decoder": "comes before the decoder's output and is in no release's forward",
+    "noop_before_the_decoder": "runs before the decoder's output and is not in any release's forward",
     "noop_by_position": "passes `labels` by position",
-    "noop_of_the_class": "it patches the class, and which calls of its models want the processor is not known",
-    "noop_own_mtp_loss": "does MTP in its own way (`mtp`)",
+    "noop_of_the_class": "it patches the class: which calls need the processor is not known",
+    "noop_own_mtp_loss": "has MTP code of its own (`mtp`)",
     "noop_own_stage_code": "ran on every pipeline stage",
     "noop_reads_the_rest": "reads `**kwargs`",
     "noop_used_twice": "is also used elsewhere",
@@ -244,7 +244,7 @@ def test_calls_of_others_do_not_count(call: str) -> None:
 )
 def test_what_matters_before_the_decoder_stays(line: str) -> None:
     (told,) = changed("whole", "temperature=1.0,\n):\n", f"temperature=1.0,\n):\n    {line}\n")
-    assert "comes before the decoder's output and is in no release's forward" in told
+    assert "runs before the decoder's output and is not in any release's forward" in told
 
 
 def test_the_table_names_the_releases_of_a_copy() -> None:
@@ -293,7 +293,7 @@ def test_code_for_inference_stays() -> None:
     line = b"    logits, _ = self.output_layer(hidden_states)\n"
     changed = own.replace(line, b"    if inference_context is not None:\n        return hidden_states[-1:]\n" + line)
     (remark,) = migrate({"a.py": changed}, Options(unsafe_fixes=True)).plan.remarks
-    assert "asks for `inference_context`: calls for inference do not come to a processor" in remark.text
+    assert "asks for `inference_context`: inference calls do not reach a processor" in remark.text
     assert re.search(r", and what keeps and restores the original \(line \d+(, \d+)+\)", remark.text)
 
 
@@ -303,4 +303,4 @@ def test_mtp_in_its_own_way_stays(name: str) -> None:
     line = b"    logits, _ = self.output_layer(hidden_states)\n"
     changed = own.replace(line, f"    {name}(hidden_states)\n".encode() + line)
     (remark,) = migrate({"a.py": changed}, Options(unsafe_fixes=True)).plan.remarks
-    assert f"does MTP in its own way (`{name}`)" in remark.text
+    assert f"has MTP code of its own (`{name}`)" in remark.text

@@ -40,9 +40,12 @@ def migrated(body: str, install: str = INSTALL, **options: object) -> tuple[bool
         ),
         ("hidden_states = hidden_states.detach() * 2\nreturn out, hidden_states", "line 6 does more than detach"),
         ("return out, scaled(hidden_states.detach())", "line 6 calls `scaled`, which Megatron's own method does not"),
-        ("out = out.detach()\nresult = out, hidden_states\nreturn result", "line 8 returns no tuple"),
+        ("out = out.detach()\nresult = out, hidden_states\nreturn result", "line 8 does not return a tuple"),
         ("return out, hidden_states.detach() if flag else hidden_states", "neither hooks nor the config have"),
-        ("if flag:\n    return out.detach(), hidden_states\nreturn out, hidden_states.detach()", "in the same way"),
+        (
+            "if flag:\n    return out.detach(), hidden_states\nreturn out, hidden_states.detach()",
+            "detach different values",
+        ),
         ("return out, make_viewless_tensor(hidden_states, keep_graph=False)", "neither hooks nor the config have"),
         (
             "out = out.detach()\n(out, _) = position_ids, flag\nreturn out, hidden_states",
@@ -59,7 +62,7 @@ def test_what_is_not_exactly_a_detach_is_left(body: str, because: str) -> None:
 def test_a_class_has_no_layer_at_hand() -> None:
     changed, said = migrated("return out.detach(), hidden_states.detach()", "type(layer)._get_embeddings = detached")
     assert not changed
-    assert "the class is patched, and no layer is at hand" in said
+    assert "the patch is on the class, not on a layer" in said
 
 
 def test_what_detaches_nothing_is_of_another_kind() -> None:

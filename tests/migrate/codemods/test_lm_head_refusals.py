@@ -14,7 +14,7 @@ PASS = "def p(hidden, weight=None, runtime_gather_output=None):\n    return hidd
 
 # What makes it another thing -> the code, where `p` is a plain passthrough of the module.
 REFUSED = {
-    "may undo it where it was not done": """
+    "may restore the original where nothing was patched": """
         def run(model: GPTModel, ids, fused):
             original = model.output_layer.forward
             if fused:
@@ -42,7 +42,7 @@ REFUSED = {
             finally:
                 model.output_layer.forward = original; busy = False
         """,
-    "looks into the layer": """
+    "inspects the layer's attributes": """
         def run(model: GPTModel, ids):
             layer = model.output_layer
             layer.forward = p
@@ -59,7 +59,7 @@ REFUSED = {
             vars(model.output_layer).pop("forward", None)
             return out
         """,
-    "the original is handed on": """
+    "passes the original on": """
         def run(model: GPTModel, ids, put_back):
             original = model.output_layer.forward
             model.output_layer.forward = p
@@ -108,7 +108,7 @@ REFUSED = {
         def run(model: GPTModel):
             model.output_layer = torch.nn.Identity()
         """,
-    "undone in another function": """
+    "undoes it in another function": """
         def on(model: GPTModel):
             model.output_layer.forward = p
         def off(model: GPTModel):
@@ -140,7 +140,7 @@ BODIES = {
             model.output_layer.forward = f
             return model(ids)
         """,
-    "asks whether the passthrough was given a weight": """
+    "checks whether a weight was captured": """
         def run(model: GPTModel, ids):
             seen = {}
             def f(x, weight=None, **kw):

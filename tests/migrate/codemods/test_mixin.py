@@ -160,10 +160,14 @@ def test_a_class_of_the_same_file_becomes_the_function() -> None:
         ("self.config.hidden_size", "self.__size", "cannot move out of the class"),
         ('"""Scales."""\n', '"""Scales."""\n\n    name = """a\n    b"""\n', "has more than a `forward`"),
         ("        return out", "        print('''a\n        b''')\n        return out", "cannot move out of the class"),
-        ("out * self", "out * super().scale * self", "does more with the original than to call it once"),
-        ("out * self", "super().forward(**kwargs) * self", "does more with the original than to call it once"),
-        ("out = super().forward(**kwargs)", "out = super().forward()", "does not pass all its arguments on"),
-        ("out = super().forward(**kwargs)", "out = torch.nn.Module.forward(self, **kwargs)", "more with the original"),
+        ("out * self", "out * super().scale * self", "uses the original for more than one call"),
+        ("out * self", "super().forward(**kwargs) * self", "uses the original for more than one call"),
+        ("out = super().forward(**kwargs)", "out = super().forward()", "does not forward all its arguments"),
+        (
+            "out = super().forward(**kwargs)",
+            "out = torch.nn.Module.forward(self, **kwargs)",
+            "the original for more than one call",
+        ),
         (
             "        out = super",
             "        if self.training:\n            return None\n        out = super",
@@ -174,17 +178,25 @@ def test_a_class_of_the_same_file_becomes_the_function() -> None:
             "        with torch.no_grad():\n            out = super().forward(**kwargs)",
             "on a condition",
         ),
-        ("(mixin, base_cls)", "(base_cls, mixin)", "how `extend_instance` changes the class"),
-        ("(mixin, base_cls), {}", "(mixin, base_cls), {'x': 1}", "how `extend_instance` changes the class"),
+        (
+            "(mixin, base_cls)",
+            "(base_cls, mixin)",
+            "`extend_instance` changes the class of the module in an unsupported way",
+        ),
+        (
+            "(mixin, base_cls), {}",
+            "(mixin, base_cls), {'x': 1}",
+            "`extend_instance` changes the class of the module in an unsupported way",
+        ),
         (
             "    base_cls = obj.__class__\n",
             "    base_cls = obj.__class__\n    obj.mixed = True\n",
-            "how `extend_instance` changes the class",
+            "`extend_instance` changes the class of the module in an unsupported way",
         ),
         (
             "def extend_instance(obj, mixin)",
             "def extend_instance(obj, *mixin)",
-            "how `extend_instance` changes the class",
+            "`extend_instance` changes the class of the module in an unsupported way",
         ),
         ("LAST = 1", "def scaling(): ...", "the name `scaling` is taken"),
         ("LAST = 1", "class More(ScalingMixin): ...", "asks for `ScalingMixin`"),
@@ -204,12 +216,12 @@ def test_what_is_not_exactly_a_hook_stays(old: str, new: str, because: str) -> N
 @pytest.mark.parametrize(
     ("old", "new", "because"),
     [
-        ("    extend_instance(", "    done = extend_instance(", "in a form that is not supported"),
+        ("    extend_instance(", "    done = extend_instance(", "in an unsupported way"),
         ("    extend_instance(", "    scaling = 1\n    extend_instance(", "the name `scaling` is taken"),
         (
             "    extend_instance(model",
             WRAPPED,
-            "wraps the same method, and which of them runs first would change",
+            "wraps the same method, and their order would change",
         ),
     ],
 )
@@ -224,4 +236,4 @@ def test_a_class_in_a_file_that_is_not_migrated_stays() -> None:
     result = migrate(files, Options(unsafe_fixes=True), editable=["pkg/provider.py"])
     assert result.changed == set()
     (remark,) = result.plan.remarks
-    assert "is defined in pkg/modules.py, which is not migrated with it" in remark.text
+    assert "is defined in pkg/modules.py, which is not part of this migration" in remark.text

@@ -141,7 +141,7 @@ def test_a_detach_beside_a_patch_of_the_mtp_block() -> None:
     block = CLASS_PATCH + "MultiTokenPredictionBlock.forward = ours\n"
     result = unsafe(a=DETACH, b=DETACH.partition("\n")[0].replace("Layer", "Block") + block)
     assert result.files["pkg/a.py"].decode() == DETACH
-    told = "it may not do what the layer does with its inputs: move that patch first."
+    told = "it may treat its inputs differently from Megatron's layer: move that patch first."
     assert any(told in one for one in said(result, "MCU202"))
 
 

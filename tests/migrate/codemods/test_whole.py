@@ -159,7 +159,7 @@ def test_callers_alone_do_not_move_while_others_keep_the_patch() -> None:
     only = below(files, "verl/workers/")
     result = migrate(files, UNSAFE, only)
     assert result.files == files
-    assert f"{REGISTRY}:26 uses it too and was not named" in left(result, ENGINE)
+    assert f"{REGISTRY}:26 uses it too and is outside the given paths" in left(result, ENGINE)
 
 
 def test_callers_move_where_all_of_them_are_named() -> None:
@@ -202,7 +202,7 @@ def test_many_places_outside_are_counted_and_not_all_listed() -> None:
     text = b"from verl.models.mcore.model_forward_fused import patch_fused_forward\n"
     files = {f"{name}.py": text for name in "abcdefgh"}
     said = left(migrate(files, editable=["a.py"]), "a.py")
-    assert "b.py:1 uses it too and was not named" in said
+    assert "b.py:1 uses it too and is outside the given paths" in said
     assert "; and 4 more places" in said
     assert "h.py" not in said
 

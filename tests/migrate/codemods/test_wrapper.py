@@ -54,17 +54,17 @@ def test_other_modules_and_tests_do_not_count(text: str, path: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "because"),
     [
-        ("original(*args, **kwargs) * 2", "original(*args) * 2", "does not pass all its arguments on"),
-        ("return original", "print(original)\n        return original", "more with the original than to call it once"),
+        ("original(*args, **kwargs) * 2", "original(*args) * 2", "does not forward all its arguments"),
+        ("return original", "print(original)\n        return original", "the original for more than one call"),
         ("original(*args, **kwargs) * 2", "(print(), original(*args, **kwargs))[1]", "after something else"),
         ("    def doubled", "    @cached\n    def doubled", "is decorated"),
         ("(*args, **kwargs):", "(*args, flag, **kwargs):", "has parameters of its own"),
         (
             "    model.decoder.forward = doubled",
             "    model.decoder.forward = doubled\n    return original",
-            "handed on",
+            "passes the original on",
         ),
-        ("    original =", "    model = model.module\n    original =", "not kept in one name"),
+        ("    original =", "    model = model.module\n    original =", "not saved under one name"),
         ("return original", "_module = 1\n        return original", "the name `_module` is taken"),
     ],
 )
@@ -117,13 +117,18 @@ def test_functions_of_the_file_become_hooks() -> None:
 @pytest.mark.parametrize(
     ("text", "old", "new", "because"),
     [
-        (BOUND, "MethodType(doubled, model.decoder)", "MethodType(doubled, model)", "bound to another object"),
-        (BOUND, "    return self", "    self._forward = None\n    return self", "more with the original than"),
+        (
+            BOUND,
+            "MethodType(doubled, model.decoder)",
+            "MethodType(doubled, model)",
+            "bound to an object other than",
+        ),
+        (BOUND, "    return self", "    self._forward = None\n    return self", "the original for more than one call"),
         (
             BOUND,
             "(*args, **kwargs) * 2",
             "(*args, **kwargs) * getattr(self, '_forward').scale",
-            "more with the original",
+            "the original for more than one call",
         ),
     ],
 )
@@ -139,7 +144,7 @@ def test_what_makes_the_wrapper_is_not_exactly_understood(text: str, old: str, n
 def test_a_wrapper_that_is_made_elsewhere_has_steps() -> None:
     result = migrate({"pkg/wrapper.py": FACTORY.encode()}, Options(unsafe_fixes=True))
     assert result.changed == set()
-    assert any("the wrapper is not a function beside the assignment" in remark.text for remark in result.plan.remarks)
+    assert any("the wrapper is not defined next to the assignment" in remark.text for remark in result.plan.remarks)
 
 
 def test_functions_that_others_use_stay() -> None:
@@ -182,7 +187,7 @@ def test_two_wrappers_that_do_not_meet_move_together() -> None:
     left = migrate(files, Options(unsafe_fixes=True), editable=["pkg/outer.py"])
     assert left.changed == set()
     (remark,) = [remark for remark in left.plan.remarks if remark.path == "pkg/outer.py"]
-    assert "pkg/inner.py:10 wraps the same method and is not migrated with it" in remark.text
+    assert "pkg/inner.py:10 wraps the same method and is not part of this migration" in remark.text
 
 
 UNKNOWN = """from megatron.core import parallel_state
