@@ -123,7 +123,15 @@ def _read(
     """The scan of a repository, its patches, and what each step does to its uses."""
     target = parse_version(steps[0][1].label)
     options = replace(
-        options, target=target, megatron=(), stacks=(), fixes=fixes, base=None, baseline=None, source=source
+        options,
+        target=target,
+        megatron=(),
+        named_by="the release to move to",
+        stacks=(),
+        fixes=fixes,
+        base=None,
+        baseline=None,
+        source=source,
     )
     survey = Survey(paths, options, progress)
     scanned = report_of(survey)
