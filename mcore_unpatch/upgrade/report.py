@@ -162,10 +162,11 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     moved = sum(one.can_be_mended for one in report.uses.affected)
     if moved:
         text += f" Next: `unpatch upgrade --write` mends {moved} of them."
-    elif safe:
-        text += f" Next: `unpatch migrate` does {safe} of them."
-    elif unsafe:
-        text += f" Next: `unpatch migrate --unsafe-fixes` does {unsafe} of them."
+    elif safe or unsafe:
+        # Without a target, migrate does only what every Megatron that the repository runs today allows.
+        target = report.new.label if report.new.label in RELEASES else "PATH"
+        command = f"unpatch migrate --target-mcore {target}{'' if safe else ' --unsafe-fixes'}"
+        text += f" Next: `{command}` does {safe or unsafe} of them."
     yield text
 
 
