@@ -74,8 +74,9 @@ def check(
     gate = (
         None if options.base is None or write_baseline else _gate(options, config, paths, ignore, own_base=base is None)
     )
-    options = replace(options, possible=possible, gate=gate, cache=not no_cache)
     style = opt.output_format(output_format, config)
+    fixes = style is opt.OutputFormat.html  # whose totals say what becomes of each
+    options = replace(options, possible=possible, gate=gate, cache=not no_cache, fixes=fixes)
     if write_baseline:
         return _write_baseline(paths or [], options)
     with Progress() as progress:
