@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
+from mcore_unpatch.judge.meaning import Meant, built, class_around, ever, is_super, own_member, written
 from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.usage import form
@@ -15,9 +15,9 @@ from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.conditions.live import Run
-from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.effort import Exhausted
-from mcore_unpatch.scanner.sources.nodes import children
+from mcore_unpatch.scanner.sources.nodes import children, walk
 from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, path_text
 
 IMPORT, INSTALL, CALL = "import", "install", "call"  # when it runs
@@ -178,7 +178,7 @@ class Demands:
                 case ast.Attribute() if isinstance(node.ctx, ast.Load):
                     if (meant := self._meant(node, home, itself)) is not None:
                         yield from self._prefixes(node, meant, home, when, tests)
-                        yield meant.asked(when, self._place(node, home), node, tests)
+                        yield _asked(meant, when, self._place(node, home), node, tests)
                         continue
             waiting += [(one, tests, 0) for one in children(node)]
 
@@ -190,7 +190,7 @@ class Demands:
             call = form(node, unpacked)
             if put := _put_into(node, place):
                 call = replace(call, keywords=(*call.keywords, *(key for key in put if key not in call.keywords)))
-            yield replace(meant.asked(when, place, node, tests), call=call)
+            yield replace(_asked(meant, when, place, node, tests), call=call)
             return
         ref = home.expr(node.func, place.scope, place.block, place.line) if self._follow and depth < _DEEPEST else None
         if ref is not None and ref.home is not None and ref.kind == "local-function":
@@ -209,16 +209,16 @@ class Demands:
     def _meant(self, node: ast.expr, home: Resolver, itself: str | None) -> Meant | None:
         """What of Megatron's an expression reads."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == itself:
-            return _ever(f"{self._owner}.{node.attr}")
+            return ever(f"{self._owner}.{node.attr}")
         if itself is not None and (path := path_text(node) or "").startswith(f"{itself}.") and path.count(".") == 2:
             _, part, name = path.split(".")  # a field of what the object holds: `self.config.name`
             held = api.attribute_class(self._owner, part) or api.submodule(self._owner, part)
-            return _ever(f"{held}.{name}") if held else None
+            return ever(f"{held}.{name}") if held else None
         if isinstance(node, ast.Attribute) and is_super(node.value):
-            owner = _class_around(node, home)
+            owner = class_around(node, home)
             ref = home.own_class(owner) if owner is not None else None
-            direct = ref is not None and ref.is_core and ref.sure and not _own_member(home, owner, node.attr, False)
-            return _ever(f"{ref.name}.{node.attr}") if ref is not None and direct else None
+            direct = ref is not None and ref.is_core and ref.sure and not own_member(home, owner, node.attr, False)
+            return ever(f"{ref.name}.{node.attr}") if ref is not None and direct else None
         if not isinstance(node, ast.Attribute | ast.Name) or not isinstance(node.ctx, ast.Load):
             return None
         return written(node, home) or self._resolved(node, home)
@@ -228,125 +228,58 @@ class Demands:
         base = home.expr(node.value, *at) if isinstance(node, ast.Attribute) else None
         if isinstance(node, ast.Attribute) and base is not None and base.is_core and base.sure and not base.possible:
             if base.kind == "module":
-                return _ever(f"{base.name}.{node.attr}", through=True)
+                return ever(f"{base.name}.{node.attr}", through=True)
             if base.kind == "instance" and not base.via and not base.also:
                 own = isinstance(base.node, ast.ClassDef) and base.home is not None
-                if own and _own_member(base.home, base.node, node.attr, True):  # type: ignore[arg-type]
+                if own and own_member(base.home, base.node, node.attr, True):  # type: ignore[arg-type]
                     return None
-                return _ever(f"{base.name}.{node.attr}")
+                return ever(f"{base.name}.{node.attr}")
         ref = home.expr(node, *at)
         if ref is None or not ref.is_core or not ref.sure or ref.kind not in _NAMED:
             return None
         if ref.node is not None:
-            return _built(ref) if isinstance(node, ast.Name) and node.id != "cls" else None
+            return built(ref) if isinstance(node, ast.Name) and node.id != "cls" else None
         return Meant((ref.name,), isinstance(node, ast.Name), base is None or base.kind == "class")
 
 
-class Meant(NamedTuple):
-    """A name of Megatron's under its dotted names: as it is imported, each way where there are several."""
-
-    names: tuple[str, ...]
-    by_name: bool = False
-    through_class: bool = False
-    parts: int = 0  # behind what was imported
-    added: frozenset[str] = frozenset()
-
-    def asked(self, when: str, place: Position, node: ast.expr, tests: Tests) -> Demand:
-        """The demand that reading it is."""
-        name, *also = self.names
-        return Demand(
-            name, when, place, None, "", tests, self.by_name, self.through_class, tuple(also), node, self.added
-        )
-
-
-def _ever(name: str, through: bool = False) -> Meant | None:
-    """A name that is told by an object, where some release has it."""
-    return Meant((name,), through_class=through) if known.ever(name) else None
-
-
-def written(node: ast.Attribute | ast.Name, home: Resolver) -> Meant | None:
-    """What a dotted path means by the imports of its file: each release is asked for the name as it is written."""
-    path = path_text(node)
-    if path is None:
-        return None
-    root, _, rest = path.partition(".")
-    scope, _ = home.model.at(node.lineno)
-    around = next((one for one in scope.chain() if root in one.bindings), None)
-    if around is None:
-        return None
-    names: dict[str, None] = {}
-    for binding in around.bindings[root]:
-        if binding.kind == "import":
-            start = binding.detail
-        elif binding.kind == "from" and isinstance(binding.node, ast.ImportFrom) and not binding.node.level:
-            start = f"{binding.node.module}.{binding.detail}"
-        elif isinstance(binding.node, ast.Constant) and binding.node.value is None:
-            continue  # the fallback of an import
-        else:
-            return None
-        names[f"{start}.{rest}" if rest else start] = None
-    if not names or not all(map(within, names)):
-        return None
-    return Meant(tuple(names), not rest, True, rest.count(".") + 1 if rest else 0)
-
-
-def is_super(node: ast.expr) -> bool:
-    """`super()` or `super(Class, self)`."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
-
-
-def _class_around(node: ast.expr, home: Resolver) -> ast.ClassDef | None:
-    function = home.model.at(node.lineno)[0].function
-    owner = function.parent.node if function is not None and function.parent is not None else None
-    return owner if isinstance(owner, ast.ClassDef) else None
-
-
-def _own_member(home: Resolver, node: ast.ClassDef | None, name: str, itself: bool) -> bool:
-    """Whether a class of the repository, or a base of it there, gives a member itself; a base outside may."""
-    waiting: list[tuple[Resolver, ast.ClassDef]] = [(home, node)] if node is not None else []
-    for where, cls in waiting:
-        if itself or cls is not node:
-            scopes = [where.model.functions[item] for item in cls.body if item in where.model.functions]
-            if name in where.model.classes[cls].bindings or any(f"self.{name}" in one.bindings for one in scopes):
-                return True
-        scope = where.model.classes[cls].parent
-        assert scope is not None
-        for base in cls.bases:
-            ref = where.expr(base, scope, scope.block, cls.lineno)
-            if ref is not None and ref.home is not None and isinstance(ref.node, ast.ClassDef):
-                if len(waiting) > _MOST_HELPERS:
-                    return True
-                waiting.append((ref.home, ref.node))
-            elif ref is None or not ref.is_core:
-                return True
-    return False
-
-
-def _built(ref: Ref) -> Meant | None:
-    """A class of the repository that leaves its constructor to Megatron's."""
-    if ref.kind != "class" or ref.home is None or not isinstance(ref.node, ast.ClassDef):
-        return None
-    if any(_own_member(ref.home, ref.node, name, True) for name in ("__init__", "__new__")):
-        return None
-    fields = {
-        item.target.id
-        for item in ref.node.body
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
-    }
-    return Meant((ref.name,), True, True, 0, frozenset(fields))
+def _asked(meant: Meant, when: str, place: Position, node: ast.expr, tests: Tests) -> Demand:
+    """The demand that reading a name is."""
+    name, *also = meant.names
+    return Demand(
+        name, when, place, None, "", tests, meant.by_name, meant.through_class, tuple(also), node, meant.added
+    )
 
 
 def _put_into(node: ast.Call, place: Position) -> list[str]:
-    """The keys that the function around a call puts into what it passes as `**rest`, whatever happens."""
+    """The keys of what a call passes as `**rest`: written out where it is made, or put in whatever happens."""
     rest = {word.value.id for word in node.keywords if word.arg is None and isinstance(word.value, ast.Name)}
     function = place.scope.function
     body = getattr(function.node, "body", ()) if rest and function is not None else ()
     found: dict[str, None] = {}
+    for name in sorted(rest):
+        made = place.scope.bindings.get(name, [])
+        value = made[0].node if len(made) == 1 and made[0].kind == "value" else None
+        takes_out = any(_takes_out(inner, name) for statement in body for inner in walk(statement)) if value else False
+        match value:
+            case ast.Dict(keys=keys) if not takes_out:
+                found |= {str(key.value): None for key in keys if isinstance(key, ast.Constant)}
+            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=words) if not takes_out:
+                found |= {word.arg: None for word in words if word.arg}
     for statement in body if isinstance(body, list) else ():
         match statement:
             case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str(key)))]):
                 found |= {key: None} if name in rest else {}
     return list(found)
+
+
+def _takes_out(node: ast.AST, name: str) -> bool:
+    """`rest.pop(...)`, `del rest[...]`, `rest = {...}` anew."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=of), attr="pop" | "clear" | "popitem")):
+            return of == name
+        case ast.Subscript(value=ast.Name(id=of), ctx=ast.Del()):
+            return of == name
+    return False
 
 
 def itself(function: FunctionNode | ast.Lambda) -> str | None:

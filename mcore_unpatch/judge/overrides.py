@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.asked import after, leaf, short
-from mcore_unpatch.judge.demands import CALL, Demand, written
+from mcore_unpatch.judge.demands import CALL, Demand
 from mcore_unpatch.judge.judge import callers
+from mcore_unpatch.judge.meaning import written
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement
 from mcore_unpatch.library.definitions import Function, given_counts, parameters_of
 from mcore_unpatch.library.fact import Call, Parameters, parameters, quoted, without_self

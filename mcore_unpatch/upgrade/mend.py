@@ -72,7 +72,8 @@ def _call(
     known = {*now.names, *demand.added}
     gone = [word for word in node.keywords if word.arg and word.arg not in known and not now.any_keyword]
     if not gone:
-        return [], "a value has to be chosen for what is required now"
+        passed = all(name in known or now.any_keyword for name in demand.call.keywords) if demand.call else True
+        return [], "a value has to be chosen" if passed else "the argument comes from a dictionary"
     edits = []
     for word in gone:
         assert word.arg is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,9 +114,20 @@ def uses_for(
             for uses in found:
                 uses.unread.append(FileError(path, str(error) or "too deep or too large to be read whole"))
     for uses in found:
+        uses.affected = [one for one in uses.affected if not _is_set_here(one, every, project)]
         once = {(one.path, one.statement.line, one.statement.text): one for one in uses.affected}
         uses.affected = sorted(once.values(), key=lambda one: (not one.will_raise, one.path, one.statement.line))
     return found
+
+
+def _is_set_here(use: Affected, paths: Sequence[str], project: Project) -> bool:
+    """Whether a field that a class of Megatron's has no more is put on the object by the repository itself."""
+    demand = use.demand
+    if demand is None or demand.through_class or demand.module or use.statement.exception != "AttributeError":
+        return False
+    name = re.escape(use.name.rpartition(".")[2].encode())
+    sets = re.compile(rb"\.%b\s*(?::[^=\n]+)?=(?!=)|setattr\([^\n]*[\"']%b[\"']" % (name, name))
+    return any(sets.search(project.data(path)) for path in paths)
 
 
 def joined(several: Sequence[Uses]) -> Uses:

@@ -56,6 +56,11 @@ config = Mine(num_layers=1, hidden_size=8, num_attention_heads=1, extra=2, moe_e
 def read(config: TransformerConfig):
     return config.moe_extended_tp
 """),
+    "a key of a dictionary": ("0.16.1", "0.17.0", "TypeError", "passes `moe_extended_tp`,", CONFIG + """
+def make():
+    base = {"num_layers": 1, "moe_extended_tp": True}
+    return TransformerConfig(**base)
+"""),
     "through a file of the repository": ("0.13.1", "0.14.0", "TypeError", "split_rank", """
 import megatron
 from names import mpu
@@ -129,6 +134,17 @@ queue = Queue()
     "on both releases": ("0.18.2", "0.19.0", """
 from megatron.core.nowhere import nothing
 nothing.at_all(1)
+"""),
+    "a key that is taken out": ("0.16.1", "0.17.0", CONFIG + """
+def make():
+    base = {"num_layers": 1, "moe_extended_tp": True}
+    base.pop("moe_extended_tp")
+    return TransformerConfig(**base)
+"""),
+    "set on the object": ("0.16.1", "0.17.0", CONFIG + """
+def use(config: TransformerConfig):
+    config.moe_extended_tp = True
+    return config.moe_extended_tp
 """),
     "set by its own class": ("0.16.1", "0.17.0", CONFIG + """
 class Mine(TransformerConfig):

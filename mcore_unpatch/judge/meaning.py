@@ -1,0 +1,101 @@
+"""What of Megatron's an expression means: by the imports of its file, or by what its objects are."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.sources.scopes import path_text
+
+_MOST_BASES = 30
+
+
+class Meant(NamedTuple):
+    """A name of Megatron's under its dotted names: as it is imported, each way where there are several."""
+
+    names: tuple[str, ...]
+    by_name: bool = False
+    through_class: bool = False
+    parts: int = 0  # behind what was imported
+    added: frozenset[str] = frozenset()
+
+
+def ever(name: str, through: bool = False) -> Meant | None:
+    """A name that is told by an object, where some release has it."""
+    return Meant((name,), through_class=through) if known.ever(name) else None
+
+
+def written(node: ast.Attribute | ast.Name, home: Resolver) -> Meant | None:
+    """What a dotted path means by the imports of its file: each release is asked for the name as it is written."""
+    path = path_text(node)
+    if path is None:
+        return None
+    root, _, rest = path.partition(".")
+    scope, _ = home.model.at(node.lineno)
+    around = next((one for one in scope.chain() if root in one.bindings), None)
+    if around is None:
+        return None
+    names: dict[str, None] = {}
+    for binding in around.bindings[root]:
+        if binding.kind == "import":
+            start = binding.detail
+        elif binding.kind == "from" and isinstance(binding.node, ast.ImportFrom) and not binding.node.level:
+            start = f"{binding.node.module}.{binding.detail}"
+        elif isinstance(binding.node, ast.Constant) and binding.node.value is None:
+            continue  # the fallback of an import
+        else:
+            return None
+        names[f"{start}.{rest}" if rest else start] = None
+    if not names or not all(map(within, names)):
+        return None
+    return Meant(tuple(names), not rest, True, rest.count(".") + 1 if rest else 0)
+
+
+def is_super(node: ast.expr) -> bool:
+    """`super()` or `super(Class, self)`."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
+def class_around(node: ast.expr, home: Resolver) -> ast.ClassDef | None:
+    """The class whose method an expression stands in."""
+    function = home.model.at(node.lineno)[0].function
+    owner = function.parent.node if function is not None and function.parent is not None else None
+    return owner if isinstance(owner, ast.ClassDef) else None
+
+
+def own_member(home: Resolver, node: ast.ClassDef | None, name: str, itself: bool) -> bool:
+    """Whether a class of the repository, or a base of it there, gives a member itself; a base outside may."""
+    waiting: list[tuple[Resolver, ast.ClassDef]] = [(home, node)] if node is not None else []
+    for where, cls in waiting:
+        if itself or cls is not node:
+            scopes = [where.model.functions[item] for item in cls.body if item in where.model.functions]
+            if name in where.model.classes[cls].bindings or any(f"self.{name}" in one.bindings for one in scopes):
+                return True
+        scope = where.model.classes[cls].parent
+        assert scope is not None
+        for base in cls.bases:
+            ref = where.expr(base, scope, scope.block, cls.lineno)
+            if ref is not None and ref.home is not None and isinstance(ref.node, ast.ClassDef):
+                if len(waiting) > _MOST_BASES:
+                    return True
+                waiting.append((ref.home, ref.node))
+            elif ref is None or not ref.is_core:
+                return True
+    return False
+
+
+def built(ref: Ref) -> Meant | None:
+    """A class of the repository that leaves its constructor to Megatron's."""
+    if ref.kind != "class" or ref.home is None or not isinstance(ref.node, ast.ClassDef):
+        return None
+    if any(own_member(ref.home, ref.node, name, True) for name in ("__init__", "__new__")):
+        return None
+    fields = {
+        item.target.id
+        for item in ref.node.body
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+    }
+    return Meant((ref.name,), True, True, 0, frozenset(fields))
