@@ -254,7 +254,9 @@ def _probe(demand: Any) -> dict[str, Any]:
     return {"name": demand.name, "call": form, "through_class": demand.through_class}
 
 
-def judge(checkout: Path, sources: Path, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], Score]:
+def judge(
+    checkout: Path, sources: Path, pairs: list[tuple[str, str]], imports: bool = True
+) -> dict[tuple[str, str], Score]:
     """Read a checkout, ask Python under each release, and compare."""
     from mcore_unpatch.discover import discover
     from mcore_unpatch.megatron import known
@@ -279,6 +281,7 @@ def judge(checkout: Path, sources: Path, pairs: list[tuple[str, str]]) -> dict[t
                     probe = _probe(demand)
                     asked.setdefault(json.dumps(probe), probe)
     probes = list(asked.values())
+    modules = modules if imports else []
     seen = {
         release: _observe(sources / release, checkout, modules, probes)
         for release in dict.fromkeys(one for pair in pairs for one in pair)
@@ -325,6 +328,7 @@ def main() -> None:
     options.add_argument("--child", help=argparse.SUPPRESS)
     options.add_argument("--sources", type=Path)
     options.add_argument("--pairs", default="0.15.3:0.16.1,0.16.1:0.17.1,0.17.1:0.18.2,0.18.2:0.19.2")
+    options.add_argument("--no-imports", action="store_true", help="ask for names and calls alone")
     options.add_argument("checkouts", type=Path, nargs="*")
     given = options.parse_args()
     if given.child:
@@ -335,7 +339,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     notes = []
     for checkout in given.checkouts:
-        for (old, new), score in judge(checkout, given.sources, pairs).items():
+        for (old, new), score in judge(checkout, given.sources, pairs, not given.no_imports).items():
             row = (score.imported, score.broke, score.predicted, score.said, score.true, score.probes)
             print(f"| {checkout.name} | {old} to {new} | {' | '.join(map(str, row))} |", flush=True)
             notes += [f"missed, {checkout.name}, {old} to {new}: {one}" for one in score.missed]

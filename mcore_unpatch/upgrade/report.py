@@ -15,7 +15,7 @@ from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
 _STYLES = {RAISE: "bold red", CHANGE: "bold yellow", GO: "bold green", LATER: "bold"}
-_MOST = {RAISE: 8, CHANGE: 5, GO: 3, LATER: 2}  # that are listed of each: one screen
+_MOST = {RAISE: 8, CHANGE: 5, GO: 2, LATER: 2}  # that are listed of each: one screen
 
 
 def write(
@@ -80,7 +80,7 @@ def lines(
         yield []
         yield [(f"{head} ({len(members)})", _STYLES[group])]
         for item in shown if every else shown[: _MOST[group]]:
-            yield from _item(item, report, item.fate is not None and not every and group == LATER)
+            yield from _item(item, report, every)
             if item.fate is not None and (made := merges.get(_place(item.fate))):
                 yield from _merge(made, report.new.label)
         if left := _left(members, shown, every, group):
@@ -101,13 +101,15 @@ def _left(members: list[Item], shown: list[Item], every: bool, group: str) -> st
     return f"and {', '.join(counts)}; --all lists them" if counts else ""
 
 
-def _item(item: Item, report: UpgradeReport, brief: bool) -> Iterator[Line]:
+def _item(item: Item, report: UpgradeReport, every: bool) -> Iterator[Line]:
     where = "  " + report.scanned.from_here(item.path) + item.where.removeprefix(item.path)
     fits = len(where) + 2 + len(item.title) <= width()
     yield [(where, "cyan"), (f"  {item.title}" if item.title and fits else "", "")]
     if not fits:
         yield from wrapped(item.title, 6)
-    for reason in item.reasons if not brief or not item.advice else ():
+    first, *others = item.reasons or ("",)
+    more = f" (and {count(len(others), 'more reason')})" if others and not every else ""
+    for reason in [f"{first}{more}", *(others if every else ())]:
         yield from wrapped(reason, 6)
     if item.advice:
         yield from wrapped(item.advice, 6, "-> ", "green")
