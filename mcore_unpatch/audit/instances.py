@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.audit.origin import OURS, Origin, code_of, is_megatron, origin_of
+from mcore_unpatch.audit.origin import OURS, CodeOrigin, code_of, is_megatron, origin_of
 from mcore_unpatch.audit.report import Deviation, ModelHook
 
 _HOOKS = {
@@ -28,7 +28,7 @@ _NO_PATCH = ("torch", OURS)  # torch.compile and our replacements put nothing ov
 
 def deviations(model: Any) -> tuple[list[Deviation], list[ModelHook]]:
     """What a model, or its chunks, holds that its classes and their constructors do not say; and foreign hooks."""
-    where: dict[tuple[str, str, Origin], list[str]] = defaultdict(list)
+    where: dict[tuple[str, str, CodeOrigin], list[str]] = defaultdict(list)
     hooks = []
     for path, module in modules_of(model):
         for name, value in _bound_over(module):
@@ -129,7 +129,7 @@ def _named(value: ast.expr, module: Any) -> Any:
     return None if code_of(held) is not None else held
 
 
-def _hooks(module: Any) -> Iterator[tuple[str, Origin]]:
+def _hooks(module: Any) -> Iterator[tuple[str, CodeOrigin]]:
     for field, kind in _HOOKS.items():
         for hook in list((getattr(module, field, None) or {}).values()):
             origin = origin_of(hook)

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from mcore_unpatch.audit.origin import Origin, is_megatron, origin_of, package_of, way_in
+from mcore_unpatch.audit.origin import CodeOrigin, is_megatron, origin_of, package_of, way_in
 from mcore_unpatch.audit.own import OwnCode, is_code
 from mcore_unpatch.audit.report import Deviation
 
@@ -44,10 +44,10 @@ def _lies_in(module: Any, folder: str) -> bool:
     return str(getattr(module, "__file__", None) or "").startswith(folder)
 
 
-def _origin_of_module(module: Any) -> Origin:
+def _origin_of_module(module: Any) -> CodeOrigin:
     if not isinstance(module, ModuleType):
         return origin_of(module)
-    return Origin(module.__name__, getattr(module, "__file__", None) or "")
+    return CodeOrigin(module.__name__, getattr(module, "__file__", None) or "")
 
 
 def deviations(modules: Iterable[ModuleType], known: dict[str, OwnCode] | None = None) -> list[Deviation]:

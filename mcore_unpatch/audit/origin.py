@@ -19,7 +19,7 @@ _DEPTH = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class CodeOrigin:
     """The code behind a value. `package` is what one imports: `verl`, `megatron.bridge`; empty for a script."""
 
     name: str
@@ -50,12 +50,12 @@ def package_of(module: str) -> str:
     return "" if first == "__main__" else first
 
 
-def origin_of(value: Any) -> Origin:
+def origin_of(value: Any) -> CodeOrigin:
     """Where a value was defined: a function by its code, a class by its module, anything else by what it wraps."""
     code = code_of(value)
     if code is not None:
         module = _module_at(code.co_filename) or getattr(_function(value), "__module__", None) or ""
-        return Origin(f"{module}.{code.co_qualname}", code.co_filename, code.co_firstlineno, package_of(module))
+        return CodeOrigin(f"{module}.{code.co_qualname}", code.co_filename, code.co_firstlineno, package_of(module))
     if isinstance(value, type):
         return _of_class(value)
     for inner in inside(value):
@@ -110,11 +110,11 @@ def way_in(value: Any, wanted: Any, depth: int = _DEPTH) -> list[Any] | None:
     return None
 
 
-def _of_class(cls: type) -> Origin:
+def _of_class(cls: type) -> CodeOrigin:
     module = cls.__module__
     file = getattr(sys.modules.get(module), "__file__", None) or ""
     line = getattr(cls, "__firstlineno__", 0) or _line_of_class(file, cls.__name__)
-    return Origin(f"{module}.{cls.__qualname__}", file, line, package_of(module))
+    return CodeOrigin(f"{module}.{cls.__qualname__}", file, line, package_of(module))
 
 
 @cache

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.audit.origin import OURS, Origin
+from mcore_unpatch.audit.origin import OURS, CodeOrigin
 from mcore_unpatch.errors import UsageError
 
 VERSION = 1
@@ -39,8 +39,8 @@ class Deviation:
 
     kind: str
     name: str
-    by: Origin
-    order: tuple[Origin, ...] = ()
+    by: CodeOrigin
+    order: tuple[CodeOrigin, ...] = ()
     of: str = ""
     where: tuple[str, ...] = ()
 
@@ -69,7 +69,7 @@ class ModelHook:
 
     path: str
     kind: str
-    by: Origin
+    by: CodeOrigin
 
     def __str__(self) -> str:
         return f"{self.path or 'the model itself'}: {self.kind}, by {self.by}"
@@ -85,7 +85,7 @@ class Rebinding:
     """One rebinding that `watch` saw: when, by what, and on which stack, innermost line first."""
 
     name: str
-    by: Origin
+    by: CodeOrigin
     moment: str
     stack: tuple[str, ...] = ()
 
@@ -151,9 +151,9 @@ def load(file: Path) -> AuditReport:
 
 def _read(kind: type, row: dict[str, Any]) -> Any:
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-    values["by"] = Origin(**row["by"])
+    values["by"] = CodeOrigin(**row["by"])
     if "order" in row:
-        values["order"] = tuple(Origin(**one) for one in row["order"])
+        values["order"] = tuple(CodeOrigin(**one) for one in row["order"])
     return kind(**values)
 
 

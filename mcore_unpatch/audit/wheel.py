@@ -9,7 +9,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from mcore_unpatch.audit.origin import Origin
+from mcore_unpatch.audit.origin import CodeOrigin
 from mcore_unpatch.audit.report import Deviation
 
 DISTRIBUTION = "megatron-core"
@@ -61,4 +61,4 @@ def _sha256(path: Path) -> str:
 
 
 def _file(name: str, path: Path, said: str) -> Deviation:
-    return Deviation("file", name, Origin(said, str(path)))
+    return Deviation("file", name, CodeOrigin(said, str(path)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,13 +17,6 @@ from mcore_unpatch.printable import shown
 
 if TYPE_CHECKING:
     from mcore_unpatch.migrate.outcome import Outcome
-
-
-class Style(StrEnum):
-    """How the outcome is written."""
-
-    text = "text"
-    json = "json"
 
 
 Repo = Annotated[
@@ -51,7 +43,7 @@ AddDependency = Annotated[
 ]
 AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write even if there are uncommitted changes.")]
 AllowNoVcs = Annotated[bool, typer.Option("--allow-no-vcs", help="Write even outside of a git repository.")]
-Format = Annotated[Style, typer.Option("--output-format", help="How to write the result.")]
+Format = Annotated[opt.TextOrJson, typer.Option("--output-format", help="How to write the result.")]
 
 
 @guarded
@@ -64,7 +56,7 @@ def migrate(
     add_dependency: AddDependency = False,
     allow_dirty: AllowDirty = False,
     allow_no_vcs: AllowNoVcs = False,
-    output_format: Format = Style.text,
+    output_format: Format = opt.TextOrJson.text,
     select: opt.Select = None,
     ignore: opt.Ignore = None,
     exclude: opt.Exclude = None,
@@ -122,9 +114,9 @@ def undo(
     return EXIT_CLEAN
 
 
-def _write(outcome: Outcome, style: Style, diff: bool) -> None:
+def _write(outcome: Outcome, style: opt.TextOrJson, diff: bool) -> None:
     """Data or the diff go to stdout alone, so that both can be piped; the table follows on stderr then."""
-    if style is Style.json:
+    if style is opt.TextOrJson.json:
         import json
 
         print(json.dumps(outcome.to_json(), indent=2))

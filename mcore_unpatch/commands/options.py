@@ -21,6 +21,13 @@ if TYPE_CHECKING:  # loaded when a command runs, so that `unpatch --help` answer
     from mcore_unpatch.survey import ScanOptions
 
 
+class TextOrJson(StrEnum):
+    """For people or for programs."""
+
+    text = "text"
+    json = "json"
+
+
 class OutputFormat(StrEnum):
     """How a report is written."""
 

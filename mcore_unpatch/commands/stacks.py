@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,18 +20,11 @@ _SHOWN = 6  # places of one stack
 Repo = Annotated[Path, typer.Argument(help="The repository, or a folder in it.", show_default=False)]
 
 
-class Style(StrEnum):
-    """How the list is written."""
-
-    text = "text"
-    json = "json"
-
-
-Format = Annotated[Style, typer.Option("--output-format", help="How to write the list.")]
+Format = Annotated[opt.TextOrJson, typer.Option("--output-format", help="How to write the list.")]
 
 
 @guarded
-def stacks(path: Repo = Path(), output_format: Format = Style.text, stack: opt.Stack = None) -> int:
+def stacks(path: Repo = Path(), output_format: Format = opt.TextOrJson.text, stack: opt.Stack = None) -> int:
     """List the Megatrons that a repository runs.
 
     Every dependency, lock file, image, script and submodule that names one, and what scan, migrate and upgrade judge
@@ -45,7 +37,7 @@ def stacks(path: Repo = Path(), output_format: Format = Style.text, stack: opt.S
     _, options = opt.combine([path], None, None, None, None, None, stack=stack)
     found = Stacks(top_of([path]), options.megatron, options.named_by, options.stacks)
     with reporting():
-        if output_format is Style.json:
+        if output_format is opt.TextOrJson.json:
             import json
 
             print(json.dumps(as_data(found), indent=2))

@@ -14,7 +14,7 @@ from mcore_unpatch.library.definitions import ModuleFacts, source_of
 from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import Library, Model
 from mcore_unpatch.library.slots import Slots
-from mcore_unpatch.library.usage import Uses
+from mcore_unpatch.library.usage import UseCollector
 
 # What every installation has: Python's own modules, torch and what it depends on.
 ALWAYS_THERE = frozenset({*sys.stdlib_module_names, "torch", "numpy", "packaging", "typing_extensions"})
@@ -46,7 +46,7 @@ def _build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
     model = Model(library, label, facts, {})
     for name, packages in _needs(library, modules).items():
         facts[name] = replace(facts[name], traits=(*facts[name].traits, f"needs:{','.join(sorted(packages))}"))
-    uses = Uses(model, Slots(modules.values()))
+    uses = UseCollector(model, Slots(modules.values()))
     for module in modules.values():
         uses.take(module)
     used = uses.result()
@@ -110,7 +110,11 @@ def _resolved(word: str, module: str, model: Model) -> str:
 
 
 def _mark_unread(
-    facts: dict[str, Fact], modules: Mapping[str, ModuleFacts], model: Model, used: Mapping[str, object], uses: Uses
+    facts: dict[str, Fact],
+    modules: Mapping[str, ModuleFacts],
+    model: Model,
+    used: Mapping[str, object],
+    uses: UseCollector,
 ) -> None:
     """Names of modules that nothing of the library reads: other packages may."""
     imported = {fact.detail for fact in facts.values() if fact.kind == "import"}

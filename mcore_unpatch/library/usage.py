@@ -34,7 +34,7 @@ class _Where(NamedTuple):
     place: str
 
 
-class Uses:
+class UseCollector:
     """The uses of every name, collected module by module."""
 
     def __init__(self, model: Model, slots: Slots) -> None:

@@ -19,7 +19,7 @@ from mcore_unpatch.upgrade.sources import Sources
 from mcore_unpatch.upgrade.uses import Affected
 
 
-class Edit(NamedTuple):
+class ByteEdit(NamedTuple):
     """Bytes of a file in place of others; the path is relative to the top of the project."""
 
     path: str
@@ -33,7 +33,7 @@ class Mended:
     """One broken line: its edits, or why there are none."""
 
     use: Affected
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[ByteEdit, ...] = ()
     why_not: str = ""
 
 
@@ -47,7 +47,7 @@ def mend(report: UpgradeReport, sources: Sources) -> list[Mended]:
     return found
 
 
-def _edits(demand: Demand, old: Model, new: Model, sources: Sources) -> tuple[list[Edit], str]:
+def _edits(demand: Demand, old: Model, new: Model, sources: Sources) -> tuple[list[ByteEdit], str]:
     text = _Text(demand.at.home.model.data, demand.path)
     if isinstance(demand.node, ast.ImportFrom):
         now = instead(demand.on(old).name, new, old)
@@ -65,7 +65,7 @@ def _edits(demand: Demand, old: Model, new: Model, sources: Sources) -> tuple[li
 
 def _call(
     demand: Demand, node: ast.Call, old: Model, new: Model, sources: Sources, text: _Text
-) -> tuple[list[Edit], str]:
+) -> tuple[list[ByteEdit], str]:
     then, now = old.called_with(demand.on(old).name), new.called_with(demand.on(new).name)
     if then is None or now is None:
         return [], "what it takes is not evident"
@@ -133,17 +133,17 @@ class _Text:
         start = self._starts[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
         return start, self._starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
 
-    def replaced(self, node: ast.AST, before: str, after: str) -> Edit:
+    def replaced(self, node: ast.AST, before: str, after: str) -> ByteEdit:
         """A name at the beginning of a node."""
         start, _ = self._span(node)
-        return Edit(self._path, start, start + len(before.encode()), after.encode())
+        return ByteEdit(self._path, start, start + len(before.encode()), after.encode())
 
-    def last_name(self, node: ast.Attribute, after: str) -> Edit:
+    def last_name(self, node: ast.Attribute, after: str) -> ByteEdit:
         """The last name of `a.b.c`."""
         _, end = self._span(node)
-        return Edit(self._path, end - len(node.attr.encode()), end, after.encode())
+        return ByteEdit(self._path, end - len(node.attr.encode()), end, after.encode())
 
-    def without(self, call: ast.Call, word: ast.keyword) -> Edit:
+    def without(self, call: ast.Call, word: ast.keyword) -> ByteEdit:
         """A call without one of its arguments: the comma behind it goes too, or the one before."""
         start, end = self._span(word)
         _, closing = self._span(call)
@@ -151,18 +151,20 @@ class _Text:
             after = match.end()
             whole_line = re.compile(rb"\n[ \t]*$").search(self._data, 0, start)
             if whole_line and (newline := re.compile(rb"\n").match(self._data, after)):
-                return Edit(self._path, whole_line.start(), newline.start(), b"")
-            return Edit(self._path, start, after, b"")
+                return ByteEdit(self._path, whole_line.start(), newline.start(), b"")
+            return ByteEdit(self._path, start, after, b"")
         before = re.compile(rb",\s*$").search(self._data, 0, start)
-        return Edit(self._path, before.start() if before else start, end, b"")
+        return ByteEdit(self._path, before.start() if before else start, end, b"")
 
-    def moved_import(self, node: ast.ImportFrom, name: str, module: str) -> Iterator[Edit]:
+    def moved_import(self, node: ast.ImportFrom, name: str, module: str) -> Iterator[ByteEdit]:
         """A name that another module has now: of several that are imported, it goes to a line of its own."""
         start, end = self._span(node)
         if len(node.names) == 1:
             match = re.compile(rb"from\s+" + re.escape((node.module or "").encode())).match(self._data, start, end)
             if match:
-                yield Edit(self._path, match.end() - len((node.module or "").encode()), match.end(), module.encode())
+                yield ByteEdit(
+                    self._path, match.end() - len((node.module or "").encode()), match.end(), module.encode()
+                )
             return
         alias = next(one for one in node.names if one.name == name)
         first, last = self._span(alias)
@@ -171,18 +173,18 @@ class _Text:
             whole_line = re.compile(rb"\n[ \t]*$").search(self._data, 0, first)
             newline = re.compile(rb"\n").match(self._data, behind.end())
             if whole_line and newline:
-                yield Edit(self._path, whole_line.start(), newline.start(), b"")
+                yield ByteEdit(self._path, whole_line.start(), newline.start(), b"")
             else:
-                yield Edit(self._path, first, behind.end(), b"")
+                yield ByteEdit(self._path, first, behind.end(), b"")
         else:
             before = re.compile(rb",\s*$").search(self._data, 0, first)
-            yield Edit(self._path, before.start() if before else first, last, b"")
+            yield ByteEdit(self._path, before.start() if before else first, last, b"")
         named = f"{name} as {alias.asname}" if alias.asname else name
         indent = self._data[self._starts[node.lineno - 1] : start]
-        yield Edit(self._path, end, end, b"\n" + indent + f"from {module} import {named}".encode())
+        yield ByteEdit(self._path, end, end, b"\n" + indent + f"from {module} import {named}".encode())
 
 
-def applied(data: bytes, edits: list[Edit]) -> bytes:
+def applied(data: bytes, edits: list[ByteEdit]) -> bytes:
     """The bytes with some edits, which do not overlap."""
     for edit in sorted(set(edits), key=lambda one: (one.start, one.end), reverse=True):
         data = data[: edit.start] + edit.text + data[edit.end :]

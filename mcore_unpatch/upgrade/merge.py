@@ -19,7 +19,7 @@ from mcore_unpatch.library.digests import digest_of, parts
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.roots import LIBRARY
 from mcore_unpatch.upgrade.fates import Fate
-from mcore_unpatch.upgrade.mend import Edit
+from mcore_unpatch.upgrade.mend import ByteEdit
 from mcore_unpatch.upgrade.run import UpgradeReport
 from mcore_unpatch.upgrade.sources import Sources, cut
 
@@ -95,9 +95,9 @@ def _import_of(name: str, module: str, model: Model) -> str:
     return f"from {source} import {named}" if source else f"import {named}"
 
 
-def edits(report: UpgradeReport, merges: list[tuple[Fate, Merge]], conflicts: bool) -> list[Edit]:
+def edits(report: UpgradeReport, merges: list[tuple[Fate, Merge]], conflicts: bool) -> list[ByteEdit]:
     """The clean merges, with the imports they need; with `conflicts` the others too, in git's markers."""
-    found: dict[Edit, None] = {}
+    found: dict[ByteEdit, None] = {}
     for fate, made in merges:
         if not (made.is_clean or (conflicts and made.conflicts)) or fate.case is None or fate.case.new.home is None:
             continue
@@ -107,11 +107,13 @@ def edits(report: UpgradeReport, merges: list[tuple[Fate, Merge]], conflicts: bo
         starts = [0, *accumulate(map(len, lines))]
         indent = re.match(rb"\s*", lines[node.lineno - 1])
         text = textwrap.indent(made.merged, indent[0].decode() if indent else "", _is_code)
-        found[Edit(model.path, starts[node.lineno - 1], starts[node.end_lineno or node.lineno], text.encode())] = None
+        found[ByteEdit(model.path, starts[node.lineno - 1], starts[node.end_lineno or node.lineno], text.encode())] = (
+            None
+        )
         if made.imports:
             above = [item for item in model.tree.body if isinstance(item, ast.Import | ast.ImportFrom)]
             at = starts[above[-1].end_lineno or 0] if above else 0
-            found[Edit(model.path, at, at, "".join(f"{line}\n" for line in made.imports).encode())] = None
+            found[ByteEdit(model.path, at, at, "".join(f"{line}\n" for line in made.imports).encode())] = None
     return list(found)
 
 

@@ -9,13 +9,13 @@ from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.parsing import why_not
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
-from mcore_unpatch.upgrade.mend import Edit, Mended, applied
+from mcore_unpatch.upgrade.mend import ByteEdit, Mended, applied
 from mcore_unpatch.upgrade.run import UpgradeReport
 from mcore_unpatch.upgrade.uses import uses_of
 
 
 def write(
-    report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[Edit], conflicts: bool, allow_dirty: bool
+    report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[ByteEdit], conflicts: bool, allow_dirty: bool
 ) -> list[str]:
     """Write the edits that hold, and say which files were changed."""
     from mcore_unpatch.migrate import transaction, vcs
@@ -38,7 +38,7 @@ def write(
 
 
 def contents(
-    report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[Edit], conflicts: bool
+    report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[ByteEdit], conflicts: bool
 ) -> list[NewContent]:
     """The files as they become: each compiles, unless it is to hold conflicts, and raises less than before."""
     edits = [*merges, *(edit for one in mended for edit in one.edits)]
@@ -56,9 +56,9 @@ def contents(
     return found
 
 
-def _apart(edits: list[Edit]) -> list[Edit]:
+def _apart(edits: list[ByteEdit]) -> list[ByteEdit]:
     """Of edits that overlap the first: a merge of a whole function goes before what stands in it."""
-    kept: list[Edit] = []
+    kept: list[ByteEdit] = []
     for edit in edits:
         if all(edit.end <= other.start or other.end <= edit.start for other in kept):
             kept.append(edit)

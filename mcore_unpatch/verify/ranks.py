@@ -27,7 +27,7 @@ def run(settings: Sequence[Setting], work: Work) -> Iterator[list[Row]]:
 
     # Where a rank can be forked it need not import torch and Megatron once more, which takes longer than its work.
     forks = settings[0].device == "cpu" and sys.platform == "linux"
-    context = torch.multiprocessing.get_context("fork" if forks else "spawn")
+    context: Any = torch.multiprocessing.get_context("fork" if forks else "spawn")
     size = settings[0].tp * settings[0].cp
     with tempfile.TemporaryDirectory(prefix="unpatch-verify-") as folder:
         meeting = str(Path(folder) / "meeting")

@@ -8,7 +8,7 @@ from checking import write_files
 from command import CLEAN, ERROR, FINDINGS, unpatch, unpatch_process
 from programs import environment
 
-from mcore_unpatch.audit.origin import Origin
+from mcore_unpatch.audit.origin import CodeOrigin
 from mcore_unpatch.audit.report import AuditReport, Deviation, load
 
 FORWARD = "megatron.core.models.gpt.gpt_model.GPTModel.forward"
@@ -104,7 +104,7 @@ def test_usage_errors(tmp_path: Path) -> None:
 
 
 def test_ranks_that_differ(tmp_path: Path) -> None:
-    patch = Deviation("method", FORWARD, Origin("verl.patch.forward", "patch.py", 3, "verl"), where=("decoder",))
+    patch = Deviation("method", FORWARD, CodeOrigin("verl.patch.forward", "patch.py", 3, "verl"), where=("decoder",))
     reports = [AuditReport("0.19.2", f"rank{number}", [patch] if number else []) for number in range(3)]
     files = [report.save(tmp_path).name for report in reports]
     assert load(tmp_path / files[1]) == reports[1]

@@ -27,10 +27,10 @@ def read_passthrough(function: Function, bound: bool, layer: str) -> Passthrough
     """The replacement as a passthrough; None if it is none. `layer` is what the code around it calls the layer."""
     if not isinstance(function, ast.FunctionDef) or function.decorator_list:
         return None
-    return _Reader(function, bound, layer).read()
+    return _PassthroughReader(function, bound, layer).read()
 
 
-class _Reader:
+class _PassthroughReader:
     """Reads bodies that our processor can replace."""
 
     def __init__(self, function: ast.FunctionDef, bound: bool, layer: str) -> None:

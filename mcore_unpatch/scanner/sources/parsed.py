@@ -43,7 +43,7 @@ class RecentValues(Generic[T]):
 
 
 @dataclass(slots=True, eq=False)
-class _File:
+class _ParsedFile:
     data: bytes
     tree: ast.Module
     model: ModuleModel | None = None
@@ -53,7 +53,7 @@ class Parsed:
     """Trees and scopes. Who asks brings the bytes: with other bytes it is another file."""
 
     def __init__(self, every_call: bool = False) -> None:
-        self._files: RecentValues[_File] = RecentValues(_MOST)
+        self._files: RecentValues[_ParsedFile] = RecentValues(_MOST)
         self._every_call = every_call  # not only on the lines where the text says that one may matter
 
     def tree(self, path: str, data: bytes) -> ast.Module:
@@ -68,8 +68,8 @@ class Parsed:
             file.model = build(path, data, file.tree, every or prefilter.call_lines(data))
         return file.model
 
-    def _file(self, path: str, data: bytes) -> _File:
+    def _file(self, path: str, data: bytes) -> _ParsedFile:
         known = self._files.get(path)
         if known is None or known.data != data:
-            known = self._files.keep(path, _File(data, parse(data)), len(data))
+            known = self._files.keep(path, _ParsedFile(data, parse(data)), len(data))
         return known

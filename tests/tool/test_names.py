@@ -1,0 +1,22 @@
+"""One name, one thing: no class of the three packages has the name of another."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = [ROOT / name for name in ("mcore_unpatch", "codemods", "compat")]
+
+
+@pytest.mark.skipif(not FOLDERS[1].is_dir(), reason="reads the folders of a checkout")
+def test_no_class_name_stands_twice() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for file in (file for folder in FOLDERS for file in folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
