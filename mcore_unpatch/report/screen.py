@@ -112,15 +112,20 @@ def _next(report: Report, detailed: bool) -> Iterator[Line]:
     """The commands that come next."""
     number = counts(report.findings)
     where = "".join(f" {shlex.quote(path)}" for path in report.named)
-    commands = []
+    commands = {}
     if number["rewrite"] + number["delete"]:
-        commands.append(f"unpatch migrate --diff{where}")
+        commands["Next: "] = f"unpatch migrate --diff{where}"
     elif number["rewrite_unsafe"] + number["delete_unsafe"]:
-        commands.append(f"unpatch migrate --unsafe-fixes --diff{where}")
+        commands["Next: "] = f"unpatch migrate --unsafe-fixes --diff{where}"
     elif number["kept"] and not number["breaks"]:  # `check` then says when Megatron changes what stays
-        commands.append(f"unpatch pin{where}")
-    commands += [f"unpatch scan --verbose{where}"] if not detailed else []
-    for head, command in zip(("Next: ", "All:  "), commands, strict=False):
+        commands["Next: "] = f"unpatch pin{where}"
+    stacks = {stack for judged in report.judged for stack in judged.stacks if stack.versions}
+    if len(stacks) > 1:  # what one of them alone allows is often more
+        newest = max(stacks, key=lambda stack: (stack.revision.certain, stack.versions[-1], len(stack.said)))
+        commands[f"One of {len(stacks)} Megatrons alone: "] = f"unpatch scan --stack {shlex.quote(newest.name)}{where}"
+    if not detailed:
+        commands["All:  " if "Next: " in commands else "Next: "] = f"unpatch scan --verbose{where}"
+    for head, command in commands.items():
         yield from wrapped(command, 0, head, "bold")
 
 

@@ -93,6 +93,13 @@ def test_a_long_path_keeps_the_width_and_what_raises_is_said() -> None:
     assert "1  breaks on megatron-core 0.18.0 or 0.19.0\n" in said
 
 
+def test_one_of_several_megatrons_is_offered_alone() -> None:
+    made = report(ONE)
+    made.judged = [Judged(tuple(Stack(Revision(f"0.{minor}", ((0, minor),))) for minor in (18, 19, 12)))]
+    said = ["".join(part for part, _ in line) for line in screen.lines(made)]
+    assert "One of 3 Megatrons alone: unpatch scan --stack 0.19" in said
+
+
 def test_the_numbers_add_up_and_a_mended_patch_stays() -> None:
     mended = replace(ONE, fix="safe", signature_fixed=True, verdict="steps")
     safe, gone = replace(ONE, fix="safe", verdict="rewrite"), replace(ONE, fix="safe", verdict="delete")
