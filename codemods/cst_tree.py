@@ -16,6 +16,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Insert, Remove, Rewrite, Unwrap, least_safe
 from mcore_unpatch.codemods.cst_nodes import changed
 from mcore_unpatch.codemods.edits import Edit, Unsound, splice
+from mcore_unpatch.codemods.excerpt import Excerpt
 from mcore_unpatch.codemods.source import Source
 
 _Body = cst.Module | cst.IndentedBlock
@@ -42,13 +43,14 @@ class Unfaithful(Unsound):
 class Tree:
     """A file; `module` is the tree of libcst."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, asked: Iterable[Asked] | None = None) -> None:
+        """Of some changes only their statements are parsed, else all."""
+        self.source, self.excerpt = source, Excerpt(source, asked)
         try:
-            self.module = cst.parse_module(source.data)
+            self.module = cst.parse_module(self.excerpt.data)
         except (cst.ParserSyntaxError, UnicodeError, RecursionError) as error:
             raise Unfaithful(source, f"libcst cannot parse it ({type(error).__name__})") from None
-        if self.module.bytes != source.data:
+        if self.module.bytes != self.excerpt.data:
             raise Unfaithful(
                 source, "libcst does not give its bytes back: mostly line endings of `\\r` alone, or form feeds"
             )
@@ -172,7 +174,8 @@ class Tree:
             indices |= set(range(max(0, index - 1), min(index + 2, len(self._starts))))
         pieces, line = [], 1
         for first, last in _ranges(sorted(indices)):
-            pieces += [*self.source.lines[line - 1 : self._starts[first] - 1], maker.statements(first, last + 1)]
+            made = self.excerpt.restored(maker.statements(first, last + 1))
+            pieces += [*self.source.lines[line - 1 : self._starts[first] - 1], made]
             line = self._starts[last + 1] if last + 1 < len(self._starts) else len(self.source.lines) + 1
         return b"".join([*pieces, *self.source.lines[line - 1 :]])
 

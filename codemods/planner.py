@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -30,7 +29,7 @@ from mcore_unpatch.findings import Finding
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.cst_tree import Tree
 
-    TreeOf = Callable[[str], Tree]
+    TreeOf = Callable[[str, Sequence[Asked]], Tree]
 REQUIREMENT = "megatron-core>=0.18"
 DEPENDENCY = "mcore-unpatch[compat]"
 Known = list[tuple[type[Move], Analysis]]
@@ -43,7 +42,7 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     tree_of = _trees(bench)
     found.asked = _with_imports(bench, proposing, tree_of, found.asked, options)
     found.add(annotate.annotate(bench, _open(findings, found, options), options, found.asked))
-    made = [edit for path, some in _by_path(together(found.asked)) for edit in tree_of(path).edits(some)]
+    made = [edit for path, some in _by_path(together(found.asked)) for edit in tree_of(path, some).edits(some)]
     edits = list(_answering(bench, made, found.removes, findings))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits if options.applies(edit))
     errors = {error for _, one in known for error in one.exports.errors}
@@ -172,18 +171,21 @@ def _with_imports(
     whole = [*(change for one in benches for change in one.import_changes()), *asked]
     dropped = False
     for path, group in _by_path(one for one in whole if options.applies(one.reason)):
-        dropped |= drop_leftovers(bench, path, tree_of(path).made(group), _reason(group))
+        dropped |= drop_leftovers(bench, path, tree_of(path, group).made(group), _reason(group))
     return [*(change for one in benches for change in one.import_changes()), *asked] if dropped else whole
 
 
 def _trees(bench: Workbench) -> TreeOf:
     """The files that change, as libcst has them: loaded for the first of them. Raises `Unsound` for one that cannot."""
 
-    @cache
-    def tree_of(path: str) -> Tree:
+    known: dict[str, Tree] = {}
+
+    def tree_of(path: str, asked: Sequence[Asked]) -> Tree:
         from mcore_unpatch.codemods.cst_tree import Tree
 
-        return Tree(bench.source(path))
+        if path not in known or not known[path].excerpt.holds(asked):
+            known[path] = Tree(bench.source(path), asked)
+        return known[path]
 
     return tree_of
 

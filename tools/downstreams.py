@@ -80,7 +80,8 @@ def _migrated(clone: Path, copy: Path) -> tuple[list[str], bool, tuple[int, int]
     try:
         outcome = migration.migrate(request)
     except UsageError as error:
-        return [f"refused: {str(error).splitlines()[0][:60]}", *("-" * 9)], True, (0, 0)
+        print(f"  {copy.name}: {error}", file=sys.stderr)
+        return ["refused", *("-" * 9)], True, (0, 0)
     seconds = time.process_time() - started
     code = [one for one in outcome.survey.findings if not one.in_test]
     gone = sum(one in set(outcome.plan.removes) for one in code)

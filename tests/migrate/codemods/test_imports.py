@@ -108,7 +108,7 @@ def test_a_proposal_that_is_only_shown_changes_nothing_about_the_others() -> Non
         )
     )
     made, _ = planned({"m.py": LM_HEAD}, Options())
-    [shown] = [edit for edit in made.edits if edit.replacement.startswith(b"from mcore_unpatch.compat import ")]
+    [shown] = [edit for edit in made.edits if b"from mcore_unpatch.compat import " in edit.replacement]
     assert (shown.rule, shown.applicability) == ("MCU103", "unsafe")
 
 
