@@ -15,13 +15,14 @@ from mcore_unpatch.judge.overrides import handed, overridden
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.roots import TRAINING
+from mcore_unpatch.megatron.roots import TRAINING, within
 from mcore_unpatch.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.scanner.sources.scopes import Binding
 from mcore_unpatch.search import Progress
 
 _MOST_STEPS = 2_000_000  # for the names of one file
@@ -88,21 +89,22 @@ def uses_of(paths: Iterable[str], project: Project, old: Model, new: Model, prog
 def uses_for(
     paths: Iterable[str], project: Project, steps: Sequence[tuple[Model, Model]], progress: Progress | None = None
 ) -> list[Uses]:
-    """The same for several steps; each file is read once."""
+    """The same for several steps; each file is read once, those that import Megatron first."""
     found = [Uses() for _ in steps]
     every = list(paths)
-    for index, path in enumerate(every):
+    handed_on: dict[str, set[str]] = {}  # by file: what of Megatron's, or derived from it, others can import from there
+    for index, path in enumerate(sorted(every, key=lambda path: not _imports_megatron(path, project))):
         if progress is not None:
             progress(index, len(every))
         try:
-            data = project.data(path)
-            if b"egatron" not in data or not prefilter.imports_megatron(prefilter.plain(data)):
+            if not _imports_megatron(path, project) and not _gets_it(path, project, handed_on):
                 continue
             project.begin()
             home = project.resolver(path)
             demands = list(demands_of(home))
+            handed_on[path] = set(_handed_on(home))
             for uses, (old, new) in zip(found, steps, strict=True):
-                uses.files += 1
+                uses.files += bool(demands)
                 uses.read += len(demands)
                 for demand in demands:
                     uses.affected += _judged(demand, old, new, uses)
@@ -120,6 +122,46 @@ def uses_for(
     return found
 
 
+def _imports_megatron(path: str, project: Project) -> bool:
+    data = _bytes_of(path, project)
+    return b"egatron" in data and prefilter.imports_megatron(prefilter.plain(data))
+
+
+def _gets_it(path: str, project: Project, handed_on: dict[str, set[str]]) -> bool:
+    """Whether a file imports something of Megatron's from another file of the repository, told by its bytes."""
+    for name in prefilter.imported_modules(_bytes_of(path, project)):
+        module, _, leaf = name.rpartition(".")
+        plain = module.lstrip(".")
+        level = len(name) - len(name.lstrip("."))
+        source = project.locate(path, plain, level) if leaf else None
+        if source in handed_on and leaf in handed_on[source]:
+            return True
+    return False
+
+
+def _handed_on(home: Resolver) -> Iterator[str]:
+    """The names of a module that are Megatron's, and that others may import from it."""
+    for name, bindings in home.model.scope.bindings.items():
+        if any(_is_megatrons(binding, home) for binding in bindings):
+            yield name
+
+
+def _is_megatrons(binding: Binding, home: Resolver) -> bool:
+    """An import of Megatron, or a class that derives from one of it."""
+    node = binding.node
+    if isinstance(node, ast.ClassDef):
+        return home.own_class(node).is_core
+    source = f"{node.module}." if isinstance(node, ast.ImportFrom) and not node.level else ""
+    return isinstance(node, ast.Import | ast.ImportFrom) and within(f"{source}{binding.detail}")
+
+
+def _bytes_of(path: str, project: Project) -> bytes:
+    try:
+        return project.data(path)
+    except (Unreadable, OSError):
+        return b""  # the scan says so
+
+
 def _is_set_here(use: Affected, paths: Sequence[str], project: Project) -> bool:
     """Whether a field that a class of Megatron's has no more is put on the object by the repository itself."""
     demand = use.demand
@@ -127,7 +169,7 @@ def _is_set_here(use: Affected, paths: Sequence[str], project: Project) -> bool:
         return False
     name = re.escape(use.name.rpartition(".")[2].encode())
     sets = re.compile(rb"\.%b\s*(?::[^=\n]+)?=(?!=)|setattr\([^\n]*[\"']%b[\"']" % (name, name))
-    return any(sets.search(project.data(path)) for path in paths)
+    return any(sets.search(_bytes_of(path, project)) for path in paths)
 
 
 def joined(several: Sequence[Uses]) -> Uses:

@@ -62,7 +62,6 @@ def make():
     return TransformerConfig(**base)
 """),
     "through a file of the repository": ("0.13.1", "0.14.0", "TypeError", "split_rank", """
-import megatron
 from names import mpu
 mpu.initialize_model_parallel(2, pipeline_model_parallel_split_rank=None)
 """),
@@ -159,7 +158,7 @@ class Mine(TransformerConfig):
 def affected(text: str, old: str, new: str) -> list[Affected]:
     files = {"a.py": text.encode(), "names.py": STATE.encode()}
     project = Project(files.__contains__, files.__getitem__)
-    return uses_of(["a.py"], project, known.model(old), known.model(new)).affected
+    return uses_of(["a.py", "names.py"], project, known.model(old), known.model(new)).affected
 
 
 @pytest.mark.parametrize("what", AFFECTED)
