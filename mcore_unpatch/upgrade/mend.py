@@ -40,20 +40,35 @@ class Mended:
 def mend(report: UpgradeReport, sources: Sources) -> list[Mended]:
     """What can be written of each line that will raise."""
     found = []
+    moves = _moves(report)
     for use in report.uses.affected:
         if use.will_raise and use.demand is not None:
-            edits, why_not = _edits(use.demand, report.old, report.new, sources)
+            edits, why_not = _edits(use.demand, report.old, report.new, sources, moves)
             found.append(Mended(use, tuple(edits), why_not))
     return found
 
 
-def _edits(demand: Demand, old: Model, new: Model, sources: Sources) -> tuple[list[ByteEdit], str]:
+def _moves(report: UpgradeReport) -> dict[ast.AST, dict[str, str]]:
+    """By import statement: the names that other modules have now, each with its module."""
+    found: dict[ast.AST, dict[str, str]] = {}
+    for use in report.uses.affected:
+        demand = use.demand
+        if use.will_raise and demand is not None and isinstance(demand.node, ast.ImportFrom):
+            now = instead(demand.on(report.old).name, report.new, report.old)
+            if now is not None and leaf(now) == leaf(demand.name) and within(now):
+                found.setdefault(demand.node, {})[leaf(demand.name)] = now.rpartition(".")[0]
+    return found
+
+
+def _edits(
+    demand: Demand, old: Model, new: Model, sources: Sources, moves: dict[ast.AST, dict[str, str]]
+) -> tuple[list[ByteEdit], str]:
     text = _Text(demand.at.home.model.data, demand.path)
     if isinstance(demand.node, ast.ImportFrom):
-        now = instead(demand.on(old).name, new, old)
-        if now is None or leaf(now) != leaf(demand.name) or not within(now):
+        if leaf(demand.name) not in moves.get(demand.node, {}):
             return [], "Megatron has nothing of that name any more"
-        return list(text.moved_import(demand.node, leaf(demand.name), now.rpartition(".")[0])), ""
+        edits = list(text.moved_import(demand.node, moves[demand.node]))
+        return edits, "" if edits else "a comment stands between the names"
     if isinstance(demand.node, ast.Call) and demand.call is not None:
         return _call(demand, demand.node, old, new, sources, text)
     if isinstance(demand.node, ast.Attribute):
@@ -145,8 +160,10 @@ class _Text:
 
     def without(self, call: ast.Call, word: ast.keyword) -> ByteEdit:
         """A call without one of its arguments: the comma behind it goes too, or the one before."""
-        start, end = self._span(word)
-        _, closing = self._span(call)
+        return self._without(*self._span(word), self._span(call)[1])
+
+    def _without(self, start: int, end: int, closing: int) -> ByteEdit:
+        """One of several things with commas between them, and its line where it has one of its own."""
         if match := re.compile(rb"\s*,[ \t]*").match(self._data, end, closing):
             after = match.end()
             whole_line = re.compile(rb"\n[ \t]*$").search(self._data, 0, start)
@@ -156,32 +173,37 @@ class _Text:
         before = re.compile(rb",\s*$").search(self._data, 0, start)
         return ByteEdit(self._path, before.start() if before else start, end, b"")
 
-    def moved_import(self, node: ast.ImportFrom, name: str, module: str) -> Iterator[ByteEdit]:
-        """A name that another module has now: of several that are imported, it goes to a line of its own."""
+    def moved_import(self, node: ast.ImportFrom, moved: dict[str, str]) -> Iterator[ByteEdit]:
+        """Names that other modules have now: the module is replaced, or the names go to lines of their own."""
         start, end = self._span(node)
-        if len(node.names) == 1:
-            match = re.compile(rb"from\s+" + re.escape((node.module or "").encode())).match(self._data, start, end)
-            if match:
-                yield ByteEdit(
-                    self._path, match.end() - len((node.module or "").encode()), match.end(), module.encode()
-                )
+        modules = set(moved.values())
+        if len(moved) == len(node.names) and len(modules) == 1:
+            old = re.escape((node.module or "").encode())
+            if match := re.compile(rb"from\s+(" + old + rb")\b").match(self._data, start, end):
+                yield ByteEdit(self._path, match.start(1), match.end(1), modules.pop().encode())
             return
-        alias = next(one for one in node.names if one.name == name)
-        first, last = self._span(alias)
-        behind = re.compile(rb"[ \t]*,[ \t]*").match(self._data, last, end)
-        if behind is not None:
-            whole_line = re.compile(rb"\n[ \t]*$").search(self._data, 0, first)
-            newline = re.compile(rb"\n").match(self._data, behind.end())
-            if whole_line and newline:
-                yield ByteEdit(self._path, whole_line.start(), newline.start(), b"")
-            else:
-                yield ByteEdit(self._path, first, behind.end(), b"")
-        else:
-            before = re.compile(rb",\s*$").search(self._data, 0, first)
-            yield ByteEdit(self._path, before.start() if before else first, last, b"")
-        named = f"{name} as {alias.asname}" if alias.asname else name
         indent = self._data[self._starts[node.lineno - 1] : start]
-        yield ByteEdit(self._path, end, end, b"\n" + indent + f"from {module} import {named}".encode())
+        after = "".join(
+            f"\n{indent.decode()}from {module} import {_names(node, [name for name in moved if moved[name] == module])}"
+            for module in sorted(modules)
+        )
+        stay = [alias for alias in node.names if alias.name not in moved]
+        if len(moved) == 1:
+            alias = next(one for one in node.names if one.name in moved)
+            yield self._without(*self._span(alias), end)
+            yield ByteEdit(self._path, end, end, after.encode())
+        elif b"#" not in self._data[start:end]:
+            kept = f"from {node.module} import {_names(node, [alias.name for alias in stay])}" if stay else ""
+            yield ByteEdit(self._path, start, end, (kept + after if kept else after.lstrip()).encode())
+
+
+def _names(node: ast.ImportFrom, names: list[str]) -> str:
+    """Names as an import statement of the same look writes them: in brackets, line by line, where that did."""
+    shown = [f"{one.name} as {one.asname}" if one.asname else one.name for one in node.names if one.name in names]
+    if node.end_lineno == node.lineno or len(shown) == 1:
+        return ", ".join(shown)
+    margin = " " * node.col_offset
+    return "(" + "".join(f"\n{margin}    {name}," for name in shown) + f"\n{margin})"
 
 
 def applied(data: bytes, edits: list[ByteEdit]) -> bytes:

@@ -47,7 +47,7 @@ def write_changed(
     paths: Sequence[str], merges: Sequence[tuple[Fate, Merge]], mended: Sequence[Mended], markers: bool
 ) -> None:
     """Say what was written, and of what was not, why."""
-    done = sum(bool(one.edits) and one.use.path in paths for one in mended)
+    done = len({(one.use.path, one.use.statement.line) for one in mended if one.edits and one.use.path in paths})
     clean = sum(made.is_clean for _, made in merges)
     conflicts = sum(bool(made.conflicts) for _, made in merges)
     said = [f"Mended {count(done, 'line')}"] if done else []
@@ -161,7 +161,7 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     text = f"{count(len(urgent), 'place needs', 'places need')} work before you can {_move(report)} to {release}."
     safe = sum(item.fate is not None and item.fate.finding.fix == "safe" for item in patches)
     unsafe = sum(item.fate is not None and item.fate.finding.fix == "unsafe" for item in patches)
-    moved = sum(one.can_be_mended for one in report.uses.affected)
+    moved = len({(one.path, one.statement.line) for one in report.uses.affected if one.can_be_mended})
     if moved:
         text += f" Next: `unpatch upgrade --write` mends {moved} of them."
     elif safe or unsafe:

@@ -76,6 +76,31 @@ def run(**more):
 """
 
 
+SEVERAL = """\
+from megatron.core.work import Worker, Foreman, Kind
+from megatron.core.work import (
+    Foreman,
+    Worker,
+)
+from megatron.core.work import (
+    Clerk,
+    Kind as K,
+    Worker,
+)
+"""
+MOVED = """\
+from megatron.core.work import Kind
+from megatron.core.staff import Worker, Foreman
+from megatron.core.staff import (
+    Foreman,
+    Worker,
+)
+from megatron.core.work import Kind as K
+from megatron.core.office import Clerk
+from megatron.core.staff import Worker
+"""
+
+
 def source(folder: Path, minor: int, **modules: str) -> Path:
     files = {"package_info": f"MAJOR = 0\nMINOR = {minor}\nPATCH = 0\n", "__init__": ""} | modules
     (folder / "megatron" / "core").mkdir(parents=True)
@@ -101,3 +126,17 @@ def test_what_has_one_way_to_be_written_is_and_undo_reverts_it(tmp_path: Path, m
     assert [use["line"] for use in left.json["uses"]] == [17]
     assert unpatch("undo", cwd=repository.path).code == CLEAN
     assert file.read_text() == BEFORE
+
+
+def test_names_that_moved_together_stay_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    old = source(tmp_path / "old", 50, work=f"{OLD}\nclass Foreman: ...\nclass Clerk: ...\n")
+    staff = "class Worker: ...\nclass Foreman: ...\n"
+    new = source(
+        tmp_path / "new", 51, work=OLD.replace("class Worker: ...", ""), staff=staff, office="class Clerk: ...\n"
+    )
+    repository = Repository(tmp_path / "repository")
+    repository.commit({"a.py": SEVERAL})
+    result = unpatch("upgrade", "--from", old, "--to", new, "--write", cwd=repository.path)
+    assert "Mended 3 lines." in result.err
+    assert (repository.path / "a.py").read_text() == MOVED
