@@ -16,6 +16,7 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.rules import Selection
+from mcore_unpatch.scanner import parallel
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.search import Progress, Search
@@ -108,6 +109,12 @@ class Survey:
         """What the files with findings are judged for."""
         return list(dict.fromkeys(map(self.stacks.of, [one.path for one in self.findings] or [""])))
 
+    @property
+    def _jobs(self) -> int:
+        """Processes to run: one where others would not know the source that the user named."""
+        apart = self.options.source is not None and parallel.START != "fork"
+        return 1 if apart else self.options.jobs or os.cpu_count() or 1
+
     def repository(self, editable: frozenset[str], contents: Mapping[str, bytes] | None = None) -> Repository:
         """The whole repository as codemods see it, with other bytes in some files."""
         from mcore_unpatch.codemods.edits import Repository
@@ -136,7 +143,7 @@ class Survey:
             self.files.exists,
             self.stacks.versions,
             options.selection.wants_mocks,
-            options.jobs or os.cpu_count() or 1,
+            self._jobs,
             self.files.size,
             self.parsed,
             options.source,

@@ -69,7 +69,7 @@ def main() -> None:
     inside = {minor: set(clone.words("rev-list", base)) for minor, base in bases.items()}
     tips = [heads[line] for line in lines]
     behind = {
-        minor: {base, *clone.words("rev-list", "--ancestry-path", f"^{base}", *tips)} for minor, base in bases.items()
+        minor: set(clone.words("rev-list", "--ancestry-path", f"^{base}", *tips)) for minor, base in bases.items()
     }
     tagged = {tag: set(clone.words("rev-list", commit)) for tag, commit in tags.items() if tag[6:] in RELEASES}
     days: dict[str, date] = {}

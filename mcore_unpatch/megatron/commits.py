@@ -72,7 +72,12 @@ def is_commit(text: str) -> bool:
 @cache
 def table() -> Table:
     """The table that comes with this tool."""
-    data = lzma.decompress(files("mcore_unpatch.megatron").joinpath("commits.bin").read_bytes())
+    return read(files("mcore_unpatch.megatron").joinpath("commits.bin").read_bytes())
+
+
+def read(packed: bytes) -> Table:
+    """A table from its bytes."""
+    data = lzma.decompress(packed)
     size = int.from_bytes(data[:4])
     head: dict[str, Any] = json.loads(data[4 : 4 + size])
     count, at = head["count"], 4 + size

@@ -14,6 +14,8 @@ from mcore_unpatch.megatron.sources import MegatronSource, installed_source, sou
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.stacks.revision import Revision, of_reference, of_release
 
+INSTALLED = "installed"  # the one that an import would find
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -37,6 +39,8 @@ class Target:
 def target(text: str) -> Target:
     """What a user means by a text; raises `UsageError` with the ways to name one."""
     plain = text.strip()
+    if plain == INSTALLED:
+        return _installed()
     if (release := of_release(plain)) is not None:
         return _of_release(plain, release)
     reference = of_reference(plain)
@@ -49,7 +53,7 @@ def target(text: str) -> Target:
         raise UsageError(f"{plain} is {reference.words}; pass a clone that has it: CLONE@{plain}, or a checkout of it.")
     raise UsageError(
         f"{text!r} is no Megatron: pass a release ({RELEASES[0]} to {RELEASES[-1]}), a tag or a branch (core_v0.18.0, "
-        "main), a commit of at least 7 digits, a checkout, a wheel, or CLONE@COMMIT."
+        "main), a commit of at least 7 digits, a checkout, a wheel, CLONE@COMMIT, or `installed`."
     )
 
 
@@ -59,14 +63,22 @@ def at_place(place: str) -> Target:
     return Target(Revision(source.label, (parse_version(source.label),), f"the source in {place}"), source)
 
 
+def _installed() -> Target:
+    source = installed_source()
+    if source is None:
+        raise UsageError(
+            "No megatron-core is installed beside unpatch; pass a checkout, a wheel or CLONE@COMMIT instead."
+        )
+    return Target(Revision(source.label, (parse_version(source.label),), "the one that is installed"), source)
+
+
 def _of_release(text: str, release: Revision) -> Target:
     """A release that is known, or that is installed; raises `UsageError` for another."""
     if release.certain:
         return Target(release)
     source = installed_source()
     if source is not None and f"{source.label}.".startswith(f"{release.name}."):
-        named = Revision(source.label, (parse_version(source.label),), "the one that is installed")
-        return Target(named, source)
+        return _installed()
     raise UsageError(
         f"This version of unpatch knows megatron-core {RELEASES[0]} to {RELEASES[-1]}, not {text}; pass its source "
         f"instead (a checkout, a wheel, a folder, or CLONE@COMMIT). Known: {', '.join(RELEASES)}."

@@ -186,3 +186,12 @@ class TestSubmodules:
         assert (stack.name, stack.certainty) == ("Megatron-Bridge@71e418ea", "not known")
         assert "git submodule update --init --recursive" in stack.revision.settle
         assert Stacks(repository.path).pinned("a.py") == ()
+
+    def test_inside_a_carrier_that_is_checked_out(self, repository: Repository) -> None:
+        path = "3rdparty/Megatron-Bridge"
+        repository.commit({".gitmodules": self.modules(path, "Megatron-Bridge")})
+        self.gitlink(repository, path, "0" * 39 + "1")
+        carrier = Repository(repository.path / path)
+        carrier.commit({".gitmodules": self.modules("3rdparty/Megatron-LM", "Megatron-LM")})
+        self.gitlink(carrier, "3rdparty/Megatron-LM", self.COMMIT)
+        assert [stack.name for stack in Stacks(repository.path).all] == ["71e418ea"]
