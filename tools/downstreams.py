@@ -1,6 +1,6 @@
 """Migrate clones of public repositories and hold the result to what a maintainer asks of a pull request.
 
-    python tools/downstreams.py FOLDER [--write] [NAME ...]
+    python tools/downstreams.py FOLDER [--target 0.19] [--write] [NAME ...]
 
 For each git repository in FOLDER (or those named): a copy of its tracked files is migrated with `--unsafe-fixes`. The
 edited files compile, have no pyflakes finding that they did not have, no function that was emptied, no import of ours
@@ -24,8 +24,10 @@ from collections import Counter
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.megatron.versions import Version, parse_version
 from mcore_unpatch.migrate import run as migration
 from mcore_unpatch.migrate.undo import undo
+from mcore_unpatch.survey import ScanOptions
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 BEGIN, END = "<!-- downstreams: begin -->\n", "<!-- downstreams: end -->\n"
@@ -40,6 +42,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--target", type=parse_version, help="the release to judge for; else what each repository runs")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     names = asked.names or sorted(one.name for one in asked.folder.iterdir() if (one / ".git").exists())
@@ -53,7 +56,7 @@ def main() -> int:
         seen.add(head)
         with tempfile.TemporaryDirectory() as scratch:
             os.environ["XDG_STATE_HOME"] = f"{scratch}/state"
-            cells, holds, (gone, all_of_them) = _migrated(clone, Path(scratch) / name)
+            cells, holds, (gone, all_of_them) = _migrated(clone, Path(scratch) / name, asked.target)
         rows.append(f"| {name} {head[:9]} | {' | '.join(cells)} |\n")
         print(rows[-1], end="", flush=True)
         done, in_code, sound = done + gone, in_code + all_of_them, sound and holds
@@ -66,7 +69,7 @@ def main() -> int:
     return 0 if sound else 1
 
 
-def _migrated(clone: Path, copy: Path) -> tuple[list[str], bool, tuple[int, int]]:
+def _migrated(clone: Path, copy: Path, target: Version | None) -> tuple[list[str], bool, tuple[int, int]]:
     """The cells of one repository, whether all of them hold, and what went of how many findings."""
     for name in _git(clone, "ls-files", "-z").split("\0"):
         if name and (clone / name).is_file():
@@ -75,7 +78,7 @@ def _migrated(clone: Path, copy: Path) -> tuple[list[str], bool, tuple[int, int]
     _git(copy, "init", "-q")
     _git(copy, "add", "-A", "-f")
     _git(copy, "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "-m", "as it is")
-    request = migration.Request([copy], unsafe_fixes=True)
+    request = migration.Request([copy], ScanOptions(target=target), unsafe_fixes=True)
     started = time.process_time()
     try:
         outcome = migration.migrate(request)

@@ -1,7 +1,5 @@
-from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
-
-
 def log_probs(model, ids, kwargs):
+    from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
     from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
     patch_postprocess(model)
     kwargs.update(linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
