@@ -9,7 +9,7 @@ from mcore_unpatch.codemods.source import Function, Source, Suite, first_line
 from mcore_unpatch.codemods.syntax import dotted
 
 _NEEDED = {"megatron", "mcore_unpatch"}
-_IMPORTS = ast.Import | ast.ImportFrom
+_IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 def suites_for(source: Source, nodes: Iterable[ast.AST]) -> list[Suite]:
@@ -45,14 +45,18 @@ def _of_the_file(source: Source) -> Suite | None:
 
 
 def _of_a_function(source: Source, node: ast.AST) -> Suite:
-    """The outermost suite around a node that imports Megatron before it; else one with imports; else its function's."""
+    """The outermost suite around a node that imports Megatron before it; else one with imports.
+
+    Else its function's, in a file that imports Megatron in functions alone. Where it does so nowhere, what needs it
+    was imported at the top, by another name.
+    """
     around = [suite for suite in _around(source, node) if suite is not source.tree.body]
     before = {id(suite): [one for one in suite if first_line(one) <= getattr(node, "lineno", 0)] for suite in around}
     megatron = [suite for suite in around if any(map(_is_megatron, before[id(suite)]))]
     if megatron:
         return megatron[-1]
     importing = [suite for suite in around if any(isinstance(one, _IMPORTS) for one in before[id(suite)])]
-    function = source.function_of(node)
+    function = source.function_of(node) if any(map(_is_megatron, source.every(*_IMPORTS))) else None
     return importing[0] if importing else function.body if function else source.tree.body
 
 

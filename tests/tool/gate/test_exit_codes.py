@@ -47,7 +47,7 @@ def test_a_file_that_cannot_be_analysed_outweighs_findings(command: str, tmp_pat
         (["check", "--jobs", "0"], "--jobs"),
         (["check", "--select", "MCU777"], "unknown rule or family 'MCU777'"),
         (["check", "--ignore", "E501"], "unknown rule or family 'E501'"),
-        (["check", "--target-mcore", "new"], "'new' is not a megatron-core version"),
+        (["check", "--target-mcore", "new"], "'new' is no Megatron: pass a release (0.12.0 to "),
         (["check", "no/such/folder"], "no such file or folder: no/such/folder"),
         (["check", "--baseline", "none.json"], "no baseline at none.json"),
         (["explain", "MCU777"], "unknown rule 'MCU777'"),

@@ -11,7 +11,11 @@ from repository import Repository
 
 USER = "from verl.models.mcore.model_forward_fused import patch_fused_forward\n"
 MTP = "import verl.models.mcore.mtp_patch as mtp\n\nmtp.patch_postprocess(model)\n"
-FLAG = "def f(model, x):\n    return model(x, return_logprobs_for_linear_ce_fusion=True)\n"
+FLAG = """\
+def f(model, x, kwargs):
+    kwargs["return_logprobs_for_linear_ce_fusion"] = True
+    return model(x, **kwargs)
+"""
 DEFINITION = """\
 from megatron.core.models.gpt import GPTModel
 
@@ -123,7 +127,7 @@ def test_a_comment_in_the_file_that_defines_it(tmp_path: Path) -> None:
 
 
 def test_a_flag_that_is_told_to_stay_holds_the_patch(tmp_path: Path) -> None:
-    told = FLAG.replace("=True)", "=True)  # unpatch: ignore[MCU706]")
+    told = FLAG.replace("= True", "= True  # unpatch: ignore[MCU706]")
     folder = repo(tmp_path, {"a.py": told, "b.py": FLAG})
     assert found(folder) == [("b.py", 2, "MCU706", None)]
     assert not would_change(folder, "--unsafe-fixes")
