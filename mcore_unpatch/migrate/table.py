@@ -198,6 +198,9 @@ def _summary(outcome: Outcome) -> Iterator[Line]:
     }
     rest = [f"{len(left[name])} {head} ({brief(left[name])})" for name, head in heads.items() if left[name]]
     yield from wrapped("; ".join(rest) or "nothing", 0, "Left: ", "bold")
+    if kept := sum(finding.verdict == "keep" for finding in left["code"]):
+        stay = "the patch that stays" if kept == 1 else f"the {kept} patches that stay"
+        yield from wrapped(f"unpatch pin, which tells when Megatron changes under {stay}", 0, "Next: ", "bold")
     if outcome.written:
         yield from wrapped("unpatch undo", 0, "To take it back: ", "bold")
 

@@ -96,3 +96,14 @@ def test_a_patch_that_is_only_mended_is_not_said_to_be_rewritten(tmp_path: Path)
     assert finding["evidence"].endswith("adds the parameters that it lacks; the patch stays.")
     assert finding["fix"] is None  # of no page or command is it said to be rewritten
     assert "    1  by hand, step by step\n" in unpatch("scan", cwd=tmp_path).out
+
+
+def test_a_migration_ends_by_offering_a_pin_for_what_stays(tmp_path: Path) -> None:
+    kept = (
+        "from megatron.core.tensor_parallel.random import CheckpointFunction\n\nCheckpointFunction.backward = print\n"
+    )
+    write_files(tmp_path, {"patches.py": kept})
+    said = unpatch("migrate", "--diff", cwd=tmp_path).err
+    assert "Next: unpatch pin, which tells when Megatron changes under the patch that stays" in said
+    write_files(tmp_path, {"patches.py": "x = 1\n"})
+    assert "unpatch pin" not in unpatch("migrate", "--diff", cwd=tmp_path).err
