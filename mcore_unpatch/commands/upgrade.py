@@ -9,6 +9,7 @@ import typer
 
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, guarded, note, reporting
+from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
     from mcore_unpatch.commands.output import Progress
@@ -97,6 +98,10 @@ def upgrade(
     from_release = opt.renamed(mcore_from, from_release, "--mcore-from", "--from")
     to_release = opt.renamed(mcore_to, to_release, "--mcore-to", "--to")
     style = opt.output_format(output_format, config)
+    if conflict_markers and not write:
+        raise UsageError("--conflict-markers says how to write: add --write.")
+    if matrix is not None and (write or diff):
+        raise UsageError("--matrix only reports; run --diff or --write for one release.")
     given: list[MegatronSource] = []
     with Progress() as progress:
         if matrix is not None:
@@ -131,7 +136,6 @@ def _steps(
 
     Raises `UsageError` where there is nothing to compare.
     """
-    from mcore_unpatch.errors import UsageError
     from mcore_unpatch.megatron.targets import target
     from mcore_unpatch.megatron.versions import RELEASES, parse_version
 
@@ -199,7 +203,6 @@ def _matrix(
     import json
 
     from mcore_unpatch.commands.output import into, write_asides
-    from mcore_unpatch.errors import UsageError
     from mcore_unpatch.megatron import known
     from mcore_unpatch.megatron.targets import target
     from mcore_unpatch.report.lines import show

@@ -134,3 +134,9 @@ def test_the_command_that_comes_next_does_something(tmp_path: Path) -> None:
     assert promise == " does 1 of them."
     assert "+    attach(model, greedy)" in unpatch(*command.split(), "--diff", cwd=tmp_path).out
     assert unpatch("migrate", "--unsafe-fixes", "--diff", cwd=tmp_path).out == ""
+
+
+@pytest.mark.parametrize("given", [("--conflict-markers",), ("--matrix", "0.18..0.19", "--write")])
+def test_options_that_do_not_go_together(repository: Path, given: tuple[str, ...]) -> None:
+    result = unpatch("upgrade", *given, cwd=repository)
+    assert (result.code, "--write" in result.err) == (ERROR, True)
