@@ -62,8 +62,8 @@ def test_code_for_critics_reads_the_layer_of_any_model(before: str, after: str) 
     files = {"pkg/critic.py": CRITIC, "pkg/second.py": second, "pkg/other.py": reading.encode()}
     result = migrate(files, Options(unsafe_fixes=True))
     assert result.changed == {*files}
-    imported = "    from mcore_unpatch.compat import output_layer_of\n\n"  # as the file has no Megatron at its top
-    assert result.files["pkg/other.py"].decode() == f"def reset(critic):\n{imported}    return {after}\n"
+    imported = "from mcore_unpatch.compat import output_layer_of\n\n\n"
+    assert result.files["pkg/other.py"].decode() == f"{imported}def reset(critic):\n    return {after}\n"
     left = migrate(files, Options(unsafe_fixes=True), editable=["pkg/critic.py", "pkg/second.py"])
     assert left.changed == set()
     shown = migrate(files)
