@@ -163,7 +163,14 @@ def test_nemo_rl_hands_the_shim_on_to_those_who_ask() -> None:
 
 
 def test_nemo_rls_flag_stays_while_its_patch_does() -> None:
-    flag = b"def run(model, ids):\n    return model(ids, return_logprobs_for_linear_ce_fusion=True)\n"
+    flag = (
+        b"def run(model, ids, kwargs):\n"
+        b'    kwargs["return_logprobs_for_linear_ce_fusion"] = True\n'
+        b"    return model(ids, **kwargs)\n"
+    )
     files = {"nemo_rl/__init__.py": b"", "nemo_rl/distributed/model_utils.py": MODEL_UTILS, "nemo_rl/train.py": flag}
     assert migrate(files).files["nemo_rl/train.py"] == flag
-    assert b'**linear_ce_fusion_kwargs(model, numbers="nemo_rl")' in migrate(files, UNSAFE).files["nemo_rl/train.py"]
+    assert (
+        b'.update(linear_ce_fusion_kwargs(model, numbers="nemo_rl"))'
+        in migrate(files, UNSAFE).files["nemo_rl/train.py"]
+    )
