@@ -257,7 +257,9 @@ class Model:
         tail = ".".join(name.split(".")[-2 if is_method else -1 :])
         same = [other for other in self._named(leaf) if other.endswith(f".{tail}")]
         if before.kind == "value":
-            same = [other for other in self.facts if other.endswith(f".{leaf}")]
+            ending = getattr(self.facts, "ending", None)
+            tail = f".{leaf}"
+            same = ending(tail) if ending is not None else [other for other in self.facts if other.endswith(tail)]
         same = [other for other in same if other != name and self.facts[other].kind == before.kind]
         if len(same) == 1:
             return same[0]

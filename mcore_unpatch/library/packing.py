@@ -167,6 +167,10 @@ class _Facts(Mapping[str, Fact]):
     def __iter__(self) -> Iterator[str]:
         return (name for name in self._atlas.lines if name in self)
 
+    def ending(self, tail: str) -> list[str]:
+        """The names that end so: most names do not, and need not be looked up."""
+        return [name for name in self._atlas.lines if name.endswith(tail) and name in self]
+
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
