@@ -127,7 +127,7 @@ lint = ["ruff"]
 
 def test_beside_megatron_in_a_dependency_group(tmp_path: Path) -> None:
     path, new = added(tmp_path, {"pyproject.toml": GROUP})
-    assert (path, new) == ("pyproject.toml", GROUP.replace('    "megatron', f'    "{LINE}",\n    "megatron'))
+    assert (path, new) == ("pyproject.toml", GROUP.replace('    "numpy",\n', f'    "numpy",\n    "{LINE}",\n'))
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,9 @@ def test_what_a_scan_finds_afterwards(folder: Path) -> None:
     assert places(done["remaining"]) == places(scan["findings"]) == EXPECTED
 
 
-def test_nothing_rewritten(folder: Path) -> None:
+def test_nothing_rewritten(folder: Path, sample: Sample) -> None:
     (folder / "rl/actor.py").unlink()
+    sample.commit()
     done = json.loads(unpatch(folder, "migrate", "--output-format", "json"))
     assert places(done["remaining"]) == EXPECTED
 
