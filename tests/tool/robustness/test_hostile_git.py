@@ -165,6 +165,7 @@ def test_a_tracked_folder_shaped_like_a_bare_repository(tmp_path: Path, canary: 
     outer.commit()
     subprocess.run(["git", "status"], cwd=inner, env={**os.environ, **GIT}, capture_output=True)
     assert canary.sang, "the trap does not work"
+    outer.commit()  # git has written the inner index
     for folder, named in ((outer.path, inner), (inner, Path())):
         for command in ("scan", "check", "migrate"):
             result = run(command, named, cwd=folder)
