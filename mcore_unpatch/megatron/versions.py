@@ -7,6 +7,7 @@ below all of its releases, so that `version >= (0, 18)` holds for each of them.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # loaded where a requirement is read: most scans read none
@@ -33,6 +34,7 @@ OLDEST_PYTHON: tuple[tuple[Version, Version], ...] = (((0, 12), (3, 10)), ((0, 1
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.?[a-z]\w*)*")
 
 
+@cache
 def parse_version(text: str) -> Version:
     """`0.19` as (0, 19), `0.19.2` or `v0.19.2` as (0, 19, 2); raises ValueError on anything else."""
     match = _RELEASE.fullmatch(text.strip())
@@ -51,6 +53,7 @@ def minor(version: Version) -> Version:
     return version[:2]
 
 
+@cache
 def releases_of(version: Version) -> tuple[str, ...]:
     """The known releases that a version means: one, or all of a minor version."""
     return tuple(name for name in RELEASES if parse_version(name)[: len(version)] == version)

@@ -67,7 +67,6 @@ def test_a_worker_that_dies_is_an_error(tmp_path: Path) -> None:
     "command",
     [
         ["scan", "--output-format", "json"],
-        ["check", "--base", "HEAD~1"],
         ["migrate", "--annotate", "--diff"],
     ],
     ids=" ".join,
