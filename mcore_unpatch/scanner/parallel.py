@@ -141,15 +141,17 @@ def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed
     import multiprocessing
     from multiprocessing.connection import wait
 
-    # Not a pool: this process takes part in the work, and nothing has to be shut down at the end.
+    # Not a pool: this process takes part in the work.
     context: Any = multiprocessing.get_context(start)
     detect.warm_up()  # before the fork, so that the tables are read once
     waiting = deque(range(len(shares)))
     busy: dict[Connection, int] = {}
+    processes = []
     with _safe_path():
         for _ in range(helpers):
             ours, theirs = context.Pipe()
-            context.Process(target=_work, args=(shares, task, theirs), daemon=True).start()
+            processes.append(context.Process(target=_work, args=(shares, task, theirs), daemon=True))
+            processes[-1].start()
             theirs.close()  # else the end of a worker that died would never be seen
             busy[ours] = 0
     try:
@@ -167,6 +169,10 @@ def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed
                 yield part
     except (EOFError, ConnectionError):
         raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
 
 
 def _can_keep_path_safe() -> bool:

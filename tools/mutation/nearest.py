@@ -15,7 +15,7 @@ from tools.mutation.faults import Fault
 from tools.mutation.reach import PACKAGES, REPOSITORY, function_at, reached, seconds
 
 # Over whole releases and environments, or with a compiler: tried after the others.
-_SLOW = re.compile("releases|accuracy|plugins|torture|site_packages|test_own_tests|test_compiles")
+_SLOW = re.compile("releases|accuracy|plugins|torture|test_own_tests|test_compiles")
 
 
 @dataclass(frozen=True, slots=True)
