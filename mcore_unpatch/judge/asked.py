@@ -10,7 +10,7 @@ from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
 from mcore_unpatch.library.fact import Call, Parameters, quoted
 from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.roots import TRAINING, within
 from mcore_unpatch.megatron.versions import RELEASES
 
 _WHEN = {IMPORT: "when the file is imported", INSTALL: "when the patch is installed"}
@@ -37,6 +37,8 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     name = demand.name
     if demand.by_name or known.holds(model, name):
         return
+    if f"{name}.".startswith(f"{TRAINING}.") and not known.holds(model, TRAINING):
+        return  # a clone of Megatron-LM has it, and only the wheel does not
     owner = name.rpartition(".")[0]
     if not demand.module and owner and within(owner) and not known.holds(model, owner):
         return  # its module or class is gone, which is said where that is read
@@ -45,8 +47,8 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
         exception, kind = "ImportError", "ImportError" if known.holds(model, demand.module) else "ModuleNotFoundError"
     if not demand.runs_on(model, exception):
         return
-    last = known.last(name)
-    gone = f"does not exist {after(last, model)}" if last else f"is not in megatron-core {model.label}"
+    when = absent(name, model)
+    gone = f"does not exist {when}" if when else f"is not in megatron-core {model.label}"
     said = f"`{short(name)}` {gone}"
     yield _raises(demand, kind, said, advice(name, instead(name, model, old)))
 
@@ -202,10 +204,14 @@ def short(name: str) -> str:
     return ".".join(name.split(".")[-2:])
 
 
-def after(last: str, model: Model) -> str:
-    """Since when a name is gone."""
-    is_newer = model.label not in RELEASES or RELEASES.index(last) < RELEASES.index(model.label)
-    return f"after megatron-core {last}" if is_newer else f"before megatron-core {known.first_after(model.label, last)}"
+def absent(name: str, model: Model) -> str:
+    """Since when a release lacks a name, or which is the next to have it; nothing where none has it."""
+    here = RELEASES.index(model.label) if model.label in RELEASES else len(RELEASES)
+    if (last := known.last(name)) is None:
+        return ""
+    if RELEASES.index(last) < here:
+        return f"after megatron-core {last}"
+    return f"before megatron-core {next(release for release in RELEASES[here:] if known.has(name, release))}"
 
 
 def instead(name: str, model: Model, old: Model | None = None) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
 from mcore_unpatch.judge import dropped
-from mcore_unpatch.judge.asked import advice, after, instead, leaf, raised, short
+from mcore_unpatch.judge.asked import absent, advice, instead, leaf, raised, short
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself
 from mcore_unpatch.judge.originals import reaches_original
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
@@ -242,12 +242,10 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
     if since <= parse_version(model.label):
         yield Statement(IDLE, f"has no effect on megatron-core {show(since)}+, where {reason}", "", *here(case))
     if not install.adds and within(install.target) and not known.holds(model, install.target):
-        if (last := known.last(install.target)) is not None and not install.attribute.startswith("__"):
+        if (when := absent(install.target, model)) and not install.attribute.startswith("__"):
             now = instead(install.target, model)
             hint = f"; {said}" if (said := advice(install.target, now)) else ""
-            text = (
-                f"`{leaf(install.target)}` does not exist {after(last, model)}, so nothing calls the replacement{hint}"
-            )
+            text = f"`{leaf(install.target)}` does not exist {when}, so nothing calls the replacement{hint}"
             yield Statement(IDLE, text, "", *here(case))
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.judge import dropped
-from mcore_unpatch.judge.asked import after, leaf, short
+from mcore_unpatch.judge.asked import absent, leaf, short
 from mcore_unpatch.judge.demands import CALL, Demand
 from mcore_unpatch.judge.judge import callers
 from mcore_unpatch.judge.meaning import written
@@ -63,8 +63,8 @@ class _Override:
         if then is None or then.fact.kind != "function":
             return
         if now is None:
-            if old.calls(was) and not new.calls(name) and (last := known.last(was)) is not None:
-                text = f"{self._shown} overrides what does not exist {after(last, new)}: nothing in Megatron calls it"
+            if old.calls(was) and not new.calls(name) and (when := absent(was, new)):
+                text = f"{self._shown} overrides what does not exist {when}: nothing in Megatron calls it"
                 yield self._said(IDLE, text)
             return
         taken = self._taken

@@ -158,8 +158,3 @@ def moved_to(name: str) -> str | None:
     release = last(name)
     found = model(release).find(name) if release is not None and newest_model.find(name) is None else None
     return newest_model.moved(found.name, found.fact) if found is not None else None
-
-
-def first_after(release: str, upto: str) -> str:
-    """The release behind one, but none behind another."""
-    return RELEASES[min(RELEASES.index(release) + 1, RELEASES.index(upto))]
