@@ -13,7 +13,7 @@ UPSTREAM = "NVIDIA/Megatron-LM"
 DEFAULT_BRANCH = "HEAD"
 _TAG = re.compile(r"core_([vr])(\d+\.\d+\.\d+)(.*)")
 _REFERENCE = re.compile(r"^(?:refs/)?(?:heads/|tags/|remotes/)?(?:origin/|upstream/)?")
-_ASK = "pass its source with --target-mcore: CLONE@COMMIT, a checkout, a wheel, or `installed`"
+_ASK = "pass its source with --target-mcore, or --from of upgrade: CLONE@COMMIT, a checkout, a wheel, or `installed`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     unsafe = sum(item.fate is not None and item.fate.finding.fix == "unsafe" for item in patches)
     moved = len({(one.path, one.statement.line) for one in report.uses.affected if one.can_be_mended})
     if moved:
-        text += f" Next: `unpatch upgrade --write` mends {moved} of them."
+        text += f" Next: the same command with --write mends {moved} of them."
     elif safe or unsafe:
         # Without a target, migrate does only what every Megatron that the repository runs today allows.
         target = report.new.label if report.new.label in RELEASES else "PATH"
