@@ -18,6 +18,7 @@ _STEPS = re.compile(r"(?:\A|\n)1\. .*", re.DOTALL)
 _MOST_LINES = 6  # of a file that are named for one rule
 _SECTIONS = {
     "numerics": "Results may change",
+    "note": "Good to know",
     "differs": "Functions that differ from upstream",
     "finding": "Left as it is",
     "left": "Not changed, and why",
@@ -150,8 +151,9 @@ def _proposals(outcome: Outcome, applied: bool) -> Iterator[tuple[Edit, int, int
 def _notes(outcome: Outcome) -> Iterator[_Entry]:
     """What an edit itself has to say, at the place it is made."""
     for edit, line, _ in _proposals(outcome, applied=True):
+        kind = "note" if edit.applicability == "safe" else "numerics"
         for text in edit.notes:
-            yield _Entry("numerics", edit.path, line, edit.rule, text)
+            yield _Entry(kind, edit.path, line, edit.rule, text)
 
 
 def _told(outcome: Outcome) -> Iterator[_Entry]:
