@@ -1,7 +1,9 @@
 """What `unpatch upgrade` predicts for veRL's patches, and what they do on the real release."""
 
+import shutil
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -34,8 +36,10 @@ def wheel(version: str) -> Path:
 @cache
 def fates(verl: str, old: str, new: str) -> list[Fate]:
     """What `upgrade` says of the patches in veRL's `mtp_patch`."""
-    file = wheel(verl) / "verl" / "models" / "mcore" / "mtp_patch.py"
-    return upgrade([file], ScanOptions(jobs=1), *(known.newest(parse_version(one)) for one in (old, new))).fates
+    with TemporaryDirectory() as folder:  # alone: the repository around a file is read too
+        shutil.copy(wheel(verl) / "verl" / "models" / "mcore" / "mtp_patch.py", folder)
+        models = (known.newest(parse_version(release)) for release in (old, new))
+        return upgrade([Path(folder)], ScanOptions(jobs=1), *models).fates
 
 
 def predicted(verl: str, method: str, old: str, new: str) -> list[str]:

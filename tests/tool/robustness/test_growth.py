@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mcore_unpatch import baseline, compare, requirements, suppress
+from mcore_unpatch import baseline, compare, suppress
 from mcore_unpatch.findings import Finding, Report
 from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.report import text as text_report
@@ -19,6 +19,7 @@ from mcore_unpatch.scanner.parallel import ScannedPart, Task, analyse
 from mcore_unpatch.scanner.shapes import patch_files
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
+from mcore_unpatch.stacks import python, shell
 
 pytestmark = pytest.mark.growth
 TIMES = 8
@@ -282,7 +283,8 @@ def _patch(text: str) -> None:
 
 
 def _pins(text: str) -> None:
-    list(requirements._of_lines(text))
+    list(python.of_lines(text))
+    shell.of_script(text)
 
 
 def _suppressing(number: int) -> Callable[[], object]:
