@@ -14,10 +14,12 @@ _REQUIREMENT = re.compile(
     re.IGNORECASE,
 )
 # The name of a repository that is Megatron-LM or a fork of it, as far as its name tells.
-REPOSITORY = r"(?:(?:https?|ssh|git)://[^\s\"'@]*?[/:]|git@[\w.-]+:|(?<![\w/.-]))?([\w.-]+)/((?:\w+-)?megatron-lm[\w-]*)(?:\.git)?"
+REPOSITORY = r"(?:(?:https?|ssh|git)://[^\s\"'@]{0,200}?[/:]|git@[\w.-]+:|(?<![\w/.-]))?([\w.-]+)/((?:\w+-)?megatron-lm[\w-]*)(?:\.git)?"
 _GIT = re.compile(rf"(?:git\+|@\s*git\+){REPOSITORY}/?(?:@([^\s\"'#;,&)]+))?", re.IGNORECASE)
 _DIRECT = re.compile(
-    rf"{NAME}(?:\[[^\]]*\])?\s*@\s*git\+\S*?[/:]([\w.-]+/[\w-]+?)(?:\.git)?@([^\s\"'#;,&)]+)", re.IGNORECASE
+    rf"{NAME}(?:\[[^\]]{{0,500}}+\])?\s*+@\s*git\+\S{{0,200}}?[/:]([\w.-]{{1,100}}/[\w-]{{1,100}}?)(?:\.git)?"
+    r"@([^\s\"'#;,&)]+)",
+    re.IGNORECASE,
 )
 _WHEEL = re.compile(r"megatron_core-(\d[\w.+]*?)-[\w.]+-[\w.]+-[\w.]+\.whl", re.IGNORECASE)
 
