@@ -19,7 +19,7 @@ Version = tuple[int, ...]
 NEWEST: Version = (0, 19)
 OLDEST: Version = (0, 12)
 
-# Every release on PyPI from the oldest to the newest known: those that `history.bin` was made from.
+# Every release on PyPI from the oldest to the newest known: those that `models.bin` was made from.
 _PATCHES = {12: 4, 13: 2, 14: 1, 15: 4, 16: 2, 17: 2, 18: 3, 19: 3}
 _NEVER_RELEASED = {"0.18.1", "0.19.1"}
 RELEASES = tuple(

@@ -25,8 +25,8 @@ RUN git clone {LM} --recursive && \\
 """
 FETCH_AND_CHECK_OUT = f"""\
 FROM x
-RUN git clone {LM} /root/src/Megatron-LM \\
-  && cd /root/src/Megatron-LM \\
+RUN git clone {LM} /opt/src/Megatron-LM \\
+  && cd /opt/src/Megatron-LM \\
   && git fetch --depth 1 origin 71e418ea && git checkout FETCH_HEAD
 """
 BESIDE_ANOTHER = f"""\
@@ -94,7 +94,7 @@ cd $BASE/Megatron-LM && git checkout $C
         (ONE_OF_TWO, {"core_r0.13.0", "core_r0.17.0"}),
         (ON_SEVERAL_LINES, {"3714d81d"}),
         (f"V=${{V:-core_v0.16.1}}\npip3 install git+{LM}@$V\n", {"0.16.1"}),
-        ("cd /root/Megatron-LM && git checkout -f some-branch-of-ours\n", set()),
+        ("cd /opt/Megatron-LM && git checkout -f some-branch-of-ours\n", set()),
         (f"[ -d M ] || git clone {LM} -b dev && (cd Megatron-LM; git checkout 23e092f4)\n", {"23e092f4"}),
     ],
 )
