@@ -57,7 +57,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _FixAnswer:
     """What a codemod says of a finding."""
 
     codemod: Codemod
@@ -153,20 +153,20 @@ class FixRunner:
                     if match is not None:
                         yield finding, source, match
 
-    def _answer(self, codemod: Codemod, source: Source, match: Match, finding: Finding) -> _Answer:
+    def _answer(self, codemod: Codemod, source: Source, match: Match, finding: Finding) -> _FixAnswer:
         """What a codemod says of one finding."""
         wanted = list(codemod.fix(source, match))
         left = [one.because for one in wanted if isinstance(one, Left)]
         notes = tuple(one.text for one in wanted if isinstance(one, Note))
         level: Applicability = "display" if left else match.safety or codemod.safety
         reason = Reason(finding.rule, level, codemod.does or match.instead, notes, finding.line)
-        answer = _Answer(codemod, source, match, finding, wanted, left, reason)
+        answer = _FixAnswer(codemod, source, match, finding, wanted, left, reason)
         moves = any(isinstance(one, MoveImport) for one in wanted)  # to a shim, which no older release can import
         if answer.touched and not left and (answer.needs_hook or moves) and (older := self.options.older(finding.path)):
             left.append(older)
         return answer
 
-    def _going(self, answers: Sequence[_Answer]) -> set[Finding]:
+    def _going(self, answers: Sequence[_FixAnswer]) -> set[Finding]:
         """The patches of what carries the hook that go together: each of them would be in the way of the others."""
         going: set[Finding] = set()
         taken = self.taken.copy()
@@ -179,7 +179,7 @@ class FixRunner:
             going -= blocked
         return going
 
-    def _in_the_way(self, answer: _Answer) -> str:
+    def _in_the_way(self, answer: _FixAnswer) -> str:
         """Why a file that has to change with that of the finding cannot."""
         for one in answer.elsewhere:
             if one.path not in self.bench.editable or self.options.older(one.path):
@@ -188,7 +188,7 @@ class FixRunner:
                 return _TAKEN
         return ""
 
-    def _settle(self, answer: _Answer, going: set[Finding]) -> None:
+    def _settle(self, answer: _FixAnswer, going: set[Finding]) -> None:
         """Take what a codemod says of one finding."""
         codemod, finding, reason, left = answer.codemod, answer.finding, answer.reason, answer.left
         if answer.touched and not (left and reason.applicability != "display"):

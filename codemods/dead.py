@@ -47,22 +47,22 @@ def delete_dead(
     """
     found, dead, closed = Contribution(), set[Finding](), set[Finding]()
     # What is deleted in one file with one consent may share helpers, and is one edit where it empties a function.
-    cuts: defaultdict[tuple[str, Applicability], dict[tuple[int, str], _Cut]] = defaultdict(dict)
+    cuts: defaultdict[tuple[str, Applicability], dict[tuple[int, str], _DeadBranch]] = defaultdict(dict)
     answered: defaultdict[tuple[str, Applicability], list[tuple[Finding, Reason]]] = defaultdict(list)
 
-    def take(finding: Finding, cut: _Cut) -> None:
+    def take(finding: Finding, cut: _DeadBranch) -> None:
         level = "unsafe" if options.unsafe_fixes else cut.reason.applicability
         cuts[finding.path, level].setdefault((cut.guard.lineno, cut.branch), cut)
         answered[finding.path, level].append((finding, cut.reason))
 
-    idle: list[tuple[Finding, _Cut]] = []
+    idle: list[tuple[Finding, _DeadBranch]] = []
     for finding in findings:
         versions = options.pinned(finding.path)
         if not _is_dead(finding, versions or (options.target,)):
             if finding.verdict != "delete" or not any(map(finding.live.on, versions or (options.target,))):
                 continue
             without = _without_effect(bench, finding, bool(versions))
-            if isinstance(without, _Cut):
+            if isinstance(without, _DeadBranch):
                 idle.append((finding, without))
             elif without:
                 found.held[finding] = without
@@ -113,7 +113,7 @@ def delete_dead(
     return found, dead, closed
 
 
-def _changes(bench: Workbench, cuts: Sequence[_Cut]) -> tuple[list[Asked], Emptied, list[tuple[Function, str]]]:
+def _changes(bench: Workbench, cuts: Sequence[_DeadBranch]) -> tuple[list[Asked], Emptied, list[tuple[Function, str]]]:
     """The branches of one file go with what only they asked for, in other files too; and the functions that stay."""
     source, staying, emptied = cuts[0].source, list[tuple[Function, str]](), Emptied()
     while cuts:
@@ -163,7 +163,7 @@ def _guard(finding: Finding, versions: Sequence[Version]) -> Guard | None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Cut:
+class _DeadBranch:
     """One branch that is dead, and what becomes of the statement that it is a part of."""
 
     source: Source
@@ -185,7 +185,7 @@ class _Cut:
         return all(one.line in lines for one in finding.related if one.role == "restore")
 
 
-def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _Cut | str:
+def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _DeadBranch | str:
     """The assignment that makes a patch which is to be deleted wherever it runs, or why it cannot go by itself."""
     if finding.path not in bench.editable or not finding.path.endswith(".py"):
         return ""
@@ -207,10 +207,10 @@ def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _Cut | 
         where = "elsewhere in this file" if here > 1 else "in other files"
         return f"`{name}` is also named {where}, which may mean this one"
     reason = Reason(finding.rule, "unsafe", _NOT_NEEDED, (finding.evidence,), finding.line)
-    return _Cut(source, node, "", (), reason, whole=(node,))
+    return _DeadBranch(source, node, "", (), reason, whole=(node,))
 
 
-def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _Cut | None:
+def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _DeadBranch | None:
     """The branch, if it can go by itself."""
     source = bench.readable(path) if not guard.path else None
     if source is None:
@@ -219,13 +219,13 @@ def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _Cut | No
     node = next(at, None)
     if not isinstance(node, ast.If | ast.Try):
         return None
-    cut = partial(_Cut, source, node, guard.branch, reason=reason)
+    cut = partial(_DeadBranch, source, node, guard.branch, reason=reason)
     if isinstance(node, ast.If) and _is_pure(node.test):
         return _of_if(cut, source, node, guard.branch)
     return _of_try(cut, source, node, guard.branch) if isinstance(node, ast.Try) else None
 
 
-def _of_if(cut: Callable[..., _Cut], source: Source, node: ast.If, branch: str) -> _Cut | None:
+def _of_if(cut: Callable[..., _DeadBranch], source: Source, node: ast.If, branch: str) -> _DeadBranch | None:
     is_elif = source.line(node.lineno).lstrip().startswith("elif")
     if branch == "if":
         if is_elif:
@@ -253,7 +253,7 @@ def _asks_for_the_release(source: Source, test: ast.expr) -> bool:
     return any("__version__" in ast.unparse(one) for one in (test, *made))
 
 
-def _of_try(cut: Callable[..., _Cut], source: Source, node: ast.Try, branch: str) -> _Cut | None:
+def _of_try(cut: Callable[..., _DeadBranch], source: Source, node: ast.Try, branch: str) -> _DeadBranch | None:
     if node.finalbody or len(node.handlers) != 1:
         return None
     if branch == "except":

@@ -46,7 +46,7 @@ def _together(findings: list[Finding]) -> list[Finding]:
 
 
 def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
-    case = _Case(finding, versions)
+    case = _Seen(finding, versions)
     verdict, words = next((verdict, words) for holds, verdict, words in _TABLE if holds(case))
     evidence = words.format(case)
     if finding.left_because and verdict in {STEPS, DELETE}:
@@ -56,7 +56,7 @@ def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
     return replace(finding, verdict=verdict, evidence=evidence)
 
 
-class _Case:
+class _Seen:
     """One finding, the releases it is judged for, and the row of what is known that speaks for it."""
 
     def __init__(self, finding: Finding, versions: tuple[Version, ...]) -> None:
@@ -164,21 +164,33 @@ def _core(versions: Iterable[Version]) -> str:
 
 # The first row that holds decides; the words are of the case.
 _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
-    (_Case.is_rewritten, REWRITE, "{0.how} rewrites it{0.because}"),
-    (_Case.is_pin, STEPS, "The pin does not hold; `unpatch explain {0.finding.rule}` tells what to do."),
-    (_Case.is_comment, DELETE, "The comment suppresses nothing."),
-    (_Case.is_for_later, KEEP, "It is for another Megatron than {0.oldest} to {0.newest}: on these it never runs."),
-    (_Case.never_runs, DELETE, "It never runs on {0.on}: {0.guard}{0.deletes}."),
+    (_Seen.is_rewritten, REWRITE, "{0.how} rewrites it{0.because}"),
+    (_Seen.is_pin, STEPS, "The pin does not hold; `unpatch explain {0.finding.rule}` tells what to do."),
+    (_Seen.is_comment, DELETE, "The comment suppresses nothing."),
+    (
+        _Seen.is_for_later,
+        KEEP,
+        "It is for another Megatron than {0.oldest} to {0.newest}: on these it never runs.",
+    ),
+    (_Seen.never_runs, DELETE, "It never runs on {0.on}: {0.guard}{0.deletes}."),
     (lambda case: case.finding.upstream_has, DELETE, "{0.finding.upstream_has}."),
-    (_Case.is_hunk_on_its_own, KEEP, "{0.finding.kept_because}."),
-    (_Case.is_kept_hunk, KEEP, "{0.finding.kept_because}. {0.why}. {0.outlook}"),
-    (_Case.is_of_what_moved, STEPS, "On {0.on} Megatron calls `{0.moved}` instead: delete the patch, or move it."),
-    (_Case.is_of_nothing, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
+    (_Seen.is_hunk_on_its_own, KEEP, "{0.finding.kept_because}."),
+    (_Seen.is_kept_hunk, KEEP, "{0.finding.kept_because}. {0.why}. {0.outlook}"),
+    (
+        _Seen.is_of_what_moved,
+        STEPS,
+        "On {0.on} Megatron calls `{0.moved}` instead: delete the patch, or move it.",
+    ),
+    (_Seen.is_of_nothing, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
     (lambda case: case.finding.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),
     (lambda case: case.row is None, KEEP, "{0.why}. {0.outlook}"),
-    (_Case.is_of_unknown_class, KEEP, "Which class it changes is not known: if a Megatron module's, {0.known_way}."),
-    (_Case.has_no_way_yet, KEEP, "No official way on {0.without}{0.because}. {0.outlook}"),
+    (
+        _Seen.is_of_unknown_class,
+        KEEP,
+        "Which class it changes is not known: if a Megatron module's, {0.known_way}.",
+    ),
+    (_Seen.has_no_way_yet, KEEP, "No official way on {0.without}{0.because}. {0.outlook}"),
     (lambda case: case.row.verdict == STEPS, STEPS, "An official way exists{0.because}."),
     (lambda case: case.row.verdict == DELETE, DELETE, "{0.capital_way}{0.deletes}."),
 )

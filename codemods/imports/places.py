@@ -39,7 +39,7 @@ class InsertionPoint:
     after: str = ""
 
 
-class _Run:
+class _ImportRun:
     """Imports of one suite with nothing else between them, by section: their kind, and blocks without a blank line."""
 
     def __init__(self, sections: dict[Import, tuple[int, int]]) -> None:
@@ -76,7 +76,7 @@ class ImportLayout:
     ) -> None:
         self.source, self.files, self.renamed, self.gone = source, files, renamed, gone
         self.staying: set[Import] = set()  # the renamed ones that stand where they belong
-        self._known: dict[int, list[_Run]] = {}
+        self._known: dict[int, list[_ImportRun]] = {}
         for node in renamed:
             self._runs(source.home[id(node)])
 
@@ -107,7 +107,7 @@ class ImportLayout:
         after = "\n\n" if hasattr(start, "body") else "\n"
         return InsertionPoint(self.source.first_with_comments(start), start.lineno, start, key, after=after)
 
-    def _runs(self, suite: Suite) -> list[_Run]:
+    def _runs(self, suite: Suite) -> list[_ImportRun]:
         if id(suite) not in self._known:
             found: list[dict[Import, tuple[int, int]]] = [{}]
             end = block = 0
@@ -118,12 +118,12 @@ class ImportLayout:
                 elif found[-1]:
                     found.append({})
                 end = last_line(node)
-            self._known[id(suite)] = [_Run(sections) for sections in found if sections]
+            self._known[id(suite)] = [_ImportRun(sections) for sections in found if sections]
             for run in self._known[id(suite)]:
                 self._settle(run)
         return self._known[id(suite)]
 
-    def _settle(self, run: _Run) -> None:
+    def _settle(self, run: _ImportRun) -> None:
         """Which imports keep their place."""
         rest = [(key, node) for node, key in run.keys.items() if node not in self.renamed and node not in self.gone]
         rest.reverse()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem, TakeGrad, needed
 from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles
-from mcore_unpatch.compat.fused_head.torch_backend import _Tiles as TorchTiles
+from mcore_unpatch.compat.fused_head.torch_backend import _TorchTiles as TorchTiles
 
 Kind = Literal["forward", "reverse", "jsd"]
 

@@ -33,7 +33,7 @@ class TorchBackend:
 
     def fold(self, problem: Problem, tile_rows: int | None = None) -> RowStats:
         """The same, in tiles of this many rows; None: as many as fit."""
-        tiles = _Tiles(problem, tile_rows)
+        tiles = _TorchTiles(problem, tile_rows)
         rows, targets, columns = problem.row_count, problem.targets, problem.gather_columns
         row_max = tiles.new(rows).fill_(NO_LOGIT)
         sum_exp = tiles.new(rows).zero_()
@@ -85,7 +85,7 @@ class TorchBackend:
 
     def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """Make each tile again, turn it into its own gradient in place, and multiply it out."""
-        tiles = _Tiles(problem, self._tile_rows(problem))
+        tiles = _TorchTiles(problem, self._tile_rows(problem))
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
             return _logits_to_grad(tiles.logits(x, w, r, c), tiles, grads, r, c).to(tiles.operand_dtype)
@@ -93,7 +93,7 @@ class TorchBackend:
         tiles.multiply_out(grad_of_tile, hidden_grad, weight_grad)
 
 
-class _Tiles(Tiles):
+class _TorchTiles(Tiles):
     """The logits lie in two buffers of one tile each. With `tile_rows`, all products have that many rows."""
 
     def __init__(self, problem: Problem, tile_rows: int | None = None) -> None:
@@ -156,7 +156,7 @@ class _Tiles(Tiles):
 class _RunningTopK:
     """The k largest logits of each row so far, and their columns."""
 
-    def __init__(self, tiles: _Tiles, rows: int) -> None:
+    def __init__(self, tiles: _TorchTiles, rows: int) -> None:
         self.k = tiles.problem.topk
         self.logits = tiles.new(rows, self.k).fill_(NO_LOGIT)
         self.columns = torch.full((rows, self.k), -1, dtype=torch.int64, device=self.logits.device)
@@ -169,7 +169,7 @@ class _RunningTopK:
         self.columns[r] = columns.gather(1, kept)
 
 
-def _logits_to_grad(z: Tensor, tiles: _Tiles, grads: RowGrads, r: slice, c: slice) -> Tensor:
+def _logits_to_grad(z: Tensor, tiles: _TorchTiles, grads: RowGrads, r: slice, c: slice) -> Tensor:
     """Overwrite the tile `z` with the gradient of its raw product, `scale` included."""
     scale = tiles.problem.scale
     scale = scale[r].squeeze(1) if isinstance(scale, Tensor) else scale

@@ -28,7 +28,7 @@ _PASSED_ON = (
 
 
 @dataclass
-class _Call:
+class _HybridCall:
     """One forward under way."""
 
     processor: Processor
@@ -50,7 +50,7 @@ class OutputLayerTap:
             )
         self.names = argument_names(model)
         self.users = 0
-        self.calls: PerThread[_Call] = PerThread()
+        self.calls: PerThread[_HybridCall] = PerThread()
         self.handles: list[RemovableHandle] = [
             model.register_forward_pre_hook(self._begin, with_kwargs=True),
             model.register_forward_hook(self._finish),
@@ -98,7 +98,7 @@ class OutputLayerTap:
                 )
             arguments = dict(zip(self.names, args, strict=False)) | kwargs
             keywords = {name: arguments.get(name) for name in _PASSED_ON} | {"context": context}
-            self.calls.begin(_Call(processor, keywords))
+            self.calls.begin(_HybridCall(processor, keywords))
         return args, kwargs
 
     def _see_embedded(self, decoder: Module, args: Any, kwargs: dict[str, Any] | None = None) -> None:

@@ -138,7 +138,7 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
         `mtp_enable_train`: also train MTP, on the labels that `labels_mask` selects; None: with Megatron's numbers, if
         `patch_postprocess` was called.
         """
-        target = _Target.of(model)
+        target = _FusedTarget.of(model)
         batch = batch_of(input_ids, attention_mask, target.path.model.config, data_format)
         arguments = _arguments(batch, input_ids, vision_model, attention_mask, multi_modal_inputs)
         if position_ids is not None and position_ids.shape == attention_mask.shape and not vision_model:
@@ -185,7 +185,7 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         `temperature` may be one per sequence.
         Without labels, nested logits. `loss_mask`, nested like the tokens, selects the tokens of the MTP loss.
         """
-        target = _Target.of(model)
+        target = _FusedTarget.of(model)
         row_options = {"local_cp_size": local_cp_size, "pad_to_length_bucket": pad_to_length_bucket}
         batch = batch_of(input_ids, None, target.path.model.config, data_format, cp_layout=cp_layout, **row_options)
         tokens, mask = vision_tokens(input_ids, pad_token_id) if vision_model else (input_ids, None)
@@ -248,7 +248,7 @@ def _arguments(
 
 
 @dataclass(frozen=True)
-class _Target:
+class _FusedTarget:
     """The model of one call: the way to its language model, and what the shims installed there."""
 
     model: Module
@@ -256,7 +256,7 @@ class _Target:
     state: Installed | None
 
     @classmethod
-    def of(cls, model: Module) -> "_Target":
+    def of(cls, model: Module) -> "_FusedTarget":
         """Looked up once for each call."""
         path = find_language_model(model)
         return cls(model, path, installed_along(path))

@@ -63,7 +63,7 @@ def _moves(report: UpgradeReport) -> dict[ast.AST, dict[str, str]]:
 def _edits(
     demand: Demand, old: Model, new: Model, sources: Sources, moves: dict[ast.AST, dict[str, str]]
 ) -> tuple[list[ByteEdit], str]:
-    text = _Text(demand.at.home.model.data, demand.path)
+    text = _EditedText(demand.at.home.model.data, demand.path)
     if isinstance(demand.node, ast.ImportFrom):
         if leaf(demand.name) not in moves.get(demand.node, {}):
             return [], "Megatron has nothing of that name any more"
@@ -79,7 +79,7 @@ def _edits(
 
 
 def _call(
-    demand: Demand, node: ast.Call, old: Model, new: Model, sources: Sources, text: _Text
+    demand: Demand, node: ast.Call, old: Model, new: Model, sources: Sources, text: _EditedText
 ) -> tuple[list[ByteEdit], str]:
     then, now = old.called_with(demand.on(old).name), new.called_with(demand.on(new).name)
     if then is None or now is None:
@@ -135,7 +135,7 @@ def _member(demand: Demand, old: Model, new: Model, sources: Sources) -> str:
     return fresh[0] if value is not None and len(fresh) == 1 else ""
 
 
-class _Text:
+class _EditedText:
     """The bytes of a file, and where its nodes stand in them."""
 
     def __init__(self, data: bytes, path: str) -> None:

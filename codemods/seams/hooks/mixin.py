@@ -37,7 +37,7 @@ _AGAIN = "the module has its own class again: what asks for its type sees that"
 _CLASS_OF = {"output_layer": "ColumnParallelLinear"}
 
 
-class _Definition(NamedTuple):
+class _MixinDefinition(NamedTuple):
     """A function or class of the repository, and its file."""
 
     source: Source
@@ -73,7 +73,7 @@ class MixedIn(Hooked):
 class _Hook:
     """A mixin's `forward` as a function."""
 
-    home: _Definition
+    home: _MixinDefinition
     name: str
     form: Form
     change: Change  # what puts it there; one and the same for all that ask for it
@@ -136,7 +136,7 @@ class Mixins:
                 return (module, value, False) if mixed_in is None else (module, mixed_in, True)
         return f"line {statement.lineno} changes the class in an unsupported way"
 
-    def _definition(self, source: Source, node: ast.expr) -> _Definition | None:
+    def _definition(self, source: Source, node: ast.expr) -> _MixinDefinition | None:
         """Where a name of a file is defined, in it or in another that it is imported from."""
         name = leaf(node)
         if any(is_stored(one, name) for one in source.nodes):
@@ -149,7 +149,7 @@ class Mixins:
                     return _defined_in(there, alias.name) if there else None
         return _defined_in(source, name) if isinstance(node, ast.Name) else None
 
-    def _read(self, situation: Situation, home: _Definition, node: ast.ClassDef) -> _Hook | str:
+    def _read(self, situation: Situation, home: _MixinDefinition, node: ast.ClassDef) -> _Hook | str:
         """The hook that a class is."""
         source = home.source
         method = body_of_class(node)
@@ -193,7 +193,7 @@ class Mixins:
         return _Hook(home, name, form, below(node, lambda: f"\n\n{text_of()}"), by_hand)
 
 
-class _Use(NamedTuple):
+class _MixinUse(NamedTuple):
     """A mention of a class by code; `asks` where that is not to give it to a module."""
 
     path: str
@@ -201,13 +201,13 @@ class _Use(NamedTuple):
     asks: bool
 
 
-def _uses(source: Source, node: ast.ClassDef) -> Iterator[_Use]:
+def _uses(source: Source, node: ast.ClassDef) -> Iterator[_MixinUse]:
     name = node.name
     for one in walk_without(source.tree, [node]):
         if leaf(one) == name:
-            yield _Use(source.path, one.lineno, not _is_given(source, one))  # type: ignore[attr-defined]
+            yield _MixinUse(source.path, one.lineno, not _is_given(source, one))  # type: ignore[attr-defined]
         elif (isinstance(one, ast.Constant) and one.value == name) or (isinstance(one, ast.alias) and one.name == name):
-            yield _Use(source.path, one.lineno, asks=False)
+            yield _MixinUse(source.path, one.lineno, asks=False)
 
 
 def _is_given(source: Source, node: ast.AST) -> bool:
@@ -290,6 +290,6 @@ def _other_base(source: Source, node: ast.ClassDef, own: str, mixed: bool) -> st
     return "" if node.bases or mixed else f"`{node.name}` does not derive from the module's class"
 
 
-def _defined_in(source: Source, name: str) -> _Definition | None:
+def _defined_in(source: Source, name: str) -> _MixinDefinition | None:
     found = [node for node in source.tree.body if getattr(node, "name", "") == name]
-    return _Definition(source, found[0]) if len(found) == 1 else None
+    return _MixinDefinition(source, found[0]) if len(found) == 1 else None
