@@ -10,8 +10,8 @@ from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove
 from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.codemods.source import Source, first_line
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.findings import Finding
-from mcore_unpatch.rules import find
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.rules import find
 
 MARK = "TODO(mcore-unpatch)"
 

@@ -30,7 +30,7 @@ from mcore_unpatch.codemods.quote import matches
 from mcore_unpatch.codemods.source import Source, Span
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 
 # Each is looked at with all of its file; no file that people write has so many.
 _MOST = 100

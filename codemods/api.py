@@ -38,7 +38,7 @@ from mcore_unpatch.codemods.imported import calls_of
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
 from mcore_unpatch.codemods.source import Source
-from mcore_unpatch.rules import Rule
+from mcore_unpatch.findings.rules import Rule
 
 __all__ = [
     "AddImport",

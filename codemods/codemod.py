@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
-from mcore_unpatch.rules import Rule
+from mcore_unpatch.findings.rules import Rule
 
 if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it works with when it is asked
     from mcore_unpatch.codemods.answering import Situation
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it wor
     from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
     from mcore_unpatch.codemods.shims.move import Move
     from mcore_unpatch.codemods.source import Source
-    from mcore_unpatch.findings import FileError, Finding
+    from mcore_unpatch.findings.finding import FileError, Finding
 
 
 @dataclass(frozen=True, slots=True)

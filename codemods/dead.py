@@ -22,7 +22,7 @@ from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.source import Function, Source, first_line, last_line, mentioned
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.findings import Finding, Guard
+from mcore_unpatch.findings.finding import Finding, Guard
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import NEWEST, Version, parse_version, reached, show
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from mcore_unpatch.codemods.source import ParsedSources, Source
-from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.findings.finding import FileError, Finding
+from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.megatron.versions import NEWEST, Version
-from mcore_unpatch.paths import is_test
-from mcore_unpatch.rules import Selection
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.files import Reader
 from mcore_unpatch.scanner.sources.parsed import Parsed

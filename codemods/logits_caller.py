@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from mcore_unpatch.codemods.codemod import AddImport, Codemod, Match, MoveImport
-from mcore_unpatch.rules import Rule
+from mcore_unpatch.findings.rules import Rule
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.changes import Change
     from mcore_unpatch.codemods.edits import Repository
     from mcore_unpatch.codemods.source import Source
-    from mcore_unpatch.findings import FileError, Finding
+    from mcore_unpatch.findings.finding import FileError, Finding
 
 COMPAT = "mcore_unpatch.compat"
 Homes = Mapping[str, Sequence[str]]
@@ -91,7 +91,7 @@ class LogitsCaller(Codemod):
 
     def find(self, source: Source) -> Iterator[Match]:
         """Imports of the functions that the file uses itself, and the places; tests are about the trainer's own."""
-        from mcore_unpatch.paths import is_test
+        from mcore_unpatch.repository.paths import is_test
 
         if is_test(source.path):
             return
@@ -133,7 +133,7 @@ class LogitsCaller(Codemod):
 
     def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
         """Only what Megatron's side of the trainer uses: other backends have real logits, and maybe no Megatron."""
-        from mcore_unpatch.findings import Finding
+        from mcore_unpatch.findings.finding import Finding
 
         found = list(super().findings(project, known))
         used = _used_by_megatron(project) if found else set()

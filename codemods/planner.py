@@ -24,7 +24,7 @@ from mcore_unpatch.codemods.removal import together
 from mcore_unpatch.codemods.shims.move import Analysis, Move
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.cst_tree import Tree

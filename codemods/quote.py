@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.source import Source
-from mcore_unpatch.findings import FileError, Finding
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.findings.finding import FileError, Finding
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.scanner.sources.quoting import Text
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mcore_unpatch.codemods.syntax import is_name, is_value
 from mcore_unpatch.codemods.units import Unit, reached
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_CARRIERS
 from mcore_unpatch.megatron.layout import MTP_BLOCK, MTP_LAYER
 from mcore_unpatch.scanner.sources.nodes import walk

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from difflib import unified_diff
 from pathlib import PurePosixPath
 
-from mcore_unpatch import verdicts
 from mcore_unpatch.codemods import registry
 from mcore_unpatch.codemods.codemod import Codemod, Example
 from mcore_unpatch.codemods.edits import Options, Repository, splice
 from mcore_unpatch.codemods.planner import plan
-from mcore_unpatch.findings import Finding
-from mcore_unpatch.rules import Selection
-from mcore_unpatch.search import Search
+from mcore_unpatch.findings import verdicts
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.rules import Selection
+from mcore_unpatch.survey.search import Search
 
 Files = Mapping[str, bytes]
 

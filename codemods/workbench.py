@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from mcore_unpatch.codemods.changes import Asked
 from mcore_unpatch.codemods.edits import Remark, Repository
 from mcore_unpatch.codemods.imports.editor import ImportEditor
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 
 
 class Workbench(Repository):

@@ -24,8 +24,8 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
-from mcore_unpatch import reading
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.repository import reading
 
 if TYPE_CHECKING:
     from mcore_unpatch.library.model import Model

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mcore_unpatch.commands.rules import as_markdown
-from mcore_unpatch.rules import Rule, families, family, rules
+from mcore_unpatch.findings.rules import Rule, families, family, rules
 
 DOCS = Path(__file__).parents[1] / "docs"
 

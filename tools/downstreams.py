@@ -27,7 +27,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.versions import Version, parse_version
 from mcore_unpatch.migrate import run as migration
 from mcore_unpatch.migrate.undo import undo
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.survey.survey import ScanOptions
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 BEGIN, END = "<!-- downstreams: begin -->\n", "<!-- downstreams: end -->\n"

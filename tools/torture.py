@@ -32,12 +32,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mcore_unpatch import cli, git
+from mcore_unpatch import cli
 from mcore_unpatch.codemods import planner  # noqa: F401 - loaded once, before the forks
+from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.migrate import run as migration
-from mcore_unpatch.rules import Selection
-from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.repository import git
+from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.survey import ScanOptions
 
 ROOT = Path(__file__).parents[1]
 MIGRATE = ("migrate", "--unsafe-fixes", "--annotate", "--add-dependency")

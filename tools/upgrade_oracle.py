@@ -258,9 +258,9 @@ def judge(
     checkout: Path, sources: Path, pairs: list[tuple[str, str]], imports: bool = True
 ) -> dict[tuple[str, str], Score]:
     """Read a checkout, ask Python under each release, and compare."""
-    from mcore_unpatch.discover import discover
     from mcore_unpatch.megatron import known
-    from mcore_unpatch.paths import is_test
+    from mcore_unpatch.repository.discover import discover
+    from mcore_unpatch.repository.paths import is_test
     from mcore_unpatch.scanner.names.project import Project
     from mcore_unpatch.scanner.sources.work_tree import WorkTree
     from mcore_unpatch.upgrade.uses import demands_of, uses_of

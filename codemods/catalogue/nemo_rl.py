@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.codemod import Example
 from mcore_unpatch.codemods.shims.contract import Contract, Shim, ShimCodemod
-from mcore_unpatch.rules import Rule
+from mcore_unpatch.findings.rules import Rule
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.edits import Repository
     from mcore_unpatch.codemods.shims.move import Move
     from mcore_unpatch.codemods.source import Source
-    from mcore_unpatch.findings import FileError, Finding
+    from mcore_unpatch.findings.finding import FileError, Finding
 
 COMPAT = "mcore_unpatch.compat.nemo_rl"
 RULE = "MCU706"

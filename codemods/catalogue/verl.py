@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.codemod import Example
 from mcore_unpatch.codemods.shims.contract import Contract, Shim, ShimCodemod
-from mcore_unpatch.rules import Rule
+from mcore_unpatch.findings.rules import Rule
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.shims.move import Move

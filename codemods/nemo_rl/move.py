@@ -14,7 +14,7 @@ from mcore_unpatch.codemods.shims.move import Analysis, Move
 from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 
 _GUARD = "The shim supports context parallelism; delete this refusal once you have checked the labels with it"
 

@@ -17,7 +17,7 @@ from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch, is_
 from mcore_unpatch.codemods.source import Function
 from mcore_unpatch.codemods.syntax import is_stored, is_value, leaf, parameters
 from mcore_unpatch.megatron.versions import Version, show
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.repository.paths import is_test
 
 HOOKS, METHOD = "detach_mtp_inputs", "_get_embeddings"
 SINCE: Version = (0, 19)

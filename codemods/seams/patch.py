@@ -12,7 +12,7 @@ from mcore_unpatch.codemods.codemod import AddImport, AlsoImport, ByHand, Elsewh
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.syntax import identifiers, is_stored, leaf, walk_without
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.answering import Situation

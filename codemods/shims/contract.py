@@ -12,7 +12,7 @@ from mcore_unpatch.codemods.codemod import Codemod
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.edits import Repository
-    from mcore_unpatch.findings import FileError, Finding
+    from mcore_unpatch.findings.finding import FileError, Finding
 
 _WORD = re.compile(rb"\w++")
 

@@ -13,7 +13,7 @@ from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.reaches import Reaches
 from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.syntax import bound_by_import
-from mcore_unpatch.findings import FileError
+from mcore_unpatch.findings.finding import FileError
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 

@@ -14,7 +14,7 @@ from mcore_unpatch.codemods.shims.uses import Need, ShimReference, Use
 from mcore_unpatch.codemods.standing import PROCESSOR, processors
 from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.codemods.units import Unit, reached
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.repository.paths import is_test
 
 Flow = tuple[str, str]  # where, as an origin says it, and the rule
 ANYWHERE = ""

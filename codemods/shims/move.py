@@ -20,9 +20,9 @@ from mcore_unpatch.codemods.shims.uses import ShimReference, Use, turn
 from mcore_unpatch.codemods.source import Source, first_line, last_line
 from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.findings import USE, Finding
-from mcore_unpatch.paths import is_test
-from mcore_unpatch.suppress import comments
+from mcore_unpatch.findings.finding import USE, Finding
+from mcore_unpatch.gate.suppress import comments
+from mcore_unpatch.repository.paths import is_test
 
 _LISTED = 3  # reasons in one sentence; with more nobody reads them
 

@@ -13,8 +13,8 @@ from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
 from mcore_unpatch.codemods.shims.holds import Blockers, closure, flow_of
 from mcore_unpatch.codemods.shims.uses import Use, turn
 from mcore_unpatch.codemods.source import first_line, last_line
-from mcore_unpatch.findings import DEFINITION, USE, FileError, Finding
-from mcore_unpatch.rules import rules
+from mcore_unpatch.findings.finding import DEFINITION, USE, FileError, Finding
+from mcore_unpatch.findings.rules import rules
 
 
 def found(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mcore_unpatch.audit.report import AuditReport, Deviation
 
 if TYPE_CHECKING:
-    from mcore_unpatch.findings import Finding
+    from mcore_unpatch.findings.finding import Finding
 
 
 @dataclass(frozen=True, slots=True)

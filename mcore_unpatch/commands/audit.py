@@ -14,7 +14,7 @@ from mcore_unpatch.errors import UsageError
 if TYPE_CHECKING:
     from mcore_unpatch.audit.joined import LivePatch
     from mcore_unpatch.audit.report import AuditReport
-    from mcore_unpatch.findings import Finding
+    from mcore_unpatch.findings.finding import Finding
 
 What = Annotated[
     list[str] | None,
@@ -92,8 +92,8 @@ def _run(words: list[str]) -> tuple[int, list[AuditReport]]:
 
 def _joined(reports: list[AuditReport], repo: Path) -> tuple[list[LivePatch], list[Finding]]:
     from mcore_unpatch.audit.joined import join
-    from mcore_unpatch.findings import NO_PATCHES
-    from mcore_unpatch.scan import scan
+    from mcore_unpatch.findings.finding import NO_PATCHES
+    from mcore_unpatch.survey.scan import scan
 
     _, options = opt.combine([repo], None, None, None, None, None)
     from dataclasses import replace

@@ -15,9 +15,9 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, 
 from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from mcore_unpatch.config import Config
-    from mcore_unpatch.survey import PinnedOn, ScanOptions
-    from mcore_unpatch.switches import Gate
+    from mcore_unpatch.gate.switches import Gate
+    from mcore_unpatch.repository.config import Config
+    from mcore_unpatch.survey.survey import PinnedOn, ScanOptions
 
 DEFAULT_BASELINE, OLD_BASELINE = "unpatch.baseline.json", ".mcore-unpatch-baseline.json"
 
@@ -66,7 +66,7 @@ def check(
     Exit code: 0 clean, 1 findings, 2 a usage error, an unreadable configuration or a file that could not be analysed.
     """
     from mcore_unpatch.commands.output import Progress, write
-    from mcore_unpatch.scan import scan as run_scan
+    from mcore_unpatch.survey.scan import scan as run_scan
 
     earlier = _config_of(base, paths) if config_from_base else None
     named = opt.renamed(mcore, target_mcore)
@@ -90,9 +90,9 @@ def check(
 
 def _config_of(base: str | None, paths: list[Path] | None) -> Config:
     """The configuration of the commit that a change is compared with."""
-    from mcore_unpatch import compare
-    from mcore_unpatch.config import load_at
-    from mcore_unpatch.discover import top_of
+    from mcore_unpatch.gate import compare
+    from mcore_unpatch.repository.config import load_at
+    from mcore_unpatch.repository.discover import top_of
 
     if base is None:
         raise UsageError("--config-from-base takes nothing from the change, not even its base: name one with --base")
@@ -104,11 +104,11 @@ def _gate(
     options: ScanOptions, config: Config, paths: list[Path] | None, ignore: list[str] | None, own_base: bool
 ) -> Gate | None:
     """What tells of the gate being switched off, unless the user or the base says not to."""
-    from mcore_unpatch import compare
-    from mcore_unpatch.config import load_at
-    from mcore_unpatch.discover import top_of
-    from mcore_unpatch.rules import SWITCHED_OFF, Selection
-    from mcore_unpatch.switches import Gate
+    from mcore_unpatch.findings.rules import SWITCHED_OFF, Selection
+    from mcore_unpatch.gate import compare
+    from mcore_unpatch.gate.switches import Gate
+    from mcore_unpatch.repository.config import load_at
+    from mcore_unpatch.repository.discover import top_of
 
     assert options.base is not None
     top = top_of(paths or [])
@@ -121,10 +121,11 @@ def _gate(
 
 def _lock(paths: list[Path] | None, options: ScanOptions, required: bool) -> PinnedOn | None:
     """The lock of the repository, held to the release in use."""
-    from mcore_unpatch import pinned, pins
+    from mcore_unpatch import pins
     from mcore_unpatch.commands.pin import release_in_use
-    from mcore_unpatch.discover import project_root
-    from mcore_unpatch.survey import PinnedOn
+    from mcore_unpatch.gate import pinned
+    from mcore_unpatch.repository.discover import project_root
+    from mcore_unpatch.survey.survey import PinnedOn
 
     start = (paths or [Path()])[0].resolve()
     top = project_root(start if start.is_dir() else start.parent)
@@ -140,9 +141,9 @@ def _lock(paths: list[Path] | None, options: ScanOptions, required: bool) -> Pin
 
 
 def _write_baseline(paths: list[Path], options: ScanOptions) -> int:
-    from mcore_unpatch import baseline as baselines
     from mcore_unpatch.commands.output import Progress
-    from mcore_unpatch.scan import scan as run_scan
+    from mcore_unpatch.gate import baseline as baselines
+    from mcore_unpatch.survey.scan import scan as run_scan
 
     with Progress() as progress:
         report = run_scan(paths, replace(options, base=None, baseline=None), progress)

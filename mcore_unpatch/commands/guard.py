@@ -11,8 +11,8 @@ from typing import ParamSpec
 
 import typer
 
-from mcore_unpatch import printable
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.repository import printable
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
 P = ParamSpec("P")

@@ -12,8 +12,8 @@ import typer
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, complain, guarded, note, reporting
 from mcore_unpatch.commands.output import Progress
-from mcore_unpatch.paths import from_here
-from mcore_unpatch.printable import shown
+from mcore_unpatch.repository.paths import from_here
+from mcore_unpatch.repository.printable import shown
 
 if TYPE_CHECKING:
     from mcore_unpatch.migrate.outcome import Outcome
@@ -97,9 +97,9 @@ def undo(
 
     An interrupted migration is undone as well. Nothing is restored if one of the files has changed since.
     """
-    from mcore_unpatch.discover import project_root
     from mcore_unpatch.errors import UsageError
     from mcore_unpatch.migrate.undo import undo as take_back
+    from mcore_unpatch.repository.discover import project_root
 
     if not os.path.lexists(path):
         raise UsageError(f"no such file or folder: {shown(path)}")

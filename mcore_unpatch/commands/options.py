@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mcore_unpatch import reading
 from mcore_unpatch.commands.guard import note
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.printable import shown
+from mcore_unpatch.repository import reading
+from mcore_unpatch.repository.printable import shown
 
 if TYPE_CHECKING:  # loaded when a command runs, so that `unpatch --help` answers at once
-    from mcore_unpatch.config import Config
     from mcore_unpatch.megatron.targets import Target
+    from mcore_unpatch.repository.config import Config
     from mcore_unpatch.stacks.revision import Revision
-    from mcore_unpatch.survey import ScanOptions
+    from mcore_unpatch.survey.survey import ScanOptions
 
 
 class TextOrJson(StrEnum):
@@ -98,9 +98,9 @@ def combine(
     stack: list[str] | None = None,
 ) -> tuple[Config, ScanOptions]:
     """The configuration found from the first path, unless given, and the options with the command line on top of it."""
-    from mcore_unpatch.config import load
-    from mcore_unpatch.rules import Selection
-    from mcore_unpatch.survey import ScanOptions
+    from mcore_unpatch.findings.rules import Selection
+    from mcore_unpatch.repository.config import load
+    from mcore_unpatch.survey.survey import ScanOptions
 
     config = config or load(start(paths))
     for line in config.notes:
@@ -179,6 +179,6 @@ def output_format(given: OutputFormat | None, config: Config) -> OutputFormat:
 
 def start(paths: list[Path] | None) -> Path:
     """The path from which the configuration is looked for."""
-    from mcore_unpatch.discover import existing
+    from mcore_unpatch.repository.discover import existing
 
     return existing((paths or [Path()])[0])

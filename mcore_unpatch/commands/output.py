@@ -11,13 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from mcore_unpatch import printable
 from mcore_unpatch.commands.guard import complain, note, reporting
 from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.repository import printable
 
 if TYPE_CHECKING:  # loaded with a report, not for `unpatch --help`
-    from mcore_unpatch.findings import Report
+    from mcore_unpatch.findings.finding import Report
     from mcore_unpatch.report.lines import Line
 
 

@@ -13,7 +13,7 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, note, reporting
 if TYPE_CHECKING:
     from mcore_unpatch.library.model import Model
     from mcore_unpatch.pins import Lock
-    from mcore_unpatch.survey import ScanOptions
+    from mcore_unpatch.survey.survey import ScanOptions
 
 What = Annotated[
     list[str] | None,
@@ -58,17 +58,18 @@ def pin(
     """
     from dataclasses import replace
 
-    from mcore_unpatch import pinned, pins
-    from mcore_unpatch.atomic import replace_file
+    from mcore_unpatch import pins
     from mcore_unpatch.commands.output import Progress, write_asides
-    from mcore_unpatch.discover import project_root
     from mcore_unpatch.errors import UsageError
-    from mcore_unpatch.findings import NO_PATCHES
+    from mcore_unpatch.findings.finding import NO_PATCHES
+    from mcore_unpatch.gate import pinned
     from mcore_unpatch.megatron.roots import within
     from mcore_unpatch.report.lines import count
-    from mcore_unpatch.scan import report_of
+    from mcore_unpatch.repository.atomic import replace_file
+    from mcore_unpatch.repository.discover import project_root
     from mcore_unpatch.scanner.names.project import Project
-    from mcore_unpatch.survey import Survey
+    from mcore_unpatch.survey.scan import report_of
+    from mcore_unpatch.survey.survey import Survey
     from mcore_unpatch.upgrade.run import patches_of, stands_on
 
     names = [one for one in what or [] if within(one)]

@@ -11,8 +11,8 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, reporting
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mcore_unpatch.findings.rules import Rule
     from mcore_unpatch.report.lines import Line
-    from mcore_unpatch.rules import Rule
 
 
 @guarded
@@ -25,8 +25,8 @@ def rules(
     ] = None,
 ) -> int:
     """List the rules by family."""
+    from mcore_unpatch.findings.rules import Selection, families, family, rules as all_rules
     from mcore_unpatch.report.lines import show
-    from mcore_unpatch.rules import Selection, families, family, rules as all_rules
 
     selection = Selection.parse(chosen or ["ALL"], [])
 
@@ -53,8 +53,8 @@ def explain(
     With the name of a codemod: what a migration changes, and what to check by hand.
     """
     from mcore_unpatch.codemods.registry import codemods
+    from mcore_unpatch.findings.rules import find
     from mcore_unpatch.report.lines import show
-    from mcore_unpatch.rules import find
 
     if url:
         print(find(rule).link or f"{rule} has no page; `unpatch explain {rule}` says what there is")

@@ -40,7 +40,7 @@ def scan(
     from dataclasses import replace
 
     from mcore_unpatch.commands.output import Progress, into, write
-    from mcore_unpatch.scan import scan as run_scan
+    from mcore_unpatch.survey.scan import scan as run_scan
 
     named = opt.renamed(mcore, target_mcore)
     config, options = opt.combine(paths, select, ignore, exclude, named, jobs, stack=stack)

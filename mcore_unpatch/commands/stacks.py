@@ -30,8 +30,8 @@ def stacks(path: Repo = Path(), output_format: Format = opt.TextOrJson.text, sta
     Every dependency, lock file, image, script and submodule that names one, and what scan, migrate and upgrade judge
     for. Nothing is run. `megatron = ["0.18.0", "core_r0.16.0"]` in [tool.unpatch] states them once and for all.
     """
-    from mcore_unpatch.discover import top_of
     from mcore_unpatch.report.lines import show
+    from mcore_unpatch.repository.discover import top_of
     from mcore_unpatch.stacks.stacks import Stacks
 
     _, options = opt.combine([path], None, None, None, None, None, stack=stack)

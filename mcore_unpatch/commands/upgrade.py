@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mcore_unpatch.commands.output import Progress
     from mcore_unpatch.library.model import Model
     from mcore_unpatch.megatron.sources import MegatronSource
-    from mcore_unpatch.survey import ScanOptions
+    from mcore_unpatch.survey.survey import ScanOptions
     from mcore_unpatch.upgrade.run import UpgradeReport
     from mcore_unpatch.upgrade.sources import Sources
     from mcore_unpatch.upgrade.steps import Step
@@ -157,8 +157,8 @@ def _steps(
 
 def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
     """The releases that the repository runs, the oldest first."""
-    from mcore_unpatch.discover import project_root
     from mcore_unpatch.megatron import known
+    from mcore_unpatch.repository.discover import project_root
     from mcore_unpatch.stacks.stacks import Stacks
 
     folder = (paths or [Path()])[0].resolve()

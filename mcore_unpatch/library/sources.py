@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 
-from mcore_unpatch import git, reading
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.build import SourceFile, build
 from mcore_unpatch.library.model import Library, Model
+from mcore_unpatch.repository import git, reading
 
 _BUILDER = 1  # another number for another builder: what an older one has left in the cache is not read
 _MOST_FILES = 20_000
@@ -162,7 +162,7 @@ def _cache() -> Path:
 
 def _keep(file: Path, content: Callable[[], bytes]) -> None:
     """Write a file of the cache; a cache that cannot be written is no error."""
-    from mcore_unpatch.atomic import replace_file
+    from mcore_unpatch.repository.atomic import replace_file
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

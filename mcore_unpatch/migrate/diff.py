@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 
-from mcore_unpatch import printable
+from mcore_unpatch.repository import printable
 
 _STYLES = {b"@": b"36", b"-": b"31", b"+": b"32"}
 

@@ -10,7 +10,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from mcore_unpatch import reading
+from mcore_unpatch.repository import reading
 
 
 def digest(data: bytes) -> str:

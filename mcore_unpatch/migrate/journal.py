@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mcore_unpatch import reading
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files
 from mcore_unpatch.migrate.state import Record, State
-from mcore_unpatch.printable import shown
+from mcore_unpatch.repository import reading
+from mcore_unpatch.repository.printable import shown
 
 _VERSION = 1
 

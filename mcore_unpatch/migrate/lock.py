@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files
-from mcore_unpatch.printable import shown
+from mcore_unpatch.repository.printable import shown
 
 _CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 

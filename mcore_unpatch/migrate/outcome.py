@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, splice
-from mcore_unpatch.discover import is_excluded
-from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.findings.finding import FileError, Finding
 from mcore_unpatch.migrate import diff
 from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.migrate.placing import PlacedEdit, changes_of, moved_line
-from mcore_unpatch.paths import from_here, relative
 from mcore_unpatch.report import counts
-from mcore_unpatch.survey import Survey
+from mcore_unpatch.repository.discover import is_excluded
+from mcore_unpatch.repository.paths import from_here, relative
+from mcore_unpatch.survey.survey import Survey
 
 
 @dataclass(frozen=True, slots=True)

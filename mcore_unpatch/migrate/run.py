@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mcore_unpatch import fixes
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, Unsound, none_older
-from mcore_unpatch.discover import root_of, top_of
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings import fixes
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.facts import HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.migrate import transaction, vcs
@@ -22,11 +21,12 @@ from mcore_unpatch.migrate.recovery import describe_interrupted, recover
 from mcore_unpatch.migrate.state import locate
 from mcore_unpatch.migrate.undo import written_by_last
 from mcore_unpatch.migrate.verify import Planner, verify
-from mcore_unpatch.paths import from_here
-from mcore_unpatch.printable import shown
+from mcore_unpatch.repository.discover import root_of, top_of
+from mcore_unpatch.repository.paths import from_here
+from mcore_unpatch.repository.printable import shown
 from mcore_unpatch.scanner.sources.parsing import Unreadable
-from mcore_unpatch.search import Progress
-from mcore_unpatch.survey import ScanOptions, Survey
+from mcore_unpatch.survey.search import Progress
+from mcore_unpatch.survey.survey import ScanOptions, Survey
 
 DEPENDENCY = "mcore-unpatch[compat]"
 _SHIMS = b"mcore_unpatch.compat"

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch import git
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files
 from mcore_unpatch.migrate.traces import NAME, user_state
-from mcore_unpatch.printable import shown
+from mcore_unpatch.repository import git
+from mcore_unpatch.repository.printable import shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mcore_unpatch.codemods.edits import Edit
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.report.counts import groups
 from mcore_unpatch.report.lines import Line, count, show, wrapped

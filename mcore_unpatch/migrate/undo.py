@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mcore_unpatch.discover import project_root
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files, journal, transaction
 from mcore_unpatch.migrate.journal import Journal, NewContent
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.recovery import recover
 from mcore_unpatch.migrate.state import State, interrupted, locate
-from mcore_unpatch.paths import from_here
-from mcore_unpatch.printable import shown
+from mcore_unpatch.repository.discover import project_root
+from mcore_unpatch.repository.paths import from_here
+from mcore_unpatch.repository.printable import shown
 
 
 def undo(folder: Path) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from mcore_unpatch import git
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.paths import from_here
+from mcore_unpatch.repository import git
+from mcore_unpatch.repository.paths import from_here
 
 _LISTED = 20
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from mcore_unpatch.codemods.edits import Options, Plan, Repository, Unsound
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.scanner.sources.parsing import why_not
-from mcore_unpatch.survey import Survey
+from mcore_unpatch.survey.survey import Survey
 
 Planner = Callable[[Repository, Sequence[Finding], Options], Plan]
 

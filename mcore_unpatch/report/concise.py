@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mcore_unpatch.findings import Report
+from mcore_unpatch.findings.finding import Report
 from mcore_unpatch.report.lines import Line
 
 

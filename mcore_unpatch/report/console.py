@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 from rich.text import Text
 
-from mcore_unpatch import printable
+from mcore_unpatch.repository import printable
 
 
 class PlainConsole(Console):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 
 # What becomes of a finding, the most urgent first.
 FATES = {

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 
 if TYPE_CHECKING:
-    from mcore_unpatch.survey import Survey
+    from mcore_unpatch.survey.survey import Survey
 
 
 def proposed_edits(survey: Survey, findings: Sequence[Finding]) -> dict[str, str]:
     """Unified diffs by path from the root of the scan; `findings` are those of the survey before they were marked."""
     from mcore_unpatch.codemods.edits import Unsound
     from mcore_unpatch.codemods.planner import plan
-    from mcore_unpatch.fixes import planned
+    from mcore_unpatch.findings.fixes import planned
     from mcore_unpatch.migrate import diff
     from mcore_unpatch.migrate.placing import rewrites_of
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mcore_unpatch import printable
-from mcore_unpatch.findings import Report
+from mcore_unpatch.findings.finding import Report
+from mcore_unpatch.repository import printable
 
 
 def lines(report: Report, level: str = "error") -> list[str]:

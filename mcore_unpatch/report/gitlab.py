@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from typing import Any
 
-from mcore_unpatch.findings import Report
+from mcore_unpatch.findings.finding import Report
 from mcore_unpatch.report.sarif import fingerprint
 
 _SEVERITY = {"certain": "major", "likely": "minor"}

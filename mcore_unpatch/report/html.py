@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
-from mcore_unpatch import printable
+from mcore_unpatch.repository import printable
 
 
 @dataclass(frozen=True, slots=True)

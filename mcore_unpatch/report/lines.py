@@ -8,8 +8,8 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from mcore_unpatch import printable
-from mcore_unpatch.findings import DOWNSTREAM, OFFER, OWN_MODELS, Finding
+from mcore_unpatch.findings.finding import DOWNSTREAM, OFFER, OWN_MODELS, Finding
+from mcore_unpatch.repository import printable
 
 # A line of output: pieces of text with a style each, "" for none.
 Line = list[tuple[str, str]]

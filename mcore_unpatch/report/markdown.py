@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.report.counts import EFFECTS, FATES, fate_of, groups, urgency
 from mcore_unpatch.report.lines import count
 from mcore_unpatch.report.screen import brief

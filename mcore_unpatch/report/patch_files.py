@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.report.lines import Line, count, wrapped
 
 SHAPE = "patch-file"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from mcore_unpatch.findings import Finding, Report
-from mcore_unpatch.rules import rules
+from mcore_unpatch.findings.finding import Finding, Report
+from mcore_unpatch.findings.rules import rules
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 
-from mcore_unpatch.findings import Report
+from mcore_unpatch.findings.finding import Report
 from mcore_unpatch.report.counts import EFFECTS, FATES, fate_of, group_of, urgency
 from mcore_unpatch.report.html import Card, Kind, Pane, page
 from mcore_unpatch.report.lines import count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.report.counts import FATES, counts, fate_of, groups, urgency
 from mcore_unpatch.report.lines import Line, count, subjects, width, wrapped

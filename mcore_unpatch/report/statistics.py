@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from mcore_unpatch.findings import Report
+from mcore_unpatch.findings.finding import Report
+from mcore_unpatch.findings.rules import rules
 from mcore_unpatch.report.lines import Line
-from mcore_unpatch.rules import rules
 
 
 def as_data(report: Report) -> list[dict[str, Any]]:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 
-from mcore_unpatch.findings import SWITCH, Finding, Report
+from mcore_unpatch.findings.finding import SWITCH, Finding, Report
+from mcore_unpatch.findings.rules import rules
 from mcore_unpatch.report import patch_files, screen
 from mcore_unpatch.report.counts import group_of, groups
 from mcore_unpatch.report.lines import Line, count, subjects, width, wrapped
-from mcore_unpatch.rules import rules
 
 _SEAM_STYLE = {"value-head": "yellow", "none": "red"}
 _QUOTED_LINES = 3

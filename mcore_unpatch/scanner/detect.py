@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from mcore_unpatch.findings import Finding, Live
+from mcore_unpatch.findings.finding import Finding, Live
 from mcore_unpatch.judge import judge
 from mcore_unpatch.judge.judge import Case
 from mcore_unpatch.judge.statement import RAISES
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import Version, show
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.conditions.live import Liveness

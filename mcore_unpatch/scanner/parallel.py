@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.findings.finding import FileError, Finding
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner import detect
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.names.project import Project

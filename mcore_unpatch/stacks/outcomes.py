@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from mcore_unpatch.findings import Finding, OnStacks
+from mcore_unpatch.findings.finding import Finding, OnStacks
 from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.stacks.stack import Stack
 

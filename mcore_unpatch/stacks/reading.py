@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path
 
-from mcore_unpatch import reading
+from mcore_unpatch.repository import reading
 from mcore_unpatch.stacks import python, shell, submodules
 from mcore_unpatch.stacks.revision import Revision
 from mcore_unpatch.stacks.said import Said

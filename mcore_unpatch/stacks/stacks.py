@@ -30,7 +30,7 @@ class Stacks:
     @cached_property
     def found(self) -> Found:
         """What the files of the repository say."""
-        from mcore_unpatch.discover import listed
+        from mcore_unpatch.repository.discover import listed
 
         return read_all(self.top, listed(self.top))
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from mcore_unpatch import git, reading
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.sources import label_of
+from mcore_unpatch.repository import git, reading
 from mcore_unpatch.stacks.revision import Revision, of_reference, of_release
 from mcore_unpatch.stacks.said import REPOSITORY
 

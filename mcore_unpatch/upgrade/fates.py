@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.judge import judge
 from mcore_unpatch.judge.demands import IMPORT
 from mcore_unpatch.judge.judge import Case

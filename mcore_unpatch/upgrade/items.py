@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.judge.demands import IMPORT
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.upgrade.fates import Fate

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch.commands.options import OutputFormat
-from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.report.html import Card, Kind, Pane, page
 from mcore_unpatch.report.origin import origin_of
 from mcore_unpatch.report.scan_page import about

@@ -7,22 +7,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.findings import NO_PATCHES, Finding, Report
+from mcore_unpatch.findings.finding import NO_PATCHES, Finding, Report
 from mcore_unpatch.judge.demands import IMPORT
 from mcore_unpatch.judge.judge import Case
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import parse_version
-from mcore_unpatch.paths import relative
-from mcore_unpatch.scan import report_of
+from mcore_unpatch.repository.paths import relative
 from mcore_unpatch.scanner import detect
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.scanner.related import restores
-from mcore_unpatch.search import Progress
-from mcore_unpatch.survey import ScanOptions, Survey
+from mcore_unpatch.survey.scan import report_of
+from mcore_unpatch.survey.search import Progress
+from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.fates import URGENCIES, Fate, fate
 from mcore_unpatch.upgrade.steps import Step, labels, worst
 from mcore_unpatch.upgrade.uses import Uses, joined, uses_for

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcore_unpatch.findings import FileError
+from mcore_unpatch.findings.finding import FileError
 from mcore_unpatch.judge.asked import changed, raised
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
 from mcore_unpatch.judge.overrides import handed, overridden
@@ -16,14 +16,14 @@ from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import TRAINING, within
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.scanner.sources.scopes import Binding
-from mcore_unpatch.search import Progress
+from mcore_unpatch.survey.search import Progress
 
 _MOST_STEPS = 2_000_000  # for the names of one file
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.findings.finding import Finding, Report
+from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import parse_version
-from mcore_unpatch.rules import Selection
-from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.survey import ScanOptions
 
 CORE = "megatron.core"
 GPT = f"{CORE}.models.gpt.gpt_model.GPTModel"

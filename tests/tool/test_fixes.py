@@ -9,8 +9,8 @@ from pathlib import Path
 from checking import write_files
 from command import FINDINGS, unpatch
 
-from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.survey import ScanOptions
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "tiny_rl"
 

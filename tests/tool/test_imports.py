@@ -18,7 +18,7 @@ FOLDERS = {
     "mcore_unpatch.codemods": Path(str(codemods.__file__)).parent,
 }
 # The table of all rules is made of what the codemods declare.
-LATE = ("mcore_unpatch.codemods", "mcore_unpatch.rules")
+LATE = ("mcore_unpatch.codemods", "mcore_unpatch.findings.rules")
 
 
 def modules() -> dict[str, Path]:
@@ -71,6 +71,6 @@ def test_no_module_imports_itself_through_others() -> None:
 def test_a_cycle_is_seen() -> None:
     assert cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}})
     known = modules()
-    assert "mcore_unpatch.survey" in imports(known["mcore_unpatch.scan"], True, known)
-    assert "mcore_unpatch.fixes" not in imports(known["mcore_unpatch.scan"], False, known)
-    assert "mcore_unpatch.fixes" in imports(known["mcore_unpatch.scan"], True, known)
+    assert "mcore_unpatch.survey.survey" in imports(known["mcore_unpatch.survey.scan"], True, known)
+    assert "mcore_unpatch.findings.fixes" not in imports(known["mcore_unpatch.survey.scan"], False, known)
+    assert "mcore_unpatch.findings.fixes" in imports(known["mcore_unpatch.survey.scan"], True, known)

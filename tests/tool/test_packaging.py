@@ -66,8 +66,8 @@ def test_subpackages_import_under_one_name(name: str) -> None:
 
 
 def test_data_files_are_installed() -> None:
+    from mcore_unpatch.findings.rules import rules
     from mcore_unpatch.megatron import api, known
-    from mcore_unpatch.rules import rules
 
     assert api.lookup("megatron.core.models.gpt.GPTModel")
     assert known.called_with("megatron.core.models.gpt.gpt_model.GPTModel._postprocess", (0, 19))

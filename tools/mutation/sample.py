@@ -21,7 +21,21 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], 
         (("tests/migrate/codemods/test_golden.py", "test_golden"),),
     ),
     "gate and reports": (
-        ("mcore_unpatch/*.py", "mcore_unpatch/commands", "mcore_unpatch/report", "mcore_unpatch/upgrade"),
+        tuple(
+            f"mcore_unpatch/{part}"
+            for part in (
+                "*.py",
+                "commands",
+                "report",
+                "upgrade",
+                "repository",
+                "findings",
+                "survey",
+                "gate",
+                "judge",
+                "stacks",
+            )
+        ),
         ("tests/tool",),
         (),
     ),

@@ -11,8 +11,8 @@ from mcore_unpatch.codemods.seams.undo import FORWARD
 from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.syntax import leaf
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.findings import Finding
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.repository.paths import is_test
 
 # Called, or an argument; not of what a call returns, as in `super().forward(...)`.
 _SAID = re.compile(rb"(?<!\(\))\.forward\s*[(,)]")

@@ -25,7 +25,7 @@ from mcore_unpatch.codemods.seams.undo import FORWARD
 from mcore_unpatch.codemods.source import Source, first_line
 from mcore_unpatch.codemods.syntax import body_of, bound_by_import, dotted, identifiers, is_stored, leaf, walk_without
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.repository.paths import is_test
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.answering import Situation

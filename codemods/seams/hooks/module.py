@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.codemods.source import Function
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
 
 MODEL = "a whole model"

@@ -25,7 +25,7 @@ from mcore_unpatch.codemods.seams.undo import FORWARD, Undoing, plan_undoing
 from mcore_unpatch.codemods.source import Function, Source, last_line
 from mcore_unpatch.codemods.syntax import is_one_of
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.answering import Situation

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch import reading
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.journal import NewContent
-from mcore_unpatch.printable import shown
+from mcore_unpatch.repository import reading
+from mcore_unpatch.repository.printable import shown
 
 EXTRA = "compat"  # what the shims need
 _OURS = re.compile(r"mcore[-_.]unpatch(?![\w.-])\s*(?:\[([^\]]*)\])?", re.IGNORECASE)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mcore_unpatch.findings import Finding, Guard, Live
+from mcore_unpatch.findings.finding import Finding, Guard, Live
 from mcore_unpatch.megatron.versions import RELEASES, Version, show
 from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.conditions.live import Liveness

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
-from mcore_unpatch.findings import Guard, Live
+from mcore_unpatch.findings.finding import Guard, Live
 from mcore_unpatch.library.build import ALWAYS_THERE
 from mcore_unpatch.megatron import known as megatron
 from mcore_unpatch.megatron.roots import within

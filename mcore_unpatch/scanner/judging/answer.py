@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from mcore_unpatch.megatron import api, slots
 from mcore_unpatch.megatron.answers import answers
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.judging import traits
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.judging.stubs import is_stubbed

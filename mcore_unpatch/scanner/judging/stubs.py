@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.files import Files
 from mcore_unpatch.scanner.sources.parsing import Unreadable

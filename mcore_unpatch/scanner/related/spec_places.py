@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from mcore_unpatch.findings import Finding
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.verdicts import STEPS
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.parsing import Unreadable
-from mcore_unpatch.verdicts import STEPS
 
 RULE = "MCU402"
 _MAKERS = re.compile(rb"\b(get_\w*_specs?\w*|ModuleSpec)\b(?:\s+as\s+(\w+))?")

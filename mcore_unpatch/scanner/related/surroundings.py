@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from mcore_unpatch.findings import Related
+from mcore_unpatch.findings.finding import Related
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text

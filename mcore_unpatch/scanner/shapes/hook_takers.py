@@ -8,11 +8,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mcore_unpatch.findings import SUBCLASS, WRAPPER, Finding
+from mcore_unpatch.findings.finding import SUBCLASS, WRAPPER, Finding
 from mcore_unpatch.judge.dropped import drops
 from mcore_unpatch.megatron import api, facts, known, layout
 from mcore_unpatch.megatron.versions import RELEASES, Version
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.nodes import walk

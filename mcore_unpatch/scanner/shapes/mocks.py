@@ -6,7 +6,7 @@ import ast
 import re
 
 from mcore_unpatch.megatron.roots import within
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.assignments import set_by_name
 from mcore_unpatch.scanner.shapes.install import Install, core_target

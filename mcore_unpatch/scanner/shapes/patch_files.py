@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mcore_unpatch import git
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings import Finding, Related
+from mcore_unpatch.findings.finding import Finding, Related
 from mcore_unpatch.library.build import read_module
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.roots import LIBRARY
 from mcore_unpatch.megatron.sources import MegatronSource
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.repository import git
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.diffs import FileDiff, read
 
 SHAPE = "patch-file"

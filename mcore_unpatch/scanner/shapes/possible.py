@@ -10,7 +10,7 @@ import re
 import sys
 
 from mcore_unpatch.megatron import api, layout
-from mcore_unpatch.paths import is_test
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, Site, path_text

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mcore_unpatch import reading
+from mcore_unpatch.repository import reading
 from mcore_unpatch.scanner.sources.parsed import RecentValues
 from mcore_unpatch.scanner.sources.parsing import MAX_READ, TooLarge
 

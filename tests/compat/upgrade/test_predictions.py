@@ -14,7 +14,7 @@ from harness.models import Case, build_model, start_world
 
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import parse_version
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.survey.survey import ScanOptions
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import upgrade
 

@@ -10,8 +10,8 @@ from planning import migrate
 
 from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.survey import ScanOptions
 
 HEAD = """
 import megatron.core

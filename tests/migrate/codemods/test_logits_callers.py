@@ -14,7 +14,7 @@ from repository import Repository
 from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.codemods.registry import own
 from mcore_unpatch.codemods.testing import findings
-from mcore_unpatch.rules import Selection
+from mcore_unpatch.findings.rules import Selection
 
 OFFERS = Selection(("MCU75",))
 SAFE, UNSAFE = Options(selection=OFFERS), Options(unsafe_fixes=True, selection=OFFERS)

@@ -10,7 +10,7 @@ from builders import load_builder
 from mcore_unpatch.codemods.codemod import Codemod, Example
 from mcore_unpatch.codemods.registry import own
 from mcore_unpatch.codemods.testing import check_example
-from mcore_unpatch.rules import rules
+from mcore_unpatch.findings.rules import rules
 
 DOCS = Path(__file__).parents[3] / "docs"
 CODEMODS = {codemod.name: codemod for codemod in own()}

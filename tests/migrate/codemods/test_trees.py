@@ -96,7 +96,7 @@ def test_a_string_that_names_the_file_is_told() -> None:
 
 def test_rules_that_are_not_wanted_change_nothing() -> None:
     files = tree({"models/mcore/engine": b"from .mtp_patch import patch_postprocess\n"})
-    from mcore_unpatch.rules import Selection
+    from mcore_unpatch.findings.rules import Selection
 
     made, _ = planned(files, Options(unsafe_fixes=True, selection=Selection(ignore=("MCU201", "MCU702"))))
     assert not made.edits

@@ -8,8 +8,8 @@ import pytest
 from planning import Result, migrate
 
 from mcore_unpatch.codemods.edits import Options
-from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.survey import ScanOptions
 
 WRAPPER = b"""from megatron.core.models.gpt.gpt_model import GPTModel
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Remark, Repository
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.run import Request
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.survey.survey import ScanOptions
 
 ACTOR = b"""from megatron.core.models.gpt import GPTModel
 

@@ -11,7 +11,7 @@ from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, in_ord
 from mcore_unpatch.migrate.diff import unified
 from mcore_unpatch.migrate.placing import changes_of, moved_line, rewrites_of
 from mcore_unpatch.migrate.run import Request, migrate
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.survey.survey import ScanOptions
 
 PIECES = st.sampled_from(
     [b"\r\n", b"\n", b"\r", b"\x0c", b"\t", b"x = 1", b"# \xc3\xa9", b"\xff", b"'''", b"\\", b" ", b"[int]", b"\x00"]

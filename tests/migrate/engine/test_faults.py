@@ -18,7 +18,7 @@ from sample_repository import ACTOR, CHANGED, FILES, MIGRATED, Sample, planner
 
 from mcore_unpatch.codemods.edits import Options, Plan, Repository
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate import files, journal, transaction
 from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.migrate.lock import exclusive

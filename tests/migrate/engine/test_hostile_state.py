@@ -13,8 +13,8 @@ from mcore_unpatch.migrate import files
 from mcore_unpatch.migrate.run import migrate, preview
 from mcore_unpatch.migrate.state import Record, State, locate
 from mcore_unpatch.migrate.undo import undo
-from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.survey import ScanOptions
 
 TOKEN = "0123456789ab"
 

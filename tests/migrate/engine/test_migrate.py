@@ -10,7 +10,7 @@ from sample_repository import CHANGED, FILES, MIGRATED, Sample, planner
 
 from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.run import migrate, preview
 from mcore_unpatch.migrate.undo import undo
 from mcore_unpatch.migrate.verify import Planner

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mcore_unpatch import git
 from mcore_unpatch.migrate.state import Record, locate
-from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.repository import git
+from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.survey import ScanOptions
 
 
 @pytest.mark.parametrize("under_git", [True, False])

@@ -8,9 +8,9 @@ import pytest
 from sample_repository import ACTOR, CHANGED, FILES, Sample, planner
 
 from mcore_unpatch.codemods.edits import Options, Plan, Remark, Repository
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.run import preview
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.survey.survey import ScanOptions
 
 PYTHON = {name for name in FILES if name.endswith(".py")}
 

@@ -95,7 +95,7 @@ def test_unused_bare() -> None:
 
 
 def test_unused_can_be_suppressed_by_selection_only() -> None:
-    from mcore_unpatch.rules import Selection
+    from mcore_unpatch.findings.rules import Selection
 
     assert found_in("x = 1  # unpatch: ignore\n", selection=Selection.parse([], ["MCU001"])) == []
     assert found_in("x = 1  # unpatch: ignore\n", selection=Selection.parse(["MCU1"], [])) == []
@@ -103,7 +103,7 @@ def test_unused_can_be_suppressed_by_selection_only() -> None:
 
 def test_a_comment_for_a_rule_that_is_not_selected_is_left_in_peace() -> None:
     """`--select MCU1` looks at part of the rules: the comments of the others are not unused."""
-    from mcore_unpatch.rules import Selection
+    from mcore_unpatch.findings.rules import Selection
 
     source = IMPORT + "GPTModel.forward = print  # unpatch: ignore[MCU601]\n"
     assert found_in(source, selection=Selection.parse(["MCU0", "MCU1"], [])) == []

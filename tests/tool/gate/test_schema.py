@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 import tomlkit
 
-from mcore_unpatch import config
 from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.repository import config
 
 FILE = Path(__file__).parents[3] / "docs" / "unpatch.schema.json"
 VALUES = (["a"], [], "0.19", 2, 0, -1, True, 1.5, [1], {"a": 1})

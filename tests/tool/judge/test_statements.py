@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from checking import releases, write_files
 
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.survey.survey import ScanOptions
 from mcore_unpatch.upgrade.run import upgrade
 
 GPT = "from megatron.core.models.gpt.gpt_model import GPTModel\n"

@@ -12,7 +12,7 @@ from command import CLEAN, ERROR, Result, unpatch_process
 pytestmark = pytest.mark.slow
 HEAD = """\
 from mcore_unpatch.codemods.codemod import Codemod, Example, Match
-from mcore_unpatch.rules import Rule
+from mcore_unpatch.findings.rules import Rule
 
 
 class Bad(Codemod):

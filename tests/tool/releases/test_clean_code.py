@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from downloads import unpacked
 
-from mcore_unpatch.findings import Report
-from mcore_unpatch.rules import Selection
-from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.findings.finding import Report
+from mcore_unpatch.findings.rules import Selection
+from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.survey import ScanOptions
 
 pytestmark = pytest.mark.slow
 EVERYTHING = ScanOptions(selection=Selection.parse(["ALL"], []), possible=True)

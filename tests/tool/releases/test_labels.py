@@ -9,9 +9,9 @@ import pytest
 from checking import GPT, MTP_LAYER
 from downloads import unpacked
 
-from mcore_unpatch.findings import DOWNSTREAM
-from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.findings.finding import DOWNSTREAM
+from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.survey import ScanOptions
 
 pytestmark = pytest.mark.slow
 LABELS = Path(__file__).parents[1] / "labels"

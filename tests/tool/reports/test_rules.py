@@ -7,7 +7,7 @@ import pytest
 from checking import found_in
 from command import CLEAN, unpatch
 
-from mcore_unpatch.rules import families, rules
+from mcore_unpatch.findings.rules import families, rules
 
 PYTHON = [code for code in rules() if code != "MCU608" and not code.startswith("MCU8")]  # patch files and locks
 

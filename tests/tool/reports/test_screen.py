@@ -7,7 +7,7 @@ import pytest
 from checking import GPT, write_files
 from command import CLEAN, ERROR, FINDINGS, unpatch
 
-from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.report import concise, counts, markdown, screen, statistics
 from mcore_unpatch.stacks.revision import Revision
 from mcore_unpatch.stacks.stack import Judged, Stack

@@ -137,7 +137,7 @@ def test_errors_go_to_stderr(project: Path) -> None:
 
 
 def test_the_last_line_says_when_only_new_findings_were_asked_for() -> None:
-    from mcore_unpatch.findings import Report
+    from mcore_unpatch.findings.finding import Report
     from mcore_unpatch.report.text import lines
 
     def last(report: Report) -> str:

@@ -6,10 +6,10 @@ import pytest
 from checking import write_files
 
 from mcore_unpatch.megatron.versions import NEWEST, Version
-from mcore_unpatch.scan import scan
 from mcore_unpatch.scanner.sources import effort
-from mcore_unpatch.search import Search
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.search import Search
+from mcore_unpatch.survey.survey import ScanOptions
 
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mcore_unpatch import baseline, compare, suppress
-from mcore_unpatch.findings import Finding, Report
+from mcore_unpatch.findings.finding import Finding, Report
+from mcore_unpatch.gate import baseline, compare, suppress
 from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.report import text as text_report
 from mcore_unpatch.scanner.parallel import ScannedPart, Task, analyse

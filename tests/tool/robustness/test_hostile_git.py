@@ -10,7 +10,7 @@ import pytest
 from command import CLEAN, ERROR, FINDINGS, Result, unpatch, unpatch_process
 from repository import GIT, Repository
 
-from mcore_unpatch import git
+from mcore_unpatch.repository import git
 
 # One that `migrate --annotate` writes to.
 PATCH = """from megatron.core.models.gpt import GPTModel

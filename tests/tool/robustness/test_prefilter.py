@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from checking import check_found, write_files
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.scanner.parallel import Task, analyse
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import WorkTree

@@ -7,10 +7,10 @@ import pytest
 from checking import found_in
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from mcore_unpatch.findings import Report
-from mcore_unpatch.rules import Selection
-from mcore_unpatch.scan import scan
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.findings.finding import Report
+from mcore_unpatch.findings.rules import Selection
+from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.survey import ScanOptions
 
 # Every kind of statement the scanner looks for; none spans lines, so that lines can be put between any two.
 LINES = [

@@ -8,7 +8,7 @@ import pytest
 from checking import Source, releases, write_files
 from downloads import unpacked
 
-from mcore_unpatch.survey import ScanOptions
+from mcore_unpatch.survey.survey import ScanOptions
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import upgrade
 

@@ -3,7 +3,7 @@
 import pytest
 from checking import Source, found_in
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 
 HEAD = "import megatron.core\nfrom megatron.core.models.gpt import GPTModel\ndef f(self): ...\n"
 INSTALL = f"{HEAD}def install():\n    GPTModel._postprocess = f\n"

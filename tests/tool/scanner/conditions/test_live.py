@@ -5,7 +5,7 @@ import textwrap
 import pytest
 from checking import Source, found_in, scan_source
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES
 

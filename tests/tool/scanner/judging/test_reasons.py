@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from checking import CORE, GPT, check_found, found_in
 
-from mcore_unpatch import reasons
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings import reasons
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version
 

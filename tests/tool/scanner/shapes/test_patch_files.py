@@ -7,7 +7,7 @@ import pytest
 from checking import CORE, GPT, check_found, check_noop, found_in, write_files
 from command import unpatch
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.sources import source_at
 from mcore_unpatch.scanner.shapes.patch_files import applied_before, findings_in
 

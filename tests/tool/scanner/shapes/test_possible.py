@@ -6,7 +6,7 @@ import pytest
 from checking import check_noop, found_in, write_files
 from command import CLEAN, FINDINGS, unpatch
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 
 IMPORT = "import types\nimport torch\nfrom megatron.core import parallel_state\ndef new(self, *a): return a\n"
 

@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from mcore_unpatch import git, remembered
-from mcore_unpatch.discover import PATCHES, PYTHON, is_excluded, is_megatron_itself, is_source
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.search import Search
+from mcore_unpatch.repository import git
+from mcore_unpatch.repository.discover import PATCHES, PYTHON, is_excluded, is_megatron_itself, is_source
 from mcore_unpatch.stacks.stacks import Stacks
+from mcore_unpatch.survey import remembered
+from mcore_unpatch.survey.search import Search
 
 Key = tuple[str, str, str, str]
 

@@ -6,11 +6,11 @@ import json
 import os
 from pathlib import Path
 
-from mcore_unpatch import reading
-from mcore_unpatch.atomic import replace_file
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings import SWITCH, Finding
-from mcore_unpatch.printable import shown
+from mcore_unpatch.findings.finding import SWITCH, Finding
+from mcore_unpatch.repository import reading
+from mcore_unpatch.repository.atomic import replace_file
+from mcore_unpatch.repository.printable import shown
 
 Counts = dict[str, dict[str, int]]
 

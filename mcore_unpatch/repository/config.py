@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch import git, reading
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.printable import shown
+from mcore_unpatch.repository import git, reading
+from mcore_unpatch.repository.printable import shown
 
 _TABLE, _OLD_TABLE = "unpatch", "mcore-unpatch"  # the old name is read with a note
 _LISTS = ("megatron", "select", "ignore", "exclude")

@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 
 from mcore_unpatch import pins
-from mcore_unpatch.findings import NO_PATCHES, Finding
+from mcore_unpatch.findings.finding import NO_PATCHES, Finding
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.pins import Lock, Pin
 

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import mcore_unpatch
-from mcore_unpatch.atomic import replace_file
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings import FileError, Finding, Guard, Live, OnStacks, Related
+from mcore_unpatch.findings.finding import FileError, Finding, Guard, Live, OnStacks, Related
+from mcore_unpatch.repository.atomic import replace_file
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _MOST_ENTRIES = 64

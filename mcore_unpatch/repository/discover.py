@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
-from mcore_unpatch import git, reading
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings import FileError
-from mcore_unpatch.paths import relative
-from mcore_unpatch.printable import shown
+from mcore_unpatch.findings.finding import FileError
+from mcore_unpatch.repository import git, reading
+from mcore_unpatch.repository.paths import relative
+from mcore_unpatch.repository.printable import shown
 
 PYTHON = (".py",)
 PATCHES = (".patch", ".diff")

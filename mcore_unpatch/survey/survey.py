@@ -9,25 +9,28 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mcore_unpatch import reading, remembered, suppress, unread, verdicts
-from mcore_unpatch.discover import Discovery, discover, others, settings, whole_of
-from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.findings import unread, verdicts
+from mcore_unpatch.findings.finding import FileError, Finding
+from mcore_unpatch.findings.rules import Selection
+from mcore_unpatch.gate import suppress
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import Version, show
-from mcore_unpatch.rules import Selection
+from mcore_unpatch.repository import reading
+from mcore_unpatch.repository.discover import Discovery, discover, others, settings, whole_of
 from mcore_unpatch.scanner import parallel
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
-from mcore_unpatch.search import Progress, Search
 from mcore_unpatch.stacks.outcomes import on_stacks
 from mcore_unpatch.stacks.revision import Revision
 from mcore_unpatch.stacks.stack import Judged
 from mcore_unpatch.stacks.stacks import Stacks
+from mcore_unpatch.survey import remembered
+from mcore_unpatch.survey.search import Progress, Search
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.edits import Repository
-    from mcore_unpatch.switches import Gate
+    from mcore_unpatch.gate.switches import Gate
 
 Found = tuple[list[Finding], list[FileError]]
 
@@ -203,7 +206,7 @@ class Survey:
 
     def _new_findings(self, progress: Progress | None) -> Found:
         """What is new in the files asked for. Both sides are seen in full, so that a copy is not taken for a move."""
-        from mcore_unpatch import compare
+        from mcore_unpatch.gate import compare
 
         asked, options = self.found, self.options
         assert options.base is not None
@@ -242,7 +245,8 @@ class _Listed:
 
 
 def _without_pinned(findings: list[Finding], lock: PinnedOn, whole: bool) -> list[Finding]:
-    from mcore_unpatch import pinned, pins
+    from mcore_unpatch import pins
+    from mcore_unpatch.gate import pinned
 
     known = pins.load(lock.file)
     text = reading.read(lock.file).decode()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, releases_of
-from mcore_unpatch.paths import from_here, relative
+from mcore_unpatch.repository.paths import from_here, relative
 
 if TYPE_CHECKING:
     from mcore_unpatch.stacks.stack import Judged

@@ -39,7 +39,7 @@ class Rule:
 def _table() -> dict[str, dict[str, str]]:
     import tomllib
 
-    return tomllib.loads(files("mcore_unpatch").joinpath("rules.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("mcore_unpatch.findings").joinpath("rules.toml").read_text(encoding="utf-8"))
 
 
 @cache

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from mcore_unpatch.findings import Finding, switched_off
-from mcore_unpatch.paths import is_test
-from mcore_unpatch.rules import UNUSED_IGNORE
+from mcore_unpatch.findings.finding import Finding, switched_off
+from mcore_unpatch.findings.rules import UNUSED_IGNORE
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.parallel import IGNORE_MARK
 from mcore_unpatch.scanner.sources.parsing import Unreadable, decode
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from mcore_unpatch import reasons
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings import reasons
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, releases_of, show

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.model import CALLED, DEFAULT, DERIVED, EXACT, NAMED, USED, Known, Model, Usage
 from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS, LANGUAGE_MODULE

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mcore_unpatch import baseline, compare, git, pins
-from mcore_unpatch.config import Config, table_of
+from mcore_unpatch import pins
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings import Finding, switched_off
-from mcore_unpatch.paths import relative
-from mcore_unpatch.rules import Selection, rules
+from mcore_unpatch.findings.finding import Finding, switched_off
+from mcore_unpatch.findings.rules import Selection, rules
+from mcore_unpatch.gate import baseline, compare
+from mcore_unpatch.repository import git
+from mcore_unpatch.repository.config import Config, table_of
+from mcore_unpatch.repository.paths import relative
 
 _MARK = "megatron/core/package_info.py"
 _MOST_COMMITS = 50  # that touched a setting

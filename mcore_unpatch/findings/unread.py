@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.mentions import mentions
 from mcore_unpatch.megatron.versions import Version

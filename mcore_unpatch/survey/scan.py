@@ -6,13 +6,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from mcore_unpatch.findings import Report
+from mcore_unpatch.findings.finding import Report
 from mcore_unpatch.migrate import traces
 from mcore_unpatch.report.edits import proposed_edits
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.related import spec_places
-from mcore_unpatch.search import Progress
-from mcore_unpatch.survey import ScanOptions, Survey
+from mcore_unpatch.survey.search import Progress
+from mcore_unpatch.survey.survey import ScanOptions, Survey
 
 
 def scan(paths: list[Path], options: ScanOptions, progress: Progress | None = None) -> Report:
@@ -28,7 +28,7 @@ def report_of(survey: Survey) -> Report:
     report.only_new = options.base is not None or options.baseline is not None
     report.fixes_known = options.fixes
     if options.fixes:
-        from mcore_unpatch import fixes
+        from mcore_unpatch.findings import fixes
 
         before = survey.findings
         if any(map(fixes.may_be_fixed, before)):
@@ -46,7 +46,7 @@ def report_of(survey: Survey) -> Report:
     )
     report.judged = survey.judged
     if options.baseline is not None:
-        from mcore_unpatch import baseline
+        from mcore_unpatch.gate import baseline
 
         scanned = {found.shown(path) for path in (*found.python, *found.patches)}
         counts = baseline.load(options.baseline)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods import registry
-from mcore_unpatch.findings import Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.scanner.sources.parsing import why_not
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.edits import Options, Repository
-    from mcore_unpatch.survey import Survey
+    from mcore_unpatch.survey.survey import Survey
 
 _ODD = re.compile(rb"\f|\r(?!\n)")  # without these, libcst gives a file back as it was
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from mcore_unpatch import suppress
 from mcore_unpatch.codemods import registry
-from mcore_unpatch.findings import FileError, Finding
+from mcore_unpatch.findings.finding import FileError, Finding
+from mcore_unpatch.gate import suppress
 from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner.conditions import call_sites

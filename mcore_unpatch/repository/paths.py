@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mcore_unpatch.printable import shown
+from mcore_unpatch.repository.printable import shown
 
 
 def relative(path: Path, start: Path) -> str:

@@ -1,0 +1,1 @@
+"""What is found and what becomes of it: rules, findings, verdicts and their reasons."""

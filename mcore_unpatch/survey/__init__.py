@@ -1,0 +1,1 @@
+"""One look at a repository, from the paths a user names to the findings."""
