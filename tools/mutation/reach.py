@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -21,6 +22,8 @@ REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("mcore_unpatch", "codemods", "compat")
 RECORD = REPOSITORY / ".cache" / "mutation" / "reach"
 _RECORDER = Path(__file__).parent / "recorder"
+
+_LINKED = re.compile(r"^mcore_unpatch/(?=codemods/|compat/)")  # imported through the links
 
 Function = tuple[str, str]  # the file, and the function's name in it; "" is the file itself
 
@@ -77,7 +80,7 @@ def reached() -> dict[Function, list[str]]:
         names = {number: test for number, _, test in _lines(file.with_suffix(".tests"))}
         for number, path, function in _lines(file):
             if test := names.get(number):
-                relative = path.removeprefix(within)
+                relative = _LINKED.sub("", path.removeprefix(within))
                 found[relative, function.partition(".<locals>")[0]][test] = None
                 found[relative, ""][test] = None
     return {function: list(tests) for function, tests in found.items()}
