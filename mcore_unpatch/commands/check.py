@@ -48,7 +48,6 @@ def check(
     write_baseline: WriteBaseline = False,
     config_from_base: ConfigFromBase = False,
     require_pins: RequirePins = False,
-    mcore: opt.Mcore = None,
     possible: Possible = False,
     output_format: opt.Format = None,
     quiet: opt.Quiet = False,
@@ -69,8 +68,7 @@ def check(
     from mcore_unpatch.survey.scan import scan as run_scan
 
     earlier = _config_of(base, paths) if config_from_base else None
-    named = opt.renamed(mcore, target_mcore)
-    config, options = opt.combine(paths, select, ignore, exclude, named, jobs, base, baseline, earlier, stack)
+    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline, earlier, stack)
     gate = (
         None if options.base is None or write_baseline else _gate(options, config, paths, ignore, own_base=base is None)
     )

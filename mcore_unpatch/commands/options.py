@@ -78,7 +78,6 @@ Stack = Annotated[
         show_default=False,
     ),
 ]
-Mcore = Annotated[str | None, typer.Option("--mcore", hidden=True, help="The old name of --target-mcore.")]
 NoCache = Annotated[
     bool, typer.Option("--no-cache", help="Analyse every file, also those that are the same as before.")
 ]
@@ -139,16 +138,6 @@ def target(text: str | None) -> Target | None:
     found = named(text)
     found.lend()
     return found
-
-
-def renamed(old: str | None, new: str | None, option: str = "--mcore", instead: str = "--target-mcore") -> str | None:
-    """An option that has another name now, which it goes on working under; raises `UsageError` where both are given."""
-    if old is None:
-        return new
-    if new is not None:
-        raise UsageError(f"{option} is {instead} now: pass one of them.")
-    note(f"{option} is {instead} now, which takes releases, tags, commits and paths alike.")
-    return old
 
 
 def _stated(config: Config) -> Iterator[Revision]:

@@ -44,7 +44,6 @@ def pin(
     until: Until = None,
     owner: Owner = None,
     review_by: ReviewBy = None,
-    mcore: opt.Mcore = None,
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
     stack: opt.Stack = None,
@@ -74,7 +73,7 @@ def pin(
 
     names = [one for one in what or [] if within(one)]
     paths = [Path(one) for one in what or [] if not within(one)]
-    _, options = opt.combine(paths, None, None, exclude, opt.renamed(mcore, target_mcore), jobs, stack=stack)
+    _, options = opt.combine(paths, None, None, exclude, target_mcore, jobs, stack=stack)
     start = (paths or [Path()])[0].resolve()
     top = project_root(start if start.is_dir() else start.parent)
     file = top / pins.LOCK

@@ -27,7 +27,6 @@ def scan(
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
     stack: opt.Stack = None,
-    mcore: opt.Mcore = None,
     jobs: opt.Jobs = None,
     no_cache: opt.NoCache = False,
 ) -> int:
@@ -42,8 +41,7 @@ def scan(
     from mcore_unpatch.commands.output import Progress, into, write
     from mcore_unpatch.survey.scan import scan as run_scan
 
-    named = opt.renamed(mcore, target_mcore)
-    config, options = opt.combine(paths, select, ignore, exclude, named, jobs, stack=stack)
+    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, stack=stack)
     style = opt.output_format(output_format, config)
     # An inventory shows everything: what CI has accepted is the business of `check`.
     # What shows no fix does not ask the codemods, which takes longer than the rest.

@@ -31,8 +31,6 @@ To = Annotated[
     str | None,
     typer.Option("--to", help=f"The Megatron to upgrade to: {_NAMED} [default: the newest known]", show_default=False),
 ]
-McoreTo = Annotated[str | None, typer.Option("--mcore-to", "--mcore", hidden=True, help="The old name of --to.")]
-McoreFrom = Annotated[str | None, typer.Option("--mcore-from", hidden=True, help="The old name of --from.")]
 Download = Annotated[bool, typer.Option("--download", help="Download missing sources with pip, into a cache.")]
 Diff = Annotated[
     bool,
@@ -70,8 +68,6 @@ def upgrade(
     from_release: From = None,
     to_release: To = None,
     stack: opt.Stack = None,
-    mcore_to: McoreTo = None,
-    mcore_from: McoreFrom = None,
     download: Download = False,
     diff: Diff = False,
     write: Write = False,
@@ -95,8 +91,6 @@ def upgrade(
     from mcore_unpatch.upgrade.run import upgrade as run
 
     config, options = opt.combine(paths, None, None, exclude, None, jobs, stack=stack)
-    from_release = opt.renamed(mcore_from, from_release, "--mcore-from", "--from")
-    to_release = opt.renamed(mcore_to, to_release, "--mcore-to", "--to")
     style = opt.output_format(output_format, config)
     if conflict_markers and not write:
         raise UsageError("--conflict-markers says how to write: add --write.")

@@ -12,8 +12,7 @@ from mcore_unpatch.findings import fixes
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.facts import HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
-from mcore_unpatch.migrate import transaction, vcs
-from mcore_unpatch.migrate.dependencies import choice, python
+from mcore_unpatch.migrate import dependencies, transaction, vcs
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
 from mcore_unpatch.migrate.placing import rewrites_of
@@ -151,11 +150,11 @@ def _add_dependency(outcome: Outcome, plan: Plan, known: Survey, request: Reques
     if line is None:
         return
     root, top = known.found.root, known.found.top
-    file, has_extra = choice.listed(root, top) or (None, False)
+    file, has_extra = dependencies.listed(root, top) or (None, False)
     lacks_extra = file is not None and not has_extra
-    outcome.dependency = Dependency(line, file, lacks_extra=lacks_extra, python=python.too_old(root, top))
+    outcome.dependency = Dependency(line, file, lacks_extra=lacks_extra, python=dependencies.too_old_python(root, top))
     if request.add_dependency and not has_extra:
-        addition = choice.addition(root, top, line)
+        addition = dependencies.addition(root, top, line)
         if any(item.path == addition.path for item in outcome.rewrites):
             raise UsageError(f"{addition.path} is migrated itself; run again with --add-dependency afterwards")
         outcome.rewrites.append(addition)

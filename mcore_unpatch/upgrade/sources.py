@@ -105,7 +105,7 @@ def download(release: str) -> Files:
                 break
         else:
             raise UsageError(
-                f"pip could not download megatron-core {release}; pass its source with --mcore instead. {said[-300:]}"
+                f"pip could not download megatron-core {release}; name a checkout or a wheel instead. {said[-300:]}"
             )
         unpacked = Path(folder) / "unpacked"
         with zipfile.ZipFile(wheels[0]) as archive:

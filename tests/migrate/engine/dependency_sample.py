@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mcore_unpatch.migrate.dependencies.choice import addition
+from mcore_unpatch.migrate.dependencies import addition
 
 LINE = "mcore-unpatch[compat]"
 

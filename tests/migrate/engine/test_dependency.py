@@ -8,7 +8,7 @@ from dependency_sample import LINE, added
 from sample_repository import Sample, planner
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate.dependencies.choice import addition, listed
+from mcore_unpatch.migrate.dependencies import addition, listed
 from mcore_unpatch.migrate.run import migrate
 from mcore_unpatch.migrate.undo import undo
 

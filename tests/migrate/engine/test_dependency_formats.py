@@ -9,7 +9,7 @@ from dependency_sample import LINE, added
 from sample_repository import Sample, planner
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate.dependencies.choice import listed
+from mcore_unpatch.migrate.dependencies import listed
 from mcore_unpatch.migrate.run import migrate
 
 POETRY = '[tool.poetry.dependencies]\npython = "^3.11"\n{}'

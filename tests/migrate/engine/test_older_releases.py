@@ -8,7 +8,7 @@ import pytest
 from command import Result, unpatch
 from dependency_sample import LINE, added
 
-from mcore_unpatch.migrate.dependencies.python import too_old
+from mcore_unpatch.migrate.dependencies import too_old_python
 
 CALLER = b"from verl.models.mcore.mtp_patch import patch_postprocess\n"
 
@@ -89,7 +89,7 @@ PYTHONS = [
 def test_an_older_python_is_seen(tmp_path: Path, name: str, text: str, said: str, old: bool) -> None:
     (tmp_path / name).write_text(text.format(said))
     (tmp_path / "src").mkdir()
-    assert too_old(tmp_path / "src", tmp_path) == (f"{name} says Python {said}" if old else "")
+    assert too_old_python(tmp_path / "src", tmp_path) == (f"{name} says Python {said}" if old else "")
 
 
 def test_an_older_python_is_told(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_an_older_python_is_told(tmp_path: Path) -> None:
 def test_nothing_is_told_where_nothing_is_said(tmp_path: Path) -> None:
     (tmp_path / "setup.py").write_text("def broken(:\n")
     (tmp_path / "pyproject.toml").write_text("[tool]\n")
-    assert too_old(tmp_path, tmp_path) == ""
+    assert too_old_python(tmp_path, tmp_path) == ""
 
 
 GROUP = """\

@@ -54,14 +54,14 @@ def test_an_encrypted_wheel(repository: Repository, tmp_path: Path) -> None:
     data[6] |= 1  # the flag, in the member's own header and in the directory
     data[data.index(b"PK\x01\x02") + 8] |= 1
     file.write_bytes(data)
-    result = unpatch("scan", "--mcore", file, cwd=repository.path)
+    result = unpatch("scan", "--target-mcore", file, cwd=repository.path)
     assert result.code == ERROR
     assert "is encrypted; pass a plain wheel, or unpack it first." in result.err
 
 
 def test_a_wheel_that_unpacks_to_too_much(repository: Repository, tmp_path: Path) -> None:
     members = {"megatron/core/package_info.py": INFO.encode(), "megatron/core/x.py": b"#" * (64 << 20)}
-    result = unpatch("scan", "--mcore", wheel(tmp_path / "m.whl", members), cwd=repository.path)
+    result = unpatch("scan", "--target-mcore", wheel(tmp_path / "m.whl", members), cwd=repository.path)
     assert result.code == ERROR
     assert "megatron/core/x.py" in result.err
     assert "too large to be read" in result.err
@@ -72,7 +72,7 @@ def test_no_empty_lock_is_written(repository: Repository, tmp_path: Path) -> Non
     source = tmp_path / "source"
     module = "megatron/core/models/gpt/gpt_model.py"
     write_files(source, {"megatron/core/package_info.py": INFO, module: b"\0", "megatron/core/__init__.py": ""})
-    result = unpatch("pin", "--mcore", source, cwd=repository.path)
+    result = unpatch("pin", "--target-mcore", source, cwd=repository.path)
     assert result.code == ERROR
     assert f"{module} is not valid" in result.err
     assert not (repository.path / "unpatch.lock").exists()

@@ -164,12 +164,6 @@ class TestUpgrade:
         assert result.code == ERROR
         assert "0.19.2 is what the repository runs" in said(result)
 
-    def test_the_old_names_go_on_with_a_note(self, tmp_path: Path) -> None:
-        result = unpatch("upgrade", "--mcore-from=0.18.0", cwd=tmp_path)
-        assert result.code == CLEAN
-        assert "--mcore-from is --from now" in said(result)
-        assert unpatch("upgrade", "--mcore-from=0.18.0", "--from=0.18.0", cwd=tmp_path).code == ERROR
-
 
 @pytest.mark.parametrize("option", [("scan", "--target-mcore"), ("migrate", "--target-mcore"), ("upgrade", "--to")])
 @pytest.mark.parametrize("name", ["0.99", "0.18.1", "nonsense", "deadbeef1"])

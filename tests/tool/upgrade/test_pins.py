@@ -166,7 +166,7 @@ def test_what_the_code_of_a_patch_uses_is_pinned_with_it_and_dropped_with_it(tmp
     said = unpatch("pin", cwd=tmp_path).out
     assert "pins 2 names, 1 of which the patches stand on for megatron-core 0.18.2" in said
     assert f'stands_on = ["{roll}"]' in (tmp_path / "unpatch.lock").read_text()
-    later = unpatch("check", "--mcore", "0.19.2", cwd=tmp_path)
+    later = unpatch("check", "--target-mcore", "0.19.2", cwd=tmp_path)
     assert "roll_tensor" in later.out
     write_files(tmp_path, {"a.py": text.replace("roll_tensor(args[0])", "None")})
     assert "pins 1 name for megatron-core 0.18.2" in unpatch("pin", cwd=tmp_path).out

@@ -173,7 +173,7 @@ class TestOnASource:
 
     def test_on_the_command_line(self, tmp_path: Path, megatron: Path) -> None:
         write_files(tmp_path / "project", {"a.patch": made_by_git(tmp_path, CHANGED).decode()})
-        result = unpatch("scan", "--verbose", "--mcore", str(megatron), cwd=tmp_path / "project")
+        result = unpatch("scan", "--verbose", "--target-mcore", str(megatron), cwd=tmp_path / "project")
         assert "on megatron-core 0.30.0: 1 file applies" in " ".join(result.out.split())
 
 
