@@ -50,14 +50,14 @@ def mark(survey: Survey) -> list[Finding]:
         editable -= broken
 
 
-def planned(survey: Survey, *, unsafe: bool) -> Options:
+def planned(survey: Survey, *, unsafe: bool, annotate: bool = False) -> Options:
     """What a migration of the files of a survey may do."""
     from mcore_unpatch.codemods.edits import Options
 
     stacks = survey.stacks
     return Options(
         unsafe,
-        False,
+        annotate,
         survey.options.selection,
         survey.version,
         stacks.pinned,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +32,17 @@ class Gate:
     baseline: Path | None = None
     own_base: bool = False  # the base is what the settings of the change say
 
-    def switched_off(self, paths: list[str], renamed: dict[str, str]) -> list[Finding]:
-        """One finding for each; `paths` are the files of the change, `renamed` gives their old names."""
-        found = [*self._settings(), *self._baseline(renamed), *self._pins(), *self._carried(paths)]
+    def switched_off(
+        self, paths: list[str], renamed: dict[str, str], before: list[Finding], new: list[Finding]
+    ) -> list[Finding]:
+        """One finding for each; `paths` are the files of the change, `renamed` gives their old names.
+
+        `before` are the findings of the commit, `new` those of the change alone. To accept what was there before, in a
+        first lock or baseline, switches nothing off.
+        """
+        settled = {one.target for one in before}.difference(one.target for one in new)
+        known = Counter((one.path, one.rule) for one in before)
+        found = [*self._settings(), *self._baseline(renamed, known), *self._pins(settled), *self._carried(paths)]
         return [*found, *self._moved_base()] if self.own_base else found
 
     def _settings(self) -> Iterator[Finding]:
@@ -55,7 +64,7 @@ class Gate:
         if before.text("base") and now.text("base") and now.text("base") != before.text("base"):
             yield self._finding(file, "base", f"the comparison with {before.text('base')!r}, with `base`")
 
-    def _baseline(self, renamed: dict[str, str]) -> Iterator[Finding]:
+    def _baseline(self, renamed: dict[str, str], there: Counter[tuple[str, str]]) -> Iterator[Finding]:
         if self.baseline is None or not self.baseline.resolve().is_relative_to(self.top):
             return
         file = relative(self.baseline.resolve(), self.top)
@@ -68,18 +77,19 @@ class Gate:
         for path, counts in baseline.load(self.baseline).items():
             old = renamed.get(prefix + path, prefix + path).removeprefix(prefix)
             for rule, count in counts.items():
-                more = count - max(known.get(name, {}).get(rule, 0) for name in (path, old))
+                accepted = max(known.get(name, {}).get(rule, 0) for name in (path, old))
+                more = count - max(accepted, there[prefix + old, rule])
                 if more > 0:
                     yield self._finding(file, f'"{path}"', f"{more} {rule} in {path}, with a baseline entry")
 
-    def _pins(self) -> Iterator[Finding]:
+    def _pins(self, settled: set[str]) -> Iterator[Finding]:
         file = self.top / pins.LOCK
         if not file.is_file() or file.is_symlink():
             return
         before = git.file_at(self.top, self.revision, pins.LOCK)
         known = pins.parse(before, file).pins if before is not None else {}
         for name, one in pins.load(file).pins.items():
-            if one.patched and not (name in known and known[name].patched):
+            if one.patched and name not in settled and not (name in known and known[name].patched):
                 short = ".".join(name.split(".")[-2:])
                 yield self._finding(pins.LOCK, f'name = "{name}"', f"the gate for `{short}`, with a pin")
 

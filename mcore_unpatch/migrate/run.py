@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mcore_unpatch.codemods.edits import Options, Plan, Remark, Unsound, none_older
+from mcore_unpatch.codemods.edits import Options, Plan, Remark, none_older
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import fixes
 from mcore_unpatch.findings.finding import Finding
@@ -15,14 +15,12 @@ from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.migrate import dependencies, transaction, vcs
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
-from mcore_unpatch.migrate.placing import rewrites_of
 from mcore_unpatch.migrate.recovery import describe_interrupted, recover
 from mcore_unpatch.migrate.state import locate
 from mcore_unpatch.migrate.undo import written_by_last
-from mcore_unpatch.migrate.verify import Planner, verify
+from mcore_unpatch.migrate.verify import Planner, sound_plan
 from mcore_unpatch.repository.discover import root_of, top_of
 from mcore_unpatch.repository.paths import from_here
-from mcore_unpatch.repository.printable import shown
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
@@ -78,39 +76,14 @@ def _codemods() -> Planner:
 
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
     known = Survey(request.paths, replace(request.scan, base=None, baseline=None, possible_hooks=True), progress)
-    stacks = known.stacks
-    options = Options(
-        request.unsafe_fixes,
-        request.annotate,
-        request.scan.selection,
-        known.version,
-        stacks.pinned,
-        stacks.unsure,
-        stacks.before_the_hook,
-    )
-    editable = known.found.editable
-    left: dict[str, str] = {}
-    while True:
-        repository = known.repository(editable)
-        try:
-            rewrites = []
-            plan = planner(repository, (*known.findings, *known.elsewhere), options)
-            rewrites = rewrites_of(plan, repository, options)
-            remaining = verify(known, editable, plan, rewrites, options, planner) if rewrites else known.findings
-            break
-        except Unsound as problem:
-            # One file never stops the others: it stays as it is, and the plan is made anew around it.
-            reasons = {path: why for path, why in problem.reasons.items() if path in editable}
-            if not reasons:  # the effect of a rewrite on another file: which one it was is not known
-                why = "; ".join(f"{shown(path)}: {why}" for path, why in problem.reasons.items())
-                reasons = dict.fromkeys((item.path for item in rewrites), f"another file does not allow it ({why})")
-            left |= reasons
-            editable -= reasons.keys()
-    plan = replace(plan, remarks=(*plan.remarks, *_left(known, left)))
+    options = fixes.planned(known, unsafe=request.unsafe_fixes, annotate=request.annotate)
+    made = sound_plan(known, known.findings, options, planner)
+    rewrites, remaining = made.rewrites, made.remaining
+    plan = replace(made.plan, remarks=(*made.plan.remarks, *_left(known, made.left)))
     outcome = Outcome(known, plan, options, rewrites, remaining, fixable=_fixable(known, remaining, options))
-    if not rewrites and any(map(options.older, editable)):
+    if not rewrites and any(map(options.older, made.repository.editable)):
         anywhere = replace(options, older=none_older)
-        _refuse_older_megatron(known, planner(repository, (*known.findings, *known.elsewhere), anywhere), options)
+        _refuse_older_megatron(known, planner(made.repository, (*known.findings, *known.elsewhere), anywhere), options)
     _add_dependency(outcome, plan, known, request)
     return outcome
 

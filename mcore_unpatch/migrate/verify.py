@@ -4,23 +4,59 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from mcore_unpatch.codemods.edits import Options, Plan, Repository, Unsound
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.journal import NewContent
+from mcore_unpatch.migrate.placing import rewrites_of
+from mcore_unpatch.repository.printable import shown
 from mcore_unpatch.scanner.sources.parsing import why_not
 from mcore_unpatch.survey.survey import Survey
 
 Planner = Callable[[Repository, Sequence[Finding], Options], Plan]
 
 
-def verify(
+@dataclass(frozen=True, slots=True)
+class SoundPlan:
+    """A plan that may be written: the new contents, the findings that stay, and the files it had to leave, with why."""
+
+    plan: Plan
+    repository: Repository
+    rewrites: list[NewContent]
+    remaining: list[Finding]
+    left: dict[str, str]
+
+
+def sound_plan(survey: Survey, findings: list[Finding], options: Options, planner: Planner) -> SoundPlan:
+    """Plan and verify. One file never stops the others: it stays as it is, and the plan is made anew around it."""
+    editable, left = survey.found.editable, dict[str, str]()
+    while True:
+        repository, rewrites = survey.repository(editable), list[NewContent]()
+        try:
+            plan = planner(repository, (*findings, *survey.elsewhere), options)
+            rewrites = rewrites_of(plan, repository, options)
+            remaining = (
+                _verified(survey, findings, plan, rewrites, options, planner, editable) if rewrites else findings
+            )
+            return SoundPlan(plan, repository, rewrites, remaining, left)
+        except Unsound as problem:
+            reasons = {path: why for path, why in problem.reasons.items() if path in editable}
+            if not reasons:  # the effect of a rewrite on another file: which one it was is not known
+                why = "; ".join(f"{shown(path)}: {why}" for path, why in problem.reasons.items())
+                reasons = dict.fromkeys((item.path for item in rewrites), f"another file does not allow it ({why})")
+            left |= reasons
+            editable -= reasons.keys()
+
+
+def _verified(
     survey: Survey,
-    editable: frozenset[str],
+    before: Sequence[Finding],
     plan: Plan,
     rewrites: Sequence[NewContent],
     options: Options,
     planner: Planner,
+    editable: frozenset[str],
 ) -> list[Finding]:
     """The findings that will be left; raises `Unsound` with the files that must not be rewritten like this, and why."""
     contents = {item.path: item.after for item in rewrites}
@@ -29,7 +65,7 @@ def verify(
     known = {error.path for error in survey.errors}
     _refuse({error.path: f"rewritten, {error.message}" for error in errors if error.path not in known})
     promised = [finding for finding in plan.removes if finding.path in editable]
-    _refuse(_unexpected(survey.findings, findings, promised))
+    _refuse(_unexpected(before, findings, promised))
     again = planner(survey.repository(editable, contents), (*findings, *survey.elsewhere), options)
     unfinished = [edit for edit in again.edits if options.applies(edit)]
     _refuse({edit.path: f"a second run would change it again ({edit.title})" for edit in unfinished})

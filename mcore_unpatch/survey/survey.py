@@ -196,13 +196,16 @@ class Survey:
         carried = {*self.whole.python, *self.whole.patches}.difference(own)
         return unread.RepositoryFiles(own, carried, settings(self.found.top), self.files.read)
 
-    def _findings(self, progress: Progress | None, found: Discovery | None = None) -> Found:
+    def _findings(self, progress: Progress | None) -> Found:
         """The findings that no lock speaks for."""
-        findings, errors = self._search(found or self.found, progress)
-        if self.options.lock is not None:
-            everything = any(path.resolve() == self.found.top for path in self.paths)
-            findings = _without_pinned(findings, self.options.lock, everything)
-        return findings, errors
+        findings, errors = self._search(self.found, progress)
+        return self._unpinned(findings), errors
+
+    def _unpinned(self, findings: list[Finding]) -> list[Finding]:
+        if self.options.lock is None:
+            return findings
+        everything = any(path.resolve() == self.found.top for path in self.paths)
+        return _without_pinned(findings, self.options.lock, everything)
 
     def _new_findings(self, progress: Progress | None) -> Found:
         """What is new in the files asked for. Both sides are seen in full, so that a copy is not taken for a move."""
@@ -216,16 +219,17 @@ class Survey:
         everything.python = sorted({*everything.python, *asked.python})
         everything.patches = sorted({*everything.patches, *asked.patches})
         everything.errors = asked.errors
-        now, errors = self._findings(progress, everything)
+        now, errors = self._search(everything, progress)
         mocks = options.selection.wants_mocks
         before, silent_before = compare.findings_at(
             asked.top, revision, self.stacks, mocks, options.exclude, base, options.cache
         )
         renamed = compare.renames(asked.top, revision)
-        new = compare.new_findings(now, before, renamed)
+        new = compare.new_findings(self._unpinned(now), before, renamed)
         if options.gate is not None:
             new += compare.new_findings(self._silenced, silent_before, renamed)
-            new += options.gate.switched_off(everything.python, renamed)
+            fresh = compare.new_findings(now, before, renamed)
+            new += options.gate.switched_off(everything.python, renamed, before, fresh)
         elsewhere = {*everything.python, *everything.patches}.difference(asked.python, asked.patches)
         return [one for one in new if one.path not in elsewhere], [one for one in errors if one.path not in elsewhere]
 

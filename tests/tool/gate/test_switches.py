@@ -91,6 +91,47 @@ def test_a_baseline_entry(repository: Repository) -> None:
     ]
 
 
+def test_a_first_baseline_of_what_the_base_has(repository: Repository) -> None:
+    repository.git("checkout", "--quiet", "main")
+    repository.commit({"p.py": PATCH})
+    repository.git("checkout", "--quiet", "-B", "work")
+    repository.commit({"b.json": BASELINE})
+    assert told(repository, "--baseline", "b.json") == []
+    repository.commit({"b.json": BASELINE.replace(": 1}", ": 3}")})  # room for what is to come
+    assert told(repository, "--baseline", "b.json") == [
+        "b.json:1: this change also switches off 2 MCU601 in p.py, with a baseline entry"
+    ]
+
+
+class TestPins:
+    """`unpatch pin`, then `check --base`: the order that the Start page recommends."""
+
+    @pytest.fixture
+    def pinned(self, repository: Repository) -> Repository:
+        repository.git("checkout", "--quiet", "main")
+        repository.commit({"p.py": PATCH, "requirements.txt": "megatron-core==0.18.0\n"})
+        repository.git("checkout", "--quiet", "-B", "work")
+        assert unpatch("pin", cwd=repository.path).code == CLEAN
+        repository.commit()
+        return repository
+
+    def test_of_what_the_base_has_switch_nothing_off(self, pinned: Repository) -> None:
+        assert told(pinned) == []
+
+    def test_of_a_patch_that_comes_with_them(self, pinned: Repository) -> None:
+        pinned.commit({"q.py": f"{IMPORT}GPTModel.forward = len\n"})
+        (line,) = told(pinned)
+        assert "switches off the gate for `GPTModel.forward`, with a pin" in line
+
+    def test_of_a_patch_that_is_to_come(self, repository: Repository) -> None:
+        repository.commit({"p.py": PATCH, "requirements.txt": "megatron-core==0.18.0\n"})
+        assert unpatch("pin", cwd=repository.path).code == CLEAN
+        (repository.path / "p.py").unlink()
+        repository.commit()
+        result = unpatch("check", "--base", "main", "--output-format", "json", cwd=repository.path)
+        assert sorted(result.rules) == ["MCU804", "MCU805"]
+
+
 def test_a_base_of_the_configuration_that_moves(repository: Repository) -> None:
     """`base = "HEAD"` would compare a change with itself."""
     repository.git("checkout", "--quiet", "main")
