@@ -122,11 +122,10 @@ def _lock(paths: list[Path] | None, options: ScanOptions, required: bool) -> Pin
     from mcore_unpatch import pins
     from mcore_unpatch.commands.pin import release_in_use
     from mcore_unpatch.gate import pinned
-    from mcore_unpatch.repository.discover import project_root
+    from mcore_unpatch.repository.discover import top_of
     from mcore_unpatch.survey.survey import PinnedOn
 
-    start = (paths or [Path()])[0].resolve()
-    top = project_root(start if start.is_dir() else start.parent)
+    top = top_of(paths or [])
     file = pinned.lock_file(top)
     if file is None:
         if required:

@@ -76,5 +76,10 @@ def note(message: str) -> None:
 
 
 def _tell(message: str) -> None:
+    text = printable.lines(message)
     with suppress(OSError):  # nobody listens: the exit code says it
-        print(printable.lines(message), file=sys.stderr, flush=True)
+        if sys.stderr.isatty():  # a log keeps its lines whole, to be searched
+            from mcore_unpatch.report.lines import wrapped
+
+            text = "\n".join("".join(part for part, _ in line) for line in wrapped(text, 0, hang=2))
+        print(text, file=sys.stderr, flush=True)

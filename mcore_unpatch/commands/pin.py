@@ -9,10 +9,11 @@ import typer
 
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, note, reporting
+from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
     from mcore_unpatch.library.model import Model
-    from mcore_unpatch.pins import Lock
+    from mcore_unpatch.pins import Lock, Pin
     from mcore_unpatch.survey.survey import ScanOptions
 
 What = Annotated[
@@ -58,24 +59,16 @@ def pin(
     from dataclasses import replace
 
     from mcore_unpatch import pins
-    from mcore_unpatch.commands.output import Progress, write_asides
-    from mcore_unpatch.errors import UsageError
-    from mcore_unpatch.findings.finding import NO_PATCHES
     from mcore_unpatch.gate import pinned
     from mcore_unpatch.megatron.roots import within
     from mcore_unpatch.report.lines import count
     from mcore_unpatch.repository.atomic import replace_file
-    from mcore_unpatch.repository.discover import project_root
-    from mcore_unpatch.scanner.names.project import Project
-    from mcore_unpatch.survey.scan import report_of
-    from mcore_unpatch.survey.survey import Survey
-    from mcore_unpatch.upgrade.run import patches_of, stands_on
+    from mcore_unpatch.repository.discover import top_of
 
     names = [one for one in what or [] if within(one)]
     paths = [Path(one) for one in what or [] if not within(one)]
     _, options = opt.combine(paths, None, None, exclude, target_mcore, jobs, stack=stack)
-    start = (paths or [Path()])[0].resolve()
-    top = project_root(start if start.is_dir() else start.parent)
+    top = top_of(paths)
     file = top / pins.LOCK
     known = pins.load(file) if pinned.lock_file(top) else pins.Lock()
     given = {"why": why, "until": until, "owner": owner, "review_by": review_by}
@@ -88,74 +81,105 @@ def pin(
         except ValueError:
             raise UsageError(f"--review-by {review_by}: pass a date such as 2027-01-31.") from None
     release = release_in_use(top, options, known)
-    found: dict[str, pins.Pin] = {}
-    lacking: list[str] = []
-    if names and not paths:  # patches stay as they are pinned
-        found |= known.pins
-    else:
-        with Progress() as progress:
-            survey = Survey(paths, replace(options, base=None, baseline=None, lock=None), progress)
-            report = report_of(survey)
-        write_asides(report)
-        if report.errors:
-            raise UsageError("Some files could not be analysed, so nothing was pinned; fix or --exclude them.")
-        whole = start == top
-        read = {name for one in known.pins.values() for name in one.stands_on}  # read anew: nobody asked for these
-        found |= {
-            name: one
-            for name, one in known.pins.items()
-            if not (whole and (one.patched or (name in read and not (one.why or one.owner))))
-        }
-        used: dict[str, dict[str, None]] = {}
-        for finding, case in patches_of(report, Project(survey.files.exists, survey.files.read, survey.parsed)):
-            if case is not None:
-                used.setdefault(finding.target, {}).update(dict.fromkeys(stands_on(case, release)))
-        for finding in report.findings:
-            if finding.shape in NO_PATCHES:
-                continue
-            if one := pins.pin(finding.target, release, True, known.pins.get(finding.target)):
-                one = replace(one, stands_on=tuple(used.get(finding.target, ())))
-                found[finding.target] = replace(one, **said) if not names else one
-            elif finding.target in known.pins:  # what people wrote of it stays, and `check` says that it is gone
-                found[finding.target] = known.pins[finding.target]
-            else:
-                lacking.append(finding.target)
-                note(f"{finding.target} is not pinned: megatron-core {release.label} does not define it.")
-        if lacking and not any(one.patched for one in found.values()):
-            raise UsageError(f"None of the patched names is in megatron-core {release.label}; nothing was pinned.")
+    # Without a path, patches stay as they are pinned.
+    chosen, number = dict(known.pins), 0
+    if paths or not names:
+        chosen, number = _patches(paths, options, known, release, {} if names else said)
     for name in names:
-        one = pins.pin(name, release, name in found and found[name].patched, found.get(name))
+        one = pins.pin(name, release, name in chosen and chosen[name].patched, chosen.get(name))
         if one is None:
             raise UsageError(f"megatron-core {release.label} has no {name}; nothing was pinned.")
-        found[name] = replace(one, **said)
-    for name in sorted({name for one in found.values() for name in one.leans_on} - set(found)):
+        chosen[name] = replace(one, **said)
+    for name in sorted({name for one in chosen.values() for name in one.leans_on} - set(chosen)):
         if leaned_on := pins.pin(name, release, False):
-            found[name] = leaned_on
+            chosen[name] = leaned_on
         else:
             note(f"depends_on names {name}, which megatron-core {release.label} does not define.")
-    for name in sorted(set(known.pins) - set(found)):
+    for name in sorted(set(known.pins) - set(chosen)):
         note(f"Dropped {name}, which is no longer patched{f': {known.pins[name].why}' if known.pins[name].why else ''}")
-    if not found and not known.pins:
-        note(
-            "There is nothing to pin: no patch of Megatron Core was found, and no name was given. Nothing was written."
-        )
+    if not chosen and not known.pins:
+        note("There is nothing to pin: no patch that stays was found, and no name was given. Nothing was written.")
         return EXIT_CLEAN
     before = file.read_text(encoding="utf-8") if pinned.lock_file(top) else ""
-    replace_file(file, pins.Lock(found).text(before))
-    changed = [name for name, one in found.items() if name in known.pins and known.pins[name].digest != one.digest]
-    leaned = {name for one in found.values() if one.patched for name in one.stands_on}
-    stand = f", {len(leaned)} of which the patches stand on" if leaned else ""
+    replace_file(file, pins.Lock(chosen).text(before))
+    changed = [name for name, one in chosen.items() if name in known.pins and known.pins[name].digest != one.digest]
+    patched = sum(one.patched for one in chosen.values())
+    parts = [f"{count(patched, 'name')} that {count(number, 'patch replaces', 'patches replace')}"] if number else []
+    parts += [f"{count(len(chosen) - patched, 'name')} that they stand on"] if number and patched < len(chosen) else []
     with reporting(f"{pins.LOCK} was written, but "):
         print(
-            f"{pins.LOCK} pins {count(len(found), 'name')}{stand} for megatron-core {release.label}; "
+            f"{pins.LOCK} pins {' and '.join(parts) or count(len(chosen), 'name')}, on megatron-core {release.label}; "
             f"{len(changed)} changed."
         )
+        if not before:
+            print(f"Commit {pins.LOCK}, and say in it why each patch stays. Next: unpatch check")
     return EXIT_CLEAN
+
+
+def _patches(
+    paths: list[Path], options: ScanOptions, known: Lock, release: Model, said: dict[str, Any]
+) -> tuple[dict[str, Pin], int]:
+    """The pins of the patches that stay, and how many these are; what can be deleted needs none.
+
+    Pins of what was not looked at are kept.
+    """
+    from dataclasses import replace
+
+    from mcore_unpatch import pins
+    from mcore_unpatch.commands.output import Progress, write_asides
+    from mcore_unpatch.findings.finding import NO_PATCHES
+    from mcore_unpatch.scanner.names.project import Project
+    from mcore_unpatch.survey.scan import report_of
+    from mcore_unpatch.survey.survey import Survey
+    from mcore_unpatch.upgrade.run import patches_of, stands_on
+
+    with Progress() as progress:
+        survey = Survey(paths, replace(options, base=None, baseline=None, lock=None), progress)
+        report = report_of(survey)
+    write_asides(report)
+    if report.errors:
+        raise UsageError("Some files could not be analysed, so nothing was pinned; fix or --exclude them.")
+    whole = survey.found.top in map(Path.resolve, survey.paths)
+    read = {name for one in known.pins.values() for name in one.stands_on}  # read anew: nobody asked for these
+    chosen = {
+        name: one
+        for name, one in known.pins.items()
+        if not (whole and (one.patched or (name in read and not (one.why or one.owner))))
+    }
+    used: dict[str, dict[str, None]] = {}
+    for finding, case in patches_of(report, Project(survey.files.exists, survey.files.read, survey.parsed)):
+        if case is not None:
+            used.setdefault(finding.target, {}).update(dict.fromkeys(stands_on(case, release)))
+    patches = [finding for finding in report.findings if finding.shape not in NO_PATCHES]
+    stay = {finding.target for finding in patches if finding.verdict != "delete"} | set(known.pins)
+    lacking: dict[str, None] = {}
+    for finding in patches:
+        name = finding.target
+        if name not in stay:
+            continue
+        if one := pins.pin(name, release, True, known.pins.get(name)):
+            chosen[name] = replace(one, stands_on=tuple(used.get(name, ())), **said)
+        elif name in known.pins:  # what people wrote of it stays, and `check` says that it is gone
+            chosen[name] = known.pins[name]
+        else:
+            lacking[name] = None
+    if needless := [f"{report.from_here(one.path)}:{one.line}" for one in patches if one.target not in stay]:
+        can = (
+            "1 patch can be deleted and needs"
+            if len(needless) == 1
+            else f"{len(needless)} patches can be deleted and need"
+        )
+        note(f"{can} no pin (`unpatch scan --verbose` says why): {', '.join(needless)}.")
+    if lacking:
+        short = ", ".join(".".join(name.split(".")[-2:]) for name in lacking)
+        note(f"megatron-core {release.label} does not define what is patched here, so it is not pinned: {short}.")
+        if not any(one.patched for one in chosen.values()):
+            raise UsageError(f"None of the patched names is in megatron-core {release.label}; nothing was pinned.")
+    return chosen, sum(finding.target in chosen for finding in patches)
 
 
 def release_in_use(top: Path, options: ScanOptions, lock: Lock) -> Model:
     """The release in use: the one given, else the newest that the repository runs, else that of the lock."""
-    from mcore_unpatch.errors import UsageError
     from mcore_unpatch.library.sources import model_of
     from mcore_unpatch.megatron import known
     from mcore_unpatch.megatron.roots import LIBRARY

@@ -134,6 +134,7 @@ class Finding:
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
     effect: str = ""  # what that release does to it: `breaks`, or `changes` without an error
     fails: tuple[str, ...] = ()  # the judged releases on which it raises
+    affected: tuple[str, ...] = ()  # those that do something to it
     on_stacks: tuple[OnStacks, ...] = ()  # where the stacks of the repository differ
     upstream_has: str = ""  # where Megatron already has what it does
     patches_more: bool = False  # the statement patches other modules too, of which less is known

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from mcore_unpatch.report import counts
 from mcore_unpatch.repository.discover import is_excluded
 from mcore_unpatch.repository.paths import from_here, relative
 from mcore_unpatch.survey.survey import Survey
+
+_LINES = re.compile(r"\b([Ll]ines? )(\d+(?:(?:, | and | to )\d+)*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,12 @@ class Outcome:
 
     @property
     def left(self) -> list[Finding]:
-        """The remaining findings as `scan` has them, each as it was before the migration, where its line is another."""
-        return [self._as_scanned(finding) for finding in self._left_before]
+        """The remaining findings as `scan` has them: where they stood before, and what breaks after the migration."""
+        pairs = zip(self._left_before, self.remaining, strict=True)
+        return [
+            replace(self._as_scanned(before), effect=now.effect, breaks=now.breaks, fails=now.fails)
+            for before, now in pairs
+        ]
 
     @property
     def done(self) -> list[Finding]:
@@ -124,6 +131,20 @@ class Outcome:
             return line
         return moved_line(self._as_it_was(path), edits, line)
 
+    def renumbered(self, path: str, text: str) -> str:
+        """A text about a file with its `line 3`, and its `a.py:3` of this and other files, as they are now."""
+        if not self.written:
+            return text
+        known = {name: item.path for item in self.rewrites for name in (item.path, self.shown(item.path))}
+
+        def here(match: re.Match[str]) -> str:
+            return match[1] + re.sub(r"\d+", lambda number: str(self.line(path, int(number[0]))), match[2])
+
+        def elsewhere(match: re.Match[str]) -> str:
+            return f"{match[1]}:{self.line(known[match[1]], int(match[2]))}" if match[1] in known else match[0]
+
+        return re.sub(r"([\w./-]+\.py):(\d+)", elsewhere, re.sub(_LINES, here, text))
+
     def diff(self) -> bytes:
         """The unified diff of all files."""
         top, base = self.survey.found.top, self.diff_base
@@ -140,13 +161,17 @@ class Outcome:
             "written": self.written,
             "files": [self._file(item) for item in self.rewrites],
             "edits": [self._edit(change) for change in self.changes],
-            "remarks": [{**asdict(remark), "path": self._from_root(remark.path)} for remark in self.remarks],
+            "remarks": [self._remark(remark) for remark in self.remarks],
             "remaining": [{**finding.to_json(), "path": self._from_root(finding.path)} for finding in self.remaining],
             "counts": {"done": counts.as_data(self.done), "left": counts.as_data(self.left)},
             "requirement": self.plan.requirement,
             "dependency": self._dependency(),
             "errors": [{"path": self._from_root(error.path), "message": error.message} for error in self.errors],
         }
+
+    def _remark(self, remark: Remark) -> dict[str, Any]:
+        line, text = self.line(remark.path, remark.line), self.renumbered(remark.path, remark.text)
+        return {**asdict(remark), "path": self._from_root(remark.path), "line": line, "text": text}
 
     def _from_root(self, path: str) -> str:
         return self.survey.found.shown(path)

@@ -50,7 +50,8 @@ def lines(outcome: Outcome) -> Iterator[Line]:
     applied = [edit for edit in outcome.plan.edits if outcome.options.applies(edit)]
     yield from _head(outcome, applied)
     yield from _files(outcome, applied)
-    entries = [*_notes(outcome), *_told(outcome)]
+    told = [*_notes(outcome), *_told(outcome)]
+    entries = [replace(one, text=outcome.renumbered(one.path, one.text)) for one in told]
     for kind, title in _SECTIONS.items():
         chosen = sorted((one for one in entries if one.kind == kind), key=lambda one: (one.path, one.line))
         yield from _entries(title, chosen, outcome)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.megatron.versions import Version, parse_version
 
 # What becomes of a finding, the most urgent first.
 FATES = {
@@ -29,10 +30,16 @@ def fate_of(finding: Finding) -> str:
     return ("delete" if finding.verdict == "delete" else "rewrite") + ("_unsafe" if finding.fix == "unsafe" else "")
 
 
-def urgency(finding: Finding) -> tuple[int, bool]:
-    """The more urgent, the less; tests come last."""
-    group = group_of(finding)
-    return _URGENCY.index(finding.effect or fate_of(finding)), group != "code"
+def urgency(finding: Finding, primary: Version = ()) -> tuple[float, bool, list[int]]:
+    """The more urgent, the less: what the newest release breaks or changes first, tests last.
+
+    What only releases before the `primary` one do, those of an old image say, comes behind all that is of today.
+    """
+    newest = max(map(parse_version, finding.fails or finding.affected), default=())
+    rank: float = _URGENCY.index(finding.effect or fate_of(finding))
+    if newest and newest < primary:
+        rank = len(EFFECTS) - 0.5
+    return rank, group_of(finding) != "code", [-number for number in newest]
 
 
 def group_of(finding: Finding) -> str:

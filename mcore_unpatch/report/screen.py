@@ -9,6 +9,7 @@ from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.report.counts import FATES, counts, fate_of, groups, urgency
 from mcore_unpatch.report.lines import Line, count, subjects, width, wrapped
+from mcore_unpatch.stacks.stack import Stack
 
 MOST = 5  # places that are named
 _MOST_RELEASES = 3
@@ -26,7 +27,9 @@ def lines(report: Report, places: int = MOST) -> Iterator[Line]:
         yield [(f"{subjects(code)}:", "bold")]
         yield from _rows(code, _releases(code, report))
     alike: dict[tuple[str, str], list[Finding]] = {}
-    for finding in sorted(code, key=urgency) if places else ():
+    first = _primary(report)
+    newest = first.versions[-1] if first else ()
+    for finding in sorted(code, key=lambda one: urgency(one, newest)) if places else ():
         alike.setdefault((finding.path, _sentence(finding)), []).append(finding)
     if alike:
         yield []
@@ -119,14 +122,23 @@ def _next(report: Report, detailed: bool) -> Iterator[Line]:
         commands["Next: "] = f"unpatch migrate --unsafe-fixes --diff{where}"
     elif number["kept"] and not number["breaks"]:  # `check` then says when Megatron changes what stays
         commands["Next: "] = f"unpatch pin{where}"
-    stacks = {stack for judged in report.judged for stack in judged.stacks if stack.versions}
-    if len(stacks) > 1:  # what one of them alone allows is often more
-        newest = max(stacks, key=lambda stack: (stack.revision.certain, stack.versions[-1], len(stack.said)))
-        commands[f"One of {len(stacks)} Megatrons alone: "] = f"unpatch scan --stack {shlex.quote(newest.name)}{where}"
+    stacks = _stacks(report)
+    if len(stacks) > 1 and (first := _primary(report)):  # what one of them alone allows is often more
+        commands[f"One of {len(stacks)} Megatrons alone: "] = f"unpatch scan --stack {shlex.quote(first.name)}{where}"
     if not detailed:
         commands["All:  " if "Next: " in commands else "Next: "] = f"unpatch scan --verbose{where}"
     for head, command in commands.items():
         yield from wrapped(command, 0, head, "bold")
+
+
+def _stacks(report: Report) -> set[Stack]:
+    return {stack for judged in report.judged for stack in judged.stacks if stack.versions}
+
+
+def _primary(report: Report) -> Stack | None:
+    """The newest Megatron that a repository surely runs, in the most places."""
+    told = _stacks(report)
+    return max(told, key=lambda one: (one.revision.certain, one.versions[-1], len(one.said)), default=None)
 
 
 def _releases(findings: Sequence[Finding], report: Report) -> str:

@@ -164,14 +164,15 @@ def existing(path: Path) -> Path:
             raise UsageError(f"{shown(path)} is {kind}: name a file or a folder")
         return path.resolve(strict=True)
     except FileNotFoundError:
-        raise UsageError(f"no such file or folder: {shown(path)}{_hint(str(path))}") from None
+        name = re.sub(r"^([a-z+]+:/)(?=[^/])", r"\1/", str(path))  # a path has one slash where the user wrote two
+        raise UsageError(f"no such file or folder: {shown(name)}{_hint(name)}") from None
     except (RuntimeError, OSError) as error:  # a symlink loop
         raise UsageError(f"cannot open {shown(path)}: {getattr(error, 'strerror', None) or 'symlink loop'}") from None
 
 
 def _hint(name: str) -> str:
     """What was meant instead of a path."""
-    if re.match(r"[a-z+]+:/|git@", name):  # a path has one slash where the user wrote two
+    if re.match(r"[a-z+]+:/|git@", name):
         return " (a repository is read from disk: `git clone` it, and name the folder)"
     if re.fullmatch(r"v?\d+\.\d[\w.]*", name):
         return f" (a release is named with an option: `unpatch upgrade --to {name.lstrip('v')}`)"

@@ -121,10 +121,10 @@ def _finding(
     node = install.node
     assert isinstance(node, ast.stmt | ast.expr)
     alive = liveness.of(install, Position(resolver, install.site.scope, install.site.block, node.lineno))
-    # What breaks on several releases is said once.
+    # What breaks on several releases is said once, of the newest first.
     judged = [version for version in versions if alive.on(version) and not verdict.rule.startswith(_MOCKS)]
     by_version = {version: judge.on(case, known.newest(version)) for version in judged}
-    said = [one for some in by_version.values() for one in some]
+    said = [one for some in reversed(by_version.values()) for one in some]
     breaks = dict.fromkeys(judge.texts(said, case))
     fails = [show(version) for version, some in by_version.items() if any(one.kind == RAISES for one in some)]
     end_line = node.end_lineno or node.lineno
@@ -150,6 +150,7 @@ def _finding(
         breaks=tuple(breaks),
         effect="" if not said else "breaks" if any(one.kind == RAISES for one in said) else "changes",
         fails=tuple(fails),
+        affected=tuple(show(version) for version, some in by_version.items() if some),
         patches_more=install.patches_more,
         source=text.between(node.lineno, end_line),
     )

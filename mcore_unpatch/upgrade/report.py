@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.report.counts import groups
 from mcore_unpatch.report.lines import Line, count, show, width, wrapped
 from mcore_unpatch.upgrade import pages
 from mcore_unpatch.upgrade.fates import Fate
@@ -146,9 +147,12 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     harmless = len(report.of("harmless"))
     urgent = [item for item in known if item.group in (RAISE, CHANGE)]
     patches = [item for item in urgent if item.fate is not None]
+    found = groups(fate.finding for fate in report.fates)
+    beside = {"tests": "in tests", "patch_files": "in patch files"}
+    rest = "".join(f", {len(found[name])} {where}" for name, where in beside.items() if found[name])
     read = (
         f"{count(report.uses.read, 'use')} of Megatron in {count(report.uses.files, 'file')}"
-        f" and {count(len(report.fates), 'patch', 'patches')}"
+        f" and {count(len(report.fates) - len(found['tests']) - len(found['patch_files']), 'patch', 'patches')}{rest}"
     )
     fine = f"; {count(harmless, 'patch is', 'patches are')} harmless" if harmless else ""
     yield f"Read: {read}{fine}."

@@ -33,6 +33,15 @@ def text(*findings: Finding, named: tuple[str, ...] = ()) -> str:
     return "\n".join("".join(part for part, _ in line) for line in screen.lines(made))
 
 
+def test_what_an_old_stack_alone_breaks_comes_behind_what_is_of_today() -> None:
+    old = replace(BREAKS, path="3.py", fails=("0.12.1", "0.12.3"), affected=("0.12.1", "0.12.3"))
+    older = replace(BREAKS, path="4.py", fails=("0.12.1",), affected=("0.12.1",))
+    new = replace(BREAKS, path="1.py", fails=("0.12.1", "0.19"), affected=("0.12.1", "0.19"))
+    silent = replace(SILENT, path="2.py", affected=("0.19",))
+    screened = text(replace(ONE, path="5.py"), older, old, silent, new)
+    assert [line[2] for line in screened.splitlines() if ".py:" in line] == [*"12345"]
+
+
 def test_the_whole_screen() -> None:
     assert (
         text(*ALL)

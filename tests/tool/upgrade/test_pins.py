@@ -99,6 +99,29 @@ def test_any_name_can_be_pinned_and_what_was_said_before_is_kept(repository: Pat
     assert (repository / pins.LOCK).read_text() == text
 
 
+def test_what_can_be_deleted_or_is_not_there_is_told_once_and_not_pinned(tmp_path: Path) -> None:
+    text = """
+        import megatron.core
+        from megatron.core.models.gpt.gpt_model import GPTModel
+        from megatron.training import training
+        from packaging.version import Version
+
+        if Version(megatron.core.__version__) >= Version("0.15"):
+            GPTModel.forward = print
+        GPTModel.set_input_tensor = print
+        training.train_step = print
+        training.train_step = len
+    """
+    write_files(tmp_path, {"old.py": text, "requirements.txt": "megatron-core==0.12.1\n"})
+    result = unpatch("pin", cwd=tmp_path)
+    assert result.err == (
+        "note: 1 patch can be deleted and needs no pin (`unpatch scan --verbose` says why): old.py:8.\n"
+        "note: megatron-core 0.12.1 does not define what is patched here, so it is not pinned: training.train_step.\n"
+    )
+    assert [one.short for one in pins.load(tmp_path / pins.LOCK).pins.values()] == ["GPTModel.set_input_tensor"]
+    assert "Next: unpatch check" in result.out
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -164,9 +187,9 @@ def test_what_the_code_of_a_patch_uses_is_pinned_with_it_and_dropped_with_it(tmp
         """
     write_files(tmp_path, {"a.py": text, "requirements.txt": "megatron-core==0.18.2\n"})
     said = unpatch("pin", cwd=tmp_path).out
-    assert "pins 2 names, 1 of which the patches stand on for megatron-core 0.18.2" in said
+    assert "pins 1 name that 1 patch replaces and 1 name that they stand on, on megatron-core 0.18.2" in said
     assert f'stands_on = ["{roll}"]' in (tmp_path / "unpatch.lock").read_text()
     later = unpatch("check", "--target-mcore", "0.19.2", cwd=tmp_path)
     assert "roll_tensor" in later.out
     write_files(tmp_path, {"a.py": text.replace("roll_tensor(args[0])", "None")})
-    assert "pins 1 name for megatron-core 0.18.2" in unpatch("pin", cwd=tmp_path).out
+    assert "pins 1 name that 1 patch replaces, on megatron-core 0.18.2" in unpatch("pin", cwd=tmp_path).out
