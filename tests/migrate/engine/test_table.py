@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from command import Result, unpatch
@@ -15,6 +17,7 @@ from sample_repository import Sample, planner as rewriting
 from mcore_unpatch.codemods.edits import Options, Plan, Repository
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate import table
+from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.migrate.run import preview
 
 # Two forwards of 0.15: each lacks parameters and does not run the hook.
@@ -156,3 +159,13 @@ def test_the_numbers_are_those_of_scan(tmp_path: Path) -> None:
         both = {name: migrated["done"][group][name] + migrated["left"][group][name] for name in numbers}
         assert both == numbers
     assert migrated["done"]["code"]["total"] == migrated["done"]["code"]["rewrite"] == 1
+
+
+def test_lines_in_a_text_are_those_of_the_file_as_it_is_now() -> None:
+    files = [SimpleNamespace(path="a/b.py"), SimpleNamespace(path="c.py")]
+    outcome = SimpleNamespace(
+        written=True, rewrites=files, shown=lambda path: f"../{path}", line=lambda path, line: line + 10
+    )
+    text = "Line 3 stays; lines 4, 5 and 6 too, as c.py:7, ../a/b.py:8 and d.py:9 say; 3 files"
+    told = Outcome.renumbered(cast(Outcome, outcome), "a/b.py", text)
+    assert told == "Line 13 stays; lines 14, 15 and 16 too, as c.py:17, ../a/b.py:18 and d.py:9 say; 3 files"

@@ -23,7 +23,10 @@ def test_the_bare_command_prints_its_help(tmp_path: Path) -> None:
     [
         (["upgrade", "0.19"], "(a release is named with an option: `unpatch upgrade --to 0.19`)"),
         (["upgrade", "v0.19.2"], "`unpatch upgrade --to 0.19.2`"),
-        (["scan", "https://github.com/volcengine/verl"], "`git clone` it, and name the folder"),
+        (
+            ["scan", "https://github.com/a/b"],
+            "folder: https://github.com/a/b (a repository is read from disk: `git clone`",
+        ),
         (["scan", "git@github.com:volcengine/verl.git"], "`git clone` it, and name the folder"),
         (["explain", "MCU999"], "unknown rule 'MCU999'; the nearest are MCU90"),
         (["explain", "gpt-forwart"], "; the nearest is gpt-forward;"),
@@ -35,6 +38,12 @@ def test_the_way_out_is_named(arguments: list[str], said: str, tmp_path: Path) -
     result = unpatch(*arguments, cwd=tmp_path)
     assert result.code == ERROR
     assert said in result.err
+
+
+@pytest.mark.parametrize("command", ["scan", "check"])
+def test_a_folder_without_a_python_file_is_not_called_clean(command: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    assert unpatch(command, cwd=tmp_path).out == "No Python file and no patch file to read in .\n"
 
 
 def test_the_rules_of_a_family(tmp_path: Path) -> None:
