@@ -96,9 +96,8 @@ def _finding(data: dict[str, object]) -> Finding:
     guards = tuple(Guard(**{**one, "rules_out": tuple(one["rules_out"])}) for one in live["guards"])
     lives = Live(tuple(live["releases"]), live["newer"], tuple(live["depends"]), guards)
     related = tuple(Related(**one) for one in data["related"])  # type: ignore[attr-defined]
-    texts: dict[str, tuple[str, ...]] = {
-        name: tuple(data[name]) for name in ("steps", "breaks", "fails", "affected", "touches")
-    }  # type: ignore[arg-type]
+    names = ("steps", "breaks", "fails", "affected", "touches")
+    texts: dict[str, tuple[str, ...]] = {name: tuple(data[name]) for name in names}  # type: ignore[arg-type]
     stacks = tuple(OnStacks(tuple(one["stacks"]), one["outcome"], one["verdict"]) for one in data["on_stacks"])  # type: ignore[attr-defined]
     return Finding(**{**data, "live": lives, "related": related, "on_stacks": stacks, **texts})  # type: ignore[arg-type]
 
