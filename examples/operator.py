@@ -40,8 +40,9 @@ def run(way):
 
 
 (plain, plain_mib), (ours, ours_mib) = run(from_logits), run(from_hidden_states)
-print(f"{'':12} {'plain logits':>14} {'linear_logprob':>14} {'difference':>12}")
+print(f"{TOKENS} tokens, hidden size {HIDDEN}, vocabulary {VOCAB}: norms, and the relative difference")
+print(f"{'':18} {'plain logits':>14} {'linear_logprob':>14} {'difference':>12}")
 for name in plain:
     difference = (plain[name] - ours[name]).norm() / plain[name].norm()
-    print(f"{name:12} {plain[name].norm().item():14.6f} {ours[name].norm().item():14.6f} {difference.item():12.1e}")
-print(f"{'MiB held':12} {plain_mib:14.1f} {ours_mib:14.1f}")
+    print(f"{name:18} {plain[name].norm().item():14.6f} {ours[name].norm().item():14.6f} {difference.item():12.1e}")
+print(f"{'held for backward':18} {plain_mib:10.1f} MiB {ours_mib:10.1f} MiB")

@@ -161,17 +161,13 @@ class Outcome:
             "written": self.written,
             "files": [self._file(item) for item in self.rewrites],
             "edits": [self._edit(change) for change in self.changes],
-            "remarks": [self._remark(remark) for remark in self.remarks],
+            "remarks": [{**asdict(remark), "path": self._from_root(remark.path)} for remark in self.remarks],
             "remaining": [{**finding.to_json(), "path": self._from_root(finding.path)} for finding in self.remaining],
             "counts": {"done": counts.as_data(self.done), "left": counts.as_data(self.left)},
             "requirement": self.plan.requirement,
             "dependency": self._dependency(),
             "errors": [{"path": self._from_root(error.path), "message": error.message} for error in self.errors],
         }
-
-    def _remark(self, remark: Remark) -> dict[str, Any]:
-        line, text = self.line(remark.path, remark.line), self.renumbered(remark.path, remark.text)
-        return {**asdict(remark), "path": self._from_root(remark.path), "line": line, "text": text}
 
     def _from_root(self, path: str) -> str:
         return self.survey.found.shown(path)

@@ -13,7 +13,7 @@ from mcore_unpatch.upgrade.run import UpgradeReport
 from mcore_unpatch.upgrade.uses import Affected
 
 GROUPS = RAISE, CHANGE, GO, LATER = "raise", "change", "go", "later"
-HEADS = {RAISE: "Will raise", CHANGE: "Numbers may change", GO: "Can go now", LATER: "By hand, later"}
+HEADS = {RAISE: "Will raise", CHANGE: "Numbers may change", GO: "Can go now", LATER: "Not urgent"}
 TESTS, PATCH_FILES = "tests", "patch files"  # what is folded to a count
 
 

@@ -16,7 +16,12 @@ from mcore_unpatch.cli import app
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+    for path in (
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("tools/*/*.md"),
+    )
     if path.parent.name != "rules"  # made from rules.toml, and compared with it
 )
 FOLDERS = "benchmarks|codemods|compat|docs|examples|integrations|mcore_unpatch|tests|tools"
