@@ -16,7 +16,7 @@ REMEDIES = (
         "git -C CLONE checkout COMMIT, the one that tests/tool/labels names; make everything",
     ),
     ("GPU|CUDA device|Apex", "make test on a machine with an NVIDIA GPU"),
-    ("Megatron's main branch|its main branch", "MCORE_UNPATCH_MEGATRON_MAIN=CLONE make test, see benchmarks/results.md"),
+    ("Megatron's main branch|its main branch", "MCORE_UNPATCH_MEGATRON_MAIN=CLONE make test; benchmarks/results.md"),
     ("cannot be downloaded", "make test where pip reaches the package index"),
     ("Chromium", "apt-get install chromium; make test"),
     ("setpriv|only root|tmpfs", "sudo make test, or apt-get install util-linux"),
