@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from mcore_unpatch.library.model import Model
     from mcore_unpatch.megatron.sources import MegatronSource
     from mcore_unpatch.survey.survey import ScanOptions
+    from mcore_unpatch.upgrade.fates import Step
     from mcore_unpatch.upgrade.run import UpgradeReport
     from mcore_unpatch.upgrade.sources import Sources
-    from mcore_unpatch.upgrade.steps import Step
 
 _NAMED = "a release, a tag, a branch, a commit, a checkout, a wheel, or CLONE@COMMIT."
 From = Annotated[
@@ -139,14 +139,22 @@ def _steps(
     olds = start.models() if start else _in_use(paths, options)
     if not olds:
         raise UsageError("No file in this repository pins megatron-core; pass the Megatron in use with --from.")
-    same = {model.label for model in to.models()} if not given else set()
-    steps = [(one, other) for one in olds for other in to.models() if one.label not in same]
+    news = to.models()
+    steps = [(one, other) for one in olds for other in news if not any(_same(one, each) for each in news)]
     if start is None:  # what is as new already takes no step
         steps = [(one, other) for one, other in steps if parse_version(one.label) < parse_version(other.label)]
     if not steps:
         runs = f"{olds[-1].label} is what {'--from names' if start else 'the repository runs'}"
         raise UsageError(f"{runs}, and no other release than --to: there is nothing to compare. Pass another --to.")
     return steps
+
+
+def _same(one: Model, other: Model) -> bool:
+    """Whether two Megatrons are one: a fork may have the number of a release, and other code."""
+    if one is other or one.label != other.label:
+        return one is other
+    names = set(one.facts)
+    return names == set(other.facts) and all(one.facts[name].digest == other.facts[name].digest for name in names)
 
 
 def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:

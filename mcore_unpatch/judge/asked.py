@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,11 +13,11 @@ from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import TRAINING, within
 from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.scanner.sources.nodes import walk
 
 _WHEN = {IMPORT: "when the file is imported", INSTALL: "when the patch is installed"}
 _POSITIONS = ("first", "second", "third", "fourth", "fifth", "sixth")
-# Of fields that a constructor call leaves out: more that changed than this say that the class was written anew.
-_MOST_FIELDS = 4
+_MOST_FIELDS = 4  # that are named of a constructor call
 
 
 def raised(demand: Demand, model: Model, old: Model | None = None) -> Iterator[Statement]:
@@ -28,7 +29,7 @@ def raised(demand: Demand, model: Model, old: Model | None = None) -> Iterator[S
 
 def changed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     """What a step changes without an error."""
-    for ask in (_positions, _defaults, _fields, _values, _unpacked):
+    for ask in (_positions, _defaults, _values, _unpacked):
         yield from ask(demand, old, new)
 
 
@@ -50,7 +51,7 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     when = absent(name, model)
     gone = f"does not exist {when}" if when else f"is not in megatron-core {model.label}"
     said = f"`{short(name)}` {gone}"
-    yield _raises(demand, kind, said, advice(name, instead(name, model, old)))
+    yield _raises(demand, kind, said, advice(name, instead(name, model, old)) or _made_by(name, model, old))
 
 
 def _raises(demand: Demand, exception: str, text: str, advised: str = "") -> Statement:
@@ -131,50 +132,39 @@ def _positions(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
 
 
 def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
-    """Parameters that a call leaves out, and that have another default now."""
+    """Parameters, or fields of a dataclass, that a call leaves out, and that have another default now."""
     if (taken := _taken(demand, old, new)) is None or taken[2].star or taken[2].double_star:
         return
     then, now, call = taken
     passed = {*now.positional[: call.positions], *call.keywords}
-    for name, value in now.defaults.items():
-        was = then.defaults.get(name, "")
-        if name not in passed and was and value and was != value and demand.runs_on(new, "TypeError"):
-            yield _changes(
-                demand,
-                f"`{name}` of `{leaf(demand.name)}`, which is not passed, is {value} by default on megatron-core "
-                f"{new.label}, and was {was}",
-            )
-
-
-def _fields(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
-    """Fields of a dataclass that a constructor call leaves out, and that have another default now."""
-    call, then, now = demand.call, old.find(demand.on(old).name), new.find(demand.on(new).name)
-    if call is None or then is None or now is None or now.fact.trait("dataclass") is None or call.positions:
-        return
-    taken = new.called_with(now.name)
-    if taken is None or call.star or call.double_star:
-        return
-    other = []
-    for name in taken.names:
-        before, after_ = old.find(f"{then.name}.{name}"), new.find(f"{now.name}.{name}")
-        if name not in call.keywords and name not in taken.required and before is not None and after_ is not None:
-            if before.fact.kind == after_.fact.kind == "value" and before.fact.digest != after_.fact.digest:
-                other.append(name)
+    other = {
+        name: f"{value} by default on megatron-core {new.label}, and was {was}"
+        for name, value in now.defaults.items()
+        if name not in passed and value and (was := then.defaults.get(name, "")) and was != value
+    }
+    for name in _set_beside(demand) if other else ():
+        other.pop(name, None)
     if other and demand.runs_on(new, "TypeError"):
-        verb = "has" if len(other) == 1 else "have"
-        said = quoted(other, _MOST_FIELDS)
-        yield _changes(
-            demand, f"{said} of `{leaf(now.name)}`, not passed, {verb} another default on megatron-core {new.label}"
-        )
+        (name, values), *more = other.items()
+        also = f"; so have {quoted(list(dict(more)), _MOST_FIELDS)} another default" if more else ""
+        yield _changes(demand, f"`{name}` of `{leaf(demand.name)}`, which is not passed, is {values}{also}")
+
+
+def _set_beside(demand: Demand) -> set[str]:
+    """The attributes that the function around a call sets, on whatever object: what was not passed may be set then."""
+    scope = demand.at.scope.function or demand.at.scope
+    nodes = walk(scope.node) if scope.node is not None else ()
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
 
 
 def _values(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
-    """Constants that are read, and have another value now."""
+    """Constants that are read, and have another value now; of a field of an object another default."""
     then, now = old.facts.get(demand.name), new.facts.get(demand.name)
     if demand.call is not None or then is None or now is None or not now.kind == then.kind == "value":
         return
     if then.digest != now.digest and demand.runs_on(new, "AttributeError"):
-        yield _changes(demand, f"`{leaf(demand.name)}` has another value on megatron-core {new.label}")
+        what = "value" if demand.through_class else "default"
+        yield _changes(demand, f"`{leaf(demand.name)}` has another {what} on megatron-core {new.label}")
 
 
 def _unpacked(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
@@ -214,10 +204,15 @@ def absent(name: str, model: Model) -> str:
     return f"before megatron-core {next(release for release in RELEASES[here:] if known.has(name, release))}"
 
 
-def instead(name: str, model: Model, old: Model | None = None) -> str | None:
-    """Where the name is now, by what it was in an older release: the one given, or the last that had it."""
+def _was(name: str, old: Model | None) -> Known | None:
+    """What a name was in an older release: the one given, or the last that had it."""
     last = known.last(name)
-    found = old.find(name) if old is not None else known.model(last).find(name) if last is not None else None
+    return old.find(name) if old is not None else known.model(last).find(name) if last is not None else None
+
+
+def instead(name: str, model: Model, old: Model | None = None) -> str | None:
+    """Where the name is now, by what it was in an older release."""
+    found = _was(name, old)
     if found is None:
         return None
     if found.fact.kind == "import":  # of another package
@@ -227,8 +222,23 @@ def instead(name: str, model: Model, old: Model | None = None) -> str | None:
     return model.moved(found.name, found.fact)
 
 
+def _made_by(name: str, model: Model, old: Model | None) -> str:
+    """Of an object that is gone the class that it was of, where the release still has that."""
+    found = _was(name, old)
+    made = found.fact.trait("made") if found is not None else None
+    cls = model.find(made) if made else None
+    return f"it was one of `{cls.name}`: make your own, and keep it" if cls is not None else ""
+
+
 def advice(name: str, now: str | None) -> str:
     """What to write in place of a name, as a sentence; one with another name is only much alike."""
     if now is None:
         return ""
-    return f"it is now `{now}`" if leaf(now) == leaf(name) else f"`{short(now)}` is much alike"
+    if leaf(now) != leaf(name):
+        return f"`{short(now)}` is much alike"
+    is_method, was_one = (_is_class(owner) for owner in (now.rpartition(".")[0], name.rpartition(".")[0]))
+    return f"it is a method now: `{short(now)}`" if is_method and not was_one else f"it is now `{now}`"
+
+
+def _is_class(name: str) -> bool:
+    return leaf(name)[:1].isupper()

@@ -80,8 +80,10 @@ def parameters_of(function: Function | ast.Lambda) -> str:
 def _default(node: ast.expr | None) -> str:
     if node is None:
         return ""
-    plain = isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | None)
-    return f"={node.value}" if plain else "="  # type: ignore[attr-defined]
+    value = node.value if isinstance(node, ast.Constant) else ...
+    if isinstance(value, str):
+        return f"={value!r}" if value.isidentifier() else "="
+    return f"={value}" if isinstance(value, bool | int | float | None) else "="
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
@@ -98,18 +100,24 @@ def given_counts(function: Function | ast.Lambda) -> frozenset[int]:
     """How many values the `return a, b` statements of a function give; 0 stands for one that is not evident."""
     if isinstance(function, ast.Lambda):
         return frozenset({_count(function.body)})
-    return _counts(Nodes(own_nodes(function), within=False))
+    return frozenset(0 if isinstance(one, str) else one for one in _counts(Nodes(own_nodes(function), within=False)))
 
 
-def _counts(nodes: Nodes) -> frozenset[int]:
+def _counts(nodes: Nodes) -> frozenset[int | str]:
+    """The same, with the name of a function whose result is returned as it is."""
     if ast.Yield in nodes or ast.YieldFrom in nodes:
         return frozenset({0})
-    found = set()
+    found: set[int | str] = set()
     for node in nodes.of(ast.Return):
-        if isinstance(node.value, ast.Name):
-            found |= _held(node.value.id, nodes)
-        elif node.value is not None:
-            found.add(_count(node.value))
+        match node.value:
+            case ast.Name(id=name):
+                found |= _held(name, nodes)
+            case ast.Call(func=ast.Name(id=name)):
+                found.add(name)
+            case None:
+                pass
+            case value:
+                found.add(_count(value))
     return frozenset(found)
 
 
@@ -170,12 +178,10 @@ class Body:
         self.nodes = Nodes([node])
 
     @property
-    def given_counts(self) -> frozenset[int]:
-        """As `given_counts` tells."""
+    def given_counts(self) -> frozenset[int | str]:
+        """As `_counts` tells."""
         within = sum(1 for _ in self.nodes.of(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))
-        if within > 1:
-            return given_counts(self.node)
-        return _counts(self.nodes)
+        return _counts(Nodes(own_nodes(self.node), within=False) if within > 1 else self.nodes)
 
 
 class ModuleFacts:
@@ -188,10 +194,15 @@ class ModuleFacts:
         self.functions: list[Body] = []
         self.classes: list[tuple[str, ast.ClassDef]] = []
         self._callables = {"Callable"}  # and the names that this module gives to such types
+        self._given: dict[str, frozenset[int | str]] = {}  # how many values functions return, or whose result
         always, every = bound_names(tree.body)
         self._optional = every - always
         for node in statements(tree.body):
             self._take(node)
+        for body in self.functions:
+            if count := self._gives(body.name):
+                known = self.facts[body.name]
+                self.facts[body.name] = replace(known, traits=(*known.traits, f"gives:{count}"))
         # What the library itself rebinds with `global` is state, not API: setting it is no patch.
         rebound = (node.names for body in self.functions for node in body.nodes.of(ast.Global))
         for leaf in {leaf for names in rebound for leaf in names}:
@@ -225,6 +236,8 @@ class ModuleFacts:
                         self._put(alias.asname or alias.name, Fact("import", f"{source}.{alias.name}"))
             case ast.Assign(targets=targets, value=value):
                 traits = (f"alias:@{path}",) if (path := dotted(value)) else ()
+                if isinstance(value, ast.Call) and (path := dotted(value.func)):
+                    traits = (f"made:@{path}",)  # by which class, once that is resolved
                 if isinstance(value, ast.Subscript) and annotated(value) == ["Callable"]:
                     self._callables.update(target.id for target in targets if isinstance(target, ast.Name))
                 for target in targets:
@@ -232,6 +245,12 @@ class ModuleFacts:
                         self._put(leaf, Fact("value", "", traits, self._digest(node)))
             case ast.AnnAssign(target=ast.Name(id=leaf)):
                 self._put(leaf, Fact("value", "", (), self._digest(node)))
+
+    def _gives(self, name: str, seen: frozenset[str] = frozenset()) -> int:
+        """How many values a function gives: each `return` as many, also where it hands on what another one gives."""
+        told = self._given.get(name, frozenset({0})) if name not in seen else frozenset({0})
+        counts = {self._gives(f"{self.name}.{one}", seen | {name}) if isinstance(one, str) else one for one in told}
+        return counts.pop() if len(counts) == 1 else 0
 
     def _digest(self, node: ast.stmt) -> bytes:
         return digests.digest_of(digests.parts(node, self._top))
@@ -241,9 +260,7 @@ class ModuleFacts:
         traits = [word for one in node.decorator_list if (word := _DECORATORS.get(_leaf(one)))]
         known = {"staticmethod", "classmethod", *_DECORATORS}
         traits += [f"by:{_leaf(one)}" for one in node.decorator_list if _leaf(one) not in known][:1]
-        counts = body.given_counts
-        if len(counts) == 1 and (count := next(iter(counts))):
-            traits.append(f"gives:{count}")
+        self._given[body.name] = body.given_counts
         if texts := annotated(node.returns):
             traits.append(f"type:@{'|'.join(texts)}")
         traits += [f"hands:{line}" for line in _handed(body)]
@@ -277,9 +294,11 @@ class ModuleFacts:
                     texts = annotated(annotation)
                     told = [f"type:@{'|'.join(texts)}"] if texts else []
                     told += ["callable"] if self._callables.intersection(texts) else []
-                    self.facts[f"{name}.{leaf}"] = Fact("value", "", tuple(told), self._digest(item))
+                    default = _default_of_field(value)
+                    plain = ast.AnnAssign(item.target, annotation, default, 1)
+                    self.facts[f"{name}.{leaf}"] = Fact("value", "", tuple(told), self._digest(plain))
                     if "ClassVar" not in texts and not _is_no_field(value):
-                        fields.append(leaf + ("=" if value is not None else ""))
+                        fields.append(leaf + _default(default))
                 case ast.Assign(targets=targets):
                     for leaf in (leaf for target in targets for leaf in _names(target)):
                         self.facts[f"{name}.{leaf}"] = Fact("value", "", (), self._digest(item))
@@ -401,6 +420,14 @@ def _base(node: ast.expr) -> str:
 def _is_no_field(value: ast.expr | None) -> bool:
     keywords = value.keywords if isinstance(value, ast.Call) and _leaf(value) == "field" else []
     return any(word.arg == "init" and getattr(word.value, "value", True) is False for word in keywords)
+
+
+def _default_of_field(value: ast.expr | None) -> ast.expr | None:
+    """What a field of a dataclass holds by default: `field(default=0, metadata=...)` is plain `0`."""
+    keywords = value.keywords if isinstance(value, ast.Call) and _leaf(value) == "field" else None
+    if keywords is None:
+        return value
+    return next((word.value for word in keywords if word.arg in ("default", "default_factory")), None)
 
 
 def _origin(value: ast.expr, given: set[str]) -> str:

@@ -142,7 +142,7 @@ class Model:
             elif fact.trait("dataclass") is not None:
                 fields = {} if "" in fields or "**" in fields else fields
                 for word in filter(None, (fact.trait("fields") or "").split(",")):
-                    fields[word.rstrip("=")] = word
+                    fields[word.partition("=")[0]] = word
         if self.find(f"{name}.__new__") is not None or "**" in fields:
             return None
         return parameters(fields[""] if "" in fields else " ".join(fields.values()))

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from mcore_unpatch.megatron import commits
-from mcore_unpatch.stacks.revision import Revision, of_reference, of_release, of_specifiers
+from mcore_unpatch.stacks.revision import CARRIER, Revision, of_reference, of_release, of_specifiers
 from mcore_unpatch.stacks.said import NAME, in_text
 
 Line = tuple[int, Revision]
 _NAME = re.compile(NAME, re.IGNORECASE)
+_NAMED = re.compile(f"{NAME}|{CARRIER}", re.IGNORECASE)
 _LOCKED = re.compile(rf"""^\s*(?:name = |"|- name: |- )["']?{NAME}["']?(?:\s*[:=,]|\s*$|[" ])""", re.IGNORECASE)
 _FIELD = re.compile(r"""^\s*["']?(version|source|reference|resolved_reference|commit_hash|ref)["']?\s*[=:]\s*(.*)$""")
 _GIT_SOURCE = re.compile(r"""git = "([^"?#]*)(?:\?[^"#]*)?(?:#([0-9a-f]{7,40}))?\"""")
@@ -100,8 +101,8 @@ def _line_of(text: str, word: str) -> int:
     """The line of the requirement that says a word: of those that name Megatron the first, else 1."""
     word = word[:7] if commits.is_commit(word) else word  # it may be abbreviated
     lines = [line for line in enumerate(text.splitlines(), 1) if not line[1].lstrip().startswith("#")]
-    naming = [number for number, line in lines if _NAME.search(line) and word in "".join(line.split())]
-    return next(iter(naming or [number for number, line in lines if _NAME.search(line)]), 1)
+    naming = [(number, "".join(line.split())) for number, line in lines if _NAMED.search(line)]
+    return next((number for number, line in naming if word in line), naming[0][0] if naming else 1)
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:

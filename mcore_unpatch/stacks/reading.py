@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from pathlib import Path
 
@@ -18,8 +18,12 @@ _MOST_BYTES = 64_000_000
 _SAYS = re.compile(rb"megatron[-_.](?:core|lm|bridge)|package_info|MAJOR", re.IGNORECASE)
 _INSTALLS = re.compile(rb"clone|checkout|install|ref:|pip ")
 PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+_LOCAL = re.compile(r"^(?:-e\s+|--editable[ =])?(?:file:)?(\.{1,2}/[\w./-]+)", re.MULTILINE)  # `./our_adapter`
+_OF_LOCAL = re.compile(_LOCAL.pattern.encode(), re.MULTILINE)
 # What kind of file a name is; the first that fits. Hints are shown and not judged for.
 _KINDS = {
+    "hint": "README* *[Ii][Nn][Ss][Tt][Aa][Ll][Ll]*.md *[Ii][Nn][Ss][Tt][Aa][Ll][Ll]*.rst *[Dd]ockerfile*.md "
+    "*[Dd]ockerfile*.rst",
     "dependency": "pyproject*.toml",
     "lock": "uv*.lock poetry*.lock pdm*.lock Pipfile.lock pylock*.toml",
     "requirements": "*requirements*.txt *constraints*.txt *requirements*.in */requirements/*.txt requirements/*.txt "
@@ -31,7 +35,6 @@ _KINDS = {
     "ci": ".github/*.y*ml .gitlab-ci*.y*ml .gitlab/*.y*ml .circleci/*.y*ml azure-pipelines*.y*ml .buildkite/*.y*ml",
     "manifest": "*manifest*.json",
     "vendored": "*megatron/core/package_info.py",
-    "hint": "README* *[Ii][Nn][Ss][Tt][Aa][Ll][Ll]*.md *[Ii][Nn][Ss][Tt][Aa][Ll][Ll]*.rst",
 }
 _COMMANDS = {"dockerfile", "script", "ci", "hint"}
 HINT, EXTRA = "hint", "extra"
@@ -77,12 +80,17 @@ def read_all(top: Path, paths: Collection[str]) -> Found:
     kinds = {path: kind for path in paths if (kind := kind_of(path))}
     vendored = tuple(path.removesuffix("core/package_info.py") for path in kinds if kinds[path] == "vendored")
     scope_of = _Scopes(paths)
+    locals_of: list[tuple[str, str]] = []  # a folder that is installed, and the one it is installed for
     for path, kind in kinds.items():
         if kind != "vendored" and path.startswith(vendored):
             continue
         text = _text(top, path, kind, found)
         if text is None:
             continue
+        if kind == "requirements":
+            folder = posixpath.dirname(path)
+            inside = (posixpath.normpath(posixpath.join(folder, match[1])) for match in _LOCAL.finditer(text))
+            locals_of += [(each, scope_of(path, kind)) for each in inside]
         notes: list[tuple[int, str]] = []
         images: list[str] = []
         optional: list[python.Line] = []
@@ -98,6 +106,9 @@ def read_all(top: Path, paths: Collection[str]) -> Found:
                 Said(path, line, revision, source, platform, scope) for line, revision in dict.fromkeys(some)
             ]
         found.notes += [f"{path}:{line}: {note}." for line, note in notes]
+    for folder, scope in dict.fromkeys(locals_of):
+        asked = [one for one in found.said if one.scope == folder != scope and one.source in OF_PYTHON]
+        found.said += [replace(one, scope=scope) for one in asked]
     return found
 
 
@@ -189,7 +200,8 @@ def _text(top: Path, path: str, kind: str, found: Found) -> str | None:
     except OSError as error:
         found.notes.append(f"{path} cannot be read: {error.strerror or error}.")
         return None
-    says = _SAYS.search(data) and (kind not in _COMMANDS or _INSTALLS.search(data))
+    says = bool(_SAYS.search(data)) and (kind not in _COMMANDS or bool(_INSTALLS.search(data)))
+    says = says or (kind == "requirements" and bool(_OF_LOCAL.search(data)))
     return data.decode(errors="replace") if says else None
 
 

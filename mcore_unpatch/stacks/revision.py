@@ -11,6 +11,7 @@ from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, allowed, 
 
 UPSTREAM = "NVIDIA/Megatron-LM"
 DEFAULT_BRANCH = "HEAD"
+CARRIER = r"megatron[-_.]bridge"  # a package that brings the Megatron it was written for
 _TAG = re.compile(r"core_([vr])(\d+\.\d+\.\d+)(.*)")
 _REFERENCE = re.compile(r"^(?:refs/)?(?:heads/|tags/|remotes/)?(?:origin/|upstream/)?")
 _ASK = "pass its source with --target-mcore, or --from of upgrade: CLONE@COMMIT, a checkout, a wheel, or `installed`"
@@ -26,6 +27,7 @@ class Revision:
     certain: bool = True
     is_range: bool = False  # any of the releases may be installed; else what is said must hold for all of them
     settle: str = ""  # how to know more, where the releases around it are all that is known
+    is_weak: bool = False  # counts where nothing else is said: a package is asked for that brings it
 
     @property
     def releases(self) -> tuple[str, ...]:
@@ -34,6 +36,11 @@ class Revision:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.words})" if self.words else self.name
+
+
+def carried(name: str, carrier: str, settle: str, is_weak: bool = False) -> Revision:
+    """The Megatron that another package brings, which only that package's own files name."""
+    return Revision(name, (), f"Megatron through {carrier}", certain=False, settle=settle, is_weak=is_weak)
 
 
 def of_specifiers(text: str) -> Revision | None:

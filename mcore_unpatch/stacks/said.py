@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mcore_unpatch.stacks.revision import Revision, of_reference, of_release, of_specifiers
+from mcore_unpatch.stacks.revision import CARRIER, Revision, carried, of_reference, of_release, of_specifiers
 
 NAME = r"megatron[-_.]core"
 _REQUIREMENT = re.compile(
     rf"""(?<![-\w./]){NAME}(?![-_.\w/])\s*+(?:\[[^\]]{{0,500}}+\])?\s*+\(?((?:\s*+[=<>!~]=?=?\s*+[\w.*+!]++\s*+,?)++)""",
     re.IGNORECASE,
 )
+_CARRIER = re.compile(
+    rf"""(?<![-\w./]){CARRIER}\s*+(?:\[[^\]]{{0,500}}+\])?\s*+((?:[=~]=|[<>]=?)\s*+\d[\w.*+!]*+)""", re.IGNORECASE
+)
+_SETTLE = "name the one that it brings with --target-mcore, or with `megatron` in [tool.unpatch]"
 # The name of a repository that is Megatron-LM or a fork of it, as far as its name tells.
 REPOSITORY = r"(?:(?:https?|ssh|git)://[^\s\"'@]{0,200}?[/:]|git@[\w.-]+:|(?<![\w/.-]))?([\w.-]+)/((?:\w+-)?megatron-lm[\w-]*)(?:\.git)?"
 _GIT = re.compile(rf"(?:git\+|@\s*git\+){REPOSITORY}/?(?:@([^\s\"'#;,&)]+))?", re.IGNORECASE)
@@ -52,6 +56,8 @@ def in_text(text: str) -> Iterator[tuple[int, Revision]]:
     for match in _REQUIREMENT.finditer(text):
         if (revision := of_specifiers(match[1])) is not None:
             yield match.start(), revision
+    for match in _CARRIER.finditer(text):
+        yield match.start(), carried(f"megatron-bridge{match[1]}", "megatron-bridge", _SETTLE, is_weak=True)
     for match in _WHEEL.finditer(text):
         if (revision := of_release(match[1])) is not None:
             yield match.start(), revision

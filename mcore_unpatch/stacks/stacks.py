@@ -32,7 +32,10 @@ class Stacks:
         """What the files of the repository say."""
         from mcore_unpatch.repository.discover import listed
 
-        return read_all(self.top, listed(self.top))
+        found = read_all(self.top, listed(self.top))
+        named = {one.scope for one in found.said if not one.revision.is_weak and one.source != HINT}
+        found.said = [one for one in found.said if not one.revision.is_weak or one.scope not in named]
+        return found
 
     @cached_property
     def all(self) -> tuple[Stack, ...]:
@@ -133,10 +136,10 @@ class Stacks:
 
 def _grouped(said: Iterable[Said]) -> tuple[Stack, ...]:
     """One stack for each Megatron: those that are known first, the newest first."""
-    by_name: dict[str, list[Said]] = {}
+    by_name: dict[str, dict[str, Said]] = {}
     for one in said:
-        by_name.setdefault(one.revision.name, []).append(one)
-    stacks = [Stack(some[0].revision, tuple(some)) for some in by_name.values()]
+        by_name.setdefault(one.revision.name, {}).setdefault(one.place, one)
+    stacks = [Stack(next(iter(some.values())).revision, tuple(some.values())) for some in by_name.values()]
     return tuple(sorted(stacks, key=lambda one: (bool(one.versions), one.versions[-1:], one.name), reverse=True))
 
 

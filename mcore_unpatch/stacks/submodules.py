@@ -10,11 +10,11 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.sources import label_of
 from mcore_unpatch.repository import git, reading
-from mcore_unpatch.stacks.revision import Revision, of_reference, of_release
+from mcore_unpatch.stacks.revision import CARRIER, Revision, carried, of_reference, of_release
 from mcore_unpatch.stacks.said import REPOSITORY
 
 _REPOSITORY = re.compile(rf"^{REPOSITORY}/?$", re.IGNORECASE)
-_CARRIER = re.compile(r"(megatron-bridge)(?:\.git)?/?$", re.IGNORECASE)
+_CARRIER = re.compile(rf"{CARRIER}(?:\.git)?/?$", re.IGNORECASE)
 _SETTLE = "run `git submodule update --init --recursive`, or name it with --target-mcore"
 Submodule = tuple[int, str, str]  # line, path, address
 
@@ -56,8 +56,7 @@ def _carried(folder: Path, commit: str) -> Revision:
                     return of_reference(inner, f"{megatron[1]}/{megatron[2]}")
         except OSError:
             pass
-    name = f"{folder.name}@{commit[:8]}"
-    return Revision(name, (), f"Megatron through {folder.name}", certain=False, settle=_SETTLE)
+    return carried(f"{folder.name}@{commit[:8]}", folder.name, _SETTLE)
 
 
 def _on_disk(folder: Path) -> Revision | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from mcore_unpatch.findings.finding import Finding
@@ -12,14 +13,80 @@ from mcore_unpatch.judge.judge import Case
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement
 from mcore_unpatch.judge.step import between
 from mcore_unpatch.library.digests import split, statement_digests
-from mcore_unpatch.library.model import Model, likeness
+from mcore_unpatch.library.fact import quoted
+from mcore_unpatch.library.model import Known, Model, likeness
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import LIBRARY
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
-from mcore_unpatch.upgrade.changes import Change, change
 
 URGENCIES = ("breaks", "different", "unnecessary", "harmless")
 _A_COPY = 0.4  # of the statements in common; what shares less was written anew
+Step = tuple[Model, Model]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The fate of a name. kind: unchanged, body, signature, moved, gone, or unknown where the old release lacks it."""
+
+    name: str
+    kind: str
+    before: Known | None = None
+    after: Known | None = None
+    moved_to: str | None = None
+
+    @property
+    def added(self) -> list[str]:
+        """Parameters that are new."""
+        return [name for name in _names(self.after) if name not in _names(self.before)]
+
+    @property
+    def removed(self) -> list[str]:
+        """Parameters that are gone."""
+        return [name for name in _names(self.before) if name not in _names(self.after)]
+
+    @property
+    def same_body(self) -> bool:
+        """Whether the statements are the same, whatever the parameters."""
+        return (
+            self.before is not None
+            and self.after is not None
+            and self.before.fact.statements == self.after.fact.statements
+        )
+
+    @property
+    def sentence(self) -> str:
+        """What happened, in a few words."""
+        match self.kind:
+            case "signature":
+                said = [f"new parameter {quoted(self.added)}"] if self.added else []
+                said += [f"removed {quoted(self.removed)}"] if self.removed else []
+                return f"signature changed: {', '.join(said) or 'different order or defaults'}"
+            case "moved":
+                return f"moved to `{self.moved_to}`"
+            case "body":
+                return "body changed"
+        return self.kind
+
+
+def change(name: str, old: Model, new: Model) -> Change:
+    """Compare one name in two releases."""
+    before, after = old.find(name), new.find(name)
+    if before is None:
+        return Change(name, "unknown", None, after)
+    if after is None:
+        moved = new.moved(before.name, before.fact)
+        return Change(name, "moved" if moved else "gone", before, new.find(moved) if moved else None, moved)
+    then, now = before.fact, after.fact
+    if then.detail != now.detail and now.kind == then.kind == "function":
+        return Change(name, "signature", before, after)
+    same = (then.kind, then.detail, then.digest) == (now.kind, now.detail, now.digest)
+    return Change(name, "unchanged" if same else "body", before, after)
+
+
+def _names(known: Known | None) -> list[str]:
+    if known is None or known.fact.kind != "function":
+        return []
+    return [name for name in known.fact.parameters.names if name not in ("self", "cls")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +110,11 @@ class Fate:
     statements: tuple[Statement, ...] = ()
     copy: Copy | None = None
     case: Case | None = field(default=None, repr=False)
+    steps: dict[str, str] = field(default_factory=dict)  # reasons that hold for some steps alone: `from 0.16.1`
+
+    def told(self, reasons: Sequence[str]) -> tuple[str, ...]:
+        """Some of its reasons, each with the steps that it is for."""
+        return tuple(f"{self.steps[one]}: {one}" if one in self.steps else one for one in reasons)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -54,7 +126,7 @@ class Fate:
             "urgency": self.urgency,
             "change": self.target.kind,
             "moved_to": self.target.moved_to,
-            "reasons": list(self.reasons),
+            "reasons": list(self.told(self.reasons)),
             "statements": [one.to_json() for one in self.statements],
             "copy": copied,
         }
@@ -162,3 +234,33 @@ def _harmless(happened: Change, case: Case) -> str:
     if case.reaches_original:
         return f"{happened.sentence}; the replacement calls the original"
     return f"{happened.sentence}; the statements are the same, and its callers pass what the replacement takes"
+
+
+# --- several steps --------------------------------------------------------------------------------------------------
+
+
+def worst(fates: Sequence[Fate], steps: Sequence[Step]) -> Fate:
+    """The most urgent fate of a patch over some steps, with the reasons of all of them that are not harmless."""
+    chosen = min(fates, key=lambda each: URGENCIES.index(each.urgency))
+    by_reason: dict[str, list[Step]] = {}
+    for each, step in zip(fates, steps, strict=True):
+        for reason in each.reasons if each.urgency == chosen.urgency or each.urgency != "harmless" else ():
+            by_reason.setdefault(reason, []).append(step)
+    some = {reason: _of(those, steps) for reason, those in by_reason.items() if len(those) < len(steps)}
+    every = tuple(dict.fromkeys(one for each in fates for one in each.statements))
+    return replace(chosen, reasons=tuple(by_reason), statements=every, steps=some)
+
+
+def _of(some: Sequence[Step], steps: Sequence[Step]) -> str:
+    """Which steps are meant, by the side on which they differ."""
+    several = len({new.label for _, new in steps}) > 1
+    words = f"from {labels([old for old, _ in some], [old for old, _ in steps])}"
+    return f"{words} to {labels([new for _, new in some])}" if several else words
+
+
+def labels(models: Sequence[Model], every: Sequence[Model] = ()) -> str:
+    """Some releases in words: those that follow each other among all that are asked about by their ends."""
+    names, order = (list(dict.fromkeys(model.label for model in those)) for those in (models, every or models))
+    first = order.index(names[0])
+    in_a_row = len(names) > 2 and order[first : first + len(names)] == names
+    return f"{names[0]} to {names[-1]}" if in_a_row else ", ".join(names)

@@ -48,15 +48,30 @@ def mend(report: UpgradeReport, sources: Sources) -> list[Mended]:
     return found
 
 
+def is_moved(use: Affected, report: UpgradeReport) -> bool:
+    """Whether only the place of a name changed, so that no source is needed to mend its use."""
+    demand = use.demand
+    by_module = demand is not None and isinstance(demand.node, ast.ImportFrom | ast.Attribute)
+    return demand is not None and by_module and use.will_raise and bool(_module_now(demand, report.old, report.new))
+
+
+def _module_now(demand: Demand, old: Model, new: Model) -> str:
+    """The module that has a name of another module now; empty where none does."""
+    now = instead(demand.on(old).name, new, old)
+    if now is None or leaf(now) != leaf(demand.name) or not within(now):
+        return ""
+    homes = [model.find(name.rpartition(".")[0]) for model, name in ((old, demand.on(old).name), (new, now))]
+    return now.rpartition(".")[0] if all(home and home.fact.kind == "module" for home in homes) else ""
+
+
 def _moves(report: UpgradeReport) -> dict[ast.AST, dict[str, str]]:
     """By import statement: the names that other modules have now, each with its module."""
     found: dict[ast.AST, dict[str, str]] = {}
     for use in report.uses.affected:
         demand = use.demand
         if use.will_raise and demand is not None and isinstance(demand.node, ast.ImportFrom):
-            now = instead(demand.on(report.old).name, report.new, report.old)
-            if now is not None and leaf(now) == leaf(demand.name) and within(now):
-                found.setdefault(demand.node, {})[leaf(demand.name)] = now.rpartition(".")[0]
+            if module := _module_now(demand, report.old, report.new):
+                found.setdefault(demand.node, {})[leaf(demand.name)] = module
     return found
 
 
@@ -74,6 +89,9 @@ def _edits(
     if isinstance(demand.node, ast.Attribute):
         if member := _member(demand, old, new, sources):
             return [text.last_name(demand.node, member)], ""
+        if module := _module_now(demand, old, new):
+            edits = text.moved_attribute(demand.node, module, demand.at.home.model.tree)
+            return edits, "" if edits else f"the file has another `{demand.node.attr}`"
         return [], "which name takes its place is not certain"
     return [], "there is more than one way to write it"
 
@@ -158,6 +176,16 @@ class _EditedText:
         _, end = self._span(node)
         return ByteEdit(self._path, end - len(node.attr.encode()), end, after.encode())
 
+    def moved_attribute(self, node: ast.Attribute, module: str, tree: ast.Module) -> list[ByteEdit]:
+        """`other.name` as `name`, imported below the last import; nothing where the file knows another `name`."""
+        names = {getattr(one, word, None) for one in walk(tree) for word in ("id", "arg", "name", "asname")}
+        above = [item for item in tree.body if isinstance(item, ast.Import | ast.ImportFrom)]
+        if node.attr in names or not above:
+            return []
+        at = self._starts[(above[-1].end_lineno or 1) - 1] + (above[-1].end_col_offset or 0)
+        line = f"\nfrom {module} import {node.attr}".encode()
+        return [ByteEdit(self._path, *self._span(node), node.attr.encode()), ByteEdit(self._path, at, at, line)]
+
     def without(self, call: ast.Call, word: ast.keyword) -> ByteEdit:
         """A call without one of its arguments: the comma behind it goes too, or the one before."""
         return self._without(*self._span(word), self._span(call)[1])
@@ -208,6 +236,6 @@ def _names(node: ast.ImportFrom, names: list[str]) -> str:
 
 def applied(data: bytes, edits: list[ByteEdit]) -> bytes:
     """The bytes with some edits, which do not overlap."""
-    for edit in sorted(set(edits), key=lambda one: (one.start, one.end), reverse=True):
+    for edit in sorted(set(edits), reverse=True):
         data = data[: edit.start] + edit.text + data[edit.end :]
     return data

@@ -11,12 +11,12 @@ from mcore_unpatch.report.lines import Line, count, show, width, wrapped
 from mcore_unpatch.upgrade import pages
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.items import CHANGE, GO, HEADS, LATER, PATCH_FILES, RAISE, TESTS, Item, items
-from mcore_unpatch.upgrade.mend import Mended
+from mcore_unpatch.upgrade.mend import Mended, is_moved
 from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
 _STYLES = {RAISE: "bold red", CHANGE: "bold yellow", GO: "bold green", LATER: "bold"}
-_MOST = {RAISE: 8, CHANGE: 5, GO: 2, LATER: 2}  # that are listed of each: one screen
+_SCREEN = 40  # lines of the report, without --all
 
 
 def write(
@@ -71,39 +71,78 @@ def write_changed(
 def lines(
     report: UpgradeReport, known: Sequence[Item], merges: Mapping[tuple[str, int], Merge], every: bool
 ) -> Iterator[Line]:
-    """The report, line by line: what raises first; `every` leaves nothing out."""
+    """The report, line by line: what raises first; one screen, unless `every` item is wanted."""
+    groups = {group: [item for item in known if item.group == group] for group in HEADS}
+    told = {
+        group: [list(_told(item, also, report, merges, every)) for item, also in _together(members, every)]
+        for group, members in groups.items()
+    }
+    end = [line for text in closing(report, known) for line in wrapped(text, 0)]
+    shown = {group: len(items_of) for group, items_of in told.items()}
+    if not every:
+        shown = _fitting(told, _SCREEN - 2 - len(end) - 3 * sum(map(bool, groups.values())))
     yield [(report.from_to, "bold")]
-    for group, head in HEADS.items():
-        members = [item for item in known if item.group == group]
+    for group, members in groups.items():
         if not members:
             continue
-        shown = [item for item in members if every or not item.folded]
+        left = _left(members, len(told[group]) - shown[group], every)
         yield []
-        yield [(f"{head} ({len(members)})", _STYLES[group])]
-        for item in shown if every else shown[: _MOST[group]]:
-            yield from _item(item, report, every)
-            if item.fate is not None and (made := merges.get(_place(item.fate))):
-                yield from _merge(made, report.new.label)
-        if left := _left(members, shown, every, group):
-            yield from wrapped(left, 2)
+        yield [
+            (f"{HEADS[group]} ({len(members)})", _STYLES[group]),
+            ("" if shown[group] else "  --all lists them", "dim"),
+        ]
+        for item_lines in told[group][: shown[group]]:
+            yield from item_lines
+        if left and shown[group]:
+            yield from wrapped(f"and {left}", 2)
     yield []
-    for text in closing(report, known):
-        yield from wrapped(text, 0)
+    yield from end
 
 
-def _left(members: list[Item], shown: list[Item], every: bool, group: str) -> str:
+def _together(members: Sequence[Item], every: bool) -> Iterator[tuple[Item, int]]:
+    """The items to tell, each with in how many more places the same is true; with `every` all of them, one by one."""
+    same: dict[tuple[object, ...], list[Item]] = {}
+    for item in members:
+        if every or not item.folded:
+            key = (item.title, item.reasons, item.advice) if not every and item.fate is None else item
+            same.setdefault(key if isinstance(key, tuple) else (id(key),), []).append(item)
+    return ((first, sum(1 + len(one.more) for one in others)) for first, *others in same.values())
+
+
+def _fitting(told: Mapping[str, list[list[Line]]], room: int) -> dict[str, int]:
+    """How many items of each group are listed: one of what raises and of what changes, then what there is room for."""
+    shown = {group: int(group in (RAISE, CHANGE) and bool(items_of)) for group, items_of in told.items()}
+    room -= sum(len(items_of[0]) for group, items_of in told.items() if shown[group])
+    for group, items_of in told.items():
+        for item_lines in items_of[shown[group] :]:
+            if len(item_lines) > room:
+                break
+            shown[group] += 1
+            room -= len(item_lines)
+    return shown
+
+
+def _left(members: list[Item], more: int, every: bool) -> str:
     """What is not listed, as counts."""
     if every:
         return ""
-    more = len(shown) - _MOST[group]
     counts = [f"{more} more"] if more > 0 else []
     folded = {kind: sum(item.folded == kind for item in members) for kind in (TESTS, PATCH_FILES)}
     counts += [f"{number} in {kind}" for kind, number in folded.items() if number]
-    return f"and {', '.join(counts)}; --all lists them" if counts else ""
+    return f"{', '.join(counts)}; --all lists them" if counts else ""
 
 
-def _item(item: Item, report: UpgradeReport, every: bool) -> Iterator[Line]:
+def _told(
+    item: Item, also: int, report: UpgradeReport, merges: Mapping[tuple[str, int], Merge], every: bool
+) -> Iterator[Line]:
+    yield from _item(item, also, report, every)
+    if item.fate is not None and (made := merges.get(_place(item.fate))):
+        yield from _merge(made, report.new.label)
+
+
+def _item(item: Item, also: int, report: UpgradeReport, every: bool) -> Iterator[Line]:
     where = "  " + report.scanned.from_here(item.path) + item.where.removeprefix(item.path)
+    where += f" and {count(also, 'more line')}" if also else ""
     fits = len(where) + 2 + len(item.title) <= width()
     yield [(where, "cyan"), (f"  {item.title}" if item.title and fits else "", "")]
     if not fits:
@@ -146,7 +185,6 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
         return
     harmless = len(report.of("harmless"))
     urgent = [item for item in known if item.group in (RAISE, CHANGE)]
-    patches = [item for item in urgent if item.fate is not None]
     found = groups(fate.finding for fate in report.fates)
     beside = {"tests": "in tests", "patch_files": "in patch files"}
     rest = "".join(f", {len(found[name])} {where}" for name, where in beside.items() if found[name])
@@ -163,9 +201,9 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
         yield f"Nothing that was read needs work before the move to {release}."
         return
     text = f"{count(len(urgent), 'place needs', 'places need')} work before you can {_move(report)} to {release}."
-    safe = sum(item.fate is not None and item.fate.finding.fix == "safe" for item in patches)
-    unsafe = sum(item.fate is not None and item.fate.finding.fix == "unsafe" for item in patches)
-    moved = len({(one.path, one.statement.line) for one in report.uses.affected if one.can_be_mended})
+    safe, unsafe = (sum(item.fix == kind for item in urgent) for kind in ("safe", "unsafe"))
+    mended = {(report.shown(one.path), one.statement.line) for one in report.uses.affected if is_moved(one, report)}
+    moved = sum((item.path, item.line) in mended for item in urgent)
     if moved:
         text += f" Next: the same command with --write mends {moved} of them."
     elif safe or unsafe:

@@ -23,9 +23,10 @@ from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.survey.scan import report_of
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
-from mcore_unpatch.upgrade.fates import URGENCIES, Fate, fate
-from mcore_unpatch.upgrade.steps import Step, labels, worst
+from mcore_unpatch.upgrade.fates import URGENCIES, Fate, Step, fate, worst
 from mcore_unpatch.upgrade.uses import Uses, joined, uses_for
+
+_MOST_NAMED = 4  # releases in use, in the first line
 
 
 @dataclass(slots=True)
@@ -43,8 +44,10 @@ class UpgradeReport:
     @property
     def from_to(self) -> str:
         """Which Megatrons it goes from, and to which."""
-        steps = self.steps or [(self.old, self.new)]
-        return f"From megatron-core {labels([old for old, _ in steps])} to {labels([new for _, new in steps])}"
+        olds, news = (list(dict.fromkeys(side)) for side in zip(*(self.steps or [(self.old, self.new)]), strict=True))
+        number = f" ({len(olds)} releases)" if len(olds) > _MOST_NAMED else ""
+        said = f"{olds[0].label} ... {olds[-1].label}{number}" if number else ", ".join(one.label for one in olds)
+        return f"From megatron-core {said} to {', '.join(one.label for one in news)}"
 
     def of(self, urgency: str) -> list[Fate]:
         """The patches of one urgency."""

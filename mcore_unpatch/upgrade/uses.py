@@ -58,12 +58,6 @@ class Affected:
         """Whether it raises or changes something."""
         return self.statement.kind != IDLE
 
-    @property
-    def can_be_mended(self) -> bool:
-        """Whether it is an import of what only stands elsewhere now."""
-        moved = self.demand is not None and isinstance(self.demand.node, ast.ImportFrom)
-        return moved and self.statement.instead.startswith("it is now `megatron.")
-
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         told = {key: value for key, value in self.statement.to_json().items() if key != "before"}

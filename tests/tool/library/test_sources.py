@@ -13,7 +13,7 @@ from mcore_unpatch.library import build as builder, sources
 from mcore_unpatch.library.model import Library, Model
 from mcore_unpatch.library.sources import model_of, read_source
 from mcore_unpatch.megatron.targets import at_place, target
-from mcore_unpatch.upgrade.changes import change
+from mcore_unpatch.upgrade.fates import change
 
 BASE = """
 class Base:

@@ -164,3 +164,30 @@ def test_a_requirement_of_an_example_is_for_that_example(tmp_path: Path) -> None
 def test_megatron_that_is_carried_along(tmp_path: Path) -> None:
     files = {"third/megatron/core/package_info.py": "MAJOR = 0\nMINOR = 15\nPATCH = 3\n", **requires("torch")}
     assert judged(tmp_path, files) == ("0.15.3", "third/megatron/core/package_info.py:1")
+
+
+def test_a_carrier_counts_where_nothing_else_is_said(tmp_path: Path) -> None:
+    bridge = "[project]\ndependencies = ['megatron-bridge[te]==0.4.0']\n"
+    write_files(tmp_path, {"pyproject.toml": bridge, "a.py": "", "core/setup.py": "", "core/a.py": ""})
+    (tmp_path / "core/requirements.txt").write_text("megatron-core==0.17.0\nmegatron-bridge==0.4.0\n")
+    stacks = Stacks(tmp_path)
+    assert str(stacks.of("a.py")) == (
+        "Judged for megatron-core megatron-bridge==0.4.0: pyproject.toml:2; Megatron through megatron-bridge, judged "
+        "as 0.19."
+    )
+    assert "--target-mcore" in stacks.unsure("a.py")
+    assert [one.name for one in stacks.of("core/a.py").stacks] == ["0.17.0"]
+
+
+def test_what_a_folder_of_the_repository_asks_for_that_is_installed_with_it(tmp_path: Path) -> None:
+    files = {"requirements.txt": "torch\n-e ./adapter\n./other\n", "setup.py": "", "a.py": "", "other/setup.py": ""}
+    adapter = {"adapter/pyproject.toml": "[project]\ndependencies = ['megatron-core==0.16.1']\n"}
+    assert judged(tmp_path, {**files, **adapter}, "a.py") == ("0.16.1", "adapter/pyproject.toml:2")
+
+
+@pytest.mark.parametrize("name", ["docs/build_dockerfile_page.rst", "docs/Dockerfile.md", "README.rst"])
+def test_what_documentation_says_is_a_hint(tmp_path: Path, name: str) -> None:
+    write_files(tmp_path, {name: "RUN pip install megatron-core==0.12.0\n", "a.py": ""})
+    stacks = Stacks(tmp_path)
+    assert not stacks.all
+    assert [one.name for one in stacks.hints] == ["0.12.0"]

@@ -29,7 +29,8 @@ def test_the_report_goes_from_the_pin_to_the_newest_and_counts_what_needs_work(r
     assert result.out.startswith(
         "From megatron-core 0.18.2 to 0.19.2\n\nWill raise (1)\n  patches.py:2  ImportError when the file is imported\n"
     )
-    assert "\n2 places need work before you can upgrade to megatron-core 0.19.2." in result.out
+    assert "\nNot urgent (1)\n  patches.py:7  patch of PostProcessNode.forward_impl\n" in result.out
+    assert "\n1 place needs work before you can upgrade to megatron-core 0.19.2." in result.out
     assert max(map(len, result.out.splitlines())) <= 80
 
 
@@ -140,3 +141,22 @@ def test_the_command_that_comes_next_does_something(tmp_path: Path) -> None:
 def test_options_that_do_not_go_together(repository: Path, given: tuple[str, ...]) -> None:
     result = unpatch("upgrade", *given, cwd=repository)
     assert (result.code, "--write" in result.err) == (ERROR, True)
+
+
+def test_a_megatron_is_not_compared_with_itself_in_silence(repository: Path) -> None:
+    result = unpatch("upgrade", "--from", "installed", "--to", "0.19.2", cwd=repository)
+    assert result.code == ERROR
+    assert "there is nothing to compare" in result.err
+
+
+def test_the_same_change_in_many_files_is_told_once_and_the_report_is_one_screen(tmp_path: Path) -> None:
+    lines = "from megatron.core import parallel_state\ndef run():\n    return parallel_state.is_pipeline_last_stage()\n"
+    gone = "from megatron.core.parallel_state import get_pipeline_model_parallel_split_rank\n"
+    files = {f"changed/a{number}.py": lines for number in range(9)} | {
+        f"raises/b{number}.py": gone for number in range(30)
+    }
+    write_files(tmp_path, files)
+    out = unpatch("upgrade", "--from", "0.12.0", "--to", "0.19.2", cwd=tmp_path).out
+    assert "Numbers may change (9)\n  changed/a0.py:3 and 8 more lines\n" in out
+    assert "Will raise (30)\n  raises/b0.py:1 and 29 more lines  ImportError when the file is imported\n" in out
+    assert len(out.splitlines()) <= 40

@@ -140,3 +140,32 @@ def test_names_that_moved_together_stay_together(tmp_path: Path, monkeypatch: py
     result = unpatch("upgrade", "--from", old, "--to", new, "--write", cwd=repository.path)
     assert "Mended 3 lines." in result.err
     assert (repository.path / "a.py").read_text() == MOVED
+
+
+READ = """\
+from megatron.core import work
+
+
+def run(Clerk):
+    work.serve(1)
+    return work.Worker, work.Foreman, work.Clerk
+"""
+
+
+def test_what_is_read_from_a_module_is_imported_from_where_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    people = "class Worker: ...\nclass Foreman: ...\nclass Clerk: ...\n"
+    old = source(tmp_path / "old", 50, work=f"{people}def serve(one): ...\n")
+    new = source(tmp_path / "new", 51, work="", staff=f"{people}class Desk:\n    def serve(self, one): ...\n")
+    repository = Repository(tmp_path / "repository")
+    repository.commit({"a.py": READ})
+    seen = " ".join(unpatch("upgrade", "--from", old, "--to", new, cwd=repository.path).out.split())
+    assert "it is a method now: `Desk.serve`" in seen
+    result = unpatch("upgrade", "--from", old, "--to", new, "--write", cwd=repository.path)
+    assert (repository.path / "a.py").read_text() == READ.replace(
+        "import work\n",
+        "import work\nfrom megatron.core.staff import Foreman\nfrom megatron.core.staff import Worker\n",
+    ).replace("work.Worker, work.Foreman", "Worker, Foreman")
+    assert "the file has another `Clerk`" in " ".join(result.err.split())
