@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.audit.origin import OURS, CodeOrigin
+from mcore_unpatch.audit.origin import CodeOrigin
 from mcore_unpatch.errors import UsageError
 
 VERSION = 1
@@ -73,11 +73,6 @@ class ModelHook:
 
     def __str__(self) -> str:
         return f"{self.path or 'the model itself'}: {self.kind}, by {self.by}"
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether this package registered it."""
-        return self.by.package == OURS
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,12 +62,12 @@ def write_asides(report: Report, notes: bool = True) -> None:
 
 def _lines(report: Report, style: OutputFormat, statistics: bool, on_one_screen: bool) -> Iterator[Line]:
     """The report for people who read it in a terminal."""
-    from mcore_unpatch.report import concise, screen, statistics as per_rule, text
+    from mcore_unpatch.report import rows, screen, text
 
     if statistics:
-        return per_rule.lines(report)
+        return rows.statistics(report)
     if style is OutputFormat.concise:
-        return concise.lines(report)
+        return rows.concise(report)
     return screen.lines(report) if on_one_screen and report.findings else text.lines(report)
 
 
@@ -105,9 +105,9 @@ def _data(report: Report, style: OutputFormat, statistics: bool) -> dict[str, ob
 
         data["counts"] = meaning.as_data(report.findings)
     if statistics:
-        from mcore_unpatch.report import statistics as counts
+        from mcore_unpatch.report.rows import statistics_data
 
-        data["statistics"] = counts.as_data(report)
+        data["statistics"] = statistics_data(report)
     return data
 
 

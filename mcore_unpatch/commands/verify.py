@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, 
 from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mcore_unpatch.verify.measure import Row
     from mcore_unpatch.verify.models import Setting
@@ -125,30 +126,18 @@ def _work(settings: list[Setting], legacy: Path | None) -> Iterator[list[Row]]:
             yield from ranks.run(settings[:1], beside)
 
 
-class _progress:  # noqa: N801 - a context manager, used as one
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[Row], None]]:
     """A line for each row as it comes, on a terminal; nothing in a pipe."""
+    import sys
 
-    def __init__(self, quiet: bool) -> None:
-        import sys
+    from rich.console import Console
 
-        self.enabled = not quiet and sys.stderr.isatty()
-
-    def __enter__(self) -> Any:
-        from rich.console import Console
-
-        self.console = Console(stderr=True)
-        self.status = self.console.status("Building the first model ...") if self.enabled else None
-        if self.status is not None:
-            self.status.start()
-        return self.show
-
-    def show(self, row: Row) -> None:
-        if self.status is not None:
-            self.status.update(f"{row.setting}: {row.quantity} done ...")
-
-    def __exit__(self, *error: object) -> None:
-        if self.status is not None:
-            self.status.stop()
+    if quiet or not sys.stderr.isatty():
+        yield lambda row: None
+        return
+    with Console(stderr=True).status("Building the first model ...") as status:
+        yield lambda row: status.update(f"{row.setting}: {row.quantity} done ...")
 
 
 def _write(rows: list[Row], setting: Setting, json: bool) -> None:

@@ -39,7 +39,7 @@ def check_own(path: Path) -> None:
         raise OSError(errno.EPERM, "it is a link", str(path))
     if not stat.S_ISDIR(facts.st_mode) and (not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1):
         raise OSError(errno.EPERM, "it is not a file of its own", str(path))
-    if hasattr(os, "geteuid") and facts.st_uid != os.geteuid():
+    if facts.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "it belongs to another user", str(path))
 
 
@@ -57,7 +57,7 @@ def create_like(model: Path, path: Path, data: bytes) -> None:
     shutil.copystat(model, path)
     os.utime(path)
     facts = model.stat()
-    if hasattr(os, "chown") and (facts.st_uid, facts.st_gid) != (path.stat().st_uid, path.stat().st_gid):
+    if (facts.st_uid, facts.st_gid) != (path.stat().st_uid, path.stat().st_gid):
         with contextlib.suppress(PermissionError):  # only root may give files away
             os.chown(path, facts.st_uid, facts.st_gid)
             path.chmod(facts.st_mode & 0o7777)  # a change of owner drops the set-id bits

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +12,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files
 from mcore_unpatch.repository.printable import shown
 
-_CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @contextmanager
@@ -44,22 +44,10 @@ def exclusive(file: Path) -> Iterator[None]:
         os.close(handle)
 
 
-if sys.platform == "win32":  # pragma: no cover - the other branch is what the tests run
-    import msvcrt
-
-    def _acquire(handle: int) -> bool:
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-else:
-    import fcntl
-
-    def _acquire(handle: int) -> bool:
-        # A record lock, unlike flock, does not live on in a forked worker.
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            return False
-        return True
+def _acquire(handle: int) -> bool:
+    # A record lock, unlike flock, does not live on in a forked worker.
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True

@@ -10,11 +10,8 @@ NAME = "mcore-unpatch"
 
 def user_state() -> Path:
     """The folder where programs keep what they must not forget."""
-    for variable in ("XDG_STATE_HOME", "LOCALAPPDATA"):
-        value = os.environ.get(variable)
-        if value and Path(value).is_absolute():
-            return Path(value).resolve()
-    return (Path.home() / ".local" / "state").resolve()
+    value = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (value if value.is_absolute() else Path.home() / ".local" / "state").resolve()
 
 
 def may_exist(top: Path) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from mcore_unpatch.findings.finding import SWITCH, Finding, Report
 from mcore_unpatch.findings.rules import rules
-from mcore_unpatch.report import patch_files, screen
+from mcore_unpatch.report import screen
 from mcore_unpatch.report.counts import group_of, groups
 from mcore_unpatch.report.lines import Line, count, subjects, width, wrapped
 
+_PATCH_FILE, _MOST_NAMED = "patch-file", 6
 _SEAM_STYLE = {"value-head": "yellow", "none": "red"}
 _QUOTED_LINES = 3
 _VERDICT_STYLE = {"rewrite": "green", "delete": "green", "steps": "yellow"}
@@ -30,13 +31,11 @@ def lines(report: Report) -> Iterator[Line]:
     files = {path: list(group) for path, group in groupby(report.findings, key=lambda finding: finding.path)}
     alike: dict[object, list[str]] = {}
     for path, findings in files.items():
-        alike.setdefault(patch_files.same(findings) if patch_files.is_patch_file(findings) else path, []).append(path)
+        alike.setdefault(_content(findings) if findings[0].shape == _PATCH_FILE else path, []).append(path)
     for first, *others in alike.values():
         yield from ([(report.from_here(path), "bold")] for path in (first, *others))
-        if patch_files.is_patch_file(files[first]):
-            yield from patch_files.entry(files[first])
-        else:
-            yield from (line for finding in files[first] for line in _finding(finding))
+        told = _patch_file if files[first][0].shape == _PATCH_FILE else _finding
+        yield from (line for finding in files[first] for line in told(finding))
         yield []
     yield from screen.lines(report, places=0) if report.fixes_known else _summary(report)
 
@@ -59,6 +58,26 @@ def _finding(finding: Finding) -> Iterator[Line]:
         yield from wrapped(f"{number}. {step}", 11)
     if finding.related:
         yield from wrapped(", ".join(f"{item.role} {item.line}" for item in finding.related), 9, "also ", "dim")
+
+
+def _content(findings: Sequence[Finding]) -> tuple[object, ...]:
+    """What two patch files have in common if one entry does for both."""
+    return tuple((one.touches, one.rule, one.message, one.evidence) for one in findings)
+
+
+def _patch_file(finding: Finding) -> Iterator[Line]:
+    """What a patch file changes, and what becomes of it."""
+    tests = "; in a test" if finding.in_test else ""
+    yield from wrapped(f"{finding.message[:1].upper()}{finding.message[1:]}{tests} ({finding.rule}).", 2)
+    named = [_short(name) for name in finding.touches[:_MOST_NAMED]]
+    more = len(finding.touches) - len(named)
+    yield from wrapped(", ".join(named) + (f" and {more} more" if more > 0 else ""), 4)
+    yield from wrapped(finding.evidence, 2, f"{finding.verdict}: ", _VERDICT_STYLE.get(finding.verdict, ""), hang=4)
+
+
+def _short(name: str) -> str:
+    parts = name.split(".")
+    return ".".join(parts[-2:]) if len(parts) > 1 and parts[-2].lstrip("_")[:1].isupper() else parts[-1]
 
 
 def _head(finding: Finding) -> Iterator[Line]:

@@ -8,8 +8,7 @@ import stat
 from functools import lru_cache
 from pathlib import Path
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -28,7 +27,7 @@ def read(file: Path) -> bytes:
 def read_own(file: Path) -> bytes:
     """The bytes of a file that must be no link; raises `OSError` for anything else."""
     _refuse(file.lstat().st_mode, file)
-    return _read(os.open(file, _FLAGS | _NOFOLLOW), file)
+    return _read(os.open(file, _FLAGS | os.O_NOFOLLOW), file)
 
 
 def read_below(folder: Path, file: Path) -> bytes:
@@ -42,7 +41,7 @@ def descriptor(top: str | Path, path: str) -> int:
     try:
         if not _lies_inside(str(top), os.path.dirname(path)):  # noqa: PTH120 - thousands of calls
             raise _leads_out(full)
-        handle = os.open(full, _FLAGS | _NOFOLLOW)
+        handle = os.open(full, _FLAGS | os.O_NOFOLLOW)
     except OSError as error:
         if error.errno == errno.ENXIO:
             raise OSError(errno.EINVAL, "a socket, not a regular file", full) from None
@@ -50,7 +49,7 @@ def descriptor(top: str | Path, path: str) -> int:
             raise
         if not _lies_inside(str(top), path):
             raise _leads_out(full) from None
-        handle = os.open(os.path.realpath(full), _FLAGS | _NOFOLLOW)
+        handle = os.open(os.path.realpath(full), _FLAGS | os.O_NOFOLLOW)
     try:
         _refuse(os.fstat(handle).st_mode, full)
     except OSError:

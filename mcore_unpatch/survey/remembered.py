@@ -46,7 +46,7 @@ def folder(top: Path) -> Path | None:
         facts = place.lstat()
     except OSError:
         return None
-    return place if not hasattr(os, "geteuid") or facts.st_uid == os.geteuid() else None
+    return place if facts.st_uid == os.geteuid() else None
 
 
 def key(settings: object, paths: Iterable[str], read: Callable[[str], bytes]) -> str:

@@ -33,9 +33,9 @@ def write(
 
         print("\n".join(github.lines(pages.as_findings(report, known), "warning")))
     elif style is OutputFormat.concise:
-        from mcore_unpatch.report import concise
+        from mcore_unpatch.report import rows
 
-        show(concise.lines(pages.as_findings(report, known)))
+        show(rows.concise(pages.as_findings(report, known)))
     elif style is OutputFormat.html:
         print(pages.html(report, known, " ".join(closing(report, known)), merges), end="")
     else:

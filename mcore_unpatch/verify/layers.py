@@ -14,11 +14,12 @@ def norm_of(config: Any, hidden_size: int, eps: float = 1e-5, **_: Any) -> torch
     return kind(hidden_size, eps=eps, dtype=config.params_dtype)
 
 
-class _AllGather(torch.autograd.Function):
+class AllGather(torch.autograd.Function):
     """The tokens of all context ranks, one rank after another; the backward sums what each says of this rank's."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, group: Any) -> Tensor:
+        """Gather."""
         ctx.group = group
         parts = [torch.empty_like(rows) for _ in range(group.size())]
         torch.distributed.all_gather(parts, rows.contiguous(), group=group)
@@ -26,6 +27,7 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Sum, and take this rank's part."""
         total = gradients[0].contiguous()
         torch.distributed.all_reduce(total, group=ctx.group)
         return total.chunk(ctx.group.size())[ctx.group.rank()], None
@@ -44,7 +46,7 @@ class CausalAttention(torch.nn.Module):
         everyone = torch.cat([_positions(length, ranks, rank) for rank in range(ranks)]).to(query.device)
         mine = _positions(length, ranks, self.group.rank()).to(query.device)
         if ranks > 1:
-            key, value = (_AllGather.apply(x, self.group) for x in (key, value))  # type: ignore[no-untyped-call]
+            key, value = (AllGather.apply(x, self.group) for x in (key, value))  # type: ignore[no-untyped-call]
         repeat = query.shape[2] // key.shape[2]
         q, k, v = (
             x.permute(1, 2, 0, 3) for x in (query, key.repeat_interleave(repeat, 2), value.repeat_interleave(repeat, 2))

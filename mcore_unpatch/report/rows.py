@@ -1,4 +1,4 @@
-"""Counts per rule."""
+"""One line per finding, as editors and other linters have it, and one line per rule."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from mcore_unpatch.findings.rules import rules
 from mcore_unpatch.report.lines import Line
 
 
-def as_data(report: Report) -> list[dict[str, Any]]:
+def concise(report: Report) -> Iterator[Line]:
+    """`path:line:column CODE message`, by file and line."""
+    for finding in report.findings:
+        place = f"{report.from_here(finding.path)}:{finding.line}:{finding.column}"
+        yield [(place, "cyan"), (f" {finding.rule} ", "bold red"), (" ".join(finding.message.split()), "")]
+
+
+def statistics_data(report: Report) -> list[dict[str, Any]]:
     """Rules by falling count: what `--statistics` adds to the JSON report."""
     counts = Counter(finding.rule for finding in report.findings)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [{"rule": code, "name": rules()[code].name, "count": count} for code, count in ordered]
 
 
-def lines(report: Report) -> Iterator[Line]:
+def statistics(report: Report) -> Iterator[Line]:
     """And what it prints: a line for each rule."""
-    for row in as_data(report):
+    for row in statistics_data(report):
         yield [(f"{row['count']:>5}  ", "bold"), (row["rule"], "cyan"), (f"  {row['name']}", "")]
