@@ -29,9 +29,11 @@ def doctor(json: Json = False) -> int:
 
             print(dumps({"version": 1, "lines": [asdict(line) for line in lines]}, indent=2))
         else:
+            from mcore_unpatch.report.lines import show, wrapped
+
             width = max(len(line.about) for line in lines)
             for line in lines:
-                print(f"{_SIGNS[line.state]}  {line.about:{width}}  {line.said}")
+                show(wrapped(line.said, 0, f"{_SIGNS[line.state]}  {line.about:{width}}  "))
                 if line.remedy:
-                    print(f"    {'':{width}}  = {line.remedy}")
+                    show(wrapped(line.remedy, width + 6, "= "))
     return EXIT_FINDINGS if any(line.state == "wrong" for line in lines) else EXIT_CLEAN

@@ -61,7 +61,7 @@ def pin(
     from mcore_unpatch import pins
     from mcore_unpatch.gate import pinned
     from mcore_unpatch.megatron.roots import within
-    from mcore_unpatch.report.lines import count
+    from mcore_unpatch.report.lines import count, show, wrapped
     from mcore_unpatch.repository.atomic import replace_file
     from mcore_unpatch.repository.discover import top_of
 
@@ -107,12 +107,13 @@ def pin(
     parts = [f"{count(patched, 'name')} that {count(number, 'patch replaces', 'patches replace')}"] if number else []
     parts += [f"{count(len(chosen) - patched, 'name')} that they stand on"] if number and patched < len(chosen) else []
     with reporting(f"{pins.LOCK} was written, but "):
-        print(
+        told = (
             f"{pins.LOCK} pins {' and '.join(parts) or count(len(chosen), 'name')}, on megatron-core {release.label}; "
-            f"{len(changed)} changed."
         )
+        show(wrapped(f"{told}{len(changed)} changed.", 0))
         if not before:
-            print(f"Commit {pins.LOCK}, and say in it why each patch stays. Next: unpatch check")
+            show(wrapped(f"Commit {pins.LOCK}, and say in it why each patch stays.", 0))
+            show(wrapped("unpatch check --base main", 0, "Next: ", "bold"))
     return EXIT_CLEAN
 
 

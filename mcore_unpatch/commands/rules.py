@@ -26,7 +26,7 @@ def rules(
 ) -> int:
     """List the rules by family."""
     from mcore_unpatch.findings.rules import Selection, families, family, rules as all_rules
-    from mcore_unpatch.report.lines import show
+    from mcore_unpatch.report.lines import show, wrapped
 
     selection = Selection.parse(chosen or ["ALL"], [])
 
@@ -35,7 +35,8 @@ def rules(
             listed = [one for one in all_rules().values() if family(one.code) == prefix and one.code in selection]
             if listed:
                 yield [(f"{prefix}  {about}", "bold")]
-                yield from ([(f"  {one.code}", "cyan"), (f"  {one.name}: {one.summary}", "")] for one in listed)
+                for one in listed:
+                    yield from wrapped(f"{one.name}: {one.summary}", 2, f"{one.code}  ", "cyan")
                 yield []
 
     with reporting():
@@ -65,10 +66,26 @@ def explain(
     else:
         found = find(rule)
         title, text = f"{found.code} {found.name}", as_markdown(found)
-    body: list[Line] = [[(line, "")] for line in text.splitlines()]
     with reporting():
-        show(iter([[(title, "bold")], *body]))
+        show([[(title, "bold")], *_body(text)])
     return EXIT_CLEAN
+
+
+def _body(text: str) -> Iterator[Line]:
+    """Markdown for a terminal: paragraphs fill its lines; code and tables stay as they are."""
+    from mcore_unpatch.report.lines import wrapped
+
+    in_code, paragraph = False, ""
+    for line in [*text.splitlines(), ""]:
+        in_code ^= (fence := line.startswith("```"))
+        verbatim = in_code or fence or line.startswith(("|", "#", "    ")) or not line.strip()
+        if paragraph and (verbatim or line.startswith(("- ", "1. "))):
+            yield from wrapped(paragraph, 0)
+            paragraph = ""
+        if verbatim:
+            yield [(line, "")]
+        else:
+            paragraph = f"{paragraph} {line.strip()}".strip()
 
 
 def as_markdown(rule: Rule) -> str:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from mcore_unpatch.findings.finding import Finding, Report
-from mcore_unpatch.megatron.versions import show
+from mcore_unpatch.megatron.versions import parse_version, show
 from mcore_unpatch.report.counts import FATES, counts, fate_of, groups, urgency
 from mcore_unpatch.report.lines import Line, count, subjects, width, wrapped
 from mcore_unpatch.stacks.stack import Stack
@@ -143,9 +143,11 @@ def _primary(report: Report) -> Stack | None:
 
 def _releases(findings: Sequence[Finding], report: Report) -> str:
     """On what something breaks: the releases, or how many where these are many."""
-    broken = sorted({release for finding in findings for release in finding.fails})
+    broken = sorted({release for finding in findings for release in finding.fails}, key=parse_version)
     if len(broken) > _MOST_RELEASES:
-        return f"{len(broken)} of the Megatrons that were judged for"
+        stacks = _stacks(report)
+        number = sum(any(show(version) in broken for version in stack.versions) for stack in stacks)
+        return f"{number} of the {len(stacks)} Megatrons that were judged for"
     known = broken or [show(one) for one in sorted({one for judged in report.judged for one in judged.versions})]
     return f"megatron-core {' or '.join(known)}"
 

@@ -1,5 +1,6 @@
 """What the commands say to what users type: the way out, not only what is wrong."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -49,8 +50,17 @@ def test_a_folder_without_a_python_file_is_not_called_clean(command: str, tmp_pa
 def test_the_rules_of_a_family(tmp_path: Path) -> None:
     lines = unpatch("rules", "mcu1", cwd=tmp_path).out.splitlines()
     assert lines[0].startswith("MCU1  ")
-    assert all(line.startswith("  MCU1") for line in lines[1:-1])
+    assert all(line.startswith(("  MCU1", " " * 10)) and len(line) <= 80 for line in lines[1:-1])
     assert len(lines) > 3
+
+
+@pytest.mark.parametrize("name", ["MCU701", "verl"])
+def test_an_explanation_fits_the_terminal(name: str, tmp_path: Path) -> None:
+    said = unpatch("explain", name, cwd=tmp_path).out
+    code = re.findall(r"^```.*?^```", said, re.MULTILINE | re.DOTALL)
+    prose = [line for line in said.splitlines() if not any(line in block for block in code) and line[:1] != "|"]
+    assert [line for line in prose if len(line) > 80 and "`" not in line and "/" not in line] == []
+    assert code
 
 
 PATCH = "from megatron.core import utils\nutils.get_model_config = print"
