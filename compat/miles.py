@@ -12,10 +12,10 @@ from argparse import Namespace
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from mcore_unpatch.compat import slime
 from mcore_unpatch.compat.logits.lazy import LazyLogits
 from mcore_unpatch.compat.logits.real import real_logits_to
-from mcore_unpatch.compat.slime import log_probs as slime
-from mcore_unpatch.compat.slime.responses import Samples, response_results
+from mcore_unpatch.compat.responses import Samples, response_results
 
 _HOME = "miles.backends.training_utils.loss_hub"
 _TRUE_ON_POLICY = (

@@ -40,19 +40,19 @@ SHIMS: dict[str, tuple[Shim, ...]] = {
         for name in ("model_forward_fused", "mtp_patch", "model_forward_1f1b_overlap")
     ),
     "nemo_rl": (
-        Shim("nemo_rl/install.py", "nemo_rl/distributed/model_utils.py",
+        Shim("nemo_rl.py", "nemo_rl/distributed/model_utils.py",
              ("patch_gpt_model_forward_for_linear_ce_fusion",)),
-        Shim("nemo_rl/install.py", "nemo_rl/distributed/model_utils.py",
+        Shim("nemo_rl.py", "nemo_rl/distributed/model_utils.py",
              ("from_parallel_hidden_states_to_logprobs",)),
     ),
     "skyrl": (
-        Shim("skyrl/hidden_states.py", _MODEL_UTILS,
+        Shim("skyrl.py", _MODEL_UTILS,
              ("from_parallel_hidden_to_logprobs", "from_parallel_hidden_to_logprobs_packed_sequences",
               "_fused_vocab_parallel_entropy_from_hidden", "from_parallel_hidden_to_entropy_packed_sequences")),
     ),
     "slime": (
-        Shim("slime/log_probs.py", "slime/utils/ppo_utils.py", ("calculate_log_probs_and_entropy",)),
-        Shim("slime/log_probs.py", "slime/backends/megatron_utils/loss.py", ("get_log_probs_and_entropy",)),
+        Shim("slime.py", "slime/utils/ppo_utils.py", ("calculate_log_probs_and_entropy",)),
+        Shim("slime.py", "slime/backends/megatron_utils/loss.py", ("get_log_probs_and_entropy",)),
     ),
     "miles": (
         Shim("miles.py", "miles/backends/training_utils/loss_hub/math_utils.py", ("calculate_log_probs_and_entropy",)),

@@ -82,6 +82,7 @@ class Handle:
             self.remove()
 
 
+Finish = Callable[[], None] | None  # called when a call ends, however it does
 # Takes the arguments of a call by name (and may remove legacy ones); returns the processor and context for that call,
 # or None to leave the call alone.
 Select = Callable[[dict[str, Any]], tuple[Processor, Any] | None]
@@ -139,31 +140,41 @@ def attach_selector(model: Module | Sequence[Module], select: Select, *, same_as
     chunks = model if isinstance(model, Sequence) else [model]
     if not chunks:
         raise ValueError("model: expected a model or a list of its chunks, got an empty list")
-    identity = select if same_as is None else same_as
     paths = [find_language_model(chunk) for chunk in chunks]
+    return attach_along(paths, select, select if same_as is None else same_as)
+
+
+def attach_along(paths: list[HookPath], select: Select, identity: Any, finish: Finish = None) -> Handle:
+    """`attach_selector` along ways that were looked up before."""
     with INSTALLING:
         found = [installed_on(path.model, _Attachment) for path in paths]
-        if any(one is not None for one in found):
+        if any(attachment is not None for attachment in found):
             return _the_same(found, identity).claim()
         handle = Handle()
         try:
             for path in paths:
-                _Attachment(path, select, identity, handle)
+                _Attachment(path, select, identity, handle, finish)
         except BaseException:
             handle.remove()
             raise
         return handle.claim()
 
 
+def selector_on(model: Module) -> Select | None:
+    """What `attach_selector` attached to this language model, if anything."""
+    attachment = installed_on(model, _Attachment)
+    return None if attachment is None else attachment.select
+
+
 class _Attachment:
     """The pre-hook that adds the two arguments to a call, and the hook that checks that they were used."""
 
-    def __init__(self, path: HookPath, select: Select, identity: Any, handle: Handle) -> None:
-        self.path, self.select, self.identity, self.handle = path, select, identity, handle
+    def __init__(self, path: HookPath, select: Select, identity: Any, handle: Handle, finish: Finish) -> None:
+        self.path, self.select, self.identity, self.handle, self.finish = path, select, identity, handle, finish
         self.names = argument_names(path.model)
         self.calls: PerThread[Watched | None] = PerThread()
         # Must be registered before our own hooks: it then runs last on the way in, and first on the way out.
-        handle.on_removal(provide_hook(path.model).remove)
+        handle.on_removal(_hook_on(HookPath((), path.model)).remove)
         hooks = [
             path.model.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True),
             path.model.register_forward_hook(self._after),
@@ -171,7 +182,7 @@ class _Attachment:
         ]
         if isinstance(decoder := getattr(path.model, "decoder", None), Module):
             hooks.append(decoder.register_forward_pre_hook(self._require_entered))
-        handle.on_removal(*(hook.remove for hook in hooks), enter_as_module(path.wrappers, path.model))
+        handle.on_removal(*(hook.remove for hook in hooks), enter_as_module(path))
 
     def _before(self, model: Module, args: Any, kwargs: dict[str, Any] | None = None) -> Any:
         if kwargs is None:  # another thread, while this hook is being registered or removed
@@ -198,6 +209,8 @@ class _Attachment:
 
     def _forget(self, model: Module, args: Any, output: Any) -> None:
         self.calls.end()
+        if self.finish is not None:
+            self.finish()
 
 
 def _the_same(found: list[_Attachment | None], identity: Any) -> Handle:
@@ -231,7 +244,10 @@ def provide_hook(model: Module) -> Handle:
     Does nothing if `forward` has the hook. For a HybridModel without it the hook works through the output layer; any
     other model raises `HookMissingError`.
     """
-    path = find_language_model(model)
+    return _hook_on(find_language_model(model))
+
+
+def _hook_on(path: HookPath) -> Handle:
     handle = Handle()
     if path.has_hook:
         return handle
@@ -240,7 +256,7 @@ def provide_hook(model: Module) -> Handle:
     with INSTALLING:
         tap = installed_on(path.model, OutputLayerTap) or OutputLayerTap(path)
         tap.users += 1
-    handle.on_removal(tap.release, enter_as_module(path.wrappers, path.model))
+    handle.on_removal(tap.release, enter_as_module(path))
     return handle
 
 
@@ -270,7 +286,7 @@ def call_along(path: HookPath, model: Module, processor: Processor, context: Any
     if path.has_hook:
         result = model(*args, **keywords)
     else:
-        with provide_hook(model):
+        with _hook_on(path):
             result = model(*args, **keywords)
     require_called(watched, path)
     return result

@@ -33,8 +33,8 @@ def is_inference(keywords: Mapping[str, Any] | None = None) -> bool:
     from megatron.core.inference.utils import InferenceMode
 
     given = keywords or {}
-    contexts = (given.get("inference_context"), given.get("inference_params"))
-    return InferenceMode.is_active() or any(context is not None for context in contexts)
+    asked = given.get("inference_context") is not None or given.get("inference_params") is not None
+    return asked or InferenceMode.is_active()
 
 
 @dataclass(frozen=True)

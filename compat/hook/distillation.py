@@ -30,7 +30,6 @@ from mcore_unpatch.compat.hook.head import (
     mask_of,
     temperature_of,
 )
-from mcore_unpatch.compat.hook.output_layer import fuses_weight_grad
 from mcore_unpatch.compat.hook.processors import HeadProcessor
 from mcore_unpatch.compat.logits.lazy import LazyLogits
 
@@ -100,19 +99,14 @@ class DistillationLoss(HeadOptions):
         hidden, gathered = enter_head(call, groups)  # [s, b, h]
         shape = (hidden.shape[1], hidden.shape[0])
         scale = call.logit_scale if self.scale_logits else 1.0
-        temperature = temperature_of(call, self, shape)
-        settings = self.of_head(
-            tp_group=groups.tp,
-            reduce_hidden_grad=self.reduce_hidden_grad and not gathered,
-            fuse_main_grad=fuses_weight_grad(call),
-        )
+        temperature = temperature_of(context, self, shape)
         theirs = as_rows("teacher.hidden", teacher.hidden.detach(), shape, dims=3)
         loss = run_kl(
             (hidden, call.weight, theirs, teacher.weight.detach()),
             Divergence(self.kind, self.beta),
             (temperature / scale, temperature / teacher.logit_scale),
-            VocabQuery(mask=as_rows("mask", mask_of(call, self), shape), mask_count=context.mask_count),
-            settings,
+            VocabQuery(mask=as_rows("mask", mask_of(call, context, self), shape), mask_count=context.mask_count),
+            self.settings(call, groups, gathered),
         )
         return batch_first(loss)
 
@@ -139,7 +133,7 @@ class DistillationLoss(HeadOptions):
         loss = Divergence(self.kind, self.beta).of_log_probs(a, b)
         if self.kind == "jsd" and self.rest == "zero":  # elsewhere the mixture is the student's alone
             loss = loss - (1 - self.beta) * log(1 - self.beta) * (1 - a.exp().sum(-1))
-        mask = mask_of(call, self)
+        mask = mask_of(call, asked, self)
         live = taken.any(-1) if mask is None else taken.any(-1) & (mask != 0)
         return loss.masked_fill(self._unknown(call, teacher.token_ids, taken & live[..., None]), nan).where(live, 0)
 

@@ -12,7 +12,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from importlib.util import find_spec
 from types import CodeType
 from typing import Any
@@ -37,10 +37,12 @@ class HookPath:
     wrappers: tuple[Module, ...]
     model: Module
 
-    @cached_property
+    @property
     def has_hook(self) -> bool:
         """Whether the language model's own `forward` takes the hook, or passes it on to one that does."""
-        return any(takes_hook(forward, by_name=True) for forward in _forwards(self.model))
+        kind: Any = type(self.model)
+        own = vars(self.model).get("forward")
+        return _class_has_hook(kind) if own is None else takes_hook(own, by_name=True)
 
     @property
     def is_hybrid(self) -> bool:
@@ -95,17 +97,17 @@ def _parameters(forward: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset
 
 def argument_names(model: Module) -> tuple[str, ...]:
     """The names of the arguments, in order: of `forward`, or of the one that takes what it passes on as `*args`."""
-    for forward in _forwards(model):
+    own = vars(model).get("forward")
+    for forward in _forwards(type(model)) if own is None else [own]:
         names, kinds = _parameters(forward)
         if inspect.Parameter.VAR_POSITIONAL not in kinds:
             return names
     return ()
 
 
-def _forwards(model: Module) -> Iterator[Callable[..., Any]]:
+def _forwards(kind: type) -> Iterator[Callable[..., Any]]:
     """`forward`, and those it overrides as long as each takes `**kwargs` and so can pass on what it does not know."""
-    own = vars(model).get("forward")
-    for forward in [own] if own is not None else [vars(cls).get("forward") for cls in type(model).__mro__]:
+    for forward in [vars(cls).get("forward") for cls in kind.__mro__]:
         if forward is not None:
             yield forward
             if inspect.Parameter.VAR_KEYWORD not in _parameters(forward)[1]:
@@ -117,6 +119,11 @@ def takes_hook(forward: Callable[..., Any], *, by_name: bool = False) -> bool:
     names, kinds = _parameters(forward)
     named = HOOK_KEYWORDS[0] in names and HOOK_KEYWORDS[1] in names
     return named or (inspect.Parameter.VAR_KEYWORD in kinds and not by_name)
+
+
+@lru_cache(maxsize=256)
+def _class_has_hook(kind: type) -> bool:
+    return any(takes_hook(forward, by_name=True) for forward in _forwards(kind))
 
 
 def require_hook(path: HookPath) -> None:
@@ -200,12 +207,12 @@ def original_of(module: Module) -> Module:
     return module.original if isinstance(module, _Twin) else module
 
 
-def enter_as_module(wrappers: tuple[Module, ...], model: Module) -> Callable[[], None]:
-    """Make the innermost of `wrappers` call `model` as a module; returns a function that undoes it, once.
+def enter_as_module(path: HookPath) -> Callable[[], None]:
+    """Make the innermost wrapper call the language model as a module; returns a function that undoes it, once.
 
     Only a wrapper with a `.language_model` needs it: Megatron's and PyTorch's own wrappers call modules.
     """
-    holder = wrappers[-1] if wrappers else None
+    model, holder = path.model, path.wrappers[-1] if path.wrappers else None
     held = None if holder is None else dict(holder.named_children()).get(_HELD_AS)
     if holder is None or held is None or original_of(held) is not model:
         return lambda: None

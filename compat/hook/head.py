@@ -6,11 +6,12 @@ from typing import Any, Literal
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
-from mcore_unpatch.compat.fused_head.settings import PassSettings, VocabQuery
+from mcore_unpatch.compat.fused_head.settings import HeadSettings, PassSettings, VocabQuery
 from mcore_unpatch.compat.hook.call import HookCall
 from mcore_unpatch.compat.hook.context import HookContext, ProcessGroups, check_tp_group, resolve_groups, sequence_group
 from mcore_unpatch.compat.hook.errors import MissingContextError
 from mcore_unpatch.compat.hook.output_layer import check_head, fuses_weight_grad, run_layer_hooks
+from mcore_unpatch.compat.packing.gather import sum_gradient
 from mcore_unpatch.compat.packing.labels import next_token_labels
 
 
@@ -39,6 +40,15 @@ class HeadOptions(PassSettings):
         if self.shift not in ("aligned", "next_token"):
             raise ValueError(f'shift must be "aligned" or "next_token", not {self.shift!r}')
 
+    def settings(self, call: HookCall, groups: ProcessGroups, gathered: bool, **more: Any) -> HeadSettings:
+        """Those of a pass over the head of this call; `gathered` as from `enter_head`."""
+        return self.of_head(
+            tp_group=groups.tp,
+            reduce_hidden_grad=self.reduce_hidden_grad and not gathered,
+            fuse_main_grad=fuses_weight_grad(call),
+            **more,
+        )
+
 
 @dataclass(frozen=True)
 class Wants:
@@ -65,8 +75,8 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
     labels = _labels(call, context, options, groups) if wants.logprobs else None
     query = VocabQuery(
         labels=as_rows("labels", labels, shape),
-        temperature=temperature_of(call, options, shape),
-        mask=as_rows("mask", mask_of(call, options), shape),
+        temperature=temperature_of(context, options, shape),
+        mask=as_rows("mask", mask_of(call, context, options), shape),
         mask_count=context.mask_count,
         entropy=wants.entropy,
         topk=wants.topk,
@@ -75,25 +85,19 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
         token_ids=as_rows("token_ids", _token_ids(context), shape, dims=3) if wants.token_logprobs else None,
         keep_mask=as_rows("keep_mask", context.keep_mask, shape, dims=3),
     )
-    settings = options.of_head(
-        logit_scale=call.logit_scale if options.scale_logits else 1.0,
-        tp_group=groups.tp,
-        reduce_hidden_grad=options.reduce_hidden_grad and not gathered,
-        fuse_main_grad=fuses_weight_grad(call),
-    )
+    logit_scale = call.logit_scale if options.scale_logits else 1.0
+    settings = options.settings(call, groups, gathered, logit_scale=logit_scale)
     return run_pass(hidden, call.weight, query, settings).each(batch_first)
 
 
-def mask_of(call: HookCall, options: HeadOptions) -> Tensor | None:
+def mask_of(call: HookCall, context: HookContext, options: HeadOptions) -> Tensor | None:
     """`[b, s]`: the mask of the context, else the model's `loss_mask` if the options say so; None computes all rows."""
-    mask = HookContext.of(call.context).mask
-    return mask if mask is not None else call.loss_mask if options.use_loss_mask else None
+    return context.mask if context.mask is not None else call.loss_mask if options.use_loss_mask else None
 
 
-def temperature_of(call: HookCall, options: HeadOptions, shape: tuple[int, int]) -> float | Tensor:
+def temperature_of(context: HookContext, options: HeadOptions, shape: tuple[int, int]) -> float | Tensor:
     """The temperature of the context, else of the options: a number, or one for each row of `[s, b, h]`."""
-    given = HookContext.of(call.context).temperature
-    temperature = options.temperature if given is None else given
+    temperature = options.temperature if context.temperature is None else context.temperature
     if isinstance(temperature, Tensor) and temperature.dim() > 0:
         temperature = as_rows("temperature", temperature, shape)
     return temperature
@@ -114,6 +118,12 @@ def enter_head(call: HookCall, groups: ProcessGroups) -> tuple[Tensor, bool]:
     check_tp_group(groups.tp, call.output_layer, call.config)
     run_layer_hooks(call)
     return gather_hidden(call, groups)
+
+
+def whole_hidden(call: HookCall, groups: ProcessGroups) -> Tensor:
+    """`[s, b, h]`, whose gradient is summed over the tensor-parallel ranks, once for all that is made of it."""
+    hidden, gathered = enter_head(call, groups)
+    return hidden if gathered else sum_gradient(hidden, groups.tp)
 
 
 def gather_hidden(call: HookCall, groups: ProcessGroups) -> tuple[Tensor, bool]:

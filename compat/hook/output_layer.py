@@ -112,7 +112,7 @@ def _obstacles(call: HookCall) -> Iterator[str]:
             "Transformer Engine, which multiplies in fp8?)"
         )
     rows = getattr(layer, "output_size_per_partition", len(weight))
-    if len(weight) != rows or max(getattr(owner, "gtp_remat_size", 1) for owner in (layer, weight)) > 1:
+    if len(weight) != rows or getattr(layer, "gtp_remat_size", 1) > 1 or getattr(weight, "gtp_remat_size", 1) > 1:
         yield f"its weight is sharded further: only {len(weight)} of its {rows} rows are on this rank"
     if getattr(layer, "output_size", len(weight)) == 1:
         yield "it is a value head: a single output has no distribution"

@@ -16,11 +16,10 @@ from mcore_unpatch.compat.fused_head.weight_grad import into_main_grad
 from mcore_unpatch.compat.hook.call import HookCall, Outputs
 from mcore_unpatch.compat.hook.context import HookContext, ProcessGroups, resolve_groups
 from mcore_unpatch.compat.hook.errors import HookError, refuse_reentrant_checkpoint
-from mcore_unpatch.compat.hook.head import enter_head
+from mcore_unpatch.compat.hook.head import whole_hidden
 from mcore_unpatch.compat.hook.output_layer import fuses_weight_grad
 from mcore_unpatch.compat.logits.like_a_tensor import LikeATensor
 from mcore_unpatch.compat.logits.written import WeightState
-from mcore_unpatch.compat.packing.gather import sum_gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,9 +222,7 @@ class DeferredHead(PassSettings):
                     "forward; pass it to the method of LazyLogits that you call."
                 )
         groups = context.groups or resolve_groups()
-        hidden, gathered = enter_head(call, groups)  # [s, b, h]
-        if not gathered:
-            hidden = sum_gradient(hidden, groups.tp)
+        hidden = whole_hidden(call, groups)  # [s, b, h]
         settings = self.of_head(logit_scale=call.logit_scale, fuse_main_grad=fuses_weight_grad(call))
         logits = LazyLogits(hidden.transpose(0, 1).contiguous(), LMHead.of(call.weight, groups, settings))
         if not torch.is_grad_enabled():

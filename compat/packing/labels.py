@@ -6,8 +6,14 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.packing.gather import Gradient, sum_over_ranks
-from mcore_unpatch.compat.packing.layout import PackedLayout
+from mcore_unpatch.compat.packing.gather import (
+    Gradient,
+    gather_packed_row,
+    gather_sequence,
+    split_packed_row,
+    sum_over_ranks,
+)
+from mcore_unpatch.compat.packing.layout import PackedLayout, zigzag_split
 
 
 def sum_per_sequence(
@@ -61,32 +67,18 @@ def next_token_labels(
     With `cp_group` each rank passes its zigzag share and gets the labels of that share: one small collective, no host
     sync.
     """
-    ranks = 1 if cp_group is None else cp_group.size()
-    rank = 0 if cp_group is None else cp_group.rank()
+    ranks, rank = (1, 0) if cp_group is None else (cp_group.size(), cp_group.rank())
     bounds = _bounds(tokens, packed_seq_params, ranks)  # [sequences + 1], over all ranks
-    local = torch.arange(tokens.shape[1], device=tokens.device)
-    sequence = torch.searchsorted(bounds[1:] // ranks, local, right=True).clamp_(max=bounds.numel() - 2)
-    start, padded = bounds[sequence], bounds[sequence + 1] - bounds[sequence]
-    offset = local - start // ranks
-    if ranks > 1:
-        chunk = (padded // (2 * ranks)).clamp_(min=1)
-        offset = torch.where(offset < chunk, rank * chunk + offset, (2 * ranks - 2 - rank) * chunk + offset)
-    following = offset + 1
+    packed = packed_seq_params is not None
+    whole = gather_packed_row(tokens, bounds, cp_group) if packed else gather_sequence(tokens, cp_group)
+    place = torch.arange(whole.shape[1], device=tokens.device)
+    sequence = torch.searchsorted(bounds[1:], place, right=True).clamp_(max=bounds.numel() - 2)
     if lengths is None and packed_seq_params is not None:
         lengths = packed_seq_params.cu_seqlens_q.diff()
-    count = tokens.shape[0] if packed_seq_params is None else bounds.numel() - 1
-    end = padded if lengths is None else _ends(lengths, sequence, packed_seq_params, count)
-    if ranks == 1:
-        candidates = tokens.roll(-1, dims=1)
-    else:
-        assert cp_group is not None
-        piece = following // chunk
-        owner = torch.where(piece < ranks, piece, 2 * ranks - 1 - piece).clamp_(0, ranks - 1)
-        place = start // ranks + following % chunk + torch.where(piece < ranks, 0, chunk)
-        shares = torch.empty((ranks, *tokens.shape), dtype=tokens.dtype, device=tokens.device)
-        torch.distributed.all_gather(list(shares.unbind()), tokens.contiguous(), group=cp_group)
-        candidates = shares.transpose(1, 2)[owner, place.clamp_(max=tokens.shape[1] - 1)].T
-    return candidates.where(following < end, fill)
+    count = bounds.numel() - 1 if packed else len(tokens)
+    end = bounds.diff()[sequence] if lengths is None else _ends(lengths, sequence, packed_seq_params, count)
+    labels = whole.roll(-1, 1).where(place - bounds[sequence] + 1 < end, fill)
+    return split_packed_row(labels, bounds, cp_group) if packed else zigzag_split(labels, ranks, rank)
 
 
 def _bounds(tokens: Tensor, packed_seq_params: Any | None, ranks: int) -> Tensor:

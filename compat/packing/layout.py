@@ -56,18 +56,18 @@ class PackedLayout:
     cp_rank: int = 0
     _kept: dict[tuple[str, str], Tensor] = field(default_factory=dict, compare=False, repr=False)
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """Real tokens, all ranks together."""
         return sum(self.lengths)
 
-    @property
+    @cached_property
     def local_tokens(self) -> int:
         """Tokens of the packed row on this context-parallel rank, padding included."""
         return sum(self.padded) // self.cp_size
 
     @cached_property
-    def _local(self) -> tuple[Tensor, Tensor]:
+    def _local(self) -> tuple[Tensor, Tensor, Tensor]:
         return _places(self, self.cp_rank)
 
     def real_index(self, device: torch.device) -> Tensor:
@@ -113,10 +113,11 @@ class PackedLayout:
 
     def position_ids(self, device: torch.device) -> Tensor:
         """`[1, local tokens]`: the position of each place in its own sequence."""
-        return self._on(device, "position", lambda: _offsets(self, self.cp_rank))[None]
+        return self._on(device, "position", lambda: self._local[2])[None]
 
     def _invert(self) -> Tensor:
-        rows = torch.cat([_places(self, rank)[0] for rank in range(self.cp_size)])
+        shares = [self._local if rank == self.cp_rank else _places(self, rank) for rank in range(self.cp_size)]
+        rows = torch.cat([real for real, _, _ in shares])
         inverse = torch.empty(self.tokens + 1, dtype=torch.long)
         inverse[rows] = torch.arange(rows.numel())
         return inverse[: self.tokens]
@@ -152,16 +153,12 @@ def plan_packing(
     return PackedLayout(tuple(lengths), tuple(padded), cp_size, cp_rank)
 
 
-def _offsets(layout: PackedLayout, rank: int) -> Tensor:
+def _places(layout: PackedLayout, rank: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For every place in the row of `rank`: its real token (`tokens` for padding), its sequence, its position there."""
     parts = [zigzag_index(length, layout.cp_size, rank) for length in layout.padded]
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.long)
-
-
-def _places(layout: PackedLayout, rank: int) -> tuple[Tensor, Tensor]:
-    """For every place in the row of `rank`: its real token (`tokens` for padding), and its sequence."""
-    offset = _offsets(layout, rank)
+    offset = torch.cat(parts) if parts else torch.empty(0, dtype=torch.long)
     share = torch.tensor(layout.padded, dtype=torch.long) // layout.cp_size
     sequence = torch.repeat_interleave(torch.arange(share.numel()), share)
     lengths = torch.tensor(layout.lengths, dtype=torch.long)
     real = (lengths.cumsum(0) - lengths)[sequence] + offset
-    return real.where(offset < lengths[sequence], layout.tokens), sequence
+    return real.where(offset < lengths[sequence], layout.tokens), sequence, offset

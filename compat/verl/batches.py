@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -12,9 +12,8 @@ from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.packing.gather import gather_sequence
-from mcore_unpatch.compat.packing.layout import PackedLayout, zigzag_split
-from mcore_unpatch.compat.packing.pack import LayRow, Packer, nested_packer, padded_packer
+from mcore_unpatch.compat.packing.layout import PackedLayout
+from mcore_unpatch.compat.packing.pack import Packer, nested_packer, padded_packer
 
 CpLayout = Literal["zigzag", "contiguous"]
 _FP8 = ("e4m3", "hybrid")
@@ -48,21 +47,14 @@ class ContiguousLayout(PackedLayout):
     def _whole(self) -> PackedLayout:
         return PackedLayout(self.lengths, self.padded)
 
-    @property
-    def _share(self) -> slice:
-        return slice(self.cp_rank * self.local_tokens, (self.cp_rank + 1) * self.local_tokens)
-
     @cached_property
-    def _local(self) -> tuple[Tensor, Tensor]:
-        places, sequences = self._whole._local
-        return places[self._share], sequences[self._share]
+    def _local(self) -> tuple[Tensor, Tensor, Tensor]:
+        share = slice(self.cp_rank * self.local_tokens, (self.cp_rank + 1) * self.local_tokens)
+        places, sequences, positions = self._whole._local
+        return places[share], sequences[share], positions[share]
 
     def _invert(self) -> Tensor:
         return self._whole._invert()
-
-    def position_ids(self, device: torch.device) -> Tensor:
-        """`[1, local tokens]`: the position of each place in its own sequence."""
-        return self._whole.position_ids(device)[:, self._share]
 
 
 def plan_row(
@@ -143,111 +135,72 @@ DataFormat = Literal["thd", "bshd"]
 _VISION_INPUTS = ("pixel_values", "image_grid_thw", "pixel_values_videos", "video_grid_thw")
 
 
-@dataclass
-class PackedBatch:
-    """All sequences in one row. `arguments` are the `position_ids` and `packed_seq_params` of the model's call."""
+@dataclass(frozen=True)
+class Batch:
+    """A micro-batch as the model takes it: all sequences in one row (thd), or one in each, left-aligned (bshd).
+
+    Causal attention needs no mask for the padding after a sequence. `arguments` are the model's own.
+    """
 
     packer: Packer
     ranks: Ranks
-    arguments: dict[str, Any] = field(default_factory=dict)
+    shape: tuple[int, int]
+    arguments: dict[str, Any]
 
     def pack(self, values: Tensor, fill: float = 0) -> Tensor:
-        """`[1, local tokens]`."""
-        return self.packer.pack(values, fill)
+        """`[1, local tokens]`, or `[b, length / cp]`."""
+        row = self.packer.pack(values, fill)
+        return row.reshape(*self.shape, *row.shape[2:])
 
     def unpack(self, values: Tensor) -> Tensor:
         """`[b, s]` or nested; padding is 0."""
-        return self.packer.unpack(values, cp_group=self.ranks.group)
-
-
-@dataclass
-class PaddedBatch:
-    """One sequence per row, left-aligned: causal attention then needs no mask for the padding after it."""
-
-    packer: Packer
-    ranks: Ranks
-    length: int
-    arguments: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def _places(self) -> Tensor:
-        """Where each real token of the batch stands in `[b, length]`, flattened."""
-        lengths = self.packer.layout.lengths
-        places = [torch.arange(n) + row * self.length for row, n in enumerate(lengths)]
-        return torch.cat(places) if places else torch.empty(0, dtype=torch.long)
-
-    def pack(self, values: Tensor, fill: float = 0) -> Tensor:
-        """`[b, length / cp]`."""
-        real = self.packer.pack(values)[0]
-        rows = len(self.packer.layout.lengths)
-        whole = real.new_full((rows * self.length, *real.shape[1:]), fill)
-        whole = whole.index_put((self._places.to(real.device),), real).view(rows, self.length, *real.shape[1:])
-        return zigzag_split(whole, self.ranks.size, self.ranks.rank).contiguous()
-
-    def unpack(self, values: Tensor) -> Tensor:
-        """`[b, s]` or nested; padding is 0."""
-        whole = values if self.ranks.group is None else gather_sequence(values, self.ranks.group)
-        return self.packer.unpack(whole.flatten(0, 1)[self._places.to(values.device)][None])
-
-
-Batch = PackedBatch | PaddedBatch
+        return self.packer.unpack(values.flatten(0, 1)[None], cp_group=self.ranks.group)
 
 
 def batch_of(
-    tokens: Tensor, attention_mask: Tensor | None, config: Any, data_format: DataFormat = "thd", **row: Any
-) -> Batch:
-    """A batch in this format; `row` are options of `packed_batch`."""
-    if data_format == "thd":
-        return packed_batch(tokens, attention_mask, config, **row)
-    if row.get("cp_layout", "zigzag") != "zigzag" or row.get("local_cp_size") is not None:
-        raise ValueError('data_format="bshd" needs cp_layout="zigzag" and no local_cp_size.')
-    return padded_batch(tokens, attention_mask)
-
-
-def packed_batch(
     tokens: Tensor,
     attention_mask: Tensor | None,
     config: Any,
+    data_format: DataFormat = "thd",
     *,
     cp_layout: CpLayout = "zigzag",
     local_cp_size: int | None = None,
     pad_to_length_bucket: int | None = None,
-) -> PackedBatch:
-    """A packed row of `tokens`, padded `[b, s]` with `attention_mask` or nested without."""
+) -> Batch:
+    """Of `tokens`, padded `[b, s]` with `attention_mask` or nested without."""
+    packed = data_format == "thd"
+    if not packed and (cp_layout != "zigzag" or local_cp_size is not None):
+        raise ValueError('data_format="bshd" needs cp_layout="zigzag" and no local_cp_size.')
     ranks = Ranks.of_call(local_cp_size)
-    layout_of = partial(
-        plan_row, config=config, ranks=ranks, cp_layout=cp_layout, pad_to_length_bucket=pad_to_length_bucket
-    )
-    packer = _packer(tokens, attention_mask, layout_of)
-    device = tokens.device
-    arguments = {
-        "position_ids": packer.layout.position_ids(device),
-        "packed_seq_params": packed_seq_params(packer.layout, ranks, cp_layout, device),
-    }
-    return PackedBatch(packer, ranks, arguments)
-
-
-def padded_batch(tokens: Tensor, attention_mask: Tensor | None) -> PaddedBatch:
-    """Rows of `tokens`, as long as the longest sequence, rounded up for tensor and context parallelism."""
-    ranks = Ranks.of_call(None)
-    packer = _packer(tokens, attention_mask, _unpadded)
-    tp = parallel_state.get_tensor_model_parallel_world_size()
-    unit = tp if ranks.size == 1 else 2 * tp * ranks.size
-    lengths = packer.layout.lengths
-    length = -(-max(lengths, default=0) // unit) * unit
-    positions = torch.arange(length, device=tokens.device).expand(len(lengths), length)
-    arguments = {"position_ids": zigzag_split(positions, ranks.size, ranks.rank).contiguous()}
-    return PaddedBatch(packer, ranks, length, arguments)
-
-
-def _packer(tokens: Tensor, attention_mask: Tensor | None, row: LayRow) -> Packer:
+    layout_of = partial(_plan_rows, ranks=ranks)
+    if packed:
+        layout_of = partial(
+            plan_row, config=config, ranks=ranks, cp_layout=cp_layout, pad_to_length_bucket=pad_to_length_bucket
+        )
     if attention_mask is None:
-        return nested_packer(tokens, row, name="input_ids")
-    return padded_packer(attention_mask, row)
+        packer = nested_packer(tokens, layout_of, name="input_ids")
+    else:
+        packer = padded_packer(attention_mask, layout_of)
+    layout, device = packer.layout, tokens.device
+    rows = 1 if packed else len(layout.lengths)
+    shape = (rows, layout.local_tokens // max(rows, 1))
+    arguments = {"position_ids": layout.position_ids(device).reshape(shape)}
+    if packed:
+        arguments["packed_seq_params"] = packed_seq_params(layout, ranks, cp_layout, device)
+    return Batch(packer, ranks, shape, arguments)
 
 
-def _unpadded(lengths: list[int]) -> PackedLayout:
-    return PackedLayout(tuple(lengths), tuple(lengths))
+def _plan_rows(lengths: Sequence[int], ranks: Ranks) -> PackedLayout:
+    """Rows as long as the longest sequence, rounded up for tensor and context parallelism, one after another."""
+    unit = _unit(ranks.size)
+    length = -(-max(lengths, default=0) // unit) * unit
+    return PackedLayout(tuple(lengths), (length,) * len(lengths), ranks.size, ranks.rank)
+
+
+def _unit(cp_size: int) -> int:
+    """What the length of a padded row divides by."""
+    tp: int = parallel_state.get_tensor_model_parallel_world_size()
+    return tp if cp_size == 1 else 2 * tp * cp_size
 
 
 def labels_like_verl(batch: Batch, labels: Tensor) -> Tensor:
@@ -256,7 +209,7 @@ def labels_like_verl(batch: Batch, labels: Tensor) -> Tensor:
     On one rank and packed it is the next token of the row; otherwise it is the first of the sequence, as in 0.7 and
     0.8. In 0.9 it is 0 over several ranks if the sequence is padded.
     """
-    if isinstance(batch, PackedBatch) and batch.ranks.size == 1:
+    if "packed_seq_params" in batch.arguments and batch.ranks.size == 1:
         return batch.pack(labels).roll(-1, -1)
     return batch.pack(next_in_sequence(labels, None))
 
@@ -269,8 +222,7 @@ def vision_arguments(multi_modal_inputs: Mapping[str, Tensor] | None, device: to
 
 def vision_tokens(nested: Tensor, pad_token_id: int) -> tuple[Tensor, Tensor]:
     """Padded tokens `[b, s]` and their mask, with `s` rounded up for tensor and context parallelism."""
-    tp, cp = parallel_state.get_tensor_model_parallel_world_size(), parallel_state.get_context_parallel_world_size()
-    unit = tp if cp == 1 else 2 * tp * cp
+    unit = _unit(parallel_state.get_context_parallel_world_size())
     lengths = nested.offsets().diff()  # type: ignore[attr-defined]
     longest = int(lengths.max())
     shape = (len(lengths), -(-longest // unit) * unit)

@@ -1,46 +1,81 @@
-"""What the veRL shims installed on one language model: a single attachment that serves them all."""
+"""What the veRL shims installed on one language model: a single attachment that serves them all.
 
+Multi-token prediction (MTP) is as veRL means it, through fields set for one call only: with labels, Megatron runs the
+MTP layers and adds and logs their loss. Without labels there is no MTP here, whereas Megatron 0.19 would make labels
+from `input_ids` and add a loss.
+"""
+
+import inspect
 import warnings
+from copy import copy
 from typing import Any
 
 from torch.nn import Module
+from torch.utils.hooks import RemovableHandle
 
-from mcore_unpatch.compat.hook.attach import Handle, attach_selector, call_along, installed_on
+from mcore_unpatch.compat.hook.attach import Handle, attach_along, selector_on
 from mcore_unpatch.compat.hook.call import Processor, is_inference
-from mcore_unpatch.compat.hook.context import complete_context
-from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
-from mcore_unpatch.compat.hook.find import HookPath, enter_as_module, find_language_model, refuse_patched
-from mcore_unpatch.compat.hook.one_call import INSTALLING, PerThread
+from mcore_unpatch.compat.hook.errors import HookError
+from mcore_unpatch.compat.hook.find import HookPath, argument_names, find_language_model, refuse_patched
+from mcore_unpatch.compat.hook.one_call import INSTALLING, OneCallFields, PerThread
 from mcore_unpatch.compat.hook.processors import Logits
 from mcore_unpatch.compat.verl.fused_processor import FusedProcessor, Numbers, several_rows
-from mcore_unpatch.compat.verl.mtp_call import MtpCalls
 
 Request = tuple[Processor, Any]
+# veRL 0.9 leaves it on the packed parameters where gradients are divided by routed instead of loss tokens.
+NORMALIZATION_FACTOR = "_verl_mtp_loss_normalization_factor"
 
 
 class Installed:
     """The veRL shims on one model: state says which are active; all share the same hooks."""
 
-    def __init__(self, model: Module) -> None:
-        inner = find_language_model(model).model
-        refuse_patched("mcore_unpatch.compat.verl", inner, remedy=_REMEDY)
+    def __init__(self, path: HookPath) -> None:
+        refuse_patches(path)
+        self.model: Any = path.model
         self.fused: Numbers | None = None  # whose numbers; None: not on
         self.logits: Numbers | None = None
-        self.config: Any = inner.config
         self.calls = 0  # of those that ask for something, in all threads
         self.requests: PerThread[Request] = PerThread()
-        self.handle: Handle = attach_selector(model, self._select, same_as=Installed)
-        self.mtp = MtpCalls(inner, self)
-        self.handle.on_removal(self.mtp.remove)
+        self.fields = OneCallFields()
+        self.mtp_products_left = 0
+        self._head: RemovableHandle | None = None
+        self.handle: Handle = attach_along([path], self._begin, Installed, self._end)
+
+    def release(self) -> None:
+        """Remove the hooks if no shim is active any more."""
+        with INSTALLING:
+            if self.fused is None and self.logits is None and self.calls == 0:
+                self.mtp_updates_lm_head = True
+                self.handle.remove()
 
     @property
-    def in_use(self) -> bool:
-        """Whether any shim is still active."""
-        return self.fused is not None or self.logits is not None or self.calls > 0
+    def mtp_updates_lm_head(self) -> bool:
+        """Whether the MTP loss has a gradient for the LM head."""
+        return self._head is None
 
-    def leaves_out_mtp(self, keywords: dict[str, Any]) -> bool:
-        """Whether a call with labels runs no MTP, as in veRL's fused forward of the model."""
-        return self.fused == "verl" and not self.requests and keywords.get("output_processor") is None
+    @mtp_updates_lm_head.setter
+    def mtp_updates_lm_head(self, value: bool) -> None:
+        if value and self._head is not None:
+            self._head.remove()
+            self._head = None
+        layer = getattr(self.model, "output_layer", None)
+        if not value and self._head is None and layer is not None:
+            self._head = layer.register_forward_pre_hook(self._detach_head, with_kwargs=True)
+
+    def _begin(self, keywords: dict[str, Any]) -> Request | None:
+        """The request of one call; its MTP is prepared."""
+        self.fields.begin()
+        if self.model.config.mtp_num_layers and not is_inference():
+            left_out = self.fused == "verl" and not self.requests and keywords.get("output_processor") is None
+            if keywords.get("labels") is None or left_out:  # as in veRL's fused forward of the model
+                self.fields.leave_out_mtp(self.model, keywords, argument_names(self.model))
+            else:
+                self._with_mtp(keywords.get("packed_seq_params"))
+        return self._select(keywords)
+
+    def _end(self) -> None:
+        self.fields.restore()
+        self.mtp_products_left = 0
 
     def _select(self, keywords: dict[str, Any]) -> Request | None:
         temperature = keywords.pop("temperature", None) if self.fused is not None else None
@@ -55,10 +90,40 @@ class Installed:
             if flat and len(labels) > 1:
                 raise several_rows(labels, 'call patch_fused_forward(model, numbers="megatron") for those of every row')
             return FusedProcessor.giving(self.fused, flat=flat), {"temperature": temperature}
-        unscaled = self.logits == "verl" and getattr(self.config, "use_mup", False)
+        unscaled = self.logits == "verl" and getattr(self.model.config, "use_mup", False)
         if self.logits is None or (labels is None and not unscaled):
             return None
         return (_unscaled_logits if unscaled else Logits()), None
+
+    def _with_mtp(self, packed_seq_params: Any) -> None:
+        model, config = self.model, self.model.config
+        if model.training and config.recompute_granularity == "full" and not all(map(can_recompute, mtp_layers(model))):
+            raise HookError(
+                "config.recompute_granularity='full' with MTP: this megatron-core cannot recompute an MTP layer "
+                "(_checkpointed_forward takes no padding_mask); call patch_mtp_layer_checkpointed_forward(model) from "
+                "mcore_unpatch.compat.verl.mtp_patch, or use megatron-core 0.19."
+            )
+        factor = getattr(packed_seq_params, NORMALIZATION_FACTOR, None)
+        if factor is not None and config.calculate_per_token_loss:
+            if factor <= 0:
+                raise ValueError(f"{NORMALIZATION_FACTOR} must be positive, not {factor}.")
+            self.fields.configure(model, mtp_loss_scaling_factor=factor * config.mtp_loss_scaling_factor)
+        if getattr(packed_seq_params, "local_cp_size", None) is not None:
+            # Labels and tokens are shifted over the context-parallel ranks of this micro-batch.
+            groups = copy(model.pg_collection)
+            groups.cp = packed_seq_params.cp_group
+            self.fields.set(model, "pg_collection", groups)
+            for layer in mtp_layers(model):
+                self.fields.set(layer, "cp_group", groups.cp)
+        self.mtp_products_left = config.mtp_num_layers
+
+    def _detach_head(self, layer: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Megatron multiplies once per MTP layer, and only then for the main output."""
+        if self.mtp_products_left == 0:
+            return None
+        self.mtp_products_left -= 1
+        weight = kwargs.get("weight")
+        return args, kwargs | {"weight": (layer.weight if weight is None else weight).detach()}
 
 
 def _unscaled_logits(**keywords: Any) -> Any:
@@ -66,76 +131,42 @@ def _unscaled_logits(**keywords: Any) -> Any:
     return Logits()(**keywords | {"scale_logits": lambda logits: logits})
 
 
-_REMEDY = (
-    "undo it with the unpatch_ function of the file it comes from, or import that file's names from "
-    "mcore_unpatch.compat.verl instead"
-)
+def installed(path: HookPath) -> Installed | None:
+    """What is installed on the language model at the end of this way, if anything is."""
+    state = getattr(selector_on(path.model), "__self__", None)
+    return state if isinstance(state, Installed) else None
 
 
-def installed(model: Module) -> Installed | None:
-    """What is installed on the language model inside `model`, if it has one, and if anything is."""
-    try:
-        return installed_along(find_language_model(model))
-    except HookError:
-        return None
-
-
-def installed_along(path: HookPath) -> Installed | None:
-    """What is installed on the language model at the end of this way."""
-    calls = installed_on(path.model, MtpCalls)
-    return None if calls is None else calls.owner
-
-
-def call_with_request(path: HookPath, model: Module, processor: Processor, context: Any, keywords: Any) -> Any:
-    """`model(**keywords)` with `processor` at the output of its language model, whatever stands around that.
-
-    Where nothing is in the way the hook's keywords go with the call, and nothing is installed for it.
-    """
-    config: Any = path.model.config
-    if path.passes_keywords and not config.mtp_num_layers and not is_inference(keywords):
-        refuse_patched("mcore_unpatch.compat.verl", path.model, remedy=_REMEDY)
-        return call_along(path, model, processor, complete_context(context, path.model), (), keywords)
+def install(path: HookPath) -> Installed:
+    """The same, installing it if needed."""
     with INSTALLING:
-        state = install(model)
-        state.calls += 1
-    leave = enter_as_module(path.wrappers, path.model)
-    state.requests.begin((processor, context))
+        return installed(path) or Installed(path)
+
+
+def refuse_patches(path: HookPath) -> None:
+    """Raise if one of veRL's own patches, or another, is on the language model."""
+    remedy = (
+        "undo it with the unpatch_ function of the file it comes from, or import that file's names from "
+        "mcore_unpatch.compat.verl instead"
+    )
+    refuse_patched("mcore_unpatch.compat.verl", path.model, remedy=remedy)
+
+
+def path_in(model: Module, *, stacklevel: int = 3) -> HookPath | None:
+    """The way to the language model in `model`; None with a warning: a stage of a vision model may have none."""
     try:
-        result = model(**keywords)
-        if state.requests:
-            names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
-            inner = type(path.model).__name__
-            raise HookSwallowedError(
-                f"{names} returned without calling {inner}, so the processor never ran; pass {inner} itself."
-            )
-        return result
-    finally:
-        state.requests.end()
-        leave()
-        with INSTALLING:
-            state.calls -= 1
-            release(model)
-
-
-def install(model: Module) -> Installed:
-    """What is installed on the language model inside `model`, installing it if needed."""
-    with INSTALLING:
-        return installed(model) or Installed(model)
-
-
-def release(model: Module) -> None:
-    """Remove the hooks if no shim is active any more."""
-    with INSTALLING:
-        found = installed(model)
-        if found is not None and not found.in_use:
-            found.handle.remove()
-
-
-def language_model_in(model: Module, *, stacklevel: int = 3) -> Any:
-    """The Megatron language model inside `model`; None with a warning: a stage of a vision model may have none."""
-    try:
-        return find_language_model(model).model
+        return find_language_model(model)
     except HookError:
         text = f"{type(model).__name__} contains no Megatron language model; nothing was changed."
         warnings.warn(text, stacklevel=stacklevel)
         return None
+
+
+def mtp_layers(model: Any) -> list[Any]:
+    """The MTP layers of this stage."""
+    return list(getattr(getattr(model, "mtp", None), "layers", ()))
+
+
+def can_recompute(layer: Any) -> bool:
+    """Whether this MTP layer can recompute: that of 0.18 passes a padding mask to a method that takes none."""
+    return "padding_mask" in inspect.signature(type(layer)._checkpointed_forward).parameters

@@ -54,14 +54,15 @@ def gptmodel_forward_1f1b_overlap(
         raise NotImplementedError(
             "multi_modal_inputs: Megatron's schedule plan supports text models only; leave them out."
         )
-    inner: Any = find_language_model(model).model
+    path = find_language_model(model)
+    inner: Any = path.model
     refuse_patched(__name__, inner)
     warn_where_kept("gptmodel_forward_1f1b_overlap", numbers, inner.config)
     mtp = bool(inner.config.mtp_num_layers)
     if mtp and labels is None:
         raise ValueError("labels are missing; pass them, or Megatron's plan would make up labels for the MTP loss.")
-    state = installed(model)
-    detached_head = state is not None and not state.mtp.updates_lm_head
+    state = installed(path)
+    detached_head = state is not None and not state.mtp_updates_lm_head
     if mtp and detached_head and not getattr(inner.config, "mtp_detach_heads", False):
         raise NotImplementedError(
             "mtp_updates_lm_head=False has no effect in a schedule plan; set config.mtp_detach_heads (megatron-core "

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.call import KEYWORDS
-from mcore_unpatch.compat.hook.context import HookContext
-from mcore_unpatch.compat.hook.errors import MissingContextError
-from mcore_unpatch.compat.hook.find import HookPath, find_language_model
+from mcore_unpatch.compat.hook.attach import call_along
+from mcore_unpatch.compat.hook.call import KEYWORDS, is_inference
+from mcore_unpatch.compat.hook.context import HookContext, complete_context
+from mcore_unpatch.compat.hook.errors import HookSwallowedError, MissingContextError
+from mcore_unpatch.compat.hook.find import HookPath, enter_as_module, find_language_model
+from mcore_unpatch.compat.hook.one_call import INSTALLING
 from mcore_unpatch.compat.verl.batches import (
     Batch,
     CpLayout,
@@ -38,15 +40,13 @@ from mcore_unpatch.compat.verl.fused_processor import (
     warn_where_kept,
 )
 from mcore_unpatch.compat.verl.installed import (
+    NORMALIZATION_FACTOR,
     Installed,
-    call_with_request,
     install,
     installed,
-    installed_along,
-    language_model_in,
-    release,
+    path_in,
+    refuse_patches,
 )
-from mcore_unpatch.compat.verl.mtp_call import NORMALIZATION_FACTOR
 
 
 @dataclass
@@ -97,20 +97,21 @@ def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
     `numbers="megatron"`: the results are those of Megatron's own logits.
     """
     check_numbers(numbers)
-    inner = language_model_in(model)
-    if inner is None:
+    path = path_in(model)
+    if path is None:
         return
-    refuse_value_head(getattr(inner, "output_layer", None))
-    install(model).fused = numbers
-    warn_where_kept("patch_fused_forward", numbers, inner.config)
+    refuse_value_head(getattr(path.model, "output_layer", None))
+    install(path).fused = numbers
+    warn_where_kept("patch_fused_forward", numbers, path.model.config)
 
 
 def unpatch_fused_forward(model: Module) -> None:
     """Undo `patch_fused_forward`; does nothing if it was not called."""
-    state = installed(model)
+    path = path_in(model)
+    state = None if path is None else installed(path)
     if state is not None:
         state.fused = None
-        release(model)
+        state.release()
 
 
 def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
@@ -145,15 +146,11 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
             arguments["position_ids"] = batch.pack(position_ids)
         row = None if labels is None else batch.pack(labels)
         if row is not None and target.trains_mtp(mtp_enable_train):
-            mask = attention_mask if labels_mask is None else labels_mask
-            arguments |= {"labels": row, "loss_mask": batch.pack(mask).float()}
-        out = target.call(arguments, row, _row_temperature(temperature, input_ids, batch), entropy=True)
-        if row is None or not target.path.has_output:
-            return batch.unpack(out) if target.path.has_output else out
-        log_probs = out.log_probs
-        if labels_mask is not None:
-            log_probs = log_probs.masked_fill(batch.pack(labels_mask) == 0, 0.0)
-        return {"entropy": batch.unpack(out.entropy), "log_probs": batch.unpack(log_probs)}
+            counted = attention_mask if labels_mask is None else labels_mask
+            arguments |= {"labels": row, "loss_mask": batch.pack(counted).float()}
+        mask = None if labels_mask is None else batch.pack(labels_mask)
+        temperature = _row_temperature(temperature, input_ids, batch)
+        return target.results(batch, arguments, row, temperature, ("entropy", "log_probs"), mask)
 
     return fused_forward_model
 
@@ -192,18 +189,19 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         arguments = _arguments(batch, tokens, vision_model, mask, multi_modal_inputs)
         if router_padding_mask is not None:
             arguments["padding_mask"] = router_padding_mask
-        row = None if labels is None else batch.pack(next_in_sequence(labels, -100), fill=-100)
-        if row is not None and labels is not None and target.trains_mtp(mtp_enable_train):
+        trains_mtp = labels is not None and target.trains_mtp(mtp_enable_train)
+        row = None
+        if labels is not None and (trains_mtp or target.numbers == "megatron"):
+            row = batch.pack(next_in_sequence(labels, -100), fill=-100)
+        if labels is not None and row is not None and trains_mtp:
             counted = torch.ones_like(labels) if loss_mask is None else loss_mask
             arguments |= {"labels": row.clamp(min=0), "loss_mask": batch.pack(next_in_sequence(counted, 0)).float()}
             if mtp_loss_normalization_factor is not None and "packed_seq_params" in arguments:
                 setattr(arguments["packed_seq_params"], NORMALIZATION_FACTOR, mtp_loss_normalization_factor)
         known = labels_like_verl(batch, labels) if labels is not None and target.numbers == "verl" else row
-        out = target.call(arguments, known, _row_temperature(temperature, input_ids, batch), calculate_entropy)
-        if row is None or not target.path.has_output:
-            return batch.unpack(out) if target.path.has_output else out
-        results = {"log_probs": out.log_probs} | ({"entropy": out.entropy} if calculate_entropy else {})
-        return {name: batch.unpack(value) for name, value in results.items()}
+        temperature = _row_temperature(temperature, input_ids, batch)
+        names = ("log_probs", "entropy") if calculate_entropy else ("log_probs",)
+        return target.results(batch, arguments, known, temperature, names)
 
     return fused_forward_model_engine_inner
 
@@ -259,21 +257,66 @@ class _FusedTarget:
     def of(cls, model: Module) -> "_FusedTarget":
         """Looked up once for each call."""
         path = find_language_model(model)
-        return cls(model, path, installed_along(path))
+        return cls(model, path, installed(path))
 
     @property
     def numbers(self) -> Numbers:
         """Whose numbers are returned."""
         return "verl" if self.state is None or self.state.fused is None else self.state.fused
 
-    def call(self, arguments: dict[str, Any], labels: Any, temperature: Any, entropy: bool) -> Any:
-        """The model's result; without labels its logits."""
+    def results(
+        self,
+        batch: Batch,
+        arguments: dict[str, Any],
+        labels: Tensor | None,
+        temperature: float | Tensor,
+        names: tuple[str, ...],
+        mask: Tensor | None = None,
+    ) -> Any:
+        """Those of `names`, in the shape of the batch; without labels logits. On a stage without output, its own."""
         if labels is None:
-            return self.model(**{"labels": None, **arguments})
-        processor = FusedProcessor.giving(self.numbers, entropy=entropy)
-        return call_with_request(
-            self.path, self.model, processor, HookContext(labels=labels, temperature=temperature), arguments
-        )
+            out = self.model(**{"labels": None, **arguments})
+        else:
+            processor = FusedProcessor.giving(self.numbers, entropy="entropy" in names)
+            out = self._call(processor, HookContext(labels=labels, temperature=temperature), arguments)
+        if not self.path.has_output:
+            return out
+        if labels is None:
+            return batch.unpack(out)
+        log_probs = out.log_probs if mask is None else out.log_probs.masked_fill(mask == 0, 0.0)
+        values = {"log_probs": log_probs, "entropy": out.entropy}
+        return {name: batch.unpack(values[name]) for name in names}
+
+    def _call(self, processor: FusedProcessor, context: HookContext, keywords: dict[str, Any]) -> Any:
+        """The model with `processor` at the output of its language model, whatever stands around that.
+
+        Where nothing is in the way the hook's keywords go with the call, and nothing is installed for it.
+        """
+        path, model = self.path, self.model
+        config: Any = path.model.config
+        if path.passes_keywords and not config.mtp_num_layers and not is_inference(keywords):
+            refuse_patches(path)
+            return call_along(path, model, processor, complete_context(context, path.model), (), keywords)
+        with INSTALLING:
+            state = install(path)
+            state.calls += 1
+        leave = enter_as_module(path)
+        state.requests.begin((processor, context))
+        try:
+            result = model(**keywords)
+            if state.requests:
+                names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
+                inner = type(path.model).__name__
+                raise HookSwallowedError(
+                    f"{names} returned without calling {inner}, so the processor never ran; pass {inner} itself."
+                )
+            return result
+        finally:
+            state.requests.end()
+            leave()
+            with INSTALLING:
+                state.calls -= 1
+                state.release()
 
     def trains_mtp(self, asked: bool | None) -> bool:
         """Whether this call has an MTP loss."""

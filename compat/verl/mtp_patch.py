@@ -10,13 +10,17 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from megatron.core import tensor_parallel
+from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionLayer
+from torch import Tensor
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.attach import Handle
+from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.find import refuse_patched
+from mcore_unpatch.compat.mtp import detach_mtp_inputs
 from mcore_unpatch.compat.verl.fused_processor import Numbers, check_numbers, warn_where_kept
-from mcore_unpatch.compat.verl.installed import install, installed, language_model_in, release
-from mcore_unpatch.compat.verl.mtp_call import can_recompute, detach_encoder, mtp_layers, recomputed_twin
+from mcore_unpatch.compat.verl.installed import can_recompute, install, installed, mtp_layers, path_in
 
 logger = logging.getLogger(__name__)
 _detached: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
@@ -31,14 +35,14 @@ def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, number
     Megatron itself does and veRL does not.
     """
     check_numbers(numbers)
-    inner = language_model_in(model)
-    if inner is None:
+    path = path_in(model)
+    if path is None:
         return
-    state = install(model)
+    state = install(path)
     state.logits = numbers
-    warn_where_kept("patch_postprocess", numbers, inner.config, logits_alone=True)
-    state.mtp.updates_lm_head = mtp_updates_lm_head
-    if mtp_updates_lm_head and getattr(inner.config, "mtp_detach_heads", False):
+    warn_where_kept("patch_postprocess", numbers, path.model.config, logits_alone=True)
+    state.mtp_updates_lm_head = mtp_updates_lm_head
+    if mtp_updates_lm_head and getattr(path.model.config, "mtp_detach_heads", False):
         warnings.warn(
             "config.mtp_detach_heads keeps the MTP loss from the LM head, so mtp_updates_lm_head=True has no effect.",
             UserWarning,
@@ -48,13 +52,12 @@ def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, number
 
 def unpatch_postprocess(model: Module) -> None:
     """Undo `patch_postprocess`; does nothing if it was not called."""
-    if language_model_in(model) is None:
-        return
-    state = installed(model)
+    path = path_in(model)
+    state = None if path is None else installed(path)
     if state is not None:
         state.logits = None
-        state.mtp.updates_lm_head = True
-        release(model)
+        state.mtp_updates_lm_head = True
+        state.release()
 
 
 def patch_mtp_layer_get_embeddings(
@@ -67,17 +70,28 @@ def patch_mtp_layer_get_embeddings(
     `use_mtp_detach_heads`: None uses Megatron's own field if it has the same effect (0.19, one MTP layer, and an MTP
     loss that may not update the LM head); True always uses it, with a warning if it differs; False never does.
     """
-    inner = language_model_in(model)
-    layers = mtp_layers(inner)
-    if inner is None or not layers or inner in _detached:
+    path = path_in(model)
+    layers = [] if path is None else mtp_layers(path.model)
+    if path is None or not layers or path.model in _detached:
         logger.info("no MTP layers, or their encoder is already detached; nothing was changed")
         return False
     _refuse_patched_layers(layers)
-    state = installed(model)
-    updates_lm_head = state is None or state.mtp.updates_lm_head
-    _detached[inner] = detach_encoder(
-        inner, updates_lm_head=updates_lm_head, every_depth=every_depth, use_config=use_mtp_detach_heads
-    )
+    state, config = installed(path), path.model.config
+    difference = _difference(config, state is None or state.mtp_updates_lm_head)
+    has_field = hasattr(config, "mtp_detach_heads")
+    if use_mtp_detach_heads is None:
+        use_mtp_detach_heads = has_field and not difference
+    if use_mtp_detach_heads and not has_field:
+        raise HookError(
+            "this megatron-core has no config.mtp_detach_heads, which was added in 0.19; upgrade, or leave out "
+            "use_mtp_detach_heads."
+        )
+    if use_mtp_detach_heads and difference:
+        text = f"config.mtp_detach_heads differs from veRL's encoder detach: {difference}."
+        warnings.warn(text, UserWarning, stacklevel=2)
+    by_config = use_mtp_detach_heads
+    handle = _detach_with_config(config) if by_config else _detach_with_hooks(config, layers, every_depth)
+    _detached[path.model] = handle
     return True
 
 
@@ -91,17 +105,17 @@ def patch_mtp_layer_checkpointed_forward(model: Module) -> bool:
 
     On megatron-core 0.18 each MTP layer is replaced by one that shares its parameters and can recompute.
     """
-    inner = language_model_in(model)
-    layers = mtp_layers(inner)
-    if inner is None or inner in _recomputed or all(map(can_recompute, layers)):
+    path = path_in(model)
+    layers = [] if path is None else mtp_layers(path.model)
+    if path is None or path.model in _recomputed or all(map(can_recompute, layers)):
         logger.info("no MTP layers that cannot recompute")
         return False
     _refuse_patched_layers(layers)
-    handle = _recomputed[inner] = Handle()
-    modules: Any = inner.mtp.layers
+    handle = _recomputed[path.model] = Handle()
+    inner: Any = path.model
     for number, layer in enumerate(layers):
-        modules[number] = recomputed_twin(layer)
-        handle.on_removal(partial(modules.__setitem__, number, layer))
+        inner.mtp.layers[number] = _recomputed_twin(layer)
+        handle.on_removal(partial(inner.mtp.layers.__setitem__, number, layer))
     return True
 
 
@@ -116,9 +130,79 @@ def _refuse_patched_layers(layers: list[Any]) -> None:
 
 
 def _undo(model: Module, handles: WeakKeyDictionary[Module, Handle]) -> bool:
-    inner = language_model_in(model, stacklevel=4)
-    handle = None if inner is None else handles.pop(inner, None)
+    path = path_in(model, stacklevel=4)
+    handle = None if path is None else handles.pop(path.model, None)
     if handle is None:
         return False
     handle.remove()
     return True
+
+
+def _difference(config: Any, updates_lm_head: bool) -> str:
+    """What the field does and the shim does not: it detaches once, before the first depth, and the LM head too."""
+    parts = []
+    if config.mtp_num_layers != 1:
+        parts.append(
+            f"it detaches only before the first of {config.mtp_num_layers} depths, so each depth still trains "
+            "those before it"
+        )
+    if updates_lm_head:
+        parts.append("it keeps the MTP loss from the LM head, although mtp_updates_lm_head=True")
+    return "; ".join(parts)
+
+
+def _detach_with_hooks(config: Any, layers: list[Any], every_depth: bool) -> Handle:
+    """Detach every embedding, and the hidden states before the first depth or before every depth."""
+    handle = Handle()
+    if getattr(config, "mtp_use_repeated_layer", False) and not every_depth:
+        raise HookError(
+            "config.mtp_use_repeated_layer: all depths share one MTP layer, so it cannot be detached before the first "
+            "depth only; pass every_depth=True."
+        )
+    for depth, layer in enumerate(layers):
+        handle.on_removal(detach_mtp_inputs(layer, hidden_states=every_depth or depth == 0).remove)
+    return handle
+
+
+def _detach_with_config(config: Any) -> Handle:
+    handle = Handle()
+    handle.on_removal(partial(setattr, config, "mtp_detach_heads", config.mtp_detach_heads))
+    config.mtp_detach_heads = True
+    return handle
+
+
+class RecomputedMtpLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
+    """An MTP layer whose `_checkpointed_forward` takes the padding mask that `forward` passes."""
+
+    def _checkpointed_forward(
+        self, hidden_states: Tensor, decoder_input: Tensor, padding_mask: Tensor | None = None, **rest: Any
+    ) -> Tensor:
+        if padding_mask is None:
+            result: Tensor = super()._checkpointed_forward(hidden_states, decoder_input, **rest)
+            return result
+        if self.config.fp8 or self.config.fp4:
+            raise HookError(
+                "this megatron-core cannot recompute an MTP layer with a padding mask in fp8 or fp4; upgrade to 0.19."
+            )
+
+        def run(hidden_states: Tensor, decoder_input: Tensor) -> Tensor:
+            result: Tensor = self._proj_and_transformer_layer(
+                hidden_states=hidden_states, decoder_input=decoder_input, padding_mask=padding_mask, **rest
+            )
+            return result
+
+        if self.config.recompute_method == "block":  # Megatron does not recompute MTP layers in blocks
+            return run(hidden_states, decoder_input)
+        kept = self.config.distribute_saved_activations
+        recomputed: Tensor = tensor_parallel.checkpoint(run, kept, hidden_states, decoder_input)
+        return recomputed
+
+
+def _recomputed_twin(layer: MultiTokenPredictionLayer) -> MultiTokenPredictionLayer:
+    """The same layer as an instance of the subclass: the two share all state."""
+    kind: type[Any] = RecomputedMtpLayer
+    if type(layer) is not MultiTokenPredictionLayer:
+        kind = type(f"Recomputed{type(layer).__name__}", (RecomputedMtpLayer, type(layer)), {})
+    twin = object.__new__(kind)
+    object.__setattr__(twin, "__dict__", vars(layer))
+    return twin

@@ -15,13 +15,7 @@ from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads, chosen_logits
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptShares, TileGrad, padded, room_to_keep, row_factors
 from mcore_unpatch.compat.fused_head.triton.launch import tile_sizes, tma_can_read
-from mcore_unpatch.compat.fused_head.triton.stats_kernel import (
-    LARGEST_K,
-    StatsRequest,
-    merge_lists,
-    merge_parts,
-    split_stats,
-)
+from mcore_unpatch.compat.fused_head.triton.stats_kernel import LARGEST_K, merge_lists, merge_parts, split_stats
 
 
 class TritonBackend:
@@ -45,16 +39,16 @@ class TritonBackend:
         for r in spans(rows if len(w) else 0, tiles.sizes.forward_rows):
             x = tiles.load_rows(r)
             scale = problem.scale[r] if isinstance(problem.scale, Tensor) else problem.scale
-            request = StatsRequest(scale, tiles.column_limit, problem.squares, problem.topk, problem.batch_invariant)
-            splits = split_stats(x, w, request, kept.rows(r) if kept is not None else None)
+            own_kept = kept.rows(r) if kept is not None else None
+            parts, logits, places = split_stats(x, w, scale, tiles.column_limit, problem, own_kept)
             if targets is not None:
                 chosen_logits(x, w, targets[r, None], scale, tiles.column_limit, target[r, None])
             if columns is not None and gathered is not None:
                 chosen_logits(x, w, columns[r], scale, tiles.column_limit, gathered[r])
             del x  # or it would live until the next rows are loaded
-            merge_parts(splits.parts, row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.squares else None)
-            if splits.top_logits is not None and splits.top_columns is not None:
-                top.append(merge_lists(splits.top_logits, splits.top_columns, sum_exp[r]))
+            merge_parts(parts, row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.squares else None)
+            if logits is not None and places is not None:
+                top.append(merge_lists(logits, places, sum_exp[r]))
         top_logits = top_columns = None
         if problem.topk and not top:
             top.append(

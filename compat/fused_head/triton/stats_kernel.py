@@ -1,13 +1,11 @@
 """Forward: product and statistics in one kernel; neither logits nor running sums leave the registers."""
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptShares
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options, operand, splits_for
 from mcore_unpatch.compat.fused_head.triton.logits_tile import block_product, exp, store_block
@@ -61,44 +59,29 @@ def insert_largest(
 _NO_LOGIT = tl.constexpr(NO_LOGIT)
 
 
-@dataclass(frozen=True)
-class StatsRequest:
-    """What is asked of some rows."""
-
-    scale: float | Tensor
-    limit: Tensor | None  # 0-dim: columns from here on are no vocabulary
-    squares: bool
-    topk: int
-    batch_invariant: bool
-
-
-@dataclass(frozen=True)
-class SplitStats:
-    """What the splits found: the sums of each segment, and the largest logits of each split."""
-
-    parts: Tensor  # [3 or 4, segments, rows]
-    top_logits: Tensor | None  # [splits, rows, k]
-    top_columns: Tensor | None  # [splits, rows, k]
-
-
 def split_stats(
     x: Tensor,  # [rows, h]
     w: Tensor,  # [columns, h]
-    request: StatsRequest,
+    scale: float | Tensor,
+    limit: Tensor | None,  # 0-dim: columns from here on are no vocabulary
+    asked: Problem,
     kept: KeptShares | None,  # to be written
-) -> SplitStats:
-    """One launch: the statistics of these rows in every segment of the columns."""
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """One launch: the sums of these rows in every segment, `[3 or 4, segments, rows]`, and the largest logits.
+
+    Those are lists of every split with their columns, each `[splits, rows, k]`.
+    """
     (rows, width), columns = x.shape, len(w)
-    options = kernel_options(request.scale, x.device)
+    options = kernel_options(scale, x.device)
     tma, block_columns = options["tma"], options["block_columns"]
-    height, splits, segment = splits_for(rows, columns, x.device, request.batch_invariant)
+    height, splits, segment = splits_for(rows, columns, x.device, asked.batch_invariant)
     segments = -(-columns // (block_columns * segment))
-    parts = w.new_empty((3 + request.squares, segments, rows), dtype=torch.float32)
+    parts = w.new_empty((3 + asked.squares, segments, rows), dtype=torch.float32)
     top_logits = top_columns = None
-    if request.topk:
-        top_logits = parts.new_full((splits, rows, request.topk), NO_LOGIT)
+    if asked.topk:
+        top_logits = parts.new_full((splits, rows, asked.topk), NO_LOGIT)
         top_columns = torch.full_like(top_logits, -1, dtype=torch.int32)
-    row_scale = isinstance(request.scale, Tensor)
+    row_scale = isinstance(scale, Tensor)
     _split_stats[(height * splits,)](
         operand(x, options["block_rows"], options["block_width"], tma),
         operand(w, block_columns, options["block_width"], tma),
@@ -110,12 +93,12 @@ def split_stats(
         kept.running_max.stride(0) if kept is not None else 0,
         parts.stride(0), rows, columns, width,
         kept.exp_z.shape[1] if kept is not None else 0, height, splits, segment,
-        request.scale if row_scale else None, 1.0 if row_scale else request.scale, request.limit, request.topk,
-        scaled=not row_scale and request.scale != 1, ragged=columns % block_columns != 0,
+        scale if row_scale else None, 1.0 if row_scale else scale, limit, asked.topk,
+        scaled=not row_scale and scale != 1, ragged=columns % block_columns != 0,
         even_width=width % options["block_width"] == 0,
-        squares=request.squares, list_size=1 << (request.topk - 1).bit_length() if request.topk else 0, **options,
+        squares=asked.squares, list_size=1 << (asked.topk - 1).bit_length() if asked.topk else 0, **options,
     )  # fmt: skip
-    return SplitStats(parts, top_logits, top_columns)
+    return parts, top_logits, top_columns
 
 
 def merge_parts(parts: Tensor, row_max: Tensor, sum_exp: Tensor, sum_exp_z: Tensor, squares: Tensor | None) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
-from mcore_unpatch.compat.fused_head import invariant
+from mcore_unpatch.compat.fused_head import torch_backend
 from mcore_unpatch.compat.fused_head.problem import Problem
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 
@@ -74,8 +74,8 @@ def test_two_ranks() -> None:
 
 
 def test_one_row_at_a_time_where_the_product_depends_on_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invariant, "_found", {})
-    monkeypatch.setattr(invariant, "_same_everywhere", lambda *_: False)
+    monkeypatch.setattr(torch_backend, "_found", {})
+    monkeypatch.setattr(torch_backend, "_same_everywhere", lambda *_: False)
     is_invariant(SHAPES[2], torch.float32)
 
 
@@ -90,12 +90,12 @@ def test_a_product_that_depends_on_the_place_is_noticed() -> None:
         return stats
 
     problem = Problem(inputs.hidden, inputs.weight, columns=40, entropy=True, tile_bytes=123_456, batch_invariant=True)
-    assert invariant.rows_of_a_tile(problem, fold) == 4
+    assert torch_backend.rows_of_a_tile(problem, fold) == 4
     assert tried == [64, 16, 4]
 
 
 def test_every_kind_of_product_is_tried_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invariant, "_found", {})
+    monkeypatch.setattr(torch_backend, "_found", {})
     inputs, tried = make_inputs(8, 16, 40), []
 
     def fold(problem: Problem, size: int | None) -> Any:
@@ -108,10 +108,10 @@ def test_every_kind_of_product_is_tried_and_only_once(monkeypatch: pytest.Monkey
     kinds += [replace(one, entropy=False), replace(one, squares=True), replace(one, topk=2), replace(one, scale=0.5)]
     for kind in kinds:
         before = len(tried)
-        invariant.rows_of_a_tile(kind, fold)
+        torch_backend.rows_of_a_tile(kind, fold)
         asked = len(tried)
         assert asked > before
-        invariant.rows_of_a_tile(kind, fold)
+        torch_backend.rows_of_a_tile(kind, fold)
         assert len(tried) == asked
 
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-from mcore_unpatch.verify.layers import AllGather
+from torch.distributed import ProcessGroup
 
 
 class Norm(torch.nn.LayerNorm):
@@ -15,6 +14,23 @@ class Norm(torch.nn.LayerNorm):
         super().__init__(hidden_size, eps=eps, dtype=config.params_dtype)
         for parameter in self.parameters():
             parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+
+
+class _AllGather(torch.autograd.Function):
+    """Rows of all ranks, one after another; the backward sums what each rank says about this rank's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
+        parts = [torch.empty_like(rows) for _ in range(group.size())]
+        torch.distributed.all_gather(parts, rows.contiguous(), group=group)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        total = gradients[0].contiguous()
+        torch.distributed.all_reduce(total, group=ctx.group)
+        return total.chunk(ctx.group.size())[ctx.group.rank()], None
 
 
 def zigzag_places(length: int, ranks: int, rank: int) -> list[int]:
@@ -57,7 +73,7 @@ class CpuAttention(torch.nn.Module):
         everyone = torch.cat([_sequences_and_places(lengths, ranks, rank) for rank in range(ranks)], dim=1)
         visible = ((mine[0, :, None] == everyone[0]) & (mine[1, :, None] >= everyone[1])).to(query.device)
         if ranks > 1:
-            key, value = (AllGather.apply(x, group) for x in (key, value))  # type: ignore[no-untyped-call]
+            key, value = (_AllGather.apply(x, group) for x in (key, value))  # type: ignore[no-untyped-call]
         repeat = query.shape[2] // key.shape[2]
         q, k, v = (
             x.permute(1, 2, 0, 3) for x in (query, key.repeat_interleave(repeat, 2), value.repeat_interleave(repeat, 2))

@@ -35,7 +35,7 @@ def _device() -> Any:
 
 
 _NOTHING = _known()
-_layouts: dict[Any, dict[str, Any]] = {}  # by their sizes
+_layouts: dict[Any, dict[str, Any]] = {}  # by their world and sizes
 
 
 def enter_world(store: str, rank: int, size: int) -> None:
@@ -55,7 +55,7 @@ def enter_world(store: str, rank: int, size: int) -> None:
 def lay_out(**sizes: int) -> None:
     """Megatron's process groups of these sizes, whatever was laid out before."""
     forget_layout()
-    layout = tuple(sorted(sizes.items()))
+    layout = (torch.distributed.group.WORLD, *sorted(sizes.items()))  # groups end with their world
     if layout not in _layouts:
         parallel_state.initialize_model_parallel(**sizes)
         _layouts[layout] = _known()

@@ -13,8 +13,7 @@ from megatron.core.transformer.multi_token_prediction import roll_tensor
 from torch import Tensor
 
 from mcore_unpatch.compat import next_token_labels, pack_padded, resolve_groups, zigzag_split
-from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
-from mcore_unpatch.compat.nemo_rl.install import whole_but_last
+from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs, whole_but_last
 
 
 def inputs_of(case: Case) -> dict[str, Any]:

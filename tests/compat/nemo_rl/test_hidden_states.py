@@ -14,7 +14,7 @@ from torch import Tensor
 from mcore_unpatch.compat import plan_packing, zigzag_split
 from mcore_unpatch.compat.nemo_rl import from_parallel_hidden_states_to_logprobs
 from mcore_unpatch.compat.packing.gather import split_packed_row
-from mcore_unpatch.compat.skyrl.hidden_states import places_of
+from mcore_unpatch.compat.skyrl import places_of
 
 VOCAB, WIDTH, BATCH, LENGTH = 46, 12, 2, 16
 UTILS = "nemo_rl.distributed.model_utils"

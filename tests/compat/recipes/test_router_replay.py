@@ -10,6 +10,7 @@ from harness import run_on_ranks
 from harness.files import load_file
 from harness.models import Case, build_config, start_world
 from harness.pages import from_page
+from harness.rounding import assert_agree
 from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.transformer.moe.router import TopKRouter
 from megatron.core.transformer.moe.router_replay import RouterReplay, RouterReplayAction
@@ -72,15 +73,13 @@ def _same_as_the_patch(path: str) -> None:
         assert torch.equal(routes[0], theirs.get_recorded_indices())
         theirs.set_target_indices(routes[0])
         theirs.set_router_replay_action(verl.RouterReplayAction.REPLAY_FORWARD)
-        for dtype, rounding in ((torch.float32, 0.0), (torch.bfloat16, 4 * 2**-8)):
+        for dtype in (torch.float32, torch.bfloat16):
             probs, routing_map, gradient = replay(routes, partial(_probabilities, router.routing, 2, dtype))
             old_probs, old_map, old_gradient = _probabilities(routing, 2, dtype)
             assert torch.equal(routing_map, old_map)
             assert not torch.equal(routing_map, router.routing(_logits(2, dtype))[1])  # it would have chosen others
-            torch.testing.assert_close(probs, old_probs, rtol=rounding, atol=0)
-            torch.testing.assert_close(
-                gradient, old_gradient, rtol=rounding, atol=rounding * float(gradient.abs().max())
-            )
+            found, truth = {"probs": probs, "gradient": gradient}, {"probs": old_probs, "gradient": old_gradient}
+            assert_agree(found, truth, dtype, sums=8)  # experts
     RouterReplay.clear_global_indices()
     RouterReplay.set_global_router_replay_action(RouterReplayAction.REPLAY_FORWARD)
     with pytest.raises(AttributeError):

@@ -136,7 +136,7 @@ def test_packed_rows(checkout: str, tp: int, cp: int, layout: str) -> None:
 def _counted() -> None:
     group, _ = groups_of(1, 1)
     given = tensors((BATCH, LENGTH), group, (F32, F32)) | {"tp_group": group}
-    with mock.patch.object(shim.hidden_states, "linear_logprob", wraps=shim.hidden_states.linear_logprob) as spy:
+    with mock.patch.object(shim, "linear_logprob", wraps=shim.linear_logprob) as spy:
         for actions in (4, LENGTH - 1, None):
             shim.from_parallel_hidden_to_logprobs(**given, **vocab_range(given, group), num_actions=actions)
     assert [call.kwargs["mask_count"] for call in spy.call_args_list] == [4 * BATCH, (LENGTH - 1) * BATCH, None]

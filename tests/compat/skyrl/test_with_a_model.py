@@ -24,8 +24,8 @@ from mcore_unpatch.compat.skyrl import (
     from_parallel_hidden_to_logprobs,
     from_parallel_hidden_to_logprobs_packed_sequences,
     fused_lm_head_output_processor,
+    places_of,
 )
-from mcore_unpatch.compat.skyrl.hidden_states import places_of
 
 ACTIONS = 6
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat import DeferredHead, LazyLogits, ProcessGroups, attach, miles, slime
 from mcore_unpatch.compat.logits.lazy import LMHead
-from mcore_unpatch.compat.slime.responses import Layout, response_spans
+from mcore_unpatch.compat.responses import Layout, response_spans
 
 Results = tuple[list[dict[int, tuple[float, float]]], dict[str, Tensor]]
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat.packing.pack import Packer
 from mcore_unpatch.compat.verl import model_forward_fused as ours
-from mcore_unpatch.compat.verl.batches import Ranks, next_in_sequence, packed_batch, packed_seq_params, plan_row
+from mcore_unpatch.compat.verl.batches import Ranks, batch_of, next_in_sequence, packed_seq_params, plan_row
 
 LENGTHS = [11, 4, 16]
 TEMPERATURE = 0.7
@@ -199,7 +199,7 @@ def _rows(folder: str, case: Case, layout: str, bucket: int | None, fp8: str | N
             packed_seq_params(mine, ranks, layout, ids.device)
         packer = Packer(mine, offsets=ids.offsets())
     else:
-        batch = packed_batch(ids, None, config, cp_layout=layout, pad_to_length_bucket=bucket)
+        batch = batch_of(ids, None, config, cp_layout=layout, pad_to_length_bucket=bucket)
         packer = batch.packer
         assert batch.arguments["packed_seq_params"].max_seqlen_q == params.max_seqlen_q
     assert torch.equal(packer.pack(ids), row)
@@ -237,7 +237,7 @@ def _padded_rows(folder: str, case: Case) -> None:
     with verl_files(folder) as files:
         row, params = files("util").preprocess_packed_seqs(ids, mask)
         back = files("util").postprocess_packed_seqs(row.float(), params, mask, *ids.shape)
-    batch = packed_batch(ids, mask, type("Config", (), {"fp8": None}))
+    batch = batch_of(ids, mask, type("Config", (), {"fp8": None}))
     assert torch.equal(batch.pack(ids), row)
     assert torch.equal(batch.arguments["packed_seq_params"].cu_seqlens_q_padded, params.cu_seqlens_q_padded)
     assert torch.equal(batch.unpack(row.float()), back)

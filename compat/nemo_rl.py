@@ -1,4 +1,11 @@
-"""Log-probs of next tokens as NeMo RL means them: from hidden states, by its flag, and by the hook's arguments."""
+"""NeMo RL's fused linear log-probs on Megatron's output hook; replaces the class patch of `GPTModel.forward`.
+
+Log-probs of next tokens as NeMo RL means them: from hidden states, by its flag, and by the hook's arguments.
+"""
+
+from mcore_unpatch.compat.requirements import require_megatron
+
+require_megatron(__name__)
 
 import warnings
 from dataclasses import dataclass, replace

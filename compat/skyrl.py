@@ -1,8 +1,12 @@
-"""Log-probs of the next tokens and entropy from hidden states, for padded batches and packed rows.
+"""SkyRL's fused LM-head path on Megatron's output hook: log-probs and entropy from hidden states, packed and padded.
 
 The gradient of the hidden states is this rank's part, as in SkyRL: `fused_lm_head_output_processor` returns hidden
 states whose backward sums the parts.
 """
+
+from mcore_unpatch.compat.requirements import require_megatron
+
+require_megatron(__name__)
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,15 +26,9 @@ from mcore_unpatch.compat.hook.attach import call_along
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor
 from mcore_unpatch.compat.hook.context import resolve_groups
 from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched, require_open_wrappers
-from mcore_unpatch.compat.hook.head import enter_head
+from mcore_unpatch.compat.hook.head import whole_hidden
 from mcore_unpatch.compat.hook.output_layer import lent_weight
-from mcore_unpatch.compat.packing.gather import (
-    Gradient,
-    gather_packed_row,
-    gather_sequence,
-    split_packed_row,
-    sum_gradient,
-)
+from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence, split_packed_row
 from mcore_unpatch.compat.packing.layout import zigzag_split
 
 
@@ -43,9 +41,7 @@ def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
     call = HookCall.of(keywords)
     context = {} if call.context is None else call.context
     groups = context.get("groups") or resolve_groups()
-    hidden, gathered = enter_head(call, groups)
-    if not gathered:
-        hidden = sum_gradient(hidden, groups.tp)
+    hidden = whole_hidden(call, groups)
     context["lm_head_weight"] = lent_weight(call)
     return call.finish(hidden)
 
@@ -168,20 +164,12 @@ def from_parallel_hidden_to_logprobs(
             f"context-parallel ranks, got {list(hidden.shape)}"
         )
     labels = torch.nn.functional.pad(target.roll(-1, 1), (0, padding))
-    mask = None
-    if num_actions is not None:
-        mask = torch.zeros_like(labels)
-        mask[:, window] = 1
-
-    def whole(share: Tensor) -> Tensor:
-        return (share if cp_group is None else gather_sequence(share, cp_group, cp_gradient))[:, window]
-
     return _run(
         (hidden, lm_head_weight, zigzag_split(labels, ranks, rank)),
-        whole,
+        lambda share: gather_sequence(share, cp_group, cp_gradient)[:, window],
         inference_only,
         temperature=temperature,
-        mask=None if mask is None else zigzag_split(mask, ranks, rank),
+        mask=None if num_actions is None else zigzag_split(_chosen(labels, window), ranks, rank),
         mask_count=None if num_actions is None else min(num_actions, hidden.shape[1]) * len(hidden),
         entropy=entropy,
         tp_group=tp_group,
@@ -223,16 +211,10 @@ def from_parallel_hidden_to_logprobs_packed_sequences(
     window = _window(unpacked_seqlen, num_actions)
     mask = None
     if num_actions is not None:
-        asked = torch.zeros_like(places.token)
-        asked[:, window] = 1
-        mask = split_packed_row(places.put(asked, tokens), bounds, cp_group)
-
-    def unpacked(share: Tensor) -> Tensor:
-        return places.take(gather_packed_row(share, bounds, cp_group, cp_gradient))[:, window]
-
+        mask = split_packed_row(places.put(_chosen(places.token, window), tokens), bounds, cp_group)
     return _run(
         (hidden, lm_head_weight, split_packed_row(target.roll(-1, 1), bounds, cp_group)),
-        unpacked,
+        lambda share: places.take(gather_packed_row(share, bounds, cp_group, cp_gradient))[:, window],
         inference_only,
         temperature=temperature,
         mask=mask,
@@ -327,8 +309,20 @@ def _run(
         return whole(log_probs) if entropy is None else Outputs(log_probs=whole(log_probs), entropy=whole(entropy))
 
 
+def _chosen(like: Tensor, window: slice) -> Tensor:
+    """1 in the window, 0 elsewhere."""
+    chosen = torch.zeros_like(like)
+    chosen[:, window] = 1
+    return chosen
+
+
 def _window(length: int, num_actions: int | None) -> slice:
     """The last `num_actions` of the `length - 1` positions that have a token after them."""
     if num_actions is not None and not 0 < num_actions < length:
         raise ValueError(f"num_actions: expected 1 to {length - 1} for sequences of {length} tokens, got {num_actions}")
     return slice(0 if num_actions is None else length - 1 - num_actions, length - 1)
+
+
+# As SkyRL 0.3 called them.
+_fused_lm_head_output_processor = fused_lm_head_output_processor
+_fused_vocab_parallel_entropy_from_hidden = fused_vocab_parallel_entropy_from_hidden

@@ -1,4 +1,11 @@
-"""slime's functions by their names and arguments, for `LazyLogits`; real logits go to slime's own."""
+"""slime's log-prob and entropy functions for models that return `LazyLogits` (attach `DeferredHead`).
+
+They have slime's names and arguments; real logits go to slime's own functions.
+"""
+
+from mcore_unpatch.compat.requirements import require_megatron
+
+require_megatron(__name__)
 
 from argparse import Namespace
 from typing import Any
@@ -10,7 +17,7 @@ from torch.distributed import ProcessGroup
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.logits.lazy import LazyLogits
 from mcore_unpatch.compat.logits.real import real_logits_to
-from mcore_unpatch.compat.slime.responses import Samples, response_results
+from mcore_unpatch.compat.responses import Samples, response_results
 
 
 @real_logits_to("slime.utils.ppo_utils")
