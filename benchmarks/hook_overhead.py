@@ -1,6 +1,6 @@
 """What hook and shim cost per micro-batch beside veRL's own patch: Python calls, and time until the host is done.
 
-    PYTHONPATH=tests/compat:tests python benchmarks/hook_overhead.py VERL [--tokens 2048] [--hidden 2048] [--vocab 32000]
+    PYTHONPATH=tests/compat:tests python benchmarks/hook_overhead.py VERL [--tokens N] [--hidden H] [--vocab V]
 
 VERL is the folder of an unpacked veRL wheel, or a checkout. On a CPU veRL's kernel is a stand-in (log-softmax of whole
 logits), so that only the calls and the small sizes say something there.
