@@ -70,6 +70,7 @@ def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
     text = finding.message
     if finding.instead:
         text += f". Instead: {finding.instead}"
+    text += "".join(f". On {one}" for one in finding.on_stacks)
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": index[finding.rule],
@@ -85,6 +86,7 @@ def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
             "fix": finding.fix,
             "in_test": finding.in_test,
             **{name: finding.to_json()[name] for name in ("verdict", "evidence", "steps")},
+            **({"stacks": finding.to_json()["stacks"]} if finding.on_stacks else {}),
         },
     }
     if finding.related:
