@@ -72,9 +72,7 @@ def misused(demand: Demand, model: Model) -> Iterator[Statement]:
     wrong = taken.misfit(call) if taken is not None else ""
     called = leaf(demand.name)
     if wrong and demand.runs_on(model, "TypeError"):
-        verb = "requires" if wrong.startswith("does not pass") else "does not take"
-        text = f"the call of `{called}` {wrong}, which megatron-core {model.label} {verb}"
-        yield _raises(demand, "TypeError", text)
+        yield _raises(demand, "TypeError", f"the call of `{called}` {unfit(wrong, f'megatron-core {model.label}')}")
     gives = found.fact.trait("gives")
     if call.unpacked and gives and int(gives) != call.unpacked and demand.runs_on(model, "ValueError"):
         text = f"unpacks {call.unpacked} values from `{called}`, which gives {gives} on megatron-core {model.label}"
@@ -182,6 +180,11 @@ def _unpacked(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
+
+
+def unfit(wrong: str, who: str) -> str:
+    """What `misfit` says of a call, with who is called."""
+    return f"{wrong}, which {who} {'requires' if wrong.startswith('does not pass') else 'does not take'}"
 
 
 def leaf(name: str) -> str:

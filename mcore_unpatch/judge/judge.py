@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
 from mcore_unpatch.judge import dropped
-from mcore_unpatch.judge.asked import absent, advice, instead, leaf, raised, short
+from mcore_unpatch.judge.asked import absent, advice, instead, leaf, raised, short, unfit
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself
 from mcore_unpatch.judge.originals import reaches_original
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
@@ -167,7 +167,8 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
         wrong = "" if unknown else taken.misfit(call)
         if wrong:
             since = _since(model, _fits_not(case, wrong))
-            text = f"`{short(usage.place)}` {_as_caller(wrong, case)}: TypeError on {since}"
+            name = getattr(case.new.function, "name", "the replacement")
+            text = f"`{short(usage.place)}` {unfit(wrong, f'`{name}`')}: TypeError on {since}"
             yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
     if lacking:
         places = list(dict.fromkeys(lacking.values()))
@@ -189,19 +190,10 @@ def _constructor(case: Case, model: Model) -> Iterator[Statement]:
     for usage in callers(model, f"{found.name}.__init__"):
         assert usage.call is not None
         if wrong := taken.misfit(usage.call):
-            what = "requires" if wrong.startswith("does not pass") else "does not take"
-            text = (
-                f"`{short(usage.place)}` {wrong}, which `{node.name}` {what}: TypeError on megatron-core {model.label}"
-            )
+            said = unfit(wrong, f"`{node.name}`")
+            text = f"`{short(usage.place)}` {said}: TypeError on megatron-core {model.label}"
             yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
             return
-
-
-def _as_caller(wrong: str, case: Case) -> str:
-    name = getattr(case.new.function, "name", "the replacement")
-    if wrong.startswith("does not pass"):
-        return f"{wrong}, which `{name}` requires"
-    return f"{wrong}, which `{name}` does not take"
 
 
 def _passes(model: Model, target: str, names: set[str]) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from mcore_unpatch.judge.paths import once_on_every_path
 from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.shapes.install import Install
@@ -15,6 +14,9 @@ from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, path_text
 
 _DEEPEST = 3  # a name of a name of a name
 _READERS = {"getattr", "getattr_static"}
+_PLAIN = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr | ast.Return
+# What may leave out a part of itself, or run it several times or later.
+_MAY_NOT = ast.IfExp | ast.BoolOp | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp | ast.Lambda
 
 
 def calls_original_once(install: Install, new: Replacement) -> bool:
@@ -23,6 +25,27 @@ def calls_original_once(install: Install, new: Replacement) -> bool:
         return False
     held = {id(node) for node in reads_of_original(install, new) if not _is_class_read(node, install)}
     return bool(held) and once_on_every_path(new.function, lambda call: id(call.func) in held)
+
+
+def once_on_every_path(function: FunctionNode | ast.Lambda, asked: Callable[[ast.Call], bool]) -> bool:
+    """Whether a function makes a call whatever happens, and once: it stands there once, in no branch and no loop."""
+    calls = [node for node in walk(function) if isinstance(node, ast.Call) and asked(node)]
+    body = [ast.Return(function.body)] if isinstance(function, ast.Lambda) else function.body
+    return len(calls) == 1 and _is_always_made(calls[0], body)
+
+
+def _is_always_made(call: ast.Call, body: Sequence[ast.stmt]) -> bool:
+    """Whether one of some statements plainly makes a call, and no `return` comes before."""
+    for statement in body:
+        nodes = list(walk(statement))
+        if call in nodes:
+            if isinstance(statement, ast.With | ast.AsyncWith) or getattr(statement, "handlers", None) == []:
+                return _is_always_made(call, statement.body)  # type: ignore[attr-defined]
+            parts = (node for node in nodes if isinstance(node, _MAY_NOT))
+            return isinstance(statement, _PLAIN) and not any(call in walk(part) for part in parts)
+        if any(isinstance(node, ast.Return) for node in nodes) and not isinstance(statement, FunctionNode):
+            return False
+    return False
 
 
 def reaches_original(install: Install, new: Replacement) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.judge import dropped
-from mcore_unpatch.judge.asked import absent, leaf, short
+from mcore_unpatch.judge.asked import absent, leaf, short, unfit
 from mcore_unpatch.judge.demands import CALL, Demand
 from mcore_unpatch.judge.judge import callers
 from mcore_unpatch.judge.meaning import written
@@ -76,8 +76,7 @@ class _Override:
         for usage in after_:
             assert usage.call is not None
             if wrong := taken.misfit(usage.call):
-                verb = "requires" if wrong.startswith("does not pass") else "does not take"
-                text = f"`{short(usage.place)}` of megatron-core {new.label} {wrong}, which {self._shown} {verb}"
+                text = f"`{short(usage.place)}` of megatron-core {new.label} {unfit(wrong, self._shown)}"
                 if _gets_there(usage, name, new):
                     yield self._said(RAISES, text, "TypeError", usage.place)
                 else:
@@ -211,9 +210,8 @@ def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
             continue
         wrong = next((said for call in calls if (said := takes.misfit(call))), "")
         if wrong and demand.runs_on(new, "TypeError"):
-            called = getattr(function, "name", "the lambda")
-            verb = "requires" if wrong.startswith("does not pass") else "does not take"
-            text = f"`{leaf(now.name)}` of megatron-core {new.label} {wrong}, which `{called}` {verb}"
+            called = f"`{getattr(function, 'name', 'the lambda')}`"
+            text = f"`{leaf(now.name)}` of megatron-core {new.label} {unfit(wrong, called)}"
             trigger = f"when `{leaf(now.name)}` calls it"
             yield Statement(RAISES, text, "TypeError", demand.path, demand.line, CALL, now.name, trigger=trigger)
 

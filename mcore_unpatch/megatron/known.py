@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 
@@ -138,17 +137,6 @@ def fates(name: str) -> list[tuple[str, Fact | None]]:
     """A name in each minor version: its release, and the fact that is found there."""
     found = ((one.label, one.find(name)) for one in minors())
     return [(label, known.fact if known else None) for label, known in found]
-
-
-def gone_words() -> frozenset[str]:
-    """The last parts of names that some release has taken away."""
-    return _gone_words()
-
-
-@cache
-def _gone_words() -> frozenset[str]:
-    lines: Iterable[tuple[str, str]] = atlas().lines.items()
-    return frozenset(name.rpartition(".")[2] for name, line in lines if line.endswith("-"))
 
 
 @cache

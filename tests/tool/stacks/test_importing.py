@@ -48,7 +48,7 @@ def test_what_is_edited_is_imported_as_before_on_every_stack(
         pytest.skip("MCORE_UNPATCH_CHECKOUTS names no folder with the checkouts")
     for copy in ("before", "after"):
         shutil.copytree(checkout, tmp_path / copy, symlinks=True)
-    unpatch("migrate", "--jobs=1", *options, cwd=tmp_path / "after")
+    unpatch("migrate", "--jobs=1", "--allow-dirty", *options, cwd=tmp_path / "after")
     diff = ["git", "diff", "--name-only", "--", "*.py"]
     told = subprocess.run(diff, cwd=tmp_path / "after", capture_output=True, text=True, check=True).stdout.split()
     oracle = load_builder("upgrade_oracle")
