@@ -14,7 +14,6 @@ from mcore_unpatch.codemods import registry, standing
 from mcore_unpatch.codemods.changes import Asked, ChangeKey, Reason, Remove, Taken
 from mcore_unpatch.codemods.codemod import (
     AddImport,
-    AlsoImport,
     ByHand,
     Codemod,
     Elsewhere,
@@ -76,7 +75,7 @@ class _FixAnswer:
     @cached_property
     def asked(self) -> list[Asked]:
         """The changes of the finding's file."""
-        said = Elsewhere | AddImport | AlsoImport | MoveImport | Note | Left | ByHand | Stays
+        said = Elsewhere | AddImport | MoveImport | Note | Left | ByHand | Stays
         return [Asked(self.source, one, self.reason) for one in self.wanted if not isinstance(one, said)]
 
     @cached_property
@@ -210,15 +209,13 @@ class FixRunner:
                         imports.move(new.node, set(new.names), new.module, reason)
                     elif isinstance(new, AddImport):
                         imports.add(new.module, [new.name], reason, answer.saying(new.name))
-                    elif isinstance(new, AlsoImport):
-                        imports.join(new.node, new.name, reason)
                     elif isinstance(new, Elsewhere) and new.needs:
                         needs, editor = new.needs, files.imports(new.source.path)
                         editor.add(needs.module, [needs.name], answer.beside, [new.change.node])
                 self.closed.add(finding)
-                if self.options.applies(reason) and not codemod.mends:
+                if self.options.applies(reason):
                     self.found.removes.append(finding)
-            elif not codemod.mends:
+            else:
                 left.append(_TAKEN)
         for because in left:
             self.found.held[finding] = because

@@ -21,7 +21,6 @@ from mcore_unpatch.codemods.changes import (
 )
 from mcore_unpatch.codemods.codemod import (
     AddImport,
-    AlsoImport,
     ByHand,
     Codemod,
     Elsewhere,
@@ -43,7 +42,6 @@ from mcore_unpatch.findings.rules import Rule
 __all__ = [
     "AddImport",
     "AddParameters",
-    "AlsoImport",
     "Argument",
     "ByHand",
     "Change",

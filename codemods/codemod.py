@@ -57,14 +57,6 @@ class AddImport:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AlsoImport:
-    """One name more in an import statement."""
-
-    node: ast.ImportFrom
-    name: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class MoveImport:
     """Names of an import statement, as it writes them, are imported from another module; comments and aliases stay."""
 
@@ -110,7 +102,7 @@ class Stays:
     because: str
 
 
-Fix: TypeAlias = "Change | Elsewhere | AddImport | AlsoImport | MoveImport | Note | Left | ByHand | Stays"
+Fix: TypeAlias = "Change | Elsewhere | AddImport | MoveImport | Note | Left | ByHand | Stays"
 
 
 class Codemod:
@@ -126,7 +118,6 @@ class Codemod:
     shape: ClassVar[str] = "downstream-use"  # of its findings
     needs_hook: ClassVar[bool] = False  # then nothing is changed while a patch of what carries the hook stays
     does: ClassVar[str] = ""  # what its changes do, in a few words, where that is not what a match says
-    mends: ClassVar[bool] = False  # the patch stays, and works again
     order: ClassVar[int] = 0  # those with less are asked first
     examples: ClassVar[Sequence[Example]] = ()
     # The sections of its page, as Markdown.

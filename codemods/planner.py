@@ -58,10 +58,10 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
 
 def fixed(
     repository: Repository, findings: Sequence[Finding], choices: Sequence[Options]
-) -> Iterator[tuple[set[Finding], set[Finding], dict[Finding, str]]]:
-    """The findings that a plan does something about, for each of some options; the files are looked into once for all.
+) -> Iterator[tuple[set[Finding], dict[Finding, str]]]:
+    """The findings that a plan takes away, for each of some options; the files are looked into once for all.
 
-    It removes the first, and mends the second, whose patch stays. The last are left though there is a way, and why.
+    The others are left though there is a way, and why.
     """
     known = _known(repository, choices[0])
     for options in choices:
@@ -70,8 +70,7 @@ def fixed(
         applied = {(path, reason.finding_line, reason.rule) for path, reason in reasons}
         changed = [one for one in findings if (one.path, one.line, one.rule) in applied]
         places = {(one.path, one.line, one.rule) for one in found.removes}  # a line may patch several names
-        gone = {*found.removes, *(one for one in changed if (one.path, one.line, one.rule) in places)}
-        yield gone, set(changed) - gone, found.held
+        yield {*found.removes, *(one for one in changed if (one.path, one.line, one.rule) in places)}, found.held
 
 
 def _answering(

@@ -80,75 +80,6 @@ def detach_encoder(model: GPTModel):
         Example(
             "MCU403",
             before="""
-from types import MethodType
-
-from megatron.core.models.gpt.gpt_model import GPTModel
-
-
-def shifted(self, *args, **kwargs):
-    embedded = self._forward(*args, **kwargs)
-    return embedded + self.shift
-
-
-def shift(model: GPTModel):
-    model.embedding._forward = model.embedding.forward
-    model.embedding.forward = MethodType(shifted, model.embedding)
-
-
-def unshift(model: GPTModel):
-    model.embedding.forward = model.embedding._forward
-""",
-            after="""
-from megatron.core.models.gpt.gpt_model import GPTModel
-
-
-def shifted(self, _args, embedded):
-    return embedded + self.shift
-
-
-def shift(model: GPTModel):
-    model.embedding._hook_handle = model.embedding.register_forward_hook(shifted)
-
-
-def unshift(model: GPTModel):
-    model.embedding._hook_handle.remove()
-""",
-            unsafe=True,
-        ),
-        Example(
-            "MCU403",
-            before="""
-import torch
-from megatron.core.models.gpt.gpt_model import GPTModel
-
-
-class EmbeddingScalingMixin(torch.nn.Module):
-    def forward(self, **kwargs):
-        embeddings = super().forward(**kwargs)
-        return embeddings * self.config.hidden_size**0.5
-
-
-def scale_embeddings(model: GPTModel):
-    embedding = model.embedding
-    embedding.__class__ = type("Embedding", (EmbeddingScalingMixin, embedding.__class__), {})
-""",
-            after="""
-from megatron.core.models.gpt.gpt_model import GPTModel
-
-
-def embedding_scaling(module, _args, embeddings):
-    return embeddings * module.config.hidden_size**0.5
-
-
-def scale_embeddings(model: GPTModel):
-    embedding = model.embedding
-    embedding.register_forward_hook(embedding_scaling)
-""",
-            unsafe=True,
-        ),
-        Example(
-            "MCU403",
-            before="""
 import time
 
 from megatron.core.models.gpt.gpt_model import GPTModel
@@ -169,34 +100,29 @@ def timed(model: GPTModel):
         ),
     )
     covers = """
-`forward` of one module replaced by a function that calls the original once, at its beginning or end, and a class of its
-own for one module, whose `forward` calls `super().forward` once
+`forward` of one module replaced by a function beside the assignment that calls the original once, at its beginning or
+end
 """
     changes = """
 - What begins with `out = original(*args, **kwargs)`, or returns something made of it, becomes a forward hook; what ends
   with `return original(...)` becomes a pre-hook, with the arguments that it passed.
-- The wrapper stands beside the assignment, or reads the original from the module (`module._forward = module.forward`)
-  or from its class (`original = type(module).forward`). `types.MethodType(f, module)` and `f.__get__(module)` work as
-  well, and so does `setattr(module, "forward", f)`; `functools.wraps` goes.
+- `types.MethodType(f, module)` and `f.__get__(module)` work as well; `functools.wraps` goes.
 - Parameters with names of their own are read by position or by name, as Python binds them, with or without `*args` and
   `**kwargs` behind them. Keywords that the original does not get (`*args, images=None, **kwargs`) are taken out in a
   pre-hook. Values that are bound as defaults (`_width=width`) stay so.
-- `module.__class__ = type(name, (Mixin, module.__class__), {})`, directly or in a helper of the repository
-  (`extend_instance(module, Mixin)`), and `module.__class__ = Subclass`: the `forward` of a class that has nothing else
-  becomes a function beside it, or in its place where nothing else names the class.
-- What puts the original back becomes `handle.remove()`.
 """
     applied = """
 With `--unsafe-fixes`. Values and gradients are the same wherever the module is called. The other forms are left, with
-the reason and the steps: a lambda, a `partial` or a factory, something both before and after the original, a
-condition, a `try` or a `with` around it, other decorators, a return of None, a default that the original may not have,
-a weight that is read before it, an original that is used for more, a function that is bound to another object, classes
-that something else uses, a class that `isinstance` asks for or that has more than a `forward`, objects
-that nothing shows to be modules (`x.training`, `named_modules()`, an annotation). So are two wrappers of one method
-whose order would matter (two that change the output keep it; what one changes of the arguments, the hook of the other
-would see; what a model wraps in its own `__init__` stays inside of later ones), a module on which the repository
-registers hooks, and a module whose `forward` something in the repository calls directly or hands on
-(`checkpoint(layer.forward, ...)`), or Megatron does (rotary embeddings): hooks do not run there.
+the reason and the steps: an original that is put back later, kept on the module or read from its class, a function of
+the file, a lambda, a `partial` or a factory, `setattr`, another class for the module (`module.__class__ = ...`),
+something both before and after the original, a condition, a `try` or a `with` around it, other decorators, a return of
+None, a default that the original may not have, a weight that is read before it, an original that is used for more, a
+function that is bound to another object, objects that nothing shows to be modules (`x.training`, `named_modules()`, an
+annotation). So are two wrappers of one method whose order would matter (two that change the output keep it; what one
+changes of the arguments, the hook of the other would see; what a model wraps in its own `__init__` stays inside of
+later ones), a module on which the repository registers hooks, and a module whose `forward` something in the repository
+calls directly or hands on (`checkpoint(layer.forward, ...)`), or Megatron does (rotary embeddings): hooks do not run
+there.
 """
     by_hand = """
 - **Order.** A hook runs behind those that the module has by then; the wrapper ran inside all of them
@@ -205,7 +131,6 @@ registers hooks, and a module whose `forward` something in the repository calls 
   model is wrapped runs before theirs: it must not read the values of weights.
 - **Graphs.** Register the hook before the model is compiled or captured in a CUDA graph. Layers that Transformer Engine
   captures (`cuda_graph_impl="transformer_engine"`) run without their hooks.
-- **Classes of modules.** The module has its own class again: `type(module)` and what asks for it see that.
 - **Whole models.** Megatron-FSDP up to 0.18 calls `forward` of the model that it wraps directly: with Float16Module in
   between the hooks of the model run, without it they do not.
 - **None.** A forward hook that returns None leaves the output as it is.
@@ -215,7 +140,7 @@ registers hooks, and a module whose `forward` something in the repository calls 
 
     def fix(self, source: Source, match: Match) -> Iterator[Fix]:
         """A forward hook or a pre-hook; of the patches of MTP layers, wrappers alone."""
-        from mcore_unpatch.codemods.seams.hooks.order import to_hook
+        from mcore_unpatch.codemods.seams.hooks.wrappers import to_hook
 
         finding = match.situation.finding
         if finding.seam == "hook" or finding.answer == _MTP:

@@ -32,11 +32,9 @@ class ImportStatement:
     editor: ImportEditor
     suite: Suite
     module: str = ""  # another than now
-    plain: bool = False  # `import module`
     reasons: list[Reason] = field(default_factory=list)
     node: Import | None = None
     keeps: Collection[str] = ()  # of its own names
-    renames: dict[str, str] = field(default_factory=dict)  # of the modules in `import a, b`
     new: dict[str, tuple[str, ...]] = field(default_factory=dict)  # names that come, with a comment
     taken: dict[Import, set[str]] = field(default_factory=dict)  # names that other statements lose to it
     speaks_for: set[Import] = field(default_factory=set)  # those of them that go, and whose comments it takes
@@ -66,9 +64,6 @@ class ImportEditor:
         self.source, self.files = source, files
         self._leaving: defaultdict[Import, set[str]] = defaultdict(set)
         self._wanted: dict[tuple[int, str], ImportStatement] = {}  # by suite and module
-        self._renamed: defaultdict[Import, dict[str, str]] = defaultdict(dict)
-        self._beside: list[ImportStatement] = []
-        self._joining: defaultdict[Import, set[str]] = defaultdict(set)
         self._reasons: defaultdict[Import, list[Reason]] = defaultdict(list)  # why a statement changes
 
     def move(self, node: ast.ImportFrom, names: set[str], module: str, reason: Reason) -> None:
@@ -81,16 +76,6 @@ class ImportEditor:
         self._leaving[node] |= names
         self._reasons[node].append(reason)
 
-    def rename(self, node: ast.Import, alias: ast.alias, module: str, reason: Reason) -> None:
-        """Another module for one part of `import a, b as c`."""
-        self._renamed[node][alias.name] = module
-        self._reasons[node].append(reason)
-
-    def add_beside(self, node: ast.Import, module: str, reason: Reason) -> None:
-        """`import module` in the same suite as another import."""
-        suite = self.source.home[id(node)]
-        self._beside.append(ImportStatement(self, suite, module, True, [reason], keeps={module}, taken={node: set()}))
-
     def add(
         self, module: str, names: list[str], reason: Reason, at: Iterable[ast.AST] = (), *, unused: bool = False
     ) -> None:
@@ -100,11 +85,6 @@ class ImportEditor:
         moved_there = any(one.suite is top and one.taken for one in self._wanted.values())
         for suite in [top] if moved_there else suites_for(self.source, at):
             self._want(suite, module, reason).new |= dict.fromkeys(names, said)
-
-    def join(self, node: ast.ImportFrom, name: str, reason: Reason) -> None:
-        """One name more in a statement."""
-        self._joining[node].add(name)
-        self._reasons[node].append(reason)
 
     def _want(self, suite: Suite, module: str, reason: Reason) -> ImportStatement:
         wanted = self._wanted.setdefault((id(suite), module), ImportStatement(self, suite, module))
@@ -133,7 +113,7 @@ class ImportEditor:
         )
         staying = {node: one for node, one in nodes.items() if node in places.staying or not one.module}
         arriving = [
-            (places.place(one.suite, one.module, one.plain, one.node or next(iter(one.taken), None)), one)
+            (places.place(one.suite, one.module, one.node or next(iter(one.taken), None)), one)
             for one in statements
             if one.node not in staying
         ]
@@ -162,19 +142,15 @@ class ImportEditor:
             else:
                 coming.append(replace(one))
         for node in self._reasons:
-            if node not in nodes and ((keeps := self._left(node)) or node in self._joining):
-                suite, renames = self.source.home[id(node)], self._renamed.get(node, {})
-                module = renames[node.names[0].name] if renames and len(node.names) == 1 else ""
-                plain = isinstance(node, ast.Import)
-                nodes[node] = ImportStatement(self, suite, module, plain, why[node], node, keeps, renames)
-        for node, names in self._joining.items():
-            nodes[node].new |= dict.fromkeys(names, ())
+            if node not in nodes and (keeps := self._left(node)):
+                suite = self.source.home[id(node)]
+                nodes[node] = ImportStatement(self, suite, reasons=why[node], node=node, keeps=keeps)
         told = set(nodes)
         for one in (*nodes.values(), *coming):
             one.taken = {node: names for node, names in one.taken.items() if node is not one.node}
             one.speaks_for = one.taken.keys() - told
             told |= one.speaks_for
-        return [*nodes.values(), *coming, *self._beside]
+        return [*nodes.values(), *coming]
 
     def _left(self, node: Import) -> set[str]:
         return {alias.name for alias in node.names} - self._leaving.get(node, set())

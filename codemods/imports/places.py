@@ -54,10 +54,10 @@ class _ImportRun:
         *_, (_, last) = sections.values()
         self.third_party = next((one for one in sections.values() if one[0] == THIRD_PARTY), (THIRD_PARTY, last))
 
-    def key(self, plain: bool, module: str, beside: Import | None) -> Key:
+    def key(self, module: str, beside: Import | None) -> Key:
         """What an import of another package is sorted by; it comes to the section of one that is, if it can."""
         section = self.keys[beside][0] if beside else self.third_party
-        return (section if section[0] == THIRD_PARTY else self.third_party, *self.sort(plain, module))
+        return (section if section[0] == THIRD_PARTY else self.third_party, *self.sort(False, module))
 
     def fits(self, key: Key, node: Import, following: list[tuple[Key, Import]]) -> bool:
         """Whether one that names another module now is sorted where it stands, and in its section."""
@@ -80,14 +80,14 @@ class ImportLayout:
         for node in renamed:
             self._runs(source.home[id(node)])
 
-    def place(self, suite: Suite, module: str, plain: bool, anchor: Import | None) -> InsertionPoint:
+    def place(self, suite: Suite, module: str, anchor: Import | None) -> InsertionPoint:
         """Where an import of another package comes to stand, beside `anchor` if that is as good as elsewhere."""
         runs = self._runs(suite)
         if not runs:
-            return self._first(suite, (not plain, module))
+            return self._first(suite, (module,))
         run = next((run for run in runs if anchor in run.keys), runs[0])
-        key = run.key(plain, module, anchor)
-        place = partial(InsertionPoint, run=next(iter(run.keys)).lineno, key=(key, not plain, module))
+        key = run.key(module, anchor)
+        place = partial(InsertionPoint, run=next(iter(run.keys)).lineno, key=(key, module))
         index = bisect_right(run.kept, key, key=itemgetter(0))
         above, before = run.kept[index - 1] if index else (None, None)
         if (anchor and run.keys[anchor] == key) or not run.kept:
@@ -129,7 +129,7 @@ class ImportLayout:
         rest.reverse()
         for node, key in run.keys.items():
             if node in self.renamed:
-                key = run.key(isinstance(node, ast.Import), self.renamed[node], node)
+                key = run.key(self.renamed[node], node)
                 if self.source.owns_lines(node) and not run.fits(key, node, rest[-1:]):
                     continue
                 self.staying.add(node)

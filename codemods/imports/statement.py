@@ -35,7 +35,7 @@ class _Name:
 
 def text(statement: ImportStatement) -> str:
     """A statement that comes to where it was not, with its comments."""
-    line: Any = cst.parse_statement(f"import {statement.module}" if statement.plain else "from x import y")
+    line: Any = cst.parse_statement("from x import y")
     if statement.node is not None:
         line = _line(statement.editor.source, statement.node)
     return _code(line.with_changes(body=[changed(statement, line.body[0])])).rstrip("\n")
@@ -44,7 +44,7 @@ def text(statement: ImportStatement) -> str:
 def changed(statement: ImportStatement, node: Any) -> Any:
     """What becomes of the node of a statement; its layout stays where its names do."""
     if isinstance(node, cst.Import):
-        *aliases, last = [_renamed(alias, statement) for alias in node.names if alias.evaluated_name in statement.keeps]
+        *aliases, last = [alias for alias in node.names if alias.evaluated_name in statement.keeps]
         return node.with_changes(names=[*aliases, last.with_changes(comma=cst.MaybeSentinel.DEFAULT)])
     old, new = _names(node), node
     names = _merged([name for name in old if name.alias.evaluated_name in statement.keeps], _coming(statement))
@@ -54,10 +54,6 @@ def changed(statement: ImportStatement, node: Any) -> Any:
         new = _laid_out(new, names, rows="\n" in _code(node) and len(names) > 1)
     longest = max(statement.editor.limit - len(statement.indent), len(_code(node)))
     return new if "\n" in _code(new) or len(_code(new)) <= longest else _laid_out(new, names, rows=True)
-
-
-def _renamed(alias: cst.ImportAlias, statement: ImportStatement) -> cst.ImportAlias:
-    return alias.with_changes(name=cst.parse_expression(statement.renames.get(alias.evaluated_name, _code(alias.name))))
 
 
 def _code(node: cst.CSTNode) -> str:

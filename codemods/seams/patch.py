@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Change
-from mcore_unpatch.codemods.codemod import AddImport, AlsoImport, ByHand, Elsewhere, Fix, Left, Note
-from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.codemod import AddImport, ByHand, Elsewhere, Fix, Note
 from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.syntax import identifiers, is_stored, leaf, walk_without
 from mcore_unpatch.findings.finding import Finding
@@ -26,7 +25,7 @@ class Patch:
 
     situation: Situation
     source: Source
-    statement: ast.Assign | ast.Expr
+    statement: ast.Assign
     target: ast.Attribute
     value: ast.expr
     function: Function | None
@@ -43,20 +42,6 @@ class Patch:
         """The class that is patched."""
         return self.finding.target.rpartition(".")[0]
 
-    def alike(self) -> list[Function]:
-        """The functions around the patches of this rule in the file, once for each."""
-        here = [one for one in self.situation.open if (one.path, one.rule) == (self.finding.path, self.finding.rule)]
-        nodes = [self.source.starting.get((one.line, one.column - 1)) for one in here]
-        functions = [self.source.function_of(node) for node in nodes if isinstance(node, ast.Assign)]
-        return [function for function in functions if function is not None]
-
-    def leftovers(self) -> Iterator[Change]:
-        """The function goes, and what else only the statement asked for, where they are nobody else's."""
-        from mcore_unpatch.codemods.dead import unused
-
-        gone = list(unused(self.source, [self.statement], [self.statement], self.situation.files))
-        return remove(self.source, gone, with_comments=True)
-
     def text(self, node: ast.expr) -> str:
         """The text of an expression."""
         return self.source.text(node)
@@ -71,18 +56,14 @@ class Rewritten:
     notes: Sequence[str] = ()
     by_hand: str = ""  # what else is to be looked at
     elsewhere: Sequence[Elsewhere] = ()
-    only_shown: str = ""  # and why
-    imports: Sequence[AlsoImport] = ()
 
     def fix(self) -> Iterator[Fix]:
         """As a codemod says it."""
         yield from self.changes
         yield from self.elsewhere
-        yield from self.imports
         yield from (AddImport(COMPAT, name) for name in self.names)
         yield from map(Note, self.notes)
         yield from [ByHand(self.by_hand)] if self.by_hand else ()
-        yield from [Left(self.only_shown)] if self.only_shown else ()
 
 
 def is_taken(name: str, source: Source) -> bool:
@@ -98,8 +79,8 @@ def is_taken(name: str, source: Source) -> bool:
     return name in named or any(is_stored(node, name) for node in ast.walk(tree))
 
 
-def find_patch(situation: Situation, *, by_name: bool = False) -> Patch | None:
-    """The patch of a finding; None if it is no plain assignment to one attribute, nor a `setattr` of one `by_name`."""
+def find_patch(situation: Situation) -> Patch | None:
+    """The patch of a finding; None if it is no plain assignment to one attribute."""
     finding = situation.finding
     source = situation.files.readable(finding.path)
     if source is None:
@@ -108,8 +89,6 @@ def find_patch(situation: Situation, *, by_name: bool = False) -> Patch | None:
     match statement:
         case ast.Assign(targets=[ast.Attribute() as target], value=value):
             pass
-        case ast.Expr(ast.Call(ast.Name("setattr"), [module, ast.Constant(str(name)), value], [])) if by_name:
-            target = ast.copy_location(ast.Attribute(module, name, ast.Store()), module)
         case _:
             return None
     called, bound = function_name(value)

@@ -35,15 +35,3 @@ class CommentCollector:
         if last_line(statement) > first_line(statement):
             self.between(first_line(statement), last_line(statement))
             self._comments.pop(last_line(statement), None)
-
-    def by(self, function: ast.FunctionDef, *, above: bool) -> None:
-        """Comments and docstring of a function; what stands at its parameters or a `del` goes with them."""
-        first = self.source.first_with_comments(function) if above else first_line(function)
-        body = function.body
-        self.between(first, last_line(function))
-        deleted = [node.lineno for node in ast.walk(function) if isinstance(node, ast.Delete)]
-        for line in (*deleted, *range(function.lineno, body[0].lineno)):
-            if line == function.lineno or not self.source.is_comment(line) or line in deleted:
-                self._comments.pop(line, None)
-        for line in (ast.get_docstring(function) or "").splitlines():
-            self._comments.setdefault(body[0].lineno, []).append(f"# {line}".rstrip())

@@ -31,11 +31,6 @@ class Shim:
         """The last part of the file's module name."""
         return self.file.rpartition("/")[2].removesuffix(".py")
 
-    @property
-    def same_module_name(self) -> bool:
-        """Whether the module that replaces the file is called the same."""
-        return self.compat.rpartition(".")[2] == self.module
-
 
 @dataclass(frozen=True)
 class Contract:

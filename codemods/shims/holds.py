@@ -56,6 +56,7 @@ class Blockers:
             for need in look.needs:
                 self._replaced(look, need)
             self._out_of_reach(look)
+            self._through_the_module(look)
 
     def _add(self, flow: Flow, hold: Blocker) -> None:
         if hold not in self.of[flow]:
@@ -119,6 +120,13 @@ class Blockers:
         for place in look.asked:
             if place.origin.where not in self.editable and place.origin.where != path:
                 self.keeps(place, path, "uses it too and is outside the given paths")
+
+    def _through_the_module(self, look: Use) -> None:
+        """An installed downstream's module that is imported whole goes on with the patch; a file here passes it on."""
+        for place in look.asked:
+            if place.origin.definition is None and not isinstance(place.node, ast.ImportFrom):
+                why = f"reaches it through its module: import it from `{place.origin.shim.compat}` by name"
+                self.keeps(place, look.source.path, why)
 
     def keeps(self, place: ShimReference, path: str, why: str) -> None:
         """A place that goes on with the patch as it is; the first of a file speaks for all."""

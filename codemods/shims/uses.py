@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from mcore_unpatch.codemods.changes import Asked, Reason, Replace, least_safe
+from mcore_unpatch.codemods.changes import Asked, Reason, least_safe
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
 from mcore_unpatch.codemods.source import Source
@@ -64,11 +63,8 @@ class _Turner:
         self.source, self.exports, self.why, self._editor = source, exports, why, editor
         self.use = Use(source)
         self.modules: set[str] = set()  # what the file calls modules that it imports
-        self.reasons: dict[tuple[str, str, bool], list[Reason]] = {}  # of the modules looked at
+        self.looked_through: set[tuple[str, str]] = set()
         self.needed: set[tuple[str, str, bool]] = set()
-        self.dotted: set[str] = set()  # modules whose uses by their whole name are turned
-        plain = source.every(ast.Import)
-        self.bound = Counter(bound_by_import(alias, node) for node in plain for alias in node.names)
 
     @property
     def reaches(self) -> Reaches:
@@ -84,8 +80,10 @@ class _Turner:
         for node in self.source.every(ast.Import, ast.ImportFrom):
             if isinstance(node, ast.ImportFrom):
                 self._from(node)
-            elif isinstance(node, ast.Import):
-                self._plain(node)
+                continue
+            for alias in node.names:
+                if origin := self.exports.module(self.source.path, alias.name):
+                    self._module(alias.asname or alias.name, origin)
         modules = {definition.shim.module for definition in self.exports.definitions.values()}
         for where, reach in self.reaches.by_text(modules, self._definition_at) if modules else ():
             self._need(where, reach.name, reach.line, reach.replaces)
@@ -133,9 +131,8 @@ class _Turner:
                 self._name(node, alias, origin, moving)
             elif origin.name:  # the file has it from the shim itself
                 self._need(origin.where, origin.name, node.lineno)
-            elif reasons := self._attributes(bound, origin, origin.shim.same_module_name):
-                package = origin.shim.compat.rpartition(".")[0]
-                moving.setdefault(package, {})[alias.name] = least_safe(reasons)
+            else:
+                self._module(bound, origin)
         for module, names in moving.items():
             self.use.turned = True
             self.editor.move(node, set(names), module, least_safe(names.values()))
@@ -165,56 +162,14 @@ class _Turner:
             for name in self.exports.definitions[target].shim.names:
                 self._need(target, name, node.lineno)
 
-    def _plain(self, node: ast.Import) -> None:
-        for alias in node.names:
-            origin = self.exports.module(self.source.path, alias.name)
-            if origin is None:
-                continue
-            if not alias.asname:
-                self._dotted(node, alias, origin)
-            elif reasons := self._attributes(alias.asname, origin):
-                self.use.turned = True
-                self.editor.rename(node, alias, origin.shim.compat, least_safe(reasons))
-
-    def _dotted(self, node: ast.Import, alias: ast.alias, origin: ShimOrigin) -> None:
-        """`import a.b.c` and every `a.b.c.name`."""
-        top = alias.name.partition(".")[0]
-        inner = self.reaches.through(alias.name)
-        reasons = self._attributes(alias.name, origin)
-        if not reasons:
-            return
-        reason = least_safe(reasons)
-        self.use.turned = True
-        if alias.name not in self.dotted:  # else another import of the same module has it already
-            nodes = dict.fromkeys(use.node for use in inner)
-            self.use.changes += [Asked(self.source, Replace(node, origin.shim.compat), reason) for node in nodes]
-            self.dotted.add(alias.name)
-        if len(self.reaches.named[top]) == len(inner) or self.bound[top] > 1:
-            self.editor.rename(node, alias, origin.shim.compat, reason)
-        else:  # the name of the package is still used
-            self.editor.add_beside(node, origin.shim.compat, reason)
-
-    def _attributes(self, bound: str, origin: ShimOrigin, nameable: bool = True) -> list[Reason]:
-        """The reasons to move, if every name that is reached in a module is one that its shim has and that moves."""
+    def _module(self, bound: str, origin: ShimOrigin) -> None:
+        """Every name that is reached in a module that the file imports whole."""
         self.modules.add(bound)
-        known = (bound, origin.where, nameable)
-        if known not in self.reasons:
-            self.reasons[known] = self._look_through(bound, origin, nameable)
-        return self.reasons[known]
-
-    def _look_through(self, bound: str, origin: ShimOrigin, nameable: bool) -> list[Reason]:
-        reaches = self.reaches.through(bound)
-        asked = [
-            ShimReference(f"{bound}.{reach.name}", reach.node, ShimOrigin(origin.shim, reach.name, origin.definition))
-            for reach in reaches
-            if reach.name in origin.shim.names
-        ]
-        self.use.asked += asked
-        reasons = [reason for place in asked if (reason := self.why(place))]
-        if not nameable or len(reasons) < len(reaches):
-            for reach in reaches:
-                self._need(origin.where, reach.name, reach.line, reach.replaces)
-            return []
-        self.use.origins.update((place.bound, place.origin) for place in asked)
-        self.use.moved += asked
-        return list(dict.fromkeys(reasons))
+        if (bound, origin.where) in self.looked_through:
+            return
+        self.looked_through.add((bound, origin.where))
+        for reach in self.reaches.through(bound):
+            self._need(origin.where, reach.name, reach.line, reach.replaces)
+            if reach.name in origin.shim.names:
+                there = ShimOrigin(origin.shim, reach.name, origin.definition)
+                self.use.asked.append(ShimReference(f"{bound}.{reach.name}", reach.node, there))

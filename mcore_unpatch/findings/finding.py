@@ -128,7 +128,6 @@ class Finding:
     steps: tuple[str, ...] = ()
     verdict: str = "keep"
     evidence: str = ""
-    signature_fixed: bool = False  # `migrate` fits its signature, and it stays
     left_because: str = ""  # why `migrate` leaves it, where a codemod has a way
     installed_by: str = ""  # the function that has to be called for the patch to be made
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release

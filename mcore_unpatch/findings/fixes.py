@@ -34,19 +34,14 @@ def mark(survey: Survey) -> list[Finding]:
     editable = survey.found.editable
     while True:
         repository = survey.repository(editable)
-        fixes, held, stay = dict[Finding, str](), dict[Finding, str](), set[Finding]()
+        fixes, held = dict[Finding, str](), dict[Finding, str]()
         both = fixed(repository, [*findings, *survey.elsewhere], choices)
-        for name, (gone, mended, left) in zip(("unsafe", "safe"), both, strict=True):
-            fixes.update(dict.fromkeys(gone | mended, name))
-            stay = (stay | mended) - gone
+        for name, (gone, left) in zip(("unsafe", "safe"), both, strict=True):
+            fixes.update(dict.fromkeys(gone, name))
             held.update(left)
         broken = _left(repository, {finding.path for finding in fixes if finding.path in editable})
         if not broken:
-            gone_by = {one: name for one, name in fixes.items() if one not in stay}  # a stop-gap leaves the patch there
-            return [
-                replace(one, fix=gone_by.get(one), signature_fixed=one in stay, left_because=held.get(one, ""))
-                for one in findings
-            ]
+            return [replace(one, fix=fixes.get(one), left_because=held.get(one, "")) for one in findings]
         editable -= broken
 
 

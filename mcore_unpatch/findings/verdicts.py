@@ -51,8 +51,6 @@ def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
     evidence = words.format(case)
     if finding.left_because and verdict in {STEPS, DELETE}:
         evidence += f" Not {'rewritten' if verdict == STEPS else 'deleted'}: {finding.left_because.rstrip('.')}."
-    if finding.signature_fixed:
-        evidence += " `unpatch migrate --unsafe-fixes` adds the parameters that it lacks; the patch stays."
     return replace(finding, verdict=verdict, evidence=evidence)
 
 

@@ -98,12 +98,6 @@ class Outcome:
         return [self.fixable.get(finding, finding) for finding in gone.elements()]
 
     @property
-    def fitted(self) -> list[Finding]:
-        """Those that stay, with another signature."""
-        left = set(self._left_before)
-        return [finding for finding in self.answered if finding in left]
-
-    @property
     def _left_before(self) -> list[Finding]:
         before = defaultdict(list)
         gone = set(self.plan.removes)
@@ -115,7 +109,7 @@ class Outcome:
         """With the fix that is still to be had: one that was not made after all is none."""
         known = self.fixable.get(finding, finding)
         was_due = known.fix == "safe" or (known.fix == "unsafe" and self.options.unsafe_fixes)
-        return finding if was_due and not known.signature_fixed else known
+        return finding if was_due else known
 
     @property
     def answered(self) -> list[Finding]:

@@ -180,17 +180,21 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
     for finding in outcome.left:
         if (finding.path, finding.line) in told.difference(reasons):
             continue
-        reason = reasons.get((finding.path, finding.line)) or finding.evidence
+        reason = reasons.get((finding.path, finding.line))
         subject = _short(finding) + (" (test)" if finding.in_test else "")
-        yield _Entry("finding", finding.path, finding.line, finding.rule, reason, subject)
+        place = (finding.path, finding.line, finding.rule)
+        if not reason and finding.verdict == "steps" and finding.steps and not finding.in_test:
+            steps = (f"{number}. {step}" for number, step in enumerate(finding.steps, 1))
+            yield _Entry("by-hand", *place, "\n".join([finding.evidence, *steps]), subject)
+        else:
+            yield _Entry("finding", *place, reason or finding.evidence, subject)
 
 
 def _summary(outcome: Outcome) -> Iterator[Line]:
     """The last lines: what was done, what is left, with the numbers of `scan`, and how to take it back."""
     left = groups(outcome.left)
     deleted = sum(finding.verdict == "delete" for finding in outcome.done)
-    fitted = len(outcome.fitted)
-    ways = {"rewritten": len(outcome.done) - deleted, "deleted": deleted, "fitted to the new signature": fitted}
+    ways = {"rewritten": len(outcome.done) - deleted, "deleted": deleted}
     said = " and ".join(f"{number} {way}" for way, number in ways.items() if number) or "nothing to do"
     yield from wrapped(said, 0, "Done: " if outcome.written else "Would be done: ", "bold")
     heads = {

@@ -24,8 +24,8 @@ _URGENCY = (*EFFECTS, *FATES)
 
 
 def fate_of(finding: Finding) -> str:
-    """What becomes of a finding; one whose signature `migrate` fits stays."""
-    if finding.fix is None or finding.signature_fixed:
+    """What becomes of a finding."""
+    if finding.fix is None:
         return _BY_VERDICT.get(finding.verdict, "kept")
     return ("delete" if finding.verdict == "delete" else "rewrite") + ("_unsafe" if finding.fix == "unsafe" else "")
 

@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from mcore_unpatch.codemods.seams.hooks.module import name_of
-from mcore_unpatch.codemods.seams.undo import FORWARD
+from mcore_unpatch.codemods.seams.hooks.site import FORWARD
 from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.syntax import leaf
 from mcore_unpatch.codemods.workbench import Workbench

@@ -13,7 +13,6 @@ from mcore_unpatch.codemods.source import Function, Source, first_line, last_lin
 from mcore_unpatch.codemods.syntax import (
     body_of,
     identifiers,
-    is_name,
     is_one_of,
     is_value,
     leaf,
@@ -98,9 +97,8 @@ class Calling:
     """How a wrapper comes to the original."""
 
     target: str  # what is replaced, as the code around it writes that: `model.decoder.forward`
-    original: str = ""  # how the function names it: `original`, `self._forward`, `super().forward`
+    original: str = ""  # how the function names it
     bound: bool = False  # the first parameter is the module
-    unbound: bool = False  # it is the class's own function, which is given the module first
 
 
 class Wrapper:
@@ -108,7 +106,6 @@ class Wrapper:
 
     def __init__(self, source: Source, function: ast.FunctionDef, calling: Calling) -> None:
         self.source, self.function, self.target = source, function, calling.target
-        self.unbound = calling.unbound
         spec = function.args
         positional = [one.arg for one in (*spec.posonlyargs, *spec.args)]
         defaults = [_constant(one) for one in spec.defaults]
@@ -149,8 +146,6 @@ class Wrapper:
         inside = [node for one in function.body for node in walk_without(one, [call.func for call in calls])]
         if len(calls) != 1 or any(map(self._says_original, inside)):
             return f"`{function.name}` uses the original for more than one call"
-        if self.unbound and not (calls[0].args and is_name(calls[0].args[0], self.module)):
-            return f"`{function.name}` calls the original on another object"
         if len(wraps) != len(function.decorator_list):
             return f"`{function.name}` is decorated"
         if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in walk_own(function)):
@@ -193,7 +188,6 @@ class Wrapper:
     def _says_original(self, node: ast.AST) -> bool:
         """By its name alone, whatever it may be an attribute of."""
         said = {one.rpartition(".")[2] for one in self.mentions}
-        said |= {"super", "__class__"} if self.original.startswith("super(") else set()
         return leaf(node) in said or (isinstance(node, ast.Constant) and node.value in said)
 
     def _is_wraps(self, node: ast.Call) -> bool:
@@ -201,7 +195,7 @@ class Wrapper:
         return leaf(node.func) == "wraps" and named == [True]
 
     def _passes_everything(self, call: ast.Call) -> bool:
-        given = [*([self.module] if self.unbound else []), *(one.name for one in self.named)]
+        given = [one.name for one in self.named]
         given += [f"*{self.args}"] if self.args else []
         by_name = [f"{one.arg}={one.arg}" for one in call.keywords if one.arg is not None]
         if by_name and not self.args:  # the last ones, each by its name
@@ -281,7 +275,7 @@ class Wrapper:
     def _before(self, body: list[ast.stmt], last: ast.Return, call: ast.Call) -> Form | str:
         """The original last: a pre-hook, which may give other arguments."""
         name, everything = self.function.name, self._passes_everything(call)
-        arguments = call.args[self.unbound :]
+        arguments = call.args
         keywords = [one for one in call.keywords if one.arg is not None]
         spread = [ast.unparse(one.value) for one in call.keywords if one.arg is None]
         if spread != ([self.kwargs] if self.kwargs else []):

@@ -1,6 +1,6 @@
 """The golden files, and what becomes of each: migrated once for all tests that look at it.
 
-The first line of a file may say `# golden: path=... unsafe annotate target=0.19`; see `composed` for `MEGATRON(...)`.
+The first line of a file may say `# golden: path=... unsafe annotate target=0.19`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from composed import composed
 from planning import migrate
 
 from mcore_unpatch.codemods.edits import Options
@@ -32,6 +31,6 @@ def directives(data: bytes) -> tuple[str, Options]:
 @cache
 def migrated_golden(case: str) -> tuple[bytes, bytes]:
     """A golden file before and after; `migrate` has seen to it that a second run changes nothing."""
-    before = composed((GOLDEN / f"{case}.in.py").read_bytes())
+    before = (GOLDEN / f"{case}.in.py").read_bytes()
     path, options = directives(before)
     return before, migrate({path: before}, options).files[path]

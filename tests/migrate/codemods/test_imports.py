@@ -71,52 +71,46 @@ def test_names_of_one_statement_that_go_to_two_modules() -> None:
     )
 
 
-LM_HEAD = b"""\
+CRITIC = b"""\
 import torch
+from megatron.core.models.gpt.gpt_model import GPTModel
 from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_ce_fusion
 from verl.models.mcore.mtp_patch import patch_postprocess
 
 
-def log_probs(model, ids):
-    original = model.output_layer.forward
-
-    def passthrough(hidden_states, weight=None, runtime_gather_output=None):
-        return hidden_states, None
-
-    model.output_layer.forward = passthrough
-    hidden = model(ids, None, None)
-    model.output_layer.forward = original
+def make(model: GPTModel, config, layers):
+    model.output_layer = layers.LinearForLastLayer(input_size=8, output_size=1, config=config)
     patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=patch_postprocess(model))
-    return torch.softmax(hidden)
+    return torch.float32
 """
 
 
 def test_a_proposals_import_is_sorted_among_those_of_the_shims() -> None:
-    tree = ast.parse(migrate({"m.py": LM_HEAD}, Options(unsafe_fixes=True)).files["m.py"])
+    tree = ast.parse(migrate({"m.py": CRITIC}, Options(unsafe_fixes=True)).files["m.py"])
     froms = [node.module for node in tree.body if isinstance(node, ast.ImportFrom)]
-    assert froms == [COMPAT, f"{COMPAT}.nemo_rl", f"{COMPAT}.verl.mtp_patch"]
+    assert froms[:3] == [COMPAT, f"{COMPAT}.nemo_rl", f"{COMPAT}.verl.mtp_patch"]
 
 
 def test_a_proposal_that_is_only_shown_changes_nothing_about_the_others() -> None:
     assert (
-        migrate({"m.py": LM_HEAD})
+        migrate({"m.py": CRITIC})
         .files["m.py"]
         .startswith(
             b"import torch\n"
             b"from mcore_unpatch.compat.nemo_rl import patch_gpt_model_forward_for_linear_ce_fusion\n"
-            b"from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n\n\n"
+            b"from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n"
         )
     )
-    made, _ = planned({"m.py": LM_HEAD}, Options())
+    made, _ = planned({"m.py": CRITIC}, Options())
     [shown] = [edit for edit in made.edits if b"from mcore_unpatch.compat import " in edit.replacement]
-    assert (shown.rule, shown.applicability) == ("MCU103", "unsafe")
+    assert (shown.rule, shown.applicability) == ("MCU501", "unsafe")
 
 
 OLD = "verl.models.mcore.mtp_patch"
 COMMENTED = {
     "a statement that moves": f"import torch\n\n# above\nfrom {OLD} import patch_postprocess  # behind\n",
-    "one that finds its place elsewhere": f"import zlib\n\nimport torch\n# above\nimport {OLD} as m  # behind\n\n"
-    "m.patch_postprocess\n",
+    "one that finds its place elsewhere": f"import zlib\n\nimport torch\n# above\nfrom {OLD} import "
+    "patch_postprocess  # behind\n",
     "one that another takes in": "from mcore_unpatch.compat.verl.mtp_patch import unpatch_postprocess\n"
     f"# above\nfrom {OLD} import patch_postprocess  # behind\n",
     "two that become one": f"import os\n\n# above\nfrom {OLD} import patch_postprocess  # behind\n"

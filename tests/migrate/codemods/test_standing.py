@@ -8,58 +8,10 @@ from planning import Result, migrate
 from mcore_unpatch.codemods.edits import Options
 
 HEAD = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
-SWAP = """
+CRITIC = """
 
-def hidden(model: GPTModel, ids):
-    original = model.output_layer.forward
-
-    def passthrough(hidden_states, weight=None, runtime_gather_output=None):
-        return hidden_states, None
-
-    model.output_layer.forward = passthrough
-    try:
-        return model(ids, None, None)
-    finally:
-        model.output_layer.forward = original
-"""
-AROUND = """
-_original = GPTModel.forward
-
-
-def with_hidden(self, *args, **kwargs):
-    original = self.output_layer.forward
-
-    def passthrough(hidden_states, weight=None, runtime_gather_output=None):
-        return hidden_states, None
-
-    self.output_layer.forward = passthrough
-    try:
-        return _original(self, *args, **kwargs)
-    finally:
-        self.output_layer.forward = original
-
-
-GPTModel.forward = with_hidden
-"""
-ON_INSTANCE = """
-
-def install(model: GPTModel):
-    inner = model.forward
-
-    def forward(*args, **kwargs):
-        layer = model.output_layer
-        original = layer.forward
-
-        def passthrough(hidden_states, weight=None, runtime_gather_output=None):
-            return hidden_states, None
-
-        layer.forward = passthrough
-        try:
-            return inner(*args, **kwargs)
-        finally:
-            layer.forward = original
-
-    model.forward = forward
+def critic(model: GPTModel, config, layers):
+    model.output_layer = layers.LinearForLastLayer(input_size=8, output_size=1, config=config)
 """
 CLASS_PATCH = "\n\ndef ours(self, *args, **kwargs):\n    return self.decoder(*args)\n\n\n"
 
@@ -73,91 +25,42 @@ def said(result: Result, rule: str) -> list[str]:
 
 
 def test_alone_it_moves() -> None:
-    assert b"attach(model, HeadInputs())" in unsafe(a=HEAD + SWAP).files["pkg/a.py"]
+    assert b"add_value_head(" in unsafe(a=HEAD + CRITIC).files["pkg/a.py"]
 
 
 @pytest.mark.parametrize(
     ("files", "where"),
     [
         (
-            {"a": HEAD + SWAP, "b": HEAD + CLASS_PATCH + "GPTModel._postprocess = ours\n"},
+            {"a": HEAD + CRITIC, "b": HEAD + CLASS_PATCH + "GPTModel._postprocess = ours\n"},
             "`GPTModel._postprocess` stays patched in pkg/b.py, line 8",
         ),
         (
-            {"a": HEAD + SWAP, "b": HEAD + CLASS_PATCH + "setattr(GPTModel, 'forward', ours)\n"},
+            {"a": HEAD + CRITIC, "b": HEAD + CLASS_PATCH + "setattr(GPTModel, 'forward', ours)\n"},
             "`GPTModel.forward` stays patched in pkg/b.py, line 8",
         ),
         (
-            {"a": HEAD + SWAP, "b": HEAD + CLASS_PATCH + "GPTModel.build_schedule_plan = ours\n"},
+            {"a": HEAD + CRITIC, "b": HEAD + CLASS_PATCH + "GPTModel.build_schedule_plan = ours\n"},
             "`GPTModel.build_schedule_plan` stays patched in pkg/b.py, line 8",
         ),
     ],
     ids=["another file", "setattr", "schedule plan"],
 )
-def test_an_lm_head_wrapper_beside_a_patch_of_what_carries_the_hook(files: dict[str, str], where: str) -> None:
+def test_a_value_head_beside_a_patch_of_what_carries_the_hook(files: dict[str, str], where: str) -> None:
     result = unsafe(**files)
-    assert b"attach(" not in result.files["pkg/a.py"]
-    [text] = said(result, "MCU103")
+    assert b"add_value_head(" not in result.files["pkg/a.py"]
+    [text] = said(result, "MCU501")
     assert text.startswith(f"Not rewritten: {where}, and the hook goes through it: move that patch first.\n1. ")
-
-
-@pytest.mark.parametrize(
-    ("text", "carrier"),
-    [(AROUND, "`with_hidden` carries it, which line 19"), (ON_INSTANCE, "`forward` carries it, which line 20")],
-    ids=["of the class", "of an instance"],
-)
-def test_an_lm_head_wrapper_within_a_patch_of_what_carries_the_hook(text: str, carrier: str) -> None:
-    result = unsafe(a=HEAD + text)
-    assert b"attach(" not in result.files["pkg/a.py"]
-    [by_hand] = said(result, "MCU103")
-    assert by_hand.startswith(f"Not rewritten: {carrier} puts in the place of `GPTModel.forward`: move both.\n1. ")
 
 
 def test_what_does_not_carry_the_hook_is_no_reason() -> None:
     elsewhere = "def install(model: GPTModel):\n    model.forward = ours\n"  # of one model, perhaps another
-    assert b"attach(" in unsafe(a=HEAD + SWAP, b=HEAD + CLASS_PATCH + elsewhere).files["pkg/a.py"]
+    assert b"add_value_head(" in unsafe(a=HEAD + CRITIC, b=HEAD + CLASS_PATCH + elsewhere).files["pkg/a.py"]
     other = "from megatron.core.transformer.mlp import MLP\n\n\ndef f(self, x):\n    return x\n\n\nMLP.forward = f\n"
-    assert b"attach(" in unsafe(a=HEAD + SWAP, b=other).files["pkg/a.py"]
+    assert b"add_value_head(" in unsafe(a=HEAD + CRITIC, b=other).files["pkg/a.py"]
     in_a_test = HEAD + CLASS_PATCH + "GPTModel.forward = ours\n"
-    files = {"pkg/a.py": (HEAD + SWAP).encode(), "tests/test_b.py": in_a_test.encode()}
-    assert b"attach(" in migrate(files, Options(unsafe_fixes=True)).files["pkg/a.py"]
-
-
-DETACH = """\
-from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionLayer
-
-
-def detached(self, input_ids, position_ids, embedding, hidden_states, packed_seq_params=None):
-    return input_ids, position_ids, embedding(input_ids).detach(), hidden_states.detach()
-
-
-def cut(layer: MultiTokenPredictionLayer):
-    layer._get_embeddings = detached.__get__(layer)
-"""
-
-
-def test_a_detach_beside_a_patch_of_the_mtp_block() -> None:
-    assert b"    detach_mtp_inputs(layer)\n" in unsafe(a=DETACH).files["pkg/a.py"]
-    block = CLASS_PATCH + "MultiTokenPredictionBlock.forward = ours\n"
-    result = unsafe(a=DETACH, b=DETACH.partition("\n")[0].replace("Layer", "Block") + block)
-    assert result.files["pkg/a.py"].decode() == DETACH
-    told = "it may treat its inputs differently from Megatron's layer: move that patch first."
-    assert any(told in one for one in said(result, "MCU202"))
-
-
-@pytest.mark.parametrize(
-    "undo",
-    [
-        "def undo(layer: MultiTokenPredictionLayer):\n    del layer._get_embeddings\n",
-        "def undo(layer: MultiTokenPredictionLayer):\n    layer._get_embeddings = layer._own\n",
-        "def undo(layer: MultiTokenPredictionLayer, kept):\n    layer._get_embeddings = kept\n",
-        "def undo(layer):\n    if hasattr(layer, '_own'):\n        layer._get_embeddings = layer._own\n",
-    ],
-)
-def test_a_detach_that_another_function_undoes_is_not_half_rewritten(undo: str) -> None:
-    source = DETACH.replace("    layer._get", "    layer._own = layer._get_embeddings\n    layer._get", 1)
-    source = f"{source}\n\n{undo}"
-    assert unsafe(a=source).files["pkg/a.py"].decode() == source
+    files = {"pkg/a.py": (HEAD + CRITIC).encode(), "tests/test_b.py": in_a_test.encode()}
+    assert b"add_value_head(" in migrate(files, Options(unsafe_fixes=True)).files["pkg/a.py"]
 
 
 CALLER = (

@@ -20,21 +20,19 @@ from mcore_unpatch.migrate import table
 from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.migrate.run import preview
 
-# Two forwards of 0.15: each lacks parameters and does not run the hook.
-FORWARD = """
+WRAPPER = """
 
-def forward_{name}(
-    self, input_ids, position_ids, attention_mask, decoder_input=None, labels=None, inference_context=None,
-    packed_seq_params=None, extra_block_kwargs=None, runtime_gather_output=None, *, inference_params=None,
-    loss_mask=None,
-):
-    entropy = self.decoder(input_ids)
-    return entropy
+def double_{name}(model: GPTModel):
+    original = model.{name}.forward
 
+    def doubled(*args, **kwargs):
+        out = original(*args, **kwargs)
+        return out * 2
 
-GPTModel.forward = forward_{name}
+    model.{name}.forward = doubled
 """
-TWO = "from megatron.core.models.gpt.gpt_model import GPTModel\n" + FORWARD.format(name="a") + FORWARD.format(name="b")
+HEAD = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
+TWO = HEAD + WRAPPER.format(name="decoder") + WRAPPER.format(name="embedding")
 LINES = [index for index, line in enumerate(TWO.splitlines(), 1) if ".forward = " in line]
 
 
@@ -48,21 +46,21 @@ def test_a_proposal_for_several_places_is_told_once_with_its_number_of_edits(tmp
     done = run(tmp_path, option)
     output = done.err if option == "--diff" else done.out
     section = output.partition("Left as it is\n")[2].partition("\n\n")[0]
-    place, told = section.splitlines()
-    assert place == f"  models.py:{LINES[0]}, {LINES[1]}  MCU101  GPTModel.forward"
+    place, *told = section.splitlines()
+    assert place == f"  models.py:{LINES[0]}, {LINES[1]}  MCU403"
     edits = json.loads(run(tmp_path, "--check", "--output-format", "json").out)["edits"]
-    assert told == f"      Fits the signature of the release (with --unsafe-fixes, {len(edits) // 2} edits)."
-    assert output.endswith("\nWould be done: nothing to do\nLeft: 2 in code (2 by hand)\n")
+    number = len(edits) // 2
+    words = " ".join(line.strip() for line in told)
+    assert words == f"A hook of PyTorch runs around the module's forward (with --unsafe-fixes, {number} edits)."
+    assert output.endswith("\nWould be done: nothing to do\nLeft: 2 in code (2 with --unsafe-fixes)\n")
 
 
 def test_what_a_proposal_has_to_say_is_said_once_with_the_places(tmp_path: Path) -> None:
     output = run(tmp_path, "--check", "--unsafe-fixes").out
     section = output.partition("Results may change\n")[2].partition("\n\n")[0].splitlines()
-    assert section == [
-        f"  models.py:{LINES[0]}, {LINES[1]}  MCU101",
-        "      A stop-gap: the patch stays, and the next release may break it again.",
-    ]
-    assert output.endswith("\nWould be done: 2 fitted to the new signature\nLeft: 2 in code (2 by hand)\n")
+    assert section[0] == f"  models.py:{LINES[0]}, {LINES[1]}  MCU403"
+    assert section[1] == "      - A hook runs when the module is called, and not when something calls its"
+    assert output.endswith("\nWould be done: 2 rewritten\nLeft: nothing\n")
 
 
 STEPS = """

@@ -1,6 +1,5 @@
 """What stands where a file is expected: pipes, sockets, devices, links, folders nobody may read, names without end."""
 
-import ast
 import os
 import socket
 from pathlib import Path
@@ -9,8 +8,6 @@ import pytest
 from checking import write_files
 from command import CLEAN, ERROR, FINDINGS, Result, unpatch, unpatch_process, without_privileges
 from repository import GIT, Repository
-
-from mcore_unpatch.codemods.seams.lm_head.passthrough import read_passthrough
 
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
 CONFIGURED = '[tool.unpatch]\nbaseline = "%s"\n'
@@ -239,12 +236,3 @@ GPTModel.forward = fast  # unpatch: ignore\r\r
     result = run("migrate", "--check", "--annotate", "--unsafe-fixes", "--output-format", "json", cwd=tmp_path)
     assert result.json["errors"] == []
     assert [finding["path"] for finding in result.json["remaining"]] == ["good.py"], "the ignore comment counts"
-
-
-def test_a_wrapper_that_is_nothing_but_an_if() -> None:
-    """The same."""
-    module = ast.parse("def through(self, input_, weight=None):\n    if FLAG:\n        return input_, None\n")
-    function = module.body[0]
-    assert isinstance(function, ast.FunctionDef)
-    found = read_passthrough(function, True, "layer")
-    assert found is None or not found.plain

@@ -6,8 +6,8 @@ def setup(model, config):
     import os
 
     import megatron.core
-    import verl.models.mcore.model_forward_fused as fused
     from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_ce_fusion as patch_linear_ce
+    from verl.models.mcore.model_forward_fused import patch_fused_forward as fuse
     from verl.models.mcore.mtp_patch import patch_postprocess  # MTP
 
     if config.mtp:
@@ -17,7 +17,7 @@ def setup(model, config):
         from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_ce_fusion
 
         patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=1)
-    fused.patch_fused_forward(model)
+    fuse(model)
     patch_linear_ce(chunk_size=256)
     patch_postprocess(model)
     return megatron.core, os, torch

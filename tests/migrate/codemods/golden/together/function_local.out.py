@@ -5,9 +5,9 @@ def setup(model, config):
     """Which patches are on depends on the model."""
     import os
 
-    import mcore_unpatch.compat.verl.model_forward_fused as fused
     import megatron.core
     from mcore_unpatch.compat.nemo_rl import patch_gpt_model_forward_for_linear_ce_fusion as patch_linear_ce
+    from mcore_unpatch.compat.verl.model_forward_fused import patch_fused_forward as fuse
     from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess  # MTP
 
     if config.mtp:
@@ -17,7 +17,7 @@ def setup(model, config):
         from mcore_unpatch.compat.nemo_rl import patch_gpt_model_forward_for_linear_ce_fusion
 
         patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=1)
-    fused.patch_fused_forward(model)
+    fuse(model)
     patch_linear_ce(chunk_size=256)
     patch_postprocess(model)
     return megatron.core, os, torch

@@ -1,4 +1,4 @@
-"""No section for packages of others yet: one comes, for all of them."""
+"""Megatron is imported inside the function: so is what comes."""
 
 import os
 
@@ -6,8 +6,8 @@ from .registry import build
 
 
 def log_probs(model, ids, kwargs):
-    import verl.models.mcore.mtp_patch
+    from verl.models.mcore.mtp_patch import patch_postprocess
 
-    verl.models.mcore.mtp_patch.patch_postprocess(model)
+    patch_postprocess(model)
     kwargs["return_logprobs_for_linear_ce_fusion"] = True
     return model(ids, **kwargs), os, build

@@ -2,11 +2,10 @@ import aiohttp
 from megatron.core import parallel_state
 from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_ce_fusion
 import numpy
-import verl.models.mcore.model_forward_fused as fused
 from verl.models.mcore.mtp_patch import patch_postprocess
 
 
 def setup(model):
     patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=256)
-    fused.patch_fused_forward(patch_postprocess(model))
+    patch_postprocess(model)
     return aiohttp, numpy, parallel_state

@@ -1,6 +1,5 @@
 import aiohttp
 from mcore_unpatch.compat.nemo_rl import patch_gpt_model_forward_for_linear_ce_fusion
-import mcore_unpatch.compat.verl.model_forward_fused as fused
 from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
 from megatron.core import parallel_state
 import numpy
@@ -8,5 +7,5 @@ import numpy
 
 def setup(model):
     patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=256)
-    fused.patch_fused_forward(patch_postprocess(model))
+    patch_postprocess(model)
     return aiohttp, numpy, parallel_state

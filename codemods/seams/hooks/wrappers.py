@@ -1,7 +1,7 @@
 """What becomes of a wrapper around `forward` of one module, with the others that may be around the same module.
 
 It begins or ends with the original, and hands on what it is given. Then the hook runs at the same moment with the same
-values; what puts the original back removes it.
+values.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods.changes import Rewrite, above
+from mcore_unpatch.codemods.changes import Rewrite
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.hooks.direct import Reached, called_by_megatron, why_not
 from mcore_unpatch.codemods.seams.hooks.form import WHOLE_MODEL, Hooked, Wrapper
-from mcore_unpatch.codemods.seams.hooks.mixin import CLASS, MixedIn, Mixins
 from mcore_unpatch.codemods.seams.hooks.module import MODEL, is_module, may_be_the_same, name_of
 from mcore_unpatch.codemods.seams.hooks.nesting import is_made_inside
-from mcore_unpatch.codemods.seams.hooks.site import WrapperSite, find_site
+from mcore_unpatch.codemods.seams.hooks.site import FORWARD, WrapperSite, find_site, looked_at, still_kept
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch
 from mcore_unpatch.codemods.seams.said import CommentCollector
-from mcore_unpatch.codemods.seams.undo import FORWARD, Undoing, plan_undoing
 from mcore_unpatch.codemods.source import Function, Source, last_line
 from mcore_unpatch.codemods.syntax import is_one_of
 from mcore_unpatch.codemods.workbench import Workbench
@@ -30,8 +28,7 @@ from mcore_unpatch.findings.finding import Finding
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.answering import Situation
 
-NOT_PLAIN = "it is not a plain assignment"
-_OF_ONE = "module-hook"  # what is known of patches of one module
+NOT_PLAIN, OTHER_CLASS = "it is not a plain assignment", "this changes the class of the module"
 _OF_ALL = {"class-attr", "class-of-instance", "string-target"}
 _LOOPS = ast.For | ast.AsyncFor | ast.While
 _LEAVES = ast.Return | ast.Raise | ast.Continue | ast.Break
@@ -56,8 +53,7 @@ class _Wrappers:
 
     def __init__(self, files: Workbench) -> None:
         self.files, self.reached = files, Reached(files)
-        self.mixins = Mixins(files, self.reached)
-        self._known: dict[_Key, tuple[Patch | None, Hooked | str]] = {}
+        self._known: dict[_Key, tuple[Patch | None, _Wrapped | str]] = {}
 
     def to_hook(self, situation: Situation) -> Rewritten | str:
         """The hook, for a wrapper and all others that may be around the same module."""
@@ -66,15 +62,14 @@ class _Wrappers:
             return mine
         if of_class := next(_of_its_class(situation), None):
             return f"{of_class.path}:{of_class.line} replaces the method of the class, and the hook would wrap that"
-        alone = isinstance(mine, _Wrapped) and mine.site.calling.unbound
         seen, waiting = {_key(situation.finding)}, [situation]
         while waiting:
             one = waiting.pop()
             for other in self._around_the_same(one):
                 where = f"{other.finding.path}:{other.finding.line} wraps the same method"
-                here, there = self._read(one)[1], self._read(other)[1]
-                if alone or isinstance(here, str) or isinstance(there, str) or not _commute(here, there):
-                    if not alone and isinstance(here, Hooked) and is_made_inside(self._read(other)[0], here):
+                here, (patch, there) = self._read(one)[1], self._read(other)
+                if isinstance(here, str) or isinstance(there, str) or not here.form.commutes_with(there.form):
+                    if not isinstance(here, str) and is_made_inside(patch, here):
                         continue  # it stays, and the hook runs around it
                     return f"{where}, and their order would change"
                 if _key(other.finding) not in seen:
@@ -82,36 +77,43 @@ class _Wrappers:
                     waiting.append(other)
                     if other.finding.path not in self.files.editable:
                         return f"{where} and is not part of this migration"
-                    if isinstance(because := self._undoing(other, there), str):
+                    if because := looked_at(there.patch, there.site, self._branches(other, there)):
                         return f"{where} and stays: {because}"
-        if isinstance(mine, MixedIn):
-            return mine.rewritten()
-        undoing = self._undoing(situation, mine)
-        assert isinstance(mine, _Wrapped)
-        return undoing if isinstance(undoing, str) else _installed(mine, undoing)
+        return self._installed(situation, mine)
 
-    def _undoing(self, situation: Situation, alone: Hooked) -> Undoing | str:
-        """What becomes of the original that was kept; other branches of the function may have kept it too."""
-        if not isinstance(alone, _Wrapped):
-            return Undoing()
+    def _installed(self, situation: Situation, mine: _Wrapped) -> Rewritten | str:
+        """The function as a hook, registered where it was assigned; what kept the original goes."""
+        patch, form, site = mine.patch, mine.form, mine.site
+        branches = self._branches(situation, mine)
+        if because := looked_at(patch, site, branches):
+            return because
+        # The last of several branches takes what all have kept.
+        kept_for_others = any(isinstance(one, ast.stmt) and one.lineno > mine.line for one in branches)
+        goes = [] if site.keeps is None or kept_for_others or still_kept(patch, site, branches) else [site.keeps]
+        said = CommentCollector(patch.source)
+        said.inside(patch.statement)
+        for one in goes:
+            said.between(patch.source.first_with_comments(one), last_line(one))
+        call = f"{patch.text(patch.target.value)}.{form.registered(site.function.name)}"
+        text = "\n".join([*said.lines(), call])
+        changes = [*form.changes, Rewrite(patch.statement, text, tell_checkers=False)]
+        of_model = name_of(patch.target.value, mine.around) == MODEL or _module(patch.finding).endswith("Model")
+        notes = (*form.notes, WHOLE_MODEL) if of_model else form.notes
+        return Rewritten([*changes, *remove(patch.source, goes, with_comments=True)], notes=notes)
+
+    def _branches(self, situation: Situation, mine: _Wrapped) -> list[ast.AST]:
+        """The wrappers of other branches of the function, which may have kept the original too."""
         others = [one for one in _others(situation) if one.finding.path == situation.finding.path]
-        read = (self._read(one)[1] for one in others)
-        branches = [one for one in read if isinstance(one, _Wrapped) and _excludes(alone, one)]
-        gone = [alone.site.function, *(node for one in branches for node in (one.site.function, one.patch.statement))]
-        found = plan_undoing(alone.patch, gone, [])
-        if isinstance(found, Undoing) and any(one.line > alone.line for one in branches):
-            return replace(found, removed=())  # the last of them takes what all have kept
-        return found
+        read = [there for one in others if not isinstance(there := self._read(one)[1], str)]
+        return [node for one in read if _excludes(mine, one) for node in (one.site.function, one.patch.statement)]
 
-    def _read(self, situation: Situation) -> tuple[Patch | None, Hooked | str]:
+    def _read(self, situation: Situation) -> tuple[Patch | None, _Wrapped | str]:
         """A patch, and the hook that it is or why it is none."""
         key = _key(situation.finding)
         if key not in self._known:
-            patch = find_patch(situation, by_name=True)
-            if situation.finding.target.endswith(f".{CLASS}"):
-                self._known[key] = patch, self.mixins.read(situation)
-            else:
-                self._known[key] = patch, _wrapped(patch, self.reached) if patch is not None else NOT_PLAIN
+            patch = find_patch(situation)
+            why = OTHER_CLASS if situation.finding.target.endswith(".__class__") else NOT_PLAIN
+            self._known[key] = patch, _wrapped(patch, self.reached) if patch is not None else why
         return self._known[key]
 
     def _around_the_same(self, situation: Situation) -> Iterator[Situation]:
@@ -152,20 +154,15 @@ def _others(situation: Situation) -> Iterator[Situation]:
     """The other patches of a `forward` that may be wrappers, or of the class that has it."""
     for one in situation.staying.findings:
         wraps = one.shape in {"instance-attr", "setattr"} and one.target.endswith(f".{FORWARD}") and not one.in_test
-        wraps |= one.target.endswith(f".{CLASS}") and not one.in_test
         if wraps and _key(one) != _key(situation.finding):
             yield replace(situation, finding=one)
 
 
-def _commute(one: Hooked, other: Hooked) -> bool:
-    """A class is inside of what was put in the place of `forward`, whichever came first."""
-    return type(one) is type(other) and one.form.commutes_with(other.form)
-
-
 def _wrapped(patch: Patch, reached: Reached) -> _Wrapped | str:
     around = patch.around
-    by_name = patch.finding.shape == "setattr" and patch.finding.answer == _OF_ONE
-    if patch.target.attr != FORWARD or not (by_name or patch.finding.shape == "instance-attr"):
+    if patch.target.attr != FORWARD or patch.finding.shape != "instance-attr":
+        if patch.finding.target.endswith(".__class__"):
+            return OTHER_CLASS
         changed = ".".join(patch.finding.target.split(".")[-2:])
         return f"only a patched `forward` of one module can become a forward hook, and this changes `{changed}`"
     if not is_module(patch.target.value, around, patch.finding):
@@ -186,8 +183,8 @@ def _wrapped(patch: Patch, reached: Reached) -> _Wrapped | str:
     if not wrapper.original:
         return "the original is not saved under one name"
     if any(isinstance(one, _LOOPS) for one in _above(patch.source, patch.statement, around)):
-        if not (wrapper.is_bound or site.own) or any(one.role == "restore" for one in patch.finding.related):
-            return f"`{function.name}` is defined in a loop: it calls the last original, or is undone later"
+        if not wrapper.is_bound:
+            return f"`{function.name}` is defined in a loop, and calls the last original"
     form = wrapper.read()
     return form if isinstance(form, str) else _Wrapped(patch.source, patch.statement, around, form, patch, site)
 
@@ -216,26 +213,3 @@ def _excludes(one: Hooked, other: Hooked) -> bool:
     if isinstance(branch, ast.If):
         return is_one_of(node, branch.body) and any(is_one_of(one, branch.orelse) for one in beyond)
     return False
-
-
-def _installed(alone: _Wrapped, undoing: Undoing) -> Rewritten:
-    patch, form, site = alone.patch, alone.form, alone.site
-    said = CommentCollector(patch.source)
-    said.inside(patch.statement)
-    for one in undoing.removed:
-        said.between(patch.source.first_with_comments(one), last_line(one))
-
-    def text() -> str:
-        call = f"{patch.text(patch.target.value)}.{form.registered(site.function.name)}"
-        return "\n".join([*said.lines(), f"{undoing.handle} = {call}" if undoing.handle else call])
-
-    removed: list[ast.stmt] = list(undoing.removed)
-    changes = [*form.changes, *site.changes, *undoing.changes]
-    if undoing.lift is None:
-        changes.append(Rewrite(patch.statement, text, tell_checkers=False))
-    else:
-        changes.append(above(patch.source, undoing.lift, text))
-        removed.append(patch.statement)
-    of_model = name_of(patch.target.value, alone.around) == MODEL or _module(patch.finding).endswith("Model")
-    notes = (*form.notes, WHOLE_MODEL) if of_model else form.notes
-    return Rewritten([*changes, *remove(patch.source, removed, with_comments=True)], notes=notes)

@@ -1,8 +1,0 @@
-import torch
-
-from mcore_unpatch.compat.verl import model_forward_fused as mff
-
-
-def run(model):
-    mff.patch_fused_forward(model)
-    return mff.fused_forward_model_gen(vision_model=False), torch.float32
