@@ -8,6 +8,7 @@ branches lie within each other and share their helpers; and for what is dead no 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +16,12 @@ from functools import partial
 from typing import Any
 
 from mcore_unpatch.codemods import standing
-from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Make, Reason, Taken, Unwrap, least_safe
+from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Make, Reason, Remove, Taken, Unwrap, least_safe
 from mcore_unpatch.codemods.edits import Applicability, Options, Remark
 from mcore_unpatch.codemods.emptied import Emptied, with_emptied
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.source import Function, Source, first_line, last_line, mentioned
-from mcore_unpatch.codemods.syntax import bound_by_import
+from mcore_unpatch.codemods.syntax import bound_by_import, leaf
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.findings.finding import Finding, Guard
 from mcore_unpatch.megatron import api, known
@@ -105,6 +106,8 @@ def delete_dead(
                 found.removes.append(finding)
         if fits:
             found.asked += asked
+            gone = [one for one, reason in answered[path, level] if options.applies(reason)]
+            found.remarks += _comments_of(bench.source(path), [one for one in gone if one in found.removes], asked)
             for one in asked:
                 spans.take(one.path, [one.touches])
             for source, node, name in emptied.imports if any(options.applies(one.reason) for one in asked) else ():
@@ -139,6 +142,27 @@ def _changes(bench: Workbench, cuts: Sequence[_DeadBranch]) -> tuple[list[Asked]
         why = last if where is source else replace(last, finding_line=0)
         asked += [Asked(where, change, whole.get(change.node, why)) for change in changes]
     return asked, emptied, staying
+
+
+def _comments_of(source: Source, gone: Sequence[Finding], asked: Sequence[Asked]) -> Iterator[Remark]:
+    """Comments that stay and name what is no longer patched: a person has to read what they say then."""
+    lines = {
+        line
+        for one in asked
+        if one.path == source.path and isinstance(one.change, Remove)
+        for line in range(one.change.first, one.change.last + 1)
+    }
+    for finding in gone:
+        name = finding.target.rpartition(".")[2]
+        patched_still = any(leaf(node) == name and node.lineno not in lines for node in source.every(ast.Attribute))
+        said = [
+            number
+            for number in range(1, len(source.lines) + 1)
+            if number not in lines and source.is_comment(number) and re.search(rf"\b{name}\b", source.line(number))
+        ]
+        if said and not patched_still:
+            text = f"this comment still speaks of the patch of `{name}`, which is deleted"
+            yield Remark(source.path, said[0], finding.rule, "by-hand", text)
 
 
 def _is_inside(line: int, function: Function) -> bool:

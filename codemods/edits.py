@@ -52,6 +52,10 @@ class Repository(Project):
         self.editable = frozenset(paths if editable is None else editable)
         self.sources = ParsedSources(self.data, self.parsed)
 
+    def not_editable(self, path: str) -> str:
+        """What is said of a file that may not be edited."""
+        return "is outside the given paths"
+
     def source(self, path: str) -> Source:
         """A parsed file, to be held as long as its nodes matter; raises `Unreadable` and `OSError`."""
         return self.sources.get(path)

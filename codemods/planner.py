@@ -101,6 +101,7 @@ def _with_the_hook(repository: Repository, options: Options) -> Workbench:
     """A bench on which files that are for a release without the hook may not be edited."""
     bench = Workbench(repository)
     bench.editable = frozenset(path for path in repository.editable if not options.older(path))
+    bench.older = options.older
     return bench
 
 

@@ -13,6 +13,7 @@ from mcore_unpatch.codemods.source import Source, Suite, first_line, last_line
 
 _IMPURE = ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_OPENERS = _DEFINITIONS | ast.Module
 
 
 def remove(
@@ -57,10 +58,16 @@ def _at_an_end(asked: Asked, gone: set[ast.stmt], growing: set[int]) -> Asked:
     index, kept = suite.index(change.node), [index for index, node in enumerate(suite) if node not in gone]
     if not kept or kept[0] < index < kept[-1] or not source.owns_lines(change.node):
         return asked
-    [whole] = _group(source, [change.node], index < kept[0], index > kept[-1], with_comments=True)
+    is_first = index < kept[0] and not _is_set_apart(source, suite[kept[0] :])
+    [whole] = _group(source, [change.node], is_first, index > kept[-1], with_comments=True)
     return replace(
         asked, change=replace(change, first=min(whole.first, change.first), last=max(whole.last, change.last))
     )
+
+
+def _is_set_apart(source: Source, left: Suite) -> bool:
+    """Whether a function begins what is left of a block: formatters want a blank line there, in an `if` or a loop."""
+    return bool(left) and isinstance(left[0], _DEFINITIONS) and not isinstance(source.parents[left[0]], _OPENERS)
 
 
 def _can_go(source: Source, branch: ast.If) -> bool:
@@ -84,7 +91,8 @@ def _from_suite(
     for goes, group in groupby(enumerate(suite), lambda one: one[1] in gone):
         if goes:
             indices, nodes = zip(*group, strict=True)
-            yield from _group(source, nodes, indices[0] < kept[0], indices[0] > kept[-1], with_comments, arriving)
+            is_first = indices[0] < kept[0] and not _is_set_apart(source, suite[kept[0] :])
+            yield from _group(source, nodes, is_first, indices[0] > kept[-1], with_comments, arriving)
 
 
 def _without_else(node: Any) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.changes import Asked
-from mcore_unpatch.codemods.edits import Remark, Repository
+from mcore_unpatch.codemods.edits import Remark, Repository, none_older
 from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.findings.finding import Finding
 
@@ -16,7 +17,12 @@ class Workbench(Repository):
     def __init__(self, repository: Repository) -> None:
         super().__init__(repository.paths, repository.exists, repository.data, repository.editable)
         self.sources = repository.sources
+        self.older: Callable[[str], str] = none_older  # why a file may not have what needs the hook
         self._editors: dict[str, ImportEditor] = {}
+
+    def not_editable(self, path: str) -> str:
+        """The Megatron that the file is for, where that is the reason."""
+        return f"is for an older Megatron ({older})" if (older := self.older(path)) else super().not_editable(path)
 
     def imports(self, path: str) -> ImportEditor:
         """The editor of a file's imports."""

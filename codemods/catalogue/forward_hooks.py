@@ -129,8 +129,8 @@ there.
   (`prepend=True` puts it before them).
 - **Weights.** Megatron's DDP and FSDP gather a module's parameters in pre-hooks. One that is registered before the
   model is wrapped runs before theirs: it must not read the values of weights.
-- **Graphs.** Register the hook before the model is compiled or captured in a CUDA graph. Layers that Transformer Engine
-  captures (`cuda_graph_impl="transformer_engine"`) run without their hooks.
+- **Graphs.** No hook runs on a layer that a CUDA graph replays (`cuda_graph_impl`); a hook on a part of it runs once,
+  while that is captured. With `cuda_graph_impl="local"` Megatron refuses pre-hooks on captured layers and their parts.
 - **Whole models.** Megatron-FSDP up to 0.18 calls `forward` of the model that it wraps directly: with Float16Module in
   between the hooks of the model run, without it they do not.
 - **None.** A forward hook that returns None leaves the output as it is.

@@ -53,7 +53,7 @@ class NemoRlMove(Move):
         for path, source in known.exports.sources.items():
             if path not in repository.editable and path not in known.exports.definitions:
                 if lines := [node.lineno for node in flag_places(source)]:
-                    text = f"{path}:{min(lines)} uses `{FLAG}` and is outside the given paths"
+                    text = f"{path}:{min(lines)} uses `{FLAG}` and {repository.not_editable(path)}"
                     known.holds.everywhere(RULE, Blocker(text, final=True))
         return known
 

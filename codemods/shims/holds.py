@@ -119,7 +119,8 @@ class Blockers:
             return
         for place in look.asked:
             if place.origin.where not in self.editable and place.origin.where != path:
-                self.keeps(place, path, "uses it too and is outside the given paths")
+                because = self.exports.repository.not_editable(path)
+                self.keeps(place, path, f"uses it too and {because}")
 
     def _through_the_module(self, look: Use) -> None:
         """An installed downstream's module that is imported whole goes on with the patch; a file here passes it on."""

@@ -174,6 +174,14 @@ class Move:
                     f"`{name}` now computes what {self.contract.package} does: the changes made to {because} are lost"
                 )
                 yield Remark(path, definition.defined[name].node.lineno, rule, "numerics", text)
+        for path, definition in self.exports.definitions.items():
+            for rule, names in by_rule(definition).items():
+                stood = any(reason.stands for reason in self.holds.reasons((path, rule)))
+                if stood and self.moves(definition, rule):
+                    line = min(definition.defined[name].node.lineno for name in names)
+                    better = f": {definition.shim.gain}" if definition.shim.gain else ""
+                    text = f"the shim computes in place of {self.contract.package}'s own `output_processor`{better}"
+                    yield Remark(path, line, rule, "numerics", text)
 
     def _left(self) -> Iterator[Remark]:
         """Every flow that stays, where it is defined and where it is used."""
@@ -203,6 +211,8 @@ class Move:
         """Why a flow stays; empty if it does not, or is not wanted to go."""
         if flow[1] in self.held or not self.options.wants(flow[1]) or self.level(flow):
             return ""
+        if flow[0] in self.exports.definitions and (older := self.options.older(flow[0])):
+            return older
         reasons = self.holds.reasons(flow)
         listed = list(dict.fromkeys(reason.because for reason in reasons))
         if len(listed) > _LISTED:
@@ -234,7 +244,8 @@ def _tests_of_internals(
     patched = {finding.target.rpartition(".")[2] for finding in findings if finding.path == path}
     kept_on_models = {name for unit in moved for name in _kept(unit.node, patched)}
     for use in looks:
-        if not is_test(use.source.path) or not any(need.where == path for need in use.needs):
+        asks = any(need.where == path for need in use.needs) or any(one.origin.where == path for one in use.asked)
+        if not is_test(use.source.path) or not asks:
             continue
         found: dict[str, int] = {}
         for need in use.needs:
@@ -244,10 +255,20 @@ def _tests_of_internals(
         for name, line in _mentions(use.source.tree):
             if name in kept_on_models:
                 found.setdefault(name, line)
+        for name, line in _compared(use.source, patched):
+            found.setdefault(name, line)
         if found:
             places = ", ".join(f"`{name}` (line {line})" for name, line in sorted(found.items(), key=lambda i: i[1]))
-            text = f"tests {places} of {path}, which nothing else runs any more: adapt these tests to the shim"
+            text = f"this test knows {places} of {path}, which nothing else runs any more: adapt it to the shim"
             yield Remark(use.source.path, min(found.values()), rules[0], "by-hand", text)
+
+
+def _compared(source: Source, patched: set[str]) -> Iterator[tuple[str, int]]:
+    """`assert model.forward is ...`: what a test knows of the method that was patched."""
+    for compared in source.every(ast.Compare):
+        for side in (compared.left, *compared.comparators):
+            if isinstance(side, ast.Attribute) and side.attr in patched:
+                yield source.text(side), compared.lineno
 
 
 def _kept(unit: ast.stmt, patched: set[str]) -> Iterator[str]:

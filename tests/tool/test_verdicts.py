@@ -71,33 +71,6 @@ def test_every_format_gives_the_same_reason(tmp_path: Path) -> None:
     assert said.replace("`", "") in re.sub(r"`|</?code>", "", page)
 
 
-MENDED = """\
-from megatron.core.models.gpt.gpt_model import GPTModel
-
-
-def forward(
-    self, input_ids, position_ids, attention_mask, decoder_input=None, labels=None, inference_context=None,
-    packed_seq_params=None, extra_block_kwargs=None, runtime_gather_output=None, *, inference_params=None,
-    loss_mask=None,
-):
-    decoder_input = self.embedding(input_ids, position_ids) * 2
-    return self.output_layer(self.decoder(hidden_states=decoder_input, attention_mask=attention_mask))[0]
-
-
-GPTModel.forward = forward
-"""
-
-
-def test_a_patch_that_is_only_mended_is_not_said_to_be_rewritten(tmp_path: Path) -> None:
-    write_files(tmp_path, MENDED)
-    done = unpatch("scan", "--output-format", "json", cwd=tmp_path)
-    [finding] = done.json["findings"]
-    assert finding["verdict"] == "steps"
-    assert finding["evidence"].endswith("adds the parameters that it lacks; the patch stays.")
-    assert finding["fix"] is None  # of no page or command is it said to be rewritten
-    assert "    1  by hand, step by step\n" in unpatch("scan", cwd=tmp_path).out
-
-
 def test_a_migration_ends_by_offering_a_pin_for_what_stays(tmp_path: Path) -> None:
     kept = (
         "from megatron.core.tensor_parallel.random import CheckpointFunction\n\nCheckpointFunction.backward = print\n"

@@ -25,9 +25,9 @@ from mcore_unpatch.codemods.syntax import (
 NOTES = (
     "a hook runs when the module is called, and not when something calls its `.forward(...)` directly",
     "it runs behind the hooks that the module has by then; the wrapper ran inside all of them",
-    "register it before the model is compiled or captured in a CUDA graph; hooks that come later are not part of it",
-    'layers that Transformer Engine captures (`cuda_graph_impl="transformer_engine"`) run without their hooks',
+    "no hook runs on a layer that a CUDA graph replays (`cuda_graph_impl`); on its parts it ran at the capture alone",
 )
+_CAPTURED = 'with `cuda_graph_impl="local"` Megatron refuses pre-hooks on captured layers and their parts'
 # What is there only after a hook of Megatron's: its DDP and FSDP gather parameters when a module is called.
 _GATHERED = {"weight", "bias", "parameters", "named_parameters", "state_dict"}
 _ALWAYS_THERE = {"dtype", "device", "shape", "requires_grad"}
@@ -291,7 +291,7 @@ class Wrapper:
                 return f"`{name}` changes nothing"
             self.changes += remove(self.source, [last])
             self.changes.append(self._with_own(f"_{self.all_args}"))
-            return Form("before", False, False, self.changes, NOTES)
+            return Form("before", False, False, self.changes, (*NOTES, _CAPTURED))
         parts = [self.source.text(one) for one in arguments]
         if not self.args and (self.kwargs in used or any(isinstance(one, ast.Starred) for one in arguments)):
             return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
@@ -310,7 +310,7 @@ class Wrapper:
         kwargs = f"{{**{self.all_kwargs}, {', '.join(entries)}}}" if entries else self.all_kwargs
         self.changes.append(Rewrite(last, f"return {args}, {kwargs}"))
         self.changes.append(self._with_own(self.all_args, self.all_kwargs))
-        return Form("before", True, True, self.changes, NOTES)
+        return Form("before", True, True, self.changes, (*NOTES, _CAPTURED))
 
 
 def _constant(node: ast.expr | None) -> str | None:

@@ -70,6 +70,7 @@ def _two(wrapper: Any, model: Any, call: Call) -> Tensor:
 
 
 DRIVERS: dict[str, Callable[[Any, Any, Call], Tensor]] = {
+    "begins_a_block": _installed("halve", True),
     "bound_to_the_module": _installed("double"),
     "bound_values": _installed("scaled", 4.0),
     "changes_an_argument": _installed("detach_encoder"),

@@ -441,3 +441,13 @@ def test_a_name_of_a_module_stays_while_no_release_is_pinned() -> None:
     assert "others may read `is_inside_encoder` in the module" in kept.plan.remarks[0].text
     pinned = migrate({"m.py": text.encode()}, options((0, 19), (0, 19), unsafe=True, target=(0, 19)))
     assert b"is_inside_encoder" not in pinned.files["m.py"]
+
+
+def test_a_comment_that_names_a_deleted_patch_is_told() -> None:
+    head = "# Our own is_inside_encoder,\n# and more.\nfrom megatron.core import parallel_state\n\n\n"
+    rest = "def new():\n    return 1\n"
+    text = f"{head}{rest}\n\nparallel_state.is_inside_encoder = new\n"
+    result = migrate({"m.py": text.encode()}, options((0, 19), (0, 19), unsafe=True, target=(0, 19)))
+    assert result.files["m.py"].decode().endswith(rest)
+    said = [(one.line, one.text) for one in result.plan.remarks if one.kind == "by-hand"]
+    assert said == [(1, "this comment still speaks of the patch of `is_inside_encoder`, which is deleted")]

@@ -130,10 +130,21 @@ def test_a_test_of_what_stays_is_not_told() -> None:
     assert not by_hand(migrate(verl(tests__test_ours=test)))
 
 
-def test_a_mock_of_a_name_with_a_shim_follows_its_module() -> None:
+def test_a_mock_of_a_name_with_a_shim_is_told() -> None:
     test = f'import {MODULE} as m\n\n\ndef test(monkeypatch):\n    monkeypatch.setattr(m, "patch_postprocess", None)\n'
-    new = migrate(verl(tests__test_ours=test)).files["tests/test_ours.py"]
-    assert new.startswith(b"import mcore_unpatch.compat.verl.mtp_patch as m\n")
+    [(path, line, said)] = by_hand(migrate(verl(tests__test_ours=test)))
+    assert (path, line) == ("tests/test_ours.py", 5)
+    assert said.startswith("this test knows `patch_postprocess` (line 5) of verl/models/mcore/mtp_patch.py")
+
+
+def test_a_test_that_compares_the_patched_method_is_told() -> None:
+    test = (
+        f"from {MODULE} import patch_postprocess\n\n\ndef test_patched(model, own):\n"
+        "    patch_postprocess(model)\n    assert model._postprocess is not own\n"
+    )
+    [(path, line, said)] = by_hand(migrate(verl(tests__test_ours=test)))
+    assert (path, line) == ("tests/test_ours.py", 6)
+    assert "`model._postprocess` (line 6)" in said
 
 
 # --- a path limits what is edited ----------------------------------------------------------------------------------

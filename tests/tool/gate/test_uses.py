@@ -10,7 +10,8 @@ from command import CLEAN, FINDINGS, unpatch
 from repository import Repository
 
 USER = "from verl.models.mcore.model_forward_fused import patch_fused_forward\n"
-MTP = "import verl.models.mcore.mtp_patch as mtp\n\nmtp.patch_postprocess(model)\n"
+MTP = "\n\nfrom verl.models.mcore.mtp_patch import patch_postprocess\n"
+MODULE = "import verl.models.mcore.mtp_patch as mtp\n\nmtp.patch_postprocess(model)\n"
 FLAG = """\
 def f(model, x, kwargs):
     kwargs["return_logprobs_for_linear_ce_fusion"] = True
@@ -55,8 +56,6 @@ SHAPES = {
     "under another name": (USER.replace("\n", " as patch\n"), 1, "MCU701"),
     "in a function": (f"def f():\n    {USER}", 2, "MCU701"),
     "for types": (f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {USER}", 3, "MCU701"),
-    "of a module": (MTP, 3, "MCU702"),
-    "by its whole name": (MTP.replace(" as mtp", "").replace("mtp.p", "verl.models.mcore.mtp_patch.p"), 3, "MCU702"),
     "of a detach": ("from verl.models.mcore.mtp_patch import patch_mtp_layer_get_embeddings\n", 1, "MCU703"),
     "of a recomputation": (
         "from verl.models.mcore.mtp_patch import patch_mtp_layer_checkpointed_forward\n",
@@ -87,6 +86,18 @@ def test_every_use_is_found_and_fixed_as_it_says(name: str, tmp_path: Path) -> N
     assert unpatch("migrate", cwd=folder).code == CLEAN
     assert found(folder) == []
     assert not would_change(folder)
+
+
+@pytest.mark.parametrize(
+    "text", [MODULE, MODULE.replace(" as mtp", "").replace("mtp.p", "verl.models.mcore.mtp_patch.p")]
+)
+def test_through_its_module_it_is_found_and_left_with_all_that_belongs_to_it(text: str, tmp_path: Path) -> None:
+    undo = "from verl.models.mcore.mtp_patch import unpatch_postprocess\n"
+    folder = repo(tmp_path, {"a.py": text, "b.py": undo})
+    assert found(folder) == [("a.py", 3, "MCU702", None), ("b.py", 1, "MCU702", None)]
+    assert not would_change(folder, "--unsafe-fixes")
+    said = " ".join(unpatch("migrate", "--check", cwd=folder).out.split())
+    assert "a.py:3 reaches it through its module: import it from" in said
 
 
 def test_through_files_in_between(tmp_path: Path) -> None:

@@ -115,28 +115,6 @@ def test_a_range_that_is_none(repository: Path, given: str, said: str) -> None:
     assert (result.code, said in result.err) == (ERROR, True)
 
 
-def test_the_command_that_comes_next_does_something(tmp_path: Path) -> None:
-    """The repository runs 0.17, which has no hook: without the target of the upgrade nothing would be rewritten."""
-    patch = """
-        import types
-        from megatron.core.models.gpt.gpt_model import GPTModel
-
-        def greedy(self, hidden_states, labels=None):
-            logits, _ = self.output_layer(hidden_states)
-            return logits.amax(-1).transpose(0, 1)
-
-        def patch(model: GPTModel):
-            model._postprocess = types.MethodType(greedy, model)
-        """
-    write_files(tmp_path, {"patches.py": patch, "requirements.txt": "megatron-core==0.17.1\n"})
-    said = " ".join(unpatch("upgrade", "--from", "0.12", "--to", "0.19", cwd=tmp_path).out.split())
-    _, _, rest = said.partition("Next: `unpatch ")
-    command, _, promise = rest.partition("`")
-    assert promise == " does 1 of them."
-    assert "+    attach(model, greedy)" in unpatch(*command.split(), "--diff", cwd=tmp_path).out
-    assert unpatch("migrate", "--unsafe-fixes", "--diff", cwd=tmp_path).out == ""
-
-
 @pytest.mark.parametrize("given", [("--conflict-markers",), ("--matrix", "0.18..0.19", "--write")])
 def test_options_that_do_not_go_together(repository: Path, given: tuple[str, ...]) -> None:
     result = unpatch("upgrade", *given, cwd=repository)
