@@ -81,7 +81,7 @@ class _Turner:
             if isinstance(node, ast.ImportFrom):
                 self._from(node)
                 continue
-            for alias in node.names:
+            for alias in node.names if isinstance(node, ast.Import) else ():
                 if origin := self.exports.module(self.source.path, alias.name):
                     self._module(alias.asname or alias.name, origin)
         modules = {definition.shim.module for definition in self.exports.definitions.values()}

@@ -182,12 +182,12 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
             continue
         reason = reasons.get((finding.path, finding.line))
         subject = _short(finding) + (" (test)" if finding.in_test else "")
-        place = (finding.path, finding.line, finding.rule)
+        at = (finding.path, finding.line, finding.rule)
         if not reason and finding.verdict == "steps" and finding.steps and not finding.in_test:
             steps = (f"{number}. {step}" for number, step in enumerate(finding.steps, 1))
-            yield _Entry("by-hand", *place, "\n".join([finding.evidence, *steps]), subject)
+            yield _Entry("by-hand", *at, "\n".join([finding.evidence, *steps]), subject)
         else:
-            yield _Entry("finding", *place, reason or finding.evidence, subject)
+            yield _Entry("finding", *at, reason or finding.evidence, subject)
 
 
 def _summary(outcome: Outcome) -> Iterator[Line]:

@@ -24,5 +24,10 @@ def test_the_demo_runs_the_commands_of_the_start_page() -> None:
 def test_the_demo_ends_with_the_gate() -> None:
     done = subprocess.run([DEMO, Path(sys.executable).parent], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for said in ("Will raise (2)", "+    kwargs.update(linear_ce_fusion_kwargs(", "tiny_rl/new_patch.py", "exit code 1."):
+    for said in (
+        "Will raise (2)",
+        "+    kwargs.update(linear_ce_fusion_kwargs(",
+        "tiny_rl/new_patch.py",
+        "exit code 1.",
+    ):
         assert said in done.stdout

@@ -6,6 +6,7 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 
 def requires_gradient(model: GPTModel):
     for module in [model.decoder]:
+
         def patched_forward(_module, args, kwargs):
             hidden_states = args[0] if args else kwargs.pop("hidden_states")
             # so that the backward of a checkpoint is called
