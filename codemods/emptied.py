@@ -63,7 +63,7 @@ def with_emptied(bench: Workbench, source: Source, gone: Iterable[ast.stmt]) -> 
                 does = "tests" if is_test(other.path) else "names"
                 found.why_not = f"`{function.name}` would be empty then, and {other.path}, line {use.lineno} {does} it"
             if other.path not in bench.editable:
-                found.why_not = f"`{function.name}` would be empty then, and {other.path} is to stay as it is"
+                found.why_not = f"`{function.name}` would be left empty, and {other.path} is not part of this migration"
             if found.why_not:
                 return found
     for where in found.statements:

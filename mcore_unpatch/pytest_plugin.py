@@ -81,7 +81,7 @@ class PinItem(pytest.Item):
         if self.pin.is_past(release):
             said.append(f"is pinned until {self.pin.until}, and megatron-core {release.label} is installed")
         if (days := self.pin.days_left(date.today())) is not None and days < 0:
-            said.append(f"was to be reviewed by {self.pin.review_by}")
+            said.append(f"is due for review since {self.pin.review_by}")
         if self.pin.is_mended():
             said.append(f"is no longer needed: {self.pin.until} says that upstream has mended it")
         if said:

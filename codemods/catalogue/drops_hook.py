@@ -22,7 +22,7 @@ class DropsHook(Codemod):
 
     name, title = "drops-the-hook", "Models that drop the output hook"
     answers = ("MCU105",)
-    does = "takes the output hook and hands it on"
+    does = "takes the output hook and passes it on"
     examples = (
         Example(
             "MCU105",
@@ -85,7 +85,7 @@ With `--unsafe-fixes`, where the method calls `super()`'s own, `self._postproces
 holds, and every release that the project asks for has the hook.
 """
     by_hand = """
-- **A method that makes the output itself** has no call to hand the hook to: call the processor there.
+- **A method that makes the output itself** has no call to pass the hook to: call the processor there.
 """
 
     def fix(self, source: Source, match: Match) -> Iterator[Fix]:
@@ -100,7 +100,7 @@ holds, and every release that the project asks for has the hook.
         elif oldest < HOOK_SINCE:
             yield Left(f"the project allows megatron-core {show(oldest)} too, whose methods do not take the hook")
         elif not calls:
-            yield Left(f"line {function.lineno} makes the output itself, or hands it to several models")
+            yield Left(f"line {function.lineno} makes the output itself, or passes it to several models")
         else:
             missing = [name for name in HOOK_ARGUMENTS if name not in parameters(function)]
             if missing:

@@ -163,7 +163,7 @@ def _elsewhere(places: Sequence[OutputLayerRead]) -> str:
         return ""
     shown = ", ".join(map(str, places[:_SHOWN]))
     more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-    return f"These lines read or name `{LAYER}`; where they meet a critic, it is `{NOW}`: {shown}{more}."
+    return f"These lines read or name `{LAYER}`; for a critic it is `{NOW}`: {shown}{more}."
 
 
 def _leaf(node: ast.expr) -> str:

@@ -36,7 +36,7 @@ RequirePins = Annotated[
 ]
 
 Possible = Annotated[
-    bool, typer.Option("--possible", help="Fail also for what is only possibly a patch, told by a method's name.")
+    bool, typer.Option("--possible", help="Fail also for what is only possibly a patch, by a method's name.")
 ]
 
 

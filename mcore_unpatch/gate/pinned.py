@@ -47,7 +47,7 @@ def settle(
                 )
             )
         if (days := pin.days_left(date.today())) is not None and days < 0:
-            said = f"was to be reviewed by {pin.review_by}; review it and set a new date"
+            said = f"is due for review since {pin.review_by}; review it and set a new date"
             left.append(_finding(pin, file, line, OVERDUE, said))
         for missing in [name for name in pin.leans_on if name not in lock.pins]:
             said = f"depends on `{missing}`, which is not pinned; run `unpatch pin`"
@@ -63,7 +63,7 @@ def due_soon(lock: Lock, today: date) -> list[str]:
     """A sentence for each pin whose review is due within the next weeks."""
     days = {pin: pin.days_left(today) for pin in lock.pins.values()}
     return [
-        f"{pin.short} is to be reviewed by {pin.review_by}{f', by {pin.owner}' if pin.owner else ''}: in {left} days."
+        f"{pin.short} is due for review by {pin.review_by}{f' ({pin.owner})' if pin.owner else ''}, in {left} days."
         for pin, left in days.items()
         if left is not None and 0 <= left <= NOTICE
     ]

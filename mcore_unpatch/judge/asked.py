@@ -238,7 +238,7 @@ def advice(name: str, now: str | None) -> str:
     if now is None:
         return ""
     if leaf(now) != leaf(name):
-        return f"`{short(now)}` is much alike"
+        return f"`{short(now)}` is the closest match"
     is_method, was_one = (_is_class(owner) for owner in (now.rpartition(".")[0], name.rpartition(".")[0]))
     return f"it is a method now: `{short(now)}`" if is_method and not was_one else f"it is now `{now}`"
 

@@ -84,7 +84,7 @@ def _sentence(finding: Finding) -> str:
 
 def _beside(found: dict[str, list[Finding]]) -> Iterator[Line]:
     """What is no code of the product, one line each."""
-    heads = {"tests": "In tests", "patch_files": "Patch files", "possible": "Possible, told by a method's name alone"}
+    heads = {"tests": "In tests", "patch_files": "Patch files", "possible": "Possible, by a method's name alone"}
     for name, head in heads.items():
         if found[name]:
             yield from wrapped(f"{len(found[name])} ({brief(found[name])})", 0, f"{head}: ", hang=2)

@@ -44,7 +44,7 @@ def test_stays_while_code_for_critics_reads_the_layer(text: str) -> None:
     assert result.changed == set()
     line = 2 if text.startswith("def") else 3
     assert f"Not rewritten: pkg/other.py:{line} uses the output layer of a critic." in said(result)
-    assert f"where they meet a critic, it is `value_head.output_layer`: pkg/other.py:{line}." in said(result)
+    assert f"for a critic it is `value_head.output_layer`: pkg/other.py:{line}." in said(result)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ Where
 
 In tests: 1 (1 to delete)
 Patch files: 1 (1 kept)
-Possible, told by a method's name alone: 1 (1 by hand)
+Possible, by a method's name alone: 1 (1 by hand)
 Also: 1 unused ignore comment
 
 Next: unpatch migrate --unsafe-fixes --diff

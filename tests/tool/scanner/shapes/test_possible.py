@@ -94,4 +94,4 @@ def test_in_the_gate_on_request(tmp_path: Path) -> None:
     assert asked.code == FINDINGS
     assert asked.out.splitlines()[-1] == "Found 1 possible one."
     assert "[none]  possible" in asked.out
-    assert "Possible, told by a method's name alone: 1 (1 kept)\n" in unpatch("scan", cwd=tmp_path).out
+    assert "Possible, by a method's name alone: 1 (1 kept)\n" in unpatch("scan", cwd=tmp_path).out
