@@ -47,19 +47,20 @@ class Contract:
     private: tuple[str, ...] = ()
 
     @cached_property
-    def _names(self) -> frozenset[bytes]:
+    def names(self) -> frozenset[bytes]:
+        """What a file says that has a part in it."""
         names = [name for shim in self.shims for name in shim.names]
         modules = [shim.module for shim in self.shims] if self.keeps_names else []
         return frozenset(name.encode() for name in (*modules, *names, *self.private))
 
     def says(self, data: bytes) -> bool:
         """Whether a file says one of the names, or a module's: else it has no part in it."""
-        return any(word in data for word in self.words) and not self._names.isdisjoint(_WORD.findall(data))
+        return any(word in data for word in self.words) and not self.names.isdisjoint(_WORD.findall(data))
 
     @cached_property
     def hint(self) -> re.Pattern[bytes]:
         """The same as a pattern."""
-        return re.compile(rb"\b(?:%s)\b" % b"|".join(sorted(self._names)))
+        return re.compile(rb"\b(?:%s)\b" % b"|".join(sorted(self.names)))
 
     def shim_at(self, path: str) -> Shim | None:
         """The shim for a path, by the name of the file alone."""

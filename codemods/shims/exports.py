@@ -43,9 +43,9 @@ class Exports:
         self._passed_on: dict[str, dict[str, ShimOrigin]] = {}
         self._reaches: dict[str, Reaches] = {}
         # What reaches into these files need not say a name of the shims.
-        modules = [shim.module for shim in contract.shims]
-        either = re.compile("|".join((contract.hint.pattern.decode(), *(rf"\b{one}\b" for one in modules))).encode())
-        saying = [path for path in repository.paths if path.endswith(".py") and self._says(path, either)]
+        words = {*contract.names, *(shim.module.encode() for shim in contract.shims)}
+        python = (path for path in repository.paths if path.endswith(".py"))
+        saying = [path for path in python if (data := self._data(path)) and any(word in data for word in words)]
         for path in saying:
             self._look_at(path, contract.hint)
         if self.definitions:
@@ -57,20 +57,20 @@ class Exports:
             self._meet_definitions(source)
         self._follow()
 
-    def _says(self, path: str, hint: re.Pattern[bytes]) -> bool:
-        """Whether a file says one of the words; one that cannot be read is an error."""
+    def _data(self, path: str) -> bytes:
+        """The bytes of a file; one that cannot be read is an error."""
         try:
-            return hint.search(self.repository.data(path)) is not None
+            return self.repository.data(path)
         except FileNotFoundError:
             pass
         except Unreadable as error:
             self.errors.append(FileError(path, str(error)))
         except OSError as error:
             self.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
-        return False
+        return b""
 
     def _look_at(self, path: str, hint: re.Pattern[bytes]) -> None:
-        if path in self.sources or not self._says(path, hint):
+        if path in self.sources or hint.search(self._data(path)) is None:
             return
         try:
             self.sources[path] = self.repository.source(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -134,9 +135,9 @@ class Demands:
             return
         if depth:
             self._seen.add(id(code))
-        waiting: list[tuple[ast.AST, Tests, int]] = [(node, (), 0) for node in children(code)]
+        waiting: deque[tuple[ast.AST, Tests, int]] = deque((node, (), 0) for node in children(code))
         while waiting:
-            node, tests, unpacked = waiting.pop(0)
+            node, tests, unpacked = waiting.popleft()
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef() if not inner:
                     waiting += [(one, tests, 0) for one in getattr(node, "decorator_list", ())]

@@ -55,7 +55,10 @@ class Case:
         found = [demand for home in homes.values() for demand in asks.of_import(home)]
         installer = self.install.site.scope.function
         if installer is not None:
-            found += asks.of_code(installer.node, self.resolver, INSTALL, inner=False)
+            known_before = self.resolver.on_install
+            if installer.node not in known_before:  # many patches may stand in one function
+                known_before[installer.node] = [*Demands().of_code(installer.node, self.resolver, INSTALL, inner=False)]
+            found += known_before[installer.node]  # type: ignore[arg-type]
         for function, home in self.functions:
             own = itself(function) if self._is_bound or function is not self.new.function else None
             found += asks.of_code(function, home, CALL, itself=own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -181,24 +181,21 @@ class Model:
     def derived(self) -> dict[str, list[str]]:
         """The classes that derive from a class, directly or not."""
         found: dict[str, list[str]] = {}
-        for name, fact in self.facts.items():
-            if fact.kind == "class":
-                for base in self.lineage(name)[1:]:
-                    found.setdefault(base, []).append(name)
+        for name in self._names.classes(self.facts):
+            for base in self.lineage(name)[1:]:
+                found.setdefault(base, []).append(name)
         return found
 
     def members(self, name: str) -> Iterator[tuple[str, Fact]]:
         """What a class or module binds itself."""
-        names_in = getattr(self.facts, "names_in", None)
-        for member in names_in(name) if names_in is not None else self._by_owner.get(name, ()):
-            yield member.rpartition(".")[2], self.facts[member]
+        for member in self._names.within(name):
+            if (fact := self.facts.get(member)) is not None:
+                yield member.rpartition(".")[2], fact
 
     @cached_property
-    def _by_owner(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for name in self.facts:
-            found.setdefault(name.rpartition(".")[0], []).append(name)
-        return found
+    def _names(self) -> NameIndex:
+        known: NameIndex | None = getattr(self.facts, "names", None)
+        return known or NameIndex(self.facts)
 
     # --- uses --------------------------------------------------------------------------------------------------
 
@@ -233,34 +230,16 @@ class Model:
         instead = self.find(f"{cls}.{method}")
         return instead is None or instead.name == usage.place
 
-    def holders(self, name: str) -> list[str]:
-        """The modules that hold a binding of a name of their own: those that imported it by value."""
-        known = self.find(name)
-        if known is None:
-            return []
-        return [module for module in self._importers.get(known.name, ()) if f"{module}." != f"{known.name}."]
-
-    @cached_property
-    def _importers(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for name, fact in self.facts.items():
-            if fact.kind == "import" and self.library.holds(fact.detail) and (known := self.find(fact.detail)):
-                found.setdefault(known.name, []).append(name.rpartition(".")[0])
-        return found
-
     # --- what became of a name ---------------------------------------------------------------------------------
 
     def moved(self, name: str, before: Fact) -> str | None:
         """Where a name that is gone lives now: the same name elsewhere, or much the same body beside it."""
         owner, _, leaf = name.rpartition(".")
-        is_method = owner.rpartition(".")[2][:1].isupper()
-        tail = ".".join(name.split(".")[-2 if is_method else -1 :])
-        same = [other for other in self._named(leaf) if other.endswith(f".{tail}")]
-        if before.kind == "value":
-            ending = getattr(self.facts, "ending", None)
-            tail = f".{leaf}"
-            same = ending(tail) if ending is not None else [other for other in self.facts if other.endswith(tail)]
-        same = [other for other in same if other != name and self.facts[other].kind == before.kind]
+        is_method = before.kind != "value" and owner.rpartition(".")[2][:1].isupper()
+        tail = "." + ".".join(name.split(".")[-2 if is_method else -1 :])
+        leaves = self._names.ending(leaf) if before.kind in ("function", "class", "value") else ()
+        others = [other for other in leaves if other != name and other.endswith(tail)]
+        same = [other for other in others if (fact := self.facts.get(other)) and fact.kind == before.kind]
         if len(same) == 1:
             return same[0]
         beside = [f"{owner}.{other}" for other, fact in self.members(owner) if fact.kind == before.kind == "function"]
@@ -268,26 +247,30 @@ class Model:
         score, best = max(scored, default=(0.0, ""))
         return best if score >= _ALIKE else None
 
-    def _named(self, leaf: str) -> list[str]:
-        """The definitions of that name."""
-        modules_with = getattr(self.facts, "modules_with", None)
-        if modules_with is None:
-            return self._by_leaf.get(leaf, [])
-        found = [
-            name for module in modules_with(leaf) for name in (f"{module}.{leaf}", *self._methods_in(module, leaf))
-        ]
-        return [name for name in found if (fact := self.facts.get(name)) and fact.kind in ("function", "class")]
 
-    def _methods_in(self, module: str, leaf: str) -> list[str]:
-        return [f"{module}.{name}.{leaf}" for name, fact in self.members(module) if fact.kind == "class"]
+class NameIndex:
+    """Dotted names by their first and last parts, so that nobody looks through all of them."""
 
-    @cached_property
-    def _by_leaf(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for name, fact in self.facts.items():
-            if fact.kind in ("function", "class"):
-                found.setdefault(name.rpartition(".")[2], []).append(name)
-        return found
+    def __init__(self, names: Iterable[str]) -> None:
+        self._all = names
+        self._by_leaf: dict[str, list[str]] = {}
+        self._by_owner: dict[str, list[str]] = {}
+        for name in names:
+            owner, _, leaf = name.rpartition(".")
+            self._by_leaf.setdefault(leaf, []).append(name)
+            self._by_owner.setdefault(owner, []).append(name)
+
+    def ending(self, leaf: str) -> Sequence[str]:
+        """The names whose last part is that."""
+        return self._by_leaf.get(leaf, ())
+
+    def within(self, owner: str) -> Sequence[str]:
+        """The names that a module or class binds."""
+        return self._by_owner.get(owner, ())
+
+    def classes(self, facts: Mapping[str, Fact]) -> list[str]:
+        """Those that are classes."""
+        return [name for name in self._all if (fact := facts.get(name)) is not None and fact.kind == "class"]
 
 
 def likeness(left: bytes, right: bytes) -> float:

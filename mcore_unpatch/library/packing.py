@@ -5,19 +5,21 @@ Three streams, each read when it is first asked for: what names are, their bodie
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TypeVar
 
 from mcore_unpatch.library.fact import Call, Fact
-from mcore_unpatch.library.model import Library, Model, Usage
+from mcore_unpatch.library.model import Library, Model, NameIndex, Usage
 
 _FORMAT = b"unpatch models 1\n"
 _VERSION_END, _FIELD, _USE = "\x1e", "\x1f", "\x1d"
 _KINDS = {"function": "f", "class": "c", "value": "v", "import": "i", "attribute": "a", "module": "m"}
 _LETTERS = {letter: kind for kind, letter in _KINDS.items()}
 _GONE = "-"
+_EVER_A_CLASS = re.compile(f"(?:^|{_VERSION_END})[0-9]+{_KINDS['class']}{_FIELD}")
 T = TypeVar("T")
 
 
@@ -69,6 +71,11 @@ class Atlas:
         """The facts a name has had: the first version with each, None where it was taken away."""
         return [(self.labels[number], fact) for number, fact in self.entries(name)]
 
+    @cached_property
+    def names(self) -> NameIndex:
+        """All names, of whatever version."""
+        return _PackedNames(self.lines)
+
     def entries(self, name: str) -> list[tuple[int, Fact | None]]:
         """The same by the number of the version."""
         if name not in self._entries:
@@ -114,6 +121,14 @@ class Atlas:
         return dict(line.split("\t", 1) for line in text.split("\n")) if text else {}
 
 
+class _PackedNames(NameIndex):
+    """The same, where the packed lines tell what was ever a class."""
+
+    def __init__(self, lines: Mapping[str, str]) -> None:
+        super().__init__(lines)
+        self._all = [name for name, line in lines.items() if _EVER_A_CLASS.search(line)]
+
+
 class _LazyFact(Fact):
     """A fact whose digests are read when they are asked for: most never are."""
 
@@ -156,6 +171,11 @@ class _Facts(Mapping[str, Fact]):
     def __init__(self, atlas: Atlas, number: int) -> None:
         self._atlas, self._number = atlas, number
 
+    @property
+    def names(self) -> NameIndex:
+        """The names of all versions: what this one has not is left out by who asks."""
+        return self._atlas.names
+
     def __getitem__(self, name: str) -> Fact:
         for since, fact in reversed(self._atlas.entries(name)):
             if since <= self._number:
@@ -166,10 +186,6 @@ class _Facts(Mapping[str, Fact]):
 
     def __iter__(self) -> Iterator[str]:
         return (name for name in self._atlas.lines if name in self)
-
-    def ending(self, tail: str) -> list[str]:
-        """The names that end so: most names do not, and need not be looked up."""
-        return [name for name in self._atlas.lines if name.endswith(tail) and name in self]
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

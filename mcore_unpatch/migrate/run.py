@@ -21,6 +21,7 @@ from mcore_unpatch.migrate.undo import written_by_last
 from mcore_unpatch.migrate.verify import Planner, sound_plan
 from mcore_unpatch.repository.discover import root_of, top_of
 from mcore_unpatch.repository.paths import from_here
+from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
@@ -74,6 +75,7 @@ def _codemods() -> Planner:
     return plan
 
 
+@no_collection()
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
     known = Survey(request.paths, replace(request.scan, base=None, baseline=None, possible_hooks=True), progress)
     options = fixes.planned(known, unsafe=request.unsafe_fixes, annotate=request.annotate)

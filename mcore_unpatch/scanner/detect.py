@@ -173,6 +173,8 @@ def _message(install: Install, breaks: list[str]) -> str:
     short = ".".join(install.target.split(".")[-2:])
     if install.shape == "submodule":
         text = f"replaces the submodule `{short}`"
+    elif install.shape == "forward-hook":
+        text = "puts a forward hook on `output_layer`"
     elif isinstance(install.node, ast.Delete) or (install.shape == "setattr" and install.value is None):
         text = f"removes `{short}`"
     elif install.adds:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -224,13 +224,16 @@ def _shares(paths: list[str], sizes: list[int], wanted: int) -> list[list[str]]:
     return shares
 
 
-class no_collection:  # noqa: N801 - reads as a statement
+class no_collection(ContextDecorator):  # noqa: N801 - reads as a statement
     """Syntax trees are many small objects without a cycle: to look for garbage among them takes a third of the time."""
 
+    def __init__(self) -> None:
+        self._were_enabled: list[bool] = []  # a function may be entered again before it is left
+
     def __enter__(self) -> None:
-        self._was_enabled = gc.isenabled()
+        self._were_enabled.append(gc.isenabled())
         gc.disable()
 
     def __exit__(self, *_: object) -> None:
-        if self._was_enabled:
+        if self._were_enabled.pop():
             gc.enable()

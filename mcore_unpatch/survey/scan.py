@@ -10,11 +10,13 @@ from mcore_unpatch.findings.finding import Report
 from mcore_unpatch.migrate import traces
 from mcore_unpatch.report.edits import proposed_edits
 from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.scanner.related import spec_places
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 
 
+@no_collection()
 def scan(paths: list[Path], options: ScanOptions, progress: Progress | None = None) -> Report:
     """Scan files and folders; raises `UsageError` for what the user has to change."""
     return report_of(Survey(paths, options, progress))

@@ -50,7 +50,11 @@ def narrowed(
     versions: dict[str, tuple[Version, ...]],
 ) -> list[Finding]:
     """The findings, those with an installer that is called under conditions alone with the releases of its calls."""
-    names = {finding.installed_by: finding.installed_by.encode() + b"(" for finding in findings if finding.installed_by}
+    homes: dict[str, set[str]] = {}
+    for finding in findings:
+        homes.setdefault(finding.installed_by, set()).add(finding.path)
+    # Which of several functions of one name is called is not asked.
+    names = {name: name.encode() + b"(" for name, several in homes.items() if name and len(several) == 1}
     if not names:
         return findings
     under = {name for path in testing for name, live in _calls(path, names, project) if str(live) != "any"}

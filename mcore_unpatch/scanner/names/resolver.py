@@ -120,6 +120,11 @@ class Resolver(ABC):
         """What importing the file asks of Megatron; kept by who asks for it."""
         return []
 
+    @cached_property
+    def on_install(self) -> dict[ast.AST, list[object]]:
+        """The same for functions that install patches."""
+        return {}
+
     def statement_of(self, call: ast.Call, block: Block) -> ast.stmt:
         """The statement of a block that a call stands in."""
         statements = self.statements_of[block]

@@ -11,6 +11,8 @@ from mcore_unpatch.scanner.shapes.assignments import from_setattr, namespace, se
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.scopes import Site, path_text
 
+_HOOKS = ("register_forward_hook", "register_forward_pre_hook")
+
 
 def from_call(site: Site, resolver: Resolver) -> list[Install]:
     """The patches one call makes."""
@@ -53,8 +55,24 @@ def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
     return found
 
 
+def _from_head_hook(site: Site, resolver: Resolver) -> list[Install]:
+    """`model.output_layer.register_forward_hook(f)`: what it changes, a processor of the hidden states never meets."""
+    call = site.node
+    assert isinstance(call, ast.Call)
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _HOOKS or not call.args:
+        return []
+    layer = resolver.expr(call.func.value, site.scope, site.block, call.lineno)
+    if layer is None or not layer.is_core or not layer.via.endswith(".output_layer"):
+        return []
+    found = set_by_name(site, resolver, call.func.value, layer, ["forward"], call.args[0])
+    for install in found:
+        install.shape, install.value = "forward-hook", None  # it is called with other arguments than `forward`
+    return found
+
+
 # What a call can be, the most telling first.
 _SHAPES = (
+    _from_head_hook,
     registries.from_register_call,
     registries.from_table_method,
     _from_namespace_update,

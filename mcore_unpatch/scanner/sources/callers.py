@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cached_property
 
 from mcore_unpatch.scanner.sources.effort import Effort
 from mcore_unpatch.scanner.sources.nodes import calls_on
 from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, ModuleModel, Scope, path_text
 
-_CALLED = re.compile(rb"(?<![\w\x80-\xff])([\w\x80-\xff]++)\s*+\(")
+_CALLED = re.compile(rb"\s*+\(")
+_IN_A_NAME = re.compile(rb"[\w\x80-\xff]")
 
 
 class Callers:
@@ -25,7 +25,7 @@ class Callers:
         """Calls whose function is written `name` or `something.name`."""
         if name not in self._known:
             known: dict[ast.Call, tuple[Scope, Block]] = {}
-            for line in dict.fromkeys(self._lines.get(name.encode(), ())):
+            for line in self._lines(name.encode()):
                 for statement, scope, block in self._around(line):
                     parts = (statement, *getattr(statement, "decorator_list", ()))
                     calls = [c for part in parts for c in calls_on(part, [line]) if _leaf(c.func) == name]
@@ -55,15 +55,17 @@ class Callers:
 
     _appends: dict[tuple[Scope, str | None], list[tuple[ast.Call, Block]]] | None = None
 
-    @cached_property
-    def _lines(self) -> dict[bytes, list[int]]:
-        data = self._model.data
-        found: dict[bytes, list[int]] = {}
-        position, line = 0, 1
-        for match in _CALLED.finditer(data):
-            line += data.count(b"\n", position, match.start())
-            position = match.start()
-            found.setdefault(match[1], []).append(line)
+    def _lines(self, name: bytes) -> dict[int, None]:
+        """The lines where a name stands before a parenthesis."""
+        data, found = self._model.data, dict[int, None]()
+        position, line, start = 0, 1, data.find(name)
+        while start >= 0:
+            end = start + len(name)
+            if _CALLED.match(data, end) and not _IN_A_NAME.match(data, start - 1 if start else end):
+                line += data.count(b"\n", position, start)
+                position = start
+                found[line] = None
+            start = data.find(name, end)
         return found
 
 

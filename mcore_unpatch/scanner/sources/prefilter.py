@@ -6,7 +6,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 from mcore_unpatch.megatron import api
 
@@ -28,13 +28,17 @@ _HTAP = re.compile(rb"[\w.]*+")  # read backwards
 _LOOK_BACK, _FAR_BACK = 300, 800
 _BRACKETS = re.compile(rb"[()\[\]{}]")
 _STRING_OR_COMMENT = re.compile(rb"\"[^\"\\\n]*+\"|'[^'\\\n]*+'|#[^\n]*+")
+# `name: torch.Tensor = ...`: the type of a name, and `# ... .`: a comment.
+_TYPE_OF_A_NAME = re.compile(rb"[ \t]*+(?!(?:else|try|finally)\b)\w++[ \t]*+:(?!=)")
 _KEYWORD = re.compile(rb"(?:^|\W)(?:for|as|in|and|or|not|if|else|return|yield|await|assert|del|is|while|elif|with)$")
 _SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:[\"'](\w{1,100}+)[\"'])?")
 _DEF = re.compile(rb"def[\s\\]++(\w++)")
 _SELF = re.compile(rb"\n(?:async[ \t]++)?def[\s\\]++\w++[\s\\]*+\(" + _GAP + rb"self\b")
-_NAMESPACES = (b"getsource", b"__dict__", b"__globals__", b"vars")
+_NAMESPACES = (b"getsource", b"__dict__", b"__globals__")
+_VARS = re.compile(rb"vars\b")
 _CHILDREN = re.compile(rb"_modules" + _GAP + rb"[\[.]")
 _CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
+_HOOK, _HEAD = b"register_forward", b"output_layer"  # a hook on the LM head
 _SYS_MODULES = re.compile(rb"sys" + _GAP + rb"\." + _GAP + rb"modules\b")
 _MOCKS = (b"monkeypatch", b"mock")
 # A class, or an object and a name of it.
@@ -55,10 +59,8 @@ _GIVEN = (
     + rb")?[\"'][\w.]++[\"']|"
     rb"(?:[\w.\[\]\s\\]{1,200}+," + _GAP + rb")?(?:\w+" + _GAP + rb"\." + _GAP + rb")*[A-Z]\w++" + _GAP + rb"[,.)])"
 )
-_PATCH_CALLS = tuple(
-    re.compile(verb + rb"\w{0,100}+" + _GIVEN)
-    for verb in (b"patch", b"Patch", b"override", b"swap", b"replace", b"substitute", b"wrap")
-)
+_PATCH_VERBS = (b"patch", b"Patch", b"override", b"swap", b"replace", b"substitute", b"wrap")
+_PATCH_CALLS = {verb: re.compile(verb + rb"\w{0,100}+" + _GIVEN) for verb in _PATCH_VERBS}
 # A name that is computed, on an object that the function or the class around may be given.
 _COMPUTED = re.compile(
     rb"setattr(?:__)?"
@@ -74,6 +76,12 @@ _COMPUTED = re.compile(
 _OTHER_CLASS = re.compile(rb"\b(\w++)" + _GAP + rb"\." + _GAP + rb"__class__" + _GAP + rb"=(?!=)")
 # A function that is given both an object and its new method.
 _GIVEN_METHOD = re.compile(rb"\b(\w++)\.forward[ \t]*+=[ \t]*+(\w++)[ \t]*+(?:[#\n]|$)")
+# What begins with any word is slow to look for: first what each of these three must have.
+_GIVES = (
+    (re.compile(rb"setattr"), _COMPUTED),
+    (re.compile(rb"__class__" + _GAP + rb"=(?!=)"), _OTHER_CLASS),
+    (re.compile(rb"\.forward[ \t]*+=[ \t]*+\w++[ \t]*+(?:[#\n]|$)"), _GIVEN_METHOD),
+)
 _LEVELS = 3  # helpers that call helpers
 _NEAREST = 200  # definitions above a place
 _DEFINITION = re.compile(
@@ -83,13 +91,8 @@ STRING_TARGETS = re.compile(rb"[\"']megatron(?:\.|[\"']" + _GAP + rb"(?:[+\"']|[
 # A root that names are put together from: `f"{ROOT}.core"`.
 _ROOT = re.compile(rb"[\"']megatron[\"'.]")
 _BY_NAME = re.compile(rb"import_module|__import__|resolve_name")
-_CALLS = (
-    *(re.compile(word) for word in (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"patch")),
-    STRING_TARGETS,
-    *(re.compile(word) for word in _CHILD_SETTERS),
-    re.compile(b"exec"),
-    *_PATCH_CALLS,
-)
+# Calls that matter by a word in them, and by more than that.
+_CALL_WORDS = (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"patch", b"exec", _HOOK, *_CHILD_SETTERS)
 # `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The first
 # pattern finds what is named; the second, in what stands before it, the name.
 _NAMED = re.compile(rb"setattr\b(?!" + _GAP + rb"\()|vars\b|__dict__|_modules\b")
@@ -107,9 +110,13 @@ _METHOD_OF_A_MODEL = re.compile(rb"\n[ \t]++(?:async )?+def (?:forward|_postproc
 
 def plain(data: bytes) -> bytes:
     """The bytes as Python reads names: some letters of Unicode are other spellings of plain ones."""
-    if data.isascii():
-        return data
-    return unicodedata.normalize("NFKC", data.decode(errors="replace")).encode()
+    return data if data.isascii() else _normal(data)
+
+
+@lru_cache(4)  # of one file it is asked several times in a row
+def _normal(data: bytes) -> bytes:
+    text = data.decode(errors="replace")
+    return unicodedata.normalize("NFKC", text).encode()
 
 
 def mentions_megatron(path: str, data: bytes) -> bool:
@@ -141,6 +148,8 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
     """Whether calls of a file have to be looked into, not only assignments."""
     if (
         any(word in data for word in _NAMESPACES)
+        or (b"vars" in data and _VARS.search(data))
+        or (_HOOK in data and _HEAD in data)
         or _may_set_child(data)
         or (b"modules" in data and _SYS_MODULES.search(data))
     ):
@@ -151,7 +160,7 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
         return True
     if mocks and any(word in data for word in _MOCKS):
         return True
-    return b"megatron" in data and any(pattern.search(data) for pattern in _PATCH_CALLS)
+    return b"megatron" in data and any(verb in data and _PATCH_CALLS[verb].search(data) for verb in _PATCH_VERBS)
 
 
 def call_lines(data: bytes) -> list[int]:
@@ -159,16 +168,26 @@ def call_lines(data: bytes) -> list[int]:
     data = plain(data)
     if not calls_matter(data, True) and b"delattr" not in data:
         return []
-    uses = [re.compile(rb"\b%b" % name + _GAP + rb"[.(]") for name in sorted(_aliases(data))]
-    starts = sorted({match.start() for pattern in (*_CALLS, *uses) for match in pattern.finditer(data)})
+    patterns = [_PATCH_CALLS[verb] for verb in _PATCH_VERBS if verb in data]
+    patterns += [re.compile(rb"\b%b" % name + _GAP + rb"[.(]") for name in sorted(_aliases(data))]
+    patterns += [STRING_TARGETS] if b"megatron" in data else []
+    starts = {match.start() for pattern in patterns for match in pattern.finditer(data)}
+    starts |= {start for word in _CALL_WORDS if word in data for start in _every(word, data)}
     found: list[int] = []
     position, line = 0, 1
-    for start in starts:
+    for start in sorted(starts):
         line += data.count(b"\n", position, start)
         position = start
         if not found or found[-1] != line:
             found.append(line)
     return found
+
+
+def _every(word: bytes, data: bytes) -> Iterator[int]:
+    start = data.find(word)
+    while start >= 0:
+        yield start
+        start = data.find(word, start + 1)
 
 
 def _aliases(data: bytes) -> set[bytes]:
@@ -183,9 +202,7 @@ def _aliases(data: bytes) -> set[bytes]:
 
 def installers(data: bytes) -> frozenset[str]:
     """The functions and classes of a file around a `setattr` whose name is computed, or a new `__class__`."""
-    if b"setattr" not in data and b"__class__" not in data and b"forward" not in data:
-        return frozenset()
-    places = [match for pattern in (_COMPUTED, _OTHER_CLASS, _GIVEN_METHOD) for match in pattern.finditer(data)]
+    places = [match for sign, pattern in _GIVES if sign.search(data) for match in pattern.finditer(data)]
     definitions = list(_DEFINITION.finditer(data)) if places else []
     found: set[bytes] = set()
     for _ in range(_LEVELS if places else 0):
@@ -261,7 +278,7 @@ class _Assignments:
                 or b"__get__" in value
                 or (name is not None and name[0] in self._functions)
             )
-        return known and not _is_argument(match)
+        return known and not _is_type_or_comment(match) and not _is_argument(match)
 
 
 def _path(match: re.Match[bytes]) -> bytes:
@@ -269,6 +286,13 @@ def _path(match: re.Match[bytes]) -> bytes:
     data, end = match.string, match.start()
     found = _HTAP.match(data[max(0, end - _LOOK_BACK) : end].rstrip(b" \t\f\\\n")[::-1])
     return found[0][::-1] if found else b""
+
+
+def _is_type_or_comment(match: re.Match[bytes]) -> bool:
+    """Whether the line begins with `name:`, or with a comment, so that the attribute is no target."""
+    data = match.string
+    before = data[data.rfind(b"\n", 0, match.start()) + 1 : match.start()]
+    return _TYPE_OF_A_NAME.match(before) is not None or before.lstrip()[:1] == b"#"
 
 
 def _is_argument(match: re.Match[bytes]) -> bool:

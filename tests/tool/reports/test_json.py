@@ -21,6 +21,7 @@ SHAPES = [
     "sys-modules",
     "string-target",
     "source-rewrite",
+    "forward-hook",
     "mock",
     "patch-file",
     "subclass",

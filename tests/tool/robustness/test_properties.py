@@ -84,6 +84,7 @@ def expected() -> Facts:
         "sys-modules",
         "string-target",
         "source-rewrite",
+        "forward-hook",
         "mock",
     }
     return found

@@ -288,10 +288,9 @@ CASES: dict[str, str | dict[str, str]] = {
         "getsource": "#!import inspect\ndef g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
         "__dict__": "#!import megatron.core.utils as u\nu.__dict__['get_model_config'] = f",
         "__globals__": "#!from megatron.core.utils import divide\ndivide.__globals__['divide'] = f",
-        "vars": "#!import megatron.core.utils as u\nvars(u)['get_model_config'] = f",
     },
-    "prefilter._PATCH_CALLS": "#!import nowhere\nnowhere.{}_it(GPTModel, 'forward', f)",
-    "prefilter._CALLS": {
+    "prefilter._PATCH_VERBS": "#!import nowhere\nnowhere.{}_it(GPTModel, 'forward', f)",
+    "prefilter._CALL_WORDS": {
         "setattr": "setattr(GPTModel, NAME, f)",
         "delattr": "def g(m: GPTModel):\n    m.forward = f\n    delattr(m, 'forward')",
         "getsource": "def g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
@@ -302,11 +301,8 @@ CASES: dict[str, str | dict[str, str]] = {
             word.decode(): f"m = GPTModel()\nm.{word.decode()}('output_layer', torch.nn.Linear(1, 1))"
             for word in prefilter._CHILD_SETTERS
         },
-        prefilter.STRING_TARGETS.pattern.decode(): "register('megatron.core.models.gpt.GPTModel.forward', f)",
-        **{
-            verb: f"import nowhere\nnowhere.{verb}_it(GPTModel, 'forward', f)"
-            for verb in ("patch", "Patch", "override", "swap", "replace", "substitute", "wrap")
-        },
+        "patch": "mock.patch.object(GPTModel, 'forward')",
+        "register_forward": "m = GPTModel()\nm.output_layer.register_forward_hook(f)",
     },
     # Patterns
     "mocks._MOCKERS": {
@@ -338,6 +334,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "opaque": f"{ROW}    m, n = p.rsplit('.', 1)\n    setattr(importlib.import_module(m), n, f)",
         "value": f"{ROW}    m = importlib.import_module(p[:22])\n    setattr(m, p[23:], f)",
     },
+    "calls._HOOKS": "m = GPTModel()\nm.output_layer.{}(f)",
     "registries._REGISTERS": "{}_it('megatron.core.models.gpt.GPTModel.forward', f)",
     "registries._PATCHES": "import nowhere\nsetattr(nowhere.{}_it(GPTModel, 'forward', f), NAME, f)",
     "registries.from_patcher": {
@@ -374,11 +371,8 @@ def members() -> Iterator[Member]:
 
 
 def _key(item: bytes | re.Pattern[bytes]) -> str:
-    """A word, or the literal that a pattern begins with."""
-    if isinstance(item, bytes):
-        return item.decode()
-    text = item.pattern.decode()
-    return text.partition("\\")[0] if item in prefilter._PATCH_CALLS else text
+    """A word, or a pattern."""
+    return (item if isinstance(item, bytes) else item.pattern).decode()
 
 
 def _displays(tree: ast.Module) -> Iterator[tuple[str, frozenset[str]]]:
