@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _WORTH_A_PROCESS = 1_500_000
 _SMALLEST_SHARE = 200_000
 # Up to this many bytes every file's syntax is checked; beyond, only of files that may patch Megatron.
-_CHECKED_THROUGHOUT = 2_000_000
+CHECKED_THROUGHOUT = 2_000_000
 
 # How other processes are started.
 START = "fork" if sys.platform == "linux" else "spawn"
@@ -46,7 +46,7 @@ class Task:
     exists: Callable[[str], bool]
     versions: Callable[[str], tuple[Version, ...]]  # the releases a file is judged for
     mocks: bool
-    thorough: bool = False  # also tell of broken files that have nothing to do with Megatron
+    thorough: bool = True  # also tell of broken files that have nothing to do with Megatron
     words: tuple[bytes, ...] = ()  # files that say one of these are named
     unfiltered: bool = False  # parse every file: to see that what the text is asked first leaves nothing out
 
@@ -65,6 +65,7 @@ class ScannedPart:
     marked: list[str] = field(default_factory=list)
     saying: list[str] = field(default_factory=list)
     testing: list[str] = field(default_factory=list)  # files that may ask which release they run on
+    links: set[tuple[str, str]] = field(default_factory=set)  # a file, and one that it finds though it imports it not
 
     def add(self, other: ScannedPart) -> None:
         """What other files gave, behind what is here."""
@@ -74,6 +75,7 @@ class ScannedPart:
         self.marked += other.marked
         self.saying += other.saying
         self.testing += other.testing
+        self.links |= other.links
 
 
 def _analyse(paths: list[str], task: Task, project: Project) -> ScannedPart:
@@ -103,6 +105,7 @@ def _analyse(paths: list[str], task: Task, project: Project) -> ScannedPart:
             part.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
         except (RecursionError, MemoryError):
             part.errors.append(FileError(path, "nested too deeply to be analysed"))
+    part.links, project.links = project.links, set()
     return part
 
 
@@ -123,7 +126,7 @@ def analyse(
 ) -> Iterator[ScannedPart]:
     """Analyse files over several processes, part by part as they come in; one job stays in this process."""
     total = sum(sizes)
-    task = replace(task, thorough=total <= _CHECKED_THROUGHOUT)
+    task = replace(task, thorough=task.thorough and total <= CHECKED_THROUGHOUT)
     workers = min(jobs, 1 + total // _WORTH_A_PROCESS) if start == "fork" or _can_keep_path_safe() else 1
     # Small shares: whoever is done takes the next one, and only the last ones are waited for.
     shares = _shares(paths, sizes, max(_SMALLEST_SHARE, total // (workers * 32)))

@@ -70,9 +70,9 @@ def recall(place: Path, name: str) -> SearchResult | None:
             return None
         data = json.loads(file.read_bytes())
         found = SearchResult(
-            [_finding(one) for one in data["findings"]],
+            [finding_of(one) for one in data["findings"]],
             [FileError(**one) for one in data["errors"]],
-            [_finding(one) for one in data["silenced"]],
+            [finding_of(one) for one in data["silenced"]],
         )
         os.utime(file)
     except (OSError, ValueError, KeyError, TypeError):
@@ -91,7 +91,8 @@ def keep(place: Path, name: str, outcome: SearchResult) -> None:
         return
 
 
-def _finding(data: dict[str, object]) -> Finding:
+def finding_of(data: dict[str, object]) -> Finding:
+    """A finding as it was before it was written down."""
     live = dict(data["live"])  # type: ignore[call-overload]
     guards = tuple(Guard(**{**one, "rules_out": tuple(one["rules_out"])}) for one in live["guards"])
     lives = Live(tuple(live["releases"]), live["newer"], tuple(live["depends"]), guards)

@@ -11,11 +11,13 @@ from mcore_unpatch.gate import suppress
 from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner.conditions import call_sites
-from mcore_unpatch.scanner.parallel import ScannedPart, Task, analyse, no_collection
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.parallel import CHECKED_THROUGHOUT, ScannedPart, Task, analyse, no_collection
 from mcore_unpatch.scanner.shapes import patch_files
 from mcore_unpatch.scanner.sources.files import Reader
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.survey.by_file import FileMemory
 
 Progress = Callable[[int, int], None]
 
@@ -35,20 +37,24 @@ class Search:
     has: Callable[[str], bool] | None = None  # whether there is a module or a package, where not by `exists`
     wanted: Callable[[str], bool] = lambda _: True  # rules that are: codemods of no other are asked
     silenced: list[Finding] = field(default_factory=list)  # takes a finding for each that a comment suppresses
+    memory: Callable[[Project, object], FileMemory] | None = None  # of what files gave before, under these settings
 
     def __call__(
         self, python: list[str], patches: Iterable[str] = (), progress: Progress | None = None
     ) -> tuple[list[Finding], list[FileError]]:
         """The findings, and the files that could not be analysed."""
         with no_collection():
-            task = Task(
-                self.read, self.has or self.exists, self.versions, self.mocks, words=registry.words(self.wanted)
-            )
-            whole = ScannedPart()
-            for part in analyse(python, [self.size(path) for path in python], task, self.jobs, self.parsed):
+            sizes = {path: self.size(path) for path in python}
+            words, thorough = registry.words(self.wanted), sum(sizes.values()) <= CHECKED_THROUGHOUT
+            task = Task(self.read, self.has or self.exists, self.versions, self.mocks, thorough, words)
+            memory = self.memory(task.project(), (self.mocks, thorough, words)) if self.memory is not None else None
+            whole, asked = memory.recall(python) if memory is not None else (ScannedPart(), python)
+            for part in analyse(asked, [sizes[path] for path in asked], task, self.jobs, self.parsed):
                 whole.add(part)
                 if progress:
                     progress(whole.files, len(python))
+            if memory is not None and asked:
+                memory.keep(whole)
             versions = {one.path: self.versions(one.path) for one in whole.findings}
             project = task.project(self.parsed)
             whole.findings = call_sites.narrowed(whole.findings, python, whole.testing, project, versions)

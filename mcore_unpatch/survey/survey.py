@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.discover import Discovery, discover, others, settings, whole_of
 from mcore_unpatch.scanner import parallel
+from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.stacks.outcomes import on_stacks
@@ -26,6 +27,7 @@ from mcore_unpatch.stacks.revision import Revision
 from mcore_unpatch.stacks.stack import Judged
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey import remembered
+from mcore_unpatch.survey.by_file import FileMemory
 from mcore_unpatch.survey.search import Progress, Search
 
 if TYPE_CHECKING:
@@ -153,6 +155,7 @@ class Survey:
             _Listed(self.whole, self.files).__contains__,
             options.selection.__contains__,
             silenced,
+            partial(self._file_memory, place) if place is not None else None,
         )
         findings, errors = search(found.own, found.patches, progress)
         chosen = [one for one in findings if one.rule in options.selection and options.reports(one)]
@@ -171,6 +174,12 @@ class Survey:
             [*whole.python, *whole.patches, *settings(self.found.top)],
             self.files.read,
         )
+
+    def _file_memory(self, place: Path, project: Project, asked: object) -> FileMemory:
+        """What files gave before, where the same files were there and the same was asked."""
+        there = (str(self.found.top), asked, self.whole.python, self.whole.patches)
+        name = f"{remembered.key(there, (), self.files.read)}.files"
+        return FileMemory(place / name, project, self.stacks.versions)
 
     def settled(self, findings: list[Finding]) -> list[Finding]:
         """The findings with what becomes of each."""

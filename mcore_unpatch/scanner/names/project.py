@@ -24,6 +24,7 @@ class Project(Modules):
         self.parsed = parsed or Parsed()
         self._resolvers: OrderedDict[str, Resolver | None] = OrderedDict()
         self._bytes = 0
+        self.links: set[tuple[str, str]] = set()  # files that are found, with who finds them, without an import of them
 
     def begin(self) -> None:
         """Turn to the next file: its effort is counted from nought, and what was parsed long ago is let go."""
@@ -49,6 +50,8 @@ class Project(Modules):
         path = self.locate(importer, module, level)
         if path is None or path == importer:
             return None
+        if path not in self.imported(importer):
+            self.links.add((importer, path))
         if path in self._resolvers:
             self._resolvers.move_to_end(path)
             return self._resolvers[path]
