@@ -62,6 +62,7 @@ def pin(
     from mcore_unpatch.gate import pinned
     from mcore_unpatch.megatron.roots import within
     from mcore_unpatch.report.lines import count, show, wrapped
+    from mcore_unpatch.repository import git
     from mcore_unpatch.repository.atomic import replace_file
     from mcore_unpatch.repository.discover import top_of
 
@@ -113,7 +114,7 @@ def pin(
         show(wrapped(f"{told}{len(changed)} changed.", 0))
         if not before:
             show(wrapped(f"Commit {pins.LOCK}, and say in it why each patch stays.", 0))
-            show(wrapped("unpatch check --base main", 0, "Next: ", "bold"))
+            show(wrapped(f"unpatch check{' --base main' if git.toplevel(top) else ''}", 0, "Next: ", "bold"))
     return EXIT_CLEAN
 
 

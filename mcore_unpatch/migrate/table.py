@@ -12,7 +12,7 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.report.counts import groups
 from mcore_unpatch.report.lines import Line, count, show, wrapped
-from mcore_unpatch.report.screen import brief
+from mcore_unpatch.report.screen import brief, pin_command
 
 _STEPS = re.compile(r"(?:\A|\n)1\. .*", re.DOTALL)
 _MOST_LINES = 6  # of a file that are named for one rule
@@ -207,7 +207,8 @@ def _summary(outcome: Outcome) -> Iterator[Line]:
     yield from wrapped("; ".join(rest) or "nothing", 0, "Left: ", "bold")
     if kept := sum(finding.verdict == "keep" for finding in left["code"]):
         stay = "the patch that stays" if kept == 1 else f"the {kept} patches that stay"
-        yield from wrapped(f"unpatch pin, which tells when Megatron changes under {stay}", 0, "Next: ", "bold")
+        command = pin_command(outcome.survey.judged)
+        yield from wrapped(f"{command}, which tells when Megatron changes under {stay}", 0, "Next: ", "bold")
     if outcome.written:
         yield from wrapped("unpatch undo", 0, "To take it back: ", "bold")
 

@@ -9,7 +9,7 @@ from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.megatron.versions import parse_version, show
 from mcore_unpatch.report.counts import FATES, counts, fate_of, groups, urgency
 from mcore_unpatch.report.lines import Line, count, subjects, width, wrapped
-from mcore_unpatch.stacks.stack import Stack
+from mcore_unpatch.stacks.stack import Judged, Stack
 
 MOST = 5  # places that are named
 _MOST_RELEASES = 3
@@ -121,7 +121,7 @@ def _next(report: Report, detailed: bool) -> Iterator[Line]:
     elif number["rewrite_unsafe"] + number["delete_unsafe"]:
         commands["Next: "] = f"unpatch migrate --unsafe-fixes --diff{where}"
     elif number["kept"] and not number["breaks"]:  # `check` then says when Megatron changes what stays
-        commands["Next: "] = f"unpatch pin{where}"
+        commands["Next: "] = f"{pin_command(report.judged)}{where}"
     stacks = _stacks(report)
     if len(stacks) > 1 and (first := _primary(report)):  # what one of them alone allows is often more
         commands[f"One of {len(stacks)} Megatrons alone: "] = f"unpatch scan --stack {shlex.quote(first.name)}{where}"
@@ -129,6 +129,14 @@ def _next(report: Report, detailed: bool) -> Iterator[Line]:
         commands["All:  " if "Next: " in commands else "Next: "] = f"unpatch scan --verbose{where}"
     for head, command in commands.items():
         yield from wrapped(command, 0, head, "bold")
+
+
+def pin_command(judged: Sequence[Judged]) -> str:
+    """`unpatch pin`, with the release where no file of the repository names one."""
+    first = judged[0].stacks[0] if judged else None
+    if first is None or first.said or first.why.startswith("stated in"):
+        return "unpatch pin"
+    return f"unpatch pin --target-mcore {shlex.quote(first.name)}"
 
 
 def _stacks(report: Report) -> set[Stack]:

@@ -75,7 +75,7 @@ def test_a_migration_ends_by_offering_a_pin_for_what_stays(tmp_path: Path) -> No
     kept = (
         "from megatron.core.tensor_parallel.random import CheckpointFunction\n\nCheckpointFunction.backward = print\n"
     )
-    write_files(tmp_path, {"patches.py": kept})
+    write_files(tmp_path, {"patches.py": kept, "requirements.txt": "megatron-core==0.19.2\n"})
     said = unpatch("migrate", "--diff", cwd=tmp_path).err
     assert "Next: unpatch pin, which tells when Megatron changes under the patch that stays" in said
     write_files(tmp_path, {"patches.py": "x = 1\n"})

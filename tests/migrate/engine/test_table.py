@@ -100,10 +100,11 @@ def test_the_last_lines_count(sample: Sample) -> None:
         (sample.root / name).write_text(text)
 
     outcome = preview(sample.request(), rewriting)
-    *_, done, left, offer = ("".join(text for text, _ in line) for line in table.lines(outcome))
+    *_, done, left, offer, rest = ("".join(text for text, _ in line) for line in table.lines(outcome))
     assert done == "Would be done: 2 rewritten"
     assert left == "Left: 1 in code (1 kept); 1 in tests (1 kept)"
-    assert offer == "Next: unpatch pin, which tells when Megatron changes under the patch that stays"
+    assert offer == "Next: unpatch pin --target-mcore 0.19, which tells when Megatron changes under"
+    assert rest.strip() == "the patch that stays"
 
 
 HELD = {

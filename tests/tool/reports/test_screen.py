@@ -42,6 +42,14 @@ def test_what_an_old_stack_alone_breaks_comes_behind_what_is_of_today() -> None:
     assert [line[2] for line in screened.splitlines() if ".py:" in line] == [*"12345"]
 
 
+@pytest.mark.parametrize(
+    ("why", "command"),
+    [("named by --target-mcore", "unpatch pin --target-mcore 0.19"), ("stated in pyproject.toml", "unpatch pin")],
+)
+def test_the_release_to_pin_for_is_named_where_no_file_does(why: str, command: str) -> None:
+    assert screen.pin_command([Judged((Stack(Revision("0.19", ((0, 19),)), why=why),))]) == command
+
+
 def test_the_whole_screen() -> None:
     assert (
         text(*ALL)
@@ -86,7 +94,7 @@ def test_only_the_most_urgent_and_what_is_the_same_once() -> None:
     [
         (replace(ONE, fix="safe", verdict="delete"), "unpatch migrate --diff 'my repo'"),
         (BREAKS, "unpatch migrate --unsafe-fixes --diff 'my repo'"),
-        (ONE, "unpatch pin 'my repo'"),
+        (ONE, "unpatch pin --target-mcore 0.19 'my repo'"),
         (replace(BREAKS, fix=None, verdict="keep"), "unpatch scan --verbose 'my repo'"),
     ],
 )
