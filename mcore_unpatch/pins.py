@@ -36,8 +36,9 @@ _HEAD = """\
 # `unpatch check` fails when one of these changes; `unpatch pin` writes this file anew and keeps why, until, review_by,
 # depends_on, on_change and owner, and the comments of each pin.
 """
-_TYPES: dict[str, type] = {"patched": bool, "depends_on": list, "stands_on": list}  # all others are text
+_TYPES: dict[str, type] = {"patched": bool, "depends_on": list, "stands_on": list, "also": list}  # all others are text
 ON_CHANGE = ("raise", "warn", "skip")
+ABSENT = "-"
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
@@ -53,7 +54,8 @@ class Pin:
     until: a release, or `module:function` of the repository, a probe that returns True once upstream has mended it.
     review_by: a date, from which `check` fails. depends_on: other names of Megatron's that the patch leans on.
     stands_on: those that its code uses, as `unpatch pin` reads them. on_change: what `guard` does when one of these
-    names has changed: raise, warn, or skip the patch.
+    names has changed: raise, warn, or skip the patch. also: how it is on the other Megatrons that the repository runs,
+    where that differs: a release and a digest, `-` where it has no such name.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Pin:
     depends_on: tuple[str, ...] = ()
     stands_on: tuple[str, ...] = ()
     on_change: str = ""
+    also: tuple[str, ...] = ()
 
     @property
     def leans_on(self) -> tuple[str, ...]:
@@ -174,7 +177,7 @@ def parse(text: bytes, file: Path) -> Lock:
         wrong = not isinstance(entry, dict) or "name" not in entry
         if wrong or any(not isinstance(value, known.get(key, ())) for key, value in entry.items()):
             raise UsageError(f"{file}: invalid [[pin]] {entry}; the keys are {', '.join(known)}.")
-        lists = {key: tuple(entry.get(key, ())) for key in ("depends_on", "stands_on")}
+        lists = {key: tuple(entry.get(key, ())) for key, kind in _TYPES.items() if kind is list}
         pins[entry["name"]] = _checked(file, Pin(**{**entry, **lists}))
     return Lock(pins)
 
@@ -186,7 +189,7 @@ def _checked(file: Path, pin: Pin) -> Pin:
         raise UsageError(f"{file}: review_by of {pin.name} must be a date such as 2027-01-31.") from None
     if pin.on_change and pin.on_change not in ON_CHANGE:
         raise UsageError(f"{file}: on_change of {pin.name} must be one of {', '.join(ON_CHANGE)}.")
-    if not all(isinstance(name, str) for name in pin.leans_on):
+    if not all(isinstance(name, str) for name in (*pin.leans_on, *pin.also)):
         raise UsageError(f"{file}: depends_on of {pin.name} must be a list of names.")
     return pin
 
@@ -207,9 +210,20 @@ def pin(name: str, release: Model, patched: bool, known: Pin | None = None) -> P
     )
 
 
+def elsewhere(pinned: Pin, releases: Iterable[Model]) -> tuple[str, ...]:
+    """How a name is on other releases, once for each way that is not the pinned one."""
+    found: dict[str, str] = {}
+    for release in releases:
+        known = release.find(pinned.name)
+        found.setdefault(known.fact.digest.hex() if known is not None else ABSENT, release.label)
+    return tuple(f"{label} {digest}" for digest, label in found.items() if digest != pinned.digest)
+
+
 def difference(pinned: Pin, release: Model) -> str | None:
     """How a pinned name differs on a release; None if it is unchanged."""
     now = pin(pinned.name, release, pinned.patched, pinned)
+    if (now.digest if now is not None else ABSENT) in {one.partition(" ")[2] for one in pinned.also}:
+        return None
     if now is not None and replace(now, release=pinned.release) == pinned:
         return None
     if now is None:

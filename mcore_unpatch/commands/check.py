@@ -120,7 +120,7 @@ def _gate(
 def _lock(paths: list[Path] | None, options: ScanOptions, required: bool) -> PinnedOn | None:
     """The lock of the repository, held to the release in use."""
     from mcore_unpatch import pins
-    from mcore_unpatch.commands.pin import release_in_use
+    from mcore_unpatch.commands.pin import releases_in_use
     from mcore_unpatch.gate import pinned
     from mcore_unpatch.repository.discover import top_of
     from mcore_unpatch.survey.survey import PinnedOn
@@ -134,7 +134,9 @@ def _lock(paths: list[Path] | None, options: ScanOptions, required: bool) -> Pin
     known = pins.load(file)
     for line in pinned.due_soon(known, date.today()):
         note(line)
-    return PinnedOn(file, release_in_use(top, options, known), required)
+    releases = releases_in_use(top, options, known)
+    several = any(pin.also for pin in known.pins.values())  # else it was written for one release
+    return PinnedOn(file, tuple(releases if several else releases[:1]), required)
 
 
 def _write_baseline(paths: list[Path], options: ScanOptions) -> int:

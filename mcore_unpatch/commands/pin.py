@@ -81,7 +81,7 @@ def pin(
             date.fromisoformat(review_by)
         except ValueError:
             raise UsageError(f"--review-by {review_by}: pass a date such as 2027-01-31.") from None
-    release = release_in_use(top, options, known)
+    release, *others = releases_in_use(top, options, known)
     # Without a path, patches stay as they are pinned.
     chosen, number = dict(known.pins), 0
     if paths or not names:
@@ -96,6 +96,10 @@ def pin(
             chosen[name] = leaned_on
         else:
             note(f"depends_on names {name}, which megatron-core {release.label} does not define.")
+    chosen = {
+        name: replace(one, also=pins.elsewhere(one, others)) if one.release == release.label else one
+        for name, one in chosen.items()
+    }
     for name in sorted(set(known.pins) - set(chosen)):
         note(f"Dropped {name}, which is no longer patched{f': {known.pins[name].why}' if known.pins[name].why else ''}")
     if not chosen and not known.pins:
@@ -180,8 +184,8 @@ def _patches(
     return chosen, sum(finding.target in chosen for finding in patches)
 
 
-def release_in_use(top: Path, options: ScanOptions, lock: Lock) -> Model:
-    """The release in use: the one given, else the newest that the repository runs, else that of the lock."""
+def releases_in_use(top: Path, options: ScanOptions, lock: Lock) -> list[Model]:
+    """The releases in use, the newest first: the one given, or those that the repository runs, or that of the lock."""
     from mcore_unpatch.library.sources import model_of
     from mcore_unpatch.megatron import known
     from mcore_unpatch.megatron.roots import LIBRARY
@@ -189,10 +193,10 @@ def release_in_use(top: Path, options: ScanOptions, lock: Lock) -> Model:
     from mcore_unpatch.stacks.stacks import Stacks
 
     if options.source is not None:
-        return model_of(LIBRARY, options.source.label, options.source.files)
+        return [model_of(LIBRARY, options.source.label, options.source.files)]
     asked = Stacks(top, options.megatron, options.named_by, options.stacks).asked("")
     if asked is not None:
-        return known.newest(asked.versions[-1])
+        return list(dict.fromkeys(known.newest(version) for version in reversed(asked.versions)))
     if lock.releases:
-        return known.newest(parse_version(next(reversed(lock.releases))))
+        return [known.newest(parse_version(next(reversed(lock.releases))))]
     raise UsageError("No file in this repository pins megatron-core; pass the release in use with --target-mcore.")

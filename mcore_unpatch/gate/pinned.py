@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
@@ -15,9 +16,16 @@ NOTICE = 30  # days before a review is due in which `check` speaks of it
 
 
 def settle(
-    findings: list[Finding], lock: Lock, file: str, text: str, release: Model, *, whole: bool, required: bool
+    findings: list[Finding],
+    lock: Lock,
+    file: str,
+    text: str,
+    releases: Sequence[Model],
+    *,
+    whole: bool,
+    required: bool,
 ) -> list[Finding]:
-    """Findings without the pinned ones, and one for each pin that does not hold.
+    """Findings without the pinned ones, and one for each pin that does not hold on one of the releases.
 
     `whole`: the whole repository was scanned, so that a pin without a patch can be told. `required`: a patch without
     a pin is a finding of its own, whatever a baseline says.
@@ -33,8 +41,13 @@ def settle(
         ]
     for pin in lock.pins.values():
         line = _line_of(pin, text)
-        if how := pins.difference(pin, release):
-            left.append(_finding(pin, file, line, CHANGED, f"{how} on megatron-core {release.label}"))
+        changed: dict[str, list[str]] = {}
+        for release in reversed(releases):
+            if how := pins.difference(pin, release):
+                changed.setdefault(how, []).append(release.label)
+        for how, labels in changed.items():
+            left.append(_finding(pin, file, line, CHANGED, f"{how} on megatron-core {', '.join(labels)}"))
+        release = releases[0]
         if pin.is_past(release):
             owner = f" or ask {pin.owner}" if pin.owner else ""
             left.append(

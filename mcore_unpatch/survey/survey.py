@@ -39,10 +39,10 @@ Found = tuple[list[Finding], list[FileError]]
 
 @dataclass(frozen=True, slots=True)
 class PinnedOn:
-    """A lock file, and the release it is held to."""
+    """A lock file, and the releases it is held to, the newest first."""
 
     file: Path
-    release: Model
+    releases: tuple[Model, ...]
     required: bool = False  # a patch without a pin is a finding of its own
 
 
@@ -263,4 +263,4 @@ def _without_pinned(findings: list[Finding], lock: PinnedOn, whole: bool) -> lis
 
     known = pins.load(lock.file)
     text = reading.read(lock.file).decode()
-    return pinned.settle(findings, known, lock.file.name, text, lock.release, whole=whole, required=lock.required)
+    return pinned.settle(findings, known, lock.file.name, text, lock.releases, whole=whole, required=lock.required)

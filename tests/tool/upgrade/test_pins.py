@@ -11,6 +11,7 @@ from downloads import unpacked
 
 from mcore_unpatch import pins
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.megatron import known
 
 PREPROCESS = "megatron.core.models.gpt.gpt_model.GPTModel._preprocess"
 PATCH = """
@@ -193,3 +194,17 @@ def test_what_the_code_of_a_patch_uses_is_pinned_with_it_and_dropped_with_it(tmp
     assert "roll_tensor" in later.out
     write_files(tmp_path, {"a.py": text.replace("roll_tensor(args[0])", "None")})
     assert "pins 1 name that 1 patch replaces, on megatron-core 0.18.2" in unpatch("pin", cwd=tmp_path).out
+
+
+def test_a_pin_holds_on_every_megatron_that_the_repository_runs(repository: Path) -> None:
+    image = "FROM x\nRUN pip install megatron-core=={}\n"
+    write_files(repository, {"docker/npu/Dockerfile": image.format("0.16.1")})
+    text = pin(repository)
+    assert 'also = ["0.16.1 ' in text
+    assert rules(repository) == []
+    lock = pins.load(repository / pins.LOCK)
+    assert pins.differences(lock.pins.values(), known.model("0.16.1")) == []
+    write_files(repository, {"docker/npu/Dockerfile": image.format("0.12.0")})
+    result = unpatch("check", cwd=repository)
+    assert "GPTModel._preprocess" in result.out
+    assert "on megatron-core 0.12.0" in " ".join(result.out.split())
