@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove
-from mcore_unpatch.codemods.edits import Options
-from mcore_unpatch.codemods.source import Source, first_line
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
+from mcore_unpatch.editing.edits import Options
+from mcore_unpatch.editing.source import Source, first_line
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import find
 

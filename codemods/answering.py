@@ -24,11 +24,11 @@ from mcore_unpatch.codemods.codemod import (
     Note,
     Stays,
 )
-from mcore_unpatch.codemods.edits import Applicability, Options, Remark, RemarkKind
 from mcore_unpatch.codemods.quote import matches
-from mcore_unpatch.codemods.source import Source, Span
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
+from mcore_unpatch.editing.edits import Applicability, Options, Remark, RemarkKind
+from mcore_unpatch.editing.source import Source, Span
 from mcore_unpatch.findings.finding import Finding
 
 # Each is looked at with all of its file; no file that people write has so many.

@@ -36,7 +36,7 @@ from mcore_unpatch.codemods.codemod import (
 from mcore_unpatch.codemods.imported import calls_of
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
-from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.rules import Rule
 
 __all__ = [

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from mcore_unpatch.codemods.edits import Applicability
-from mcore_unpatch.codemods.source import Function, Source, Span, last_line
+from mcore_unpatch.editing.edits import Applicability
+from mcore_unpatch.editing.source import Function, Source, Span, last_line
 
 if TYPE_CHECKING:
     import libcst as cst

@@ -16,10 +16,10 @@ from mcore_unpatch.findings.rules import Rule
 if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it works with when it is asked
     from mcore_unpatch.codemods.answering import Situation
     from mcore_unpatch.codemods.changes import Change
-    from mcore_unpatch.codemods.edits import Repository
     from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
     from mcore_unpatch.codemods.shims.move import Move
-    from mcore_unpatch.codemods.source import Source
+    from mcore_unpatch.editing.edits import Repository
+    from mcore_unpatch.editing.source import Source
     from mcore_unpatch.findings.finding import FileError, Finding
 
 

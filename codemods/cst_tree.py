@@ -15,9 +15,9 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Insert, Remove, Rewrite, Unwrap, least_safe
 from mcore_unpatch.codemods.cst_nodes import changed
-from mcore_unpatch.codemods.edits import Edit, Unsound, splice
 from mcore_unpatch.codemods.excerpt import Excerpt
-from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.editing.edits import Edit, Unsound, splice
+from mcore_unpatch.editing.source import Source
 
 _Body = cst.Module | cst.IndentedBlock
 _Line = cst.SimpleStatementLine | cst.SimpleStatementSuite

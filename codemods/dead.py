@@ -17,12 +17,12 @@ from typing import Any
 
 from mcore_unpatch.codemods import standing
 from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Make, Reason, Remove, Taken, Unwrap, least_safe
-from mcore_unpatch.codemods.edits import Applicability, Options, Remark
 from mcore_unpatch.codemods.emptied import Emptied, with_emptied
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.source import Function, Source, first_line, last_line, mentioned
 from mcore_unpatch.codemods.syntax import bound_by_import, leaf
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
+from mcore_unpatch.editing.edits import Applicability, Options, Remark
+from mcore_unpatch.editing.source import Function, Source, first_line, last_line, mentioned
 from mcore_unpatch.findings.finding import Finding, Guard
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import NEWEST, Version, parse_version, reached, show
@@ -154,6 +154,8 @@ def _comments_of(source: Source, gone: Sequence[Finding], asked: Sequence[Asked]
     }
     for finding in gone:
         name = finding.target.rpartition(".")[2]
+        if "_" not in name:  # a word of many meanings, such as `forward`
+            continue
         patched_still = any(leaf(node) == name and node.lineno not in lines for node in source.every(ast.Attribute))
         said = [
             number

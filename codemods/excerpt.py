@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from mcore_unpatch.codemods.changes import Asked
-from mcore_unpatch.codemods.source import Source, first_line, last_line
+from mcore_unpatch.editing.source import Source, first_line, last_line
 
 _ODD = re.compile(rb"\f|\r(?!\n)")  # line endings that libcst may not give back: then it is asked for the whole file
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.syntax import bound_by_import, dotted
+from mcore_unpatch.editing.source import Source
 
 
 def calls_of(source: Source, name: str) -> Iterator[ast.Call]:

@@ -16,8 +16,8 @@ from mcore_unpatch.findings.rules import Rule
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.changes import Change
-    from mcore_unpatch.codemods.edits import Repository
-    from mcore_unpatch.codemods.source import Source
+    from mcore_unpatch.editing.edits import Repository
+    from mcore_unpatch.editing.source import Source
     from mcore_unpatch.findings.finding import FileError, Finding
 
 COMPAT = "mcore_unpatch.compat"
@@ -155,7 +155,7 @@ class LogitsCaller(Codemod):
         ]
 
     def _places(self, source: Source) -> Iterator[tuple[CallerPattern, list[ast.stmt]]]:
-        from mcore_unpatch.codemods.source import suites
+        from mcore_unpatch.editing.source import suites
 
         for place in self.places:
             if not f"/{source.path}".endswith(f"/{place.path}") or place.done in source.data:

@@ -18,12 +18,12 @@ from mcore_unpatch.codemods import annotate, registry, standing
 from mcore_unpatch.codemods.answering import FixRunner
 from mcore_unpatch.codemods.changes import Asked, Reason, Taken, least_safe
 from mcore_unpatch.codemods.dead import delete_dead
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Remark, Repository
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.removal import together
 from mcore_unpatch.codemods.shims.move import Analysis, Move
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
+from mcore_unpatch.editing.edits import Edit, Options, Plan, Remark, Repository
 from mcore_unpatch.findings.finding import Finding
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import FileError, Finding
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.parsing import Unreadable
@@ -14,7 +14,7 @@ from mcore_unpatch.scanner.sources.quoting import Text
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.codemod import Codemod, Match
-    from mcore_unpatch.codemods.edits import Repository
+    from mcore_unpatch.editing.edits import Repository
 
 
 class Quote:

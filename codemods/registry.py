@@ -23,7 +23,7 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from mcore_unpatch.codemods.edits import Repository
+    from mcore_unpatch.editing.edits import Repository
 
 GROUP = "mcore_unpatch.codemods"
 _CODE = re.compile(r"[A-Z]{2,}[0-9]{3}")
@@ -74,7 +74,7 @@ def complete(part: ScannedPart, task: Task, parsed: Parsed, wanted: Callable[[st
 def _complete(
     part: ScannedPart, task: Task, asked: dict[str, list[Codemod]], parsed: Parsed, finding: Sequence[Codemod]
 ) -> None:
-    from mcore_unpatch.codemods.edits import Repository
+    from mcore_unpatch.editing.edits import Repository
 
     repository = Repository([*asked], task.exists, task.read, parsed=parsed)
     repository.paths = _with_those_between(repository, [*asked], finding)

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from mcore_unpatch.codemods.changes import Asked, Change, Insert, Make, Remove, Rewrite
-from mcore_unpatch.codemods.source import Source, Suite, first_line, last_line
+from mcore_unpatch.editing.source import Source, Suite, first_line, last_line
 
 _IMPURE = ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

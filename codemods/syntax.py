@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-from mcore_unpatch.codemods.source import Function
+from mcore_unpatch.editing.source import Function
 
 _SCOPES = Function | ast.Lambda | ast.ClassDef
 

@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 
 from mcore_unpatch.codemods import registry
 from mcore_unpatch.codemods.codemod import Codemod, Example
-from mcore_unpatch.codemods.edits import Options, Repository, splice
 from mcore_unpatch.codemods.planner import plan
+from mcore_unpatch.editing.edits import Options, Repository, splice
 from mcore_unpatch.findings import verdicts
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Selection

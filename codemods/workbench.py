@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.changes import Asked
-from mcore_unpatch.codemods.edits import Remark, Repository, none_older
 from mcore_unpatch.codemods.imports.editor import ImportEditor
+from mcore_unpatch.editing.edits import Remark, Repository, none_older
 from mcore_unpatch.findings.finding import Finding
 
 

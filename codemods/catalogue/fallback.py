@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Match, Stays
 
 if TYPE_CHECKING:
-    from mcore_unpatch.codemods.source import Source
+    from mcore_unpatch.editing.source import Source
 
 _STAYS = (
     "only models without `output_processor` come here, which megatron-core 0.18 and later have none of: once nothing "

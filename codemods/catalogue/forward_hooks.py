@@ -9,7 +9,7 @@ from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mcore_unpatch.codemods.source import Source
+    from mcore_unpatch.editing.source import Source
 
 _MTP = "mtp-pre-hook"  # a row of what is known of Megatron's own ways
 

@@ -11,9 +11,9 @@ from mcore_unpatch.codemods.shims.contract import Contract, Shim, ShimCodemod
 from mcore_unpatch.findings.rules import Rule
 
 if TYPE_CHECKING:
-    from mcore_unpatch.codemods.edits import Repository
     from mcore_unpatch.codemods.shims.move import Move
-    from mcore_unpatch.codemods.source import Source
+    from mcore_unpatch.editing.edits import Repository
+    from mcore_unpatch.editing.source import Source
     from mcore_unpatch.findings.finding import FileError, Finding
 
 COMPAT = "mcore_unpatch.compat.nemo_rl"

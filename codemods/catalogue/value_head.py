@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
-    from mcore_unpatch.codemods.source import Source
+    from mcore_unpatch.editing.source import Source
 
 
 class ValueHeads(PatchCodemod):

@@ -19,7 +19,7 @@ from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason, least_sa
 from mcore_unpatch.codemods.imports.lazily import suites_for
 from mcore_unpatch.codemods.imports.places import Import, ImportLayout, InsertionPoint, line_limit
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.source import ProjectFiles, Source, Suite
+from mcore_unpatch.editing.source import ProjectFiles, Source, Suite
 
 if TYPE_CHECKING:
     import libcst as cst

@@ -9,9 +9,9 @@ from keyword import iskeyword
 
 from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.imports.places import Import
-from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.editing.source import Source
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef

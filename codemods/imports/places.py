@@ -14,7 +14,7 @@ from itertools import product
 from operator import itemgetter
 from typing import Any
 
-from mcore_unpatch.codemods.source import ProjectFiles, Source, Suite, last_line
+from mcore_unpatch.editing.source import ProjectFiles, Source, Suite, last_line
 
 Import = ast.Import | ast.ImportFrom
 Key = tuple[Any, ...]

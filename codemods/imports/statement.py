@@ -10,7 +10,7 @@ import libcst as cst
 
 from mcore_unpatch.codemods.imports.editor import ImportStatement
 from mcore_unpatch.codemods.imports.places import Import
-from mcore_unpatch.codemods.source import Source, last_line
+from mcore_unpatch.editing.source import Source, last_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 
 from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, FLAG, KWARGS, NEMO_RL, RULE, flag_places
 from mcore_unpatch.codemods.changes import Asked, Reason
-from mcore_unpatch.codemods.edits import Options, Remark, Repository
 from mcore_unpatch.codemods.nemo_rl.flag import STEPS, find_flags
 from mcore_unpatch.codemods.shims.holds import Blocker
 from mcore_unpatch.codemods.shims.move import Analysis, Move
 from mcore_unpatch.codemods.shims.uses import Use
-from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
+from mcore_unpatch.editing.edits import Options, Remark, Repository
+from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import Finding
 
 _GUARD = "The shim supports context parallelism; delete this refusal once you have checked the labels with it"

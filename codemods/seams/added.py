@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from mcore_unpatch.codemods.changes import Change, Insert, Make
-from mcore_unpatch.codemods.edits import Repository
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, bound_to
-from mcore_unpatch.codemods.source import Function, Source, first_line, last_line
 from mcore_unpatch.codemods.syntax import body_of, leaf, names_in, parameters, walk_without
+from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 
 _OF_CLASSES = ("property", "staticmethod", "classmethod", "cached_property")
 _SHOWN = 8

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.codemod import AddImport, ByHand, Elsewhere, Fix, Note
-from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.syntax import identifiers, is_stored, leaf, walk_without
+from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import Finding
 
 if TYPE_CHECKING:

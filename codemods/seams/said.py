@@ -7,7 +7,7 @@ import io
 import textwrap
 import tokenize
 
-from mcore_unpatch.codemods.source import Source, first_line, last_line
+from mcore_unpatch.editing.source import Source, first_line, last_line
 
 _PRAGMAS = ("# type:", "# noqa", "# pylint", "# pragma", "# fmt", "# pyright", "# mypy")
 

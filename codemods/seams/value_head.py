@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from mcore_unpatch.codemods.changes import Change, Replace, Rewrite
 from mcore_unpatch.codemods.codemod import AddImport, Elsewhere
 from mcore_unpatch.codemods.seams.patch import COMPAT, Patch, Rewritten, is_taken
-from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.editing.source import Function, Source
 
 ADD, READ, LAYER, NOW = "add_value_head", "output_layer_of", "output_layer", "value_head.output_layer"
 _HEAD = "value_head"

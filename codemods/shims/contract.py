@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from mcore_unpatch.codemods.codemod import Codemod
 
 if TYPE_CHECKING:
-    from mcore_unpatch.codemods.edits import Repository
+    from mcore_unpatch.editing.edits import Repository
     from mcore_unpatch.findings.finding import FileError, Finding
 
 _WORD = re.compile(rb"\w++")

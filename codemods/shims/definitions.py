@@ -13,9 +13,9 @@ from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints
 from mcore_unpatch.codemods.fingerprints.normalise import origins
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
-from mcore_unpatch.codemods.source import ProjectFiles, Source, last_line
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.units import Unit, reached, units
+from mcore_unpatch.editing.source import ProjectFiles, Source, last_line
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
@@ -154,7 +154,7 @@ class Definition:
             for change in remove(self.source, [unit.node for unit in gone])
         ]
         if given and self.contract.keeps_names and not any("__all__" in unit.binds for unit in kept):
-            asked.append(self._all(given, kept, reason))
+            asked.append(self._all([*given, *self._only_reached(kept, needed)], kept, reason))
         return asked, [(unit.node.lineno, last_line(unit.node)) for unit in gone]
 
     def _gone(self, names: frozenset[str], needed: frozenset[str]) -> set[Unit]:
@@ -167,6 +167,12 @@ class Definition:
             if not back:
                 return gone | set(waiting)
             waiting = [unit for unit in waiting if unit not in back]
+
+    def _only_reached(self, kept: list[Unit], needed: frozenset[str]) -> set[str]:
+        """Imported names that only other files ask this one for: a linter takes them for unused."""
+        imported = frozenset().union(*(unit.binds for unit in kept if unit.is_import))
+        used = frozenset().union(*(unit.uses for unit in kept if not unit.is_import))
+        return {name for name in imported & needed - used if not name.startswith("_")}
 
     def _all(self, exported: list[str], kept: list[Unit], reason: Reason) -> Asked:
         own = [name for unit in kept if not unit.is_import for name in unit.binds if not name.startswith("_")]

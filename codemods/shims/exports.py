@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mcore_unpatch.codemods.edits import Repository
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.reaches import Reaches
-from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.syntax import bound_by_import
+from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import FileError
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 

@@ -9,7 +9,6 @@ from functools import cache, partial
 from typing import ClassVar
 
 from mcore_unpatch.codemods.changes import Reason
-from mcore_unpatch.codemods.edits import Applicability, Options, Remark, Repository
 from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
@@ -17,9 +16,10 @@ from mcore_unpatch.codemods.shims.exports import Exports
 from mcore_unpatch.codemods.shims.holds import Blockers, Flow, closure, flow_of, words
 from mcore_unpatch.codemods.shims.sightings import by_rule, look
 from mcore_unpatch.codemods.shims.uses import ShimReference, Use, turn
-from mcore_unpatch.codemods.source import Source, first_line, last_line
 from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
+from mcore_unpatch.editing.edits import Applicability, Options, Remark, Repository
+from mcore_unpatch.editing.source import Source, first_line, last_line
 from mcore_unpatch.findings.finding import USE, Finding
 from mcore_unpatch.gate.suppress import comments
 from mcore_unpatch.repository.paths import is_test

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mcore_unpatch.codemods.edits import Repository
 from mcore_unpatch.codemods.quote import Quote
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
 from mcore_unpatch.codemods.shims.holds import Blockers, closure, flow_of
 from mcore_unpatch.codemods.shims.uses import Use, turn
-from mcore_unpatch.codemods.source import first_line, last_line
+from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.editing.source import first_line, last_line
 from mcore_unpatch.findings.finding import DEFINITION, USE, FileError, Finding
 from mcore_unpatch.findings.rules import rules
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from mcore_unpatch.codemods.changes import Asked, Reason, least_safe
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
-from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.syntax import bound_by_import
+from mcore_unpatch.editing.source import Source
 
 if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
     from mcore_unpatch.codemods.imports.editor import ImportEditor

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from mcore_unpatch.codemods.catalogue.verl import FUSED, VERL
 from mcore_unpatch.codemods.changes import Argument, Asked
-from mcore_unpatch.codemods.edits import Remark
 from mcore_unpatch.codemods.shims.contract import Shim
 from mcore_unpatch.codemods.shims.exports import ShimOrigin
 from mcore_unpatch.codemods.shims.move import Move
 from mcore_unpatch.codemods.shims.sightings import by_rule
 from mcore_unpatch.codemods.shims.uses import Use
-from mcore_unpatch.codemods.source import Source
 from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.codemods.workbench import Contribution
+from mcore_unpatch.editing.edits import Remark
+from mcore_unpatch.editing.source import Source
 
 _GUARD = (
     "This turns fused kernels off when MTP is on. You can delete it if you call "

@@ -53,9 +53,9 @@ def explain(
 
     With the name of a codemod: what a migration changes, and what to check by hand.
     """
-    from mcore_unpatch.codemods.registry import codemods
     from mcore_unpatch.findings.rules import find
     from mcore_unpatch.report.lines import show
+    from mcore_unpatch.rewrites import codemods
 
     if url:
         print(find(rule).link or f"{rule} has no page; `unpatch explain {rule}` says what there is")

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods import registry
+from mcore_unpatch import rewrites
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.scanner.sources.parsing import why_not
 
 if TYPE_CHECKING:
-    from mcore_unpatch.codemods.edits import Options, Repository
+    from mcore_unpatch.editing.edits import Options, Repository
     from mcore_unpatch.survey.survey import Survey
 
 _ODD = re.compile(rb"\f|\r(?!\n)")  # without these, libcst gives a file back as it was
@@ -23,19 +23,17 @@ def may_be_fixed(finding: Finding) -> bool:
     if finding.shape == "patch-file":
         return False
     never_runs = bool(finding.target) and finding.verdict == "delete"
-    return finding.can_move or never_runs or finding.rule in registry.answered()
+    return finding.can_move or never_runs or finding.rule in rewrites.answered()
 
 
 def mark(survey: Survey) -> list[Finding]:
     """The findings with `fix` set: `safe`, `unsafe`, or None where a person has to do it."""
-    from mcore_unpatch.codemods.planner import fixed
-
     findings, choices = survey.findings, [planned(survey, unsafe=unsafe) for unsafe in (True, False)]
     editable = survey.found.editable
     while True:
         repository = survey.repository(editable)
         fixes, held = dict[Finding, str](), dict[Finding, str]()
-        both = fixed(repository, [*findings, *survey.elsewhere], choices)
+        both = rewrites.fixed(repository, [*findings, *survey.elsewhere], choices)
         for name, (gone, left) in zip(("unsafe", "safe"), both, strict=True):
             fixes.update(dict.fromkeys(gone, name))
             held.update(left)
@@ -47,7 +45,7 @@ def mark(survey: Survey) -> list[Finding]:
 
 def planned(survey: Survey, *, unsafe: bool, annotate: bool = False) -> Options:
     """What a migration of the files of a survey may do."""
-    from mcore_unpatch.codemods.edits import Options
+    from mcore_unpatch.editing.edits import Options
 
     stacks = survey.stacks
     return Options(
@@ -66,12 +64,4 @@ def _left(repository: Repository, paths: Iterable[str]) -> set[str]:
     python = [path for path in paths if path.endswith(".py")]
     broken = {path for path in python if why_not(repository.data(path), path)}
     odd = [path for path in python if path not in broken and _ODD.search(repository.data(path))]
-    if odd:
-        from mcore_unpatch.codemods.cst_tree import Tree, Unfaithful
-
-        for path in odd:
-            try:
-                Tree(repository.source(path))
-            except Unfaithful:
-                broken.add(path)
-    return broken
+    return broken | rewrites.not_given_back(repository, odd) if odd else broken

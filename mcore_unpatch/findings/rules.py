@@ -45,7 +45,7 @@ def _table() -> dict[str, dict[str, str]]:
 @cache
 def families() -> dict[str, str]:
     """Family prefix -> what it is about."""
-    from mcore_unpatch.codemods.registry import codemods
+    from mcore_unpatch.rewrites import codemods
 
     return {**_table()["families"], **{prefix: text for one in codemods() for prefix, text in one.families.items()}}
 
@@ -58,7 +58,7 @@ def family(code: str) -> str:
 @cache
 def rules() -> dict[str, Rule]:
     """Every rule by its code, in order: those of the scanner, and those that codemods declare."""
-    from mcore_unpatch.codemods.registry import codemods
+    from mcore_unpatch.rewrites import codemods
 
     known = {
         code: Rule(code, **{name: text.strip() for name, text in facts.items()})

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.codemods.edits import Options, Plan, Remark, splice
+from mcore_unpatch.editing.edits import Options, Plan, Remark, splice
 from mcore_unpatch.findings.finding import FileError, Finding
 from mcore_unpatch.migrate import diff
 from mcore_unpatch.migrate.journal import NewContent

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, Unsound, in_order, splice
+from mcore_unpatch.editing.edits import Edit, Options, Plan, Repository, Unsound, in_order, splice
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.repository.printable import shown

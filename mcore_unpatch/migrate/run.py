@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mcore_unpatch.codemods.edits import Options, Plan, Remark, none_older
+from mcore_unpatch import rewrites
+from mcore_unpatch.editing.edits import Options, Plan, Remark, none_older
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import fixes
 from mcore_unpatch.findings.finding import Finding
@@ -47,7 +48,7 @@ def preview(request: Request, planner: Planner | None = None, progress: Progress
     """What a migration would do; nothing is written."""
     if message := describe_interrupted(top_of(request.paths)):
         raise UsageError(message)
-    return _prepare(request, planner or _codemods(), progress)
+    return _prepare(request, planner or rewrites.plan, progress)
 
 
 def migrate(request: Request, planner: Planner | None = None, progress: Progress | None = None) -> Outcome:
@@ -60,19 +61,13 @@ def migrate(request: Request, planner: Planner | None = None, progress: Progress
         root, allowed = root_of(request.paths), (request.allow_dirty, request.allow_no_vcs)
         # Before anything is looked at; what the last migration wrote may stand there, for a second run does nothing.
         vcs.refuse_unsafe(root, top, (), *allowed, ours=written_by_last(state))
-        outcome = _prepare(request, planner or _codemods(), progress)
+        outcome = _prepare(request, planner or rewrites.plan, progress)
         if outcome.rewrites:
             paths = [item.path for item in outcome.rewrites]
             vcs.refuse_unsafe(root, top, paths, *allowed)
             transaction.write(state, outcome.rewrites)
             outcome.written = True
     return outcome
-
-
-def _codemods() -> Planner:
-    from mcore_unpatch.codemods.planner import plan
-
-    return plan
 
 
 @no_collection()

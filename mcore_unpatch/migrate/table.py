@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mcore_unpatch.codemods.edits import Edit
+from mcore_unpatch.editing.edits import Edit
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.report.counts import groups

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mcore_unpatch.codemods.edits import Options, Plan, Repository, Unsound
+from mcore_unpatch.editing.edits import Options, Plan, Repository, Unsound
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.migrate.placing import rewrites_of

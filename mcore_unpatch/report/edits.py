@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 def proposed_edits(survey: Survey, findings: list[Finding]) -> dict[str, str]:
     """Unified diffs by path from the root of the scan; `findings` are those of the survey before they were marked."""
-    from mcore_unpatch.codemods.planner import plan
     from mcore_unpatch.findings.fixes import planned
     from mcore_unpatch.migrate import diff
     from mcore_unpatch.migrate.verify import sound_plan
+    from mcore_unpatch.rewrites import plan
 
     made = sound_plan(survey, findings, planned(survey, unsafe=True), plan)
     shown = {survey.found.shown(item.path): item for item in made.rewrites}

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import mcore_unpatch
+from mcore_unpatch import rewrites
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import FileError, Finding, Guard, Live, OnStacks, Related
 from mcore_unpatch.repository.atomic import replace_file
@@ -105,13 +106,9 @@ def finding_of(data: dict[str, object]) -> Finding:
 
 def _tool() -> str:
     """What would find something else: another version of this package, of a codemod's package, or of Python."""
-    from mcore_unpatch import codemods
-    from mcore_unpatch.codemods import registry
-
-    files = [
-        file for folder in (*mcore_unpatch.__path__, *codemods.__path__) for file in sorted(Path(folder).rglob("*.*"))
-    ]
-    modules = [sys.modules[type(codemod).__module__].__file__ for codemod in registry.codemods() if codemod.package]
+    folders = (*map(Path, mcore_unpatch.__path__), *rewrites.folders())
+    files = [file for folder in folders for file in sorted(folder.rglob("*.*"))]
+    modules = [sys.modules[type(codemod).__module__].__file__ for codemod in rewrites.codemods() if codemod.package]
     files += [Path(module) for module in modules if module]
     facts = [(str(file), (seen := file.stat()).st_size, seen.st_mtime_ns) for file in files if file.suffix != ".pyc"]
     return repr((sys.version, facts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from mcore_unpatch.codemods import registry
+from mcore_unpatch import rewrites
 from mcore_unpatch.findings.finding import FileError, Finding
 from mcore_unpatch.gate import suppress
 from mcore_unpatch.megatron.sources import MegatronSource
@@ -45,7 +45,7 @@ class Search:
         """The findings, and the files that could not be analysed."""
         with no_collection():
             sizes = {path: self.size(path) for path in python}
-            words, thorough = registry.words(self.wanted), sum(sizes.values()) <= CHECKED_THROUGHOUT
+            words, thorough = rewrites.words(self.wanted), sum(sizes.values()) <= CHECKED_THROUGHOUT
             task = Task(self.read, self.has or self.exists, self.versions, self.mocks, thorough, words)
             memory = self.memory(task.project(), (self.mocks, thorough, words)) if self.memory is not None else None
             whole, asked = memory.recall(python) if memory is not None else (ScannedPart(), python)
@@ -58,7 +58,7 @@ class Search:
             versions = {one.path: self.versions(one.path) for one in whole.findings}
             project = task.project(self.parsed)
             whole.findings = call_sites.narrowed(whole.findings, python, whole.testing, project, versions)
-            registry.complete(whole, task, self.parsed, self.wanted)
+            rewrites.complete(whole, task, self.parsed, self.wanted)
             files = list(patches)
             for path in files:
                 self._patch_file(path, files, whole)

@@ -31,7 +31,7 @@ from mcore_unpatch.survey.by_file import FileMemory
 from mcore_unpatch.survey.search import Progress, Search
 
 if TYPE_CHECKING:
-    from mcore_unpatch.codemods.edits import Repository
+    from mcore_unpatch.editing.edits import Repository
     from mcore_unpatch.gate.switches import Gate
 
 Found = tuple[list[Finding], list[FileError]]
@@ -122,7 +122,7 @@ class Survey:
 
     def repository(self, editable: frozenset[str], contents: Mapping[str, bytes] | None = None) -> Repository:
         """The whole repository as codemods see it, with other bytes in some files."""
-        from mcore_unpatch.codemods.edits import Repository
+        from mcore_unpatch.editing.edits import Repository
 
         read = Overlay(self.files.read, contents or {}).read
         return Repository(self.whole.own, self.files.exists, read, editable, self.parsed)

@@ -74,3 +74,12 @@ def test_a_cycle_is_seen() -> None:
     assert "mcore_unpatch.survey.survey" in imports(known["mcore_unpatch.survey.scan"], True, known)
     assert "mcore_unpatch.findings.fixes" not in imports(known["mcore_unpatch.survey.scan"], False, known)
     assert "mcore_unpatch.findings.fixes" in imports(known["mcore_unpatch.survey.scan"], True, known)
+
+
+def test_the_tool_reaches_its_codemods_in_one_place() -> None:
+    known = modules()
+    tool = {name: file for name, file in known.items() if not name.startswith("mcore_unpatch.codemods")}
+    reaching = [
+        name for name, file in tool.items() if any("codemods" in one for one in imports(file, late=True, known=known))
+    ]
+    assert reaching == ["mcore_unpatch.rewrites"]

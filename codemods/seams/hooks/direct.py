@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from mcore_unpatch.codemods.seams.hooks.module import name_of
 from mcore_unpatch.codemods.seams.hooks.site import FORWARD
-from mcore_unpatch.codemods.source import Function, Source
 from mcore_unpatch.codemods.syntax import leaf
 from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.repository.paths import is_test
 

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from mcore_unpatch.codemods.changes import Change, Header, Make, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.source import Function, Source, first_line, last_line
 from mcore_unpatch.codemods.syntax import (
     body_of,
     identifiers,
@@ -21,6 +20,7 @@ from mcore_unpatch.codemods.syntax import (
     walk_own,
     walk_without,
 )
+from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 
 NOTES = (
     "a hook runs when the module is called, and not when something calls its `.forward(...)` directly",

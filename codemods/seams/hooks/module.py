@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.codemods.seams.patch import Patch
-from mcore_unpatch.codemods.source import Function
+from mcore_unpatch.editing.source import Function
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
 

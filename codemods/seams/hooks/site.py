@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from mcore_unpatch.codemods.seams.hooks.form import Calling
 from mcore_unpatch.codemods.seams.patch import Patch, bound_to
-from mcore_unpatch.codemods.source import Function
 from mcore_unpatch.codemods.syntax import is_name, is_one_of, is_stored, names_in, parameters, walk_without
+from mcore_unpatch.editing.source import Function
 
 FORWARD = "forward"
 

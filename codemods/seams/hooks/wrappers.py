@@ -20,9 +20,9 @@ from mcore_unpatch.codemods.seams.hooks.nesting import is_made_inside
 from mcore_unpatch.codemods.seams.hooks.site import FORWARD, WrapperSite, find_site, looked_at, still_kept
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch
 from mcore_unpatch.codemods.seams.said import CommentCollector
-from mcore_unpatch.codemods.source import Function, Source, last_line
 from mcore_unpatch.codemods.syntax import is_one_of
 from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.editing.source import Function, Source, last_line
 from mcore_unpatch.findings.finding import Finding
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from planning import migrate
 
-from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.editing.edits import Options
 from mcore_unpatch.megatron.versions import parse_version
 
 GOLDEN = Path(__file__).parent / "golden"

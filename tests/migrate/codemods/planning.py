@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from mcore_unpatch.codemods.edits import Options, Plan, Repository, Unsound, splice
 from mcore_unpatch.codemods.planner import plan
 from mcore_unpatch.codemods.testing import findings as found
+from mcore_unpatch.editing.edits import Options, Plan, Repository, Unsound, splice
 from mcore_unpatch.findings.finding import Finding
 
 Files = Mapping[str, bytes]

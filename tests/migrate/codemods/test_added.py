@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from planning import migrate
 
-from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.editing.edits import Options
 
 HEAD = "import types\nfrom megatron.core.timers import Timers\ndef total(self, *names): return len(names)\n"
 INSTALL = "Timers.total_of = total\n"

@@ -16,8 +16,8 @@ from planning import Result, migrate
 
 from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, KWARGS, NEMO_RL
 from mcore_unpatch.codemods.catalogue.verl import FUSED, VERL
-from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.codemods.shims.contract import Shim
+from mcore_unpatch.editing.edits import Options
 
 pytest.importorskip("torch")
 pytest.importorskip("megatron.core")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from planning import migrate
 
-from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.editing.edits import Options
 
 HEAD = "import torch\nfrom megatron.core.models.gpt.gpt_model import GPTModel\n\n\n"
 HOOK = "output_processor=output_processor, output_processor_context=output_processor_context"

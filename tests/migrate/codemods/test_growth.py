@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mcore_unpatch.codemods.edits import Options, Repository
 from mcore_unpatch.codemods.planner import plan
 from mcore_unpatch.codemods.testing import findings as found
+from mcore_unpatch.editing.edits import Options, Repository
 from tests.tool.robustness.test_growth import check_growth, scan_of
 
 pytestmark = pytest.mark.growth

@@ -9,8 +9,8 @@ from planning import migrate, planned
 
 from mcore_unpatch.codemods.changes import Reason, least_safe
 from mcore_unpatch.codemods.cst_tree import Tree
-from mcore_unpatch.codemods.edits import Options, Repository
 from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.editing.edits import Options, Repository
 
 SAFE = Reason("MCU101", "safe", "imports the shim")
 UNSAFE = Reason("MCU103", "unsafe", "runs in the hook")

@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 from planning import migrate
 
-from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.editing.edits import Options
 
 USE = """
 if value:

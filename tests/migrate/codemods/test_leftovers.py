@@ -14,7 +14,7 @@ import releases
 from goldens import CASES, migrated_golden
 from planning import Result, migrate
 
-from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.editing.edits import Options
 
 RUFF = Path(sys.executable).with_name("ruff")
 HEAD = "from megatron.core.models.gpt.gpt_model import GPTModel\n\n\n"

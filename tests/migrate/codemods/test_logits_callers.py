@@ -11,9 +11,9 @@ from command import unpatch
 from planning import Files, Result, migrate
 from repository import Repository
 
-from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.codemods.registry import own
 from mcore_unpatch.codemods.testing import findings
+from mcore_unpatch.editing.edits import Options
 from mcore_unpatch.findings.rules import Selection
 
 OFFERS = Selection(("MCU75",))

@@ -11,9 +11,9 @@ import pytest
 import releases
 from goldens import CASES, GOLDEN, directives
 
-from mcore_unpatch.codemods.edits import Options, Repository
 from mcore_unpatch.codemods.planner import fixed, plan
 from mcore_unpatch.codemods.testing import findings as found
+from mcore_unpatch.editing.edits import Options, Repository
 from mcore_unpatch.findings.rules import Selection
 
 CHECKOUTS = ("MCORE_UNPATCH_VERL", "MCORE_UNPATCH_NEMO_RL", "MCORE_UNPATCH_SKYRL")

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from planning import migrate, planned
 
 from mcore_unpatch.codemods.catalogue.verl import VERL
-from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.codemods.shims.contract import Shim
+from mcore_unpatch.editing.edits import Options
 
 pytestmark = pytest.mark.slow
 PACKAGE = "verl.models.mcore"

@@ -11,8 +11,8 @@ import pytest
 import releases
 from planning import Result, migrate
 
-from mcore_unpatch.codemods.edits import Options
 from mcore_unpatch.codemods.registry import own
+from mcore_unpatch.editing.edits import Options
 
 pytestmark = pytest.mark.slow
 REVIEWED = json.loads((Path(__file__).parent / "reviewed.json").read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from planning import Result, migrate
 
-from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.editing.edits import Options
 
 HEAD = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
 CRITIC = """

@@ -18,9 +18,9 @@ from mcore_unpatch.codemods.changes import (
     Rewrite,
 )
 from mcore_unpatch.codemods.cst_tree import Tree, Unfaithful
-from mcore_unpatch.codemods.edits import splice
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.source import Source
+from mcore_unpatch.editing.edits import splice
+from mcore_unpatch.editing.source import Source
 
 WHY = Reason("MCU101", "safe", "a test")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planning import migrate, planned
 
-from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.editing.edits import Options
 
 FORK = "vendor/fork"
 DEFINITION = b"""\

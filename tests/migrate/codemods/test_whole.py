@@ -8,7 +8,7 @@ import pytest
 import releases
 from planning import Result, migrate
 
-from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.editing.edits import Options
 
 UNSAFE = Options(unsafe_fixes=True)
 MTP = "verl/models/mcore/mtp_patch.py"

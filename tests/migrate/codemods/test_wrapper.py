@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from planning import Result, migrate
 
-from mcore_unpatch.codemods.edits import Options
+from mcore_unpatch.editing.edits import Options
 from mcore_unpatch.survey.scan import scan
 from mcore_unpatch.survey.survey import ScanOptions
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Remark, Repository
+from mcore_unpatch.editing.edits import Edit, Options, Plan, Remark, Repository
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.run import Request
 from mcore_unpatch.survey.survey import ScanOptions

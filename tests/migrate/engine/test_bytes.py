@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository, in_order, splice
+from mcore_unpatch.editing.edits import Edit, Options, Plan, Repository, in_order, splice
 from mcore_unpatch.migrate.diff import unified
 from mcore_unpatch.migrate.placing import changes_of, moved_line, rewrites_of
 from mcore_unpatch.migrate.run import Request, migrate

@@ -16,7 +16,7 @@ import pytest
 from limits import patience
 from sample_repository import ACTOR, CHANGED, FILES, MIGRATED, Sample, planner
 
-from mcore_unpatch.codemods.edits import Options, Plan, Repository
+from mcore_unpatch.editing.edits import Options, Plan, Repository
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate import files, journal, transaction

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sample_repository import CHANGED, FILES, MIGRATED, Sample, planner
 
-from mcore_unpatch.codemods.edits import Edit, Options, Plan, Repository
+from mcore_unpatch.editing.edits import Edit, Options, Plan, Repository
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.run import migrate, preview

@@ -14,7 +14,7 @@ import pytest
 from command import Result, unpatch
 from sample_repository import Sample, planner as rewriting
 
-from mcore_unpatch.codemods.edits import Options, Plan, Repository
+from mcore_unpatch.editing.edits import Options, Plan, Repository
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate import table
 from mcore_unpatch.migrate.outcome import Outcome

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sample_repository import ACTOR, CHANGED, FILES, Sample, planner
 
-from mcore_unpatch.codemods.edits import Options, Plan, Remark, Repository
+from mcore_unpatch.editing.edits import Options, Plan, Remark, Repository
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.run import preview
 from mcore_unpatch.survey.survey import ScanOptions

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from mcore_unpatch.codemods.source import ParsedSources, Source
+from mcore_unpatch.editing.source import ParsedSources, Source
 from mcore_unpatch.findings.finding import FileError, Finding
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.megatron.versions import NEWEST, Version
