@@ -2,8 +2,9 @@
 
 Copies the Python files of different sources (checkouts, unpacked wheels), each once, into one git repository. Then
 `ruff check --no-cache`, `unpatch check` and `unpatch scan` with one process and with two, `unpatch check` on what it
-remembers and, if asked, `unpatch migrate --diff` take turns on it. Prints medians, ratios over ruff, and the largest
-resident memory of all processes of a run together.
+remembers, there after a change of one file that nobody imports and, if asked, `unpatch migrate --diff` take turns on
+it. Prints medians of wall and CPU seconds, their ratios over ruff, and the largest resident memory of all processes of
+a run together. On a machine with other work only CPU seconds say something.
 """
 
 import argparse
@@ -15,8 +16,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from scan_speed import command
+
+CHANGED = "unpatch check, one file changed"
 
 
 def python_files(source: Path) -> Iterator[Path]:
@@ -58,14 +62,28 @@ def resident(process: int) -> int:
         return 0
 
 
-def measure(call: list[str]) -> tuple[float, int]:
-    """Wall seconds and the peak of resident bytes of one call."""
-    started, peak = time.perf_counter(), 0
+class Measured(NamedTuple):
+    """What one call took."""
+
+    wall: float
+    cpu: float
+    peak: int
+
+
+def cpu_of_children() -> float:
+    """CPU seconds of all processes that were started and have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def measure(call: list[str]) -> Measured:
+    """Seconds and the peak of resident bytes of one call."""
+    started, before, peak = time.perf_counter(), cpu_of_children(), 0
     with subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         while running.poll() is None:
             peak = max(peak, sum(map(resident, family(running.pid))))
             time.sleep(0.05)
-    return time.perf_counter() - started, peak
+    return Measured(time.perf_counter() - started, cpu_of_children() - before, peak)
 
 
 def main() -> None:
@@ -82,20 +100,29 @@ def main() -> None:
         for name in ("check", "scan"):
             for jobs in ("1", "2"):
                 calls[f"unpatch {name} --jobs {jobs}"] = [unpatch, name, "--no-cache", "--jobs", jobs, temporary]
-        calls["unpatch check, remembered"] = [unpatch, "check", temporary]
-        measure(calls["unpatch check, remembered"])
+        calls["unpatch check, remembered"] = calls[CHANGED] = [unpatch, "check", temporary]
+        changing = Path(temporary, "nobody_imports_this.py")
+        changing.write_text("")
+        measure(calls[CHANGED])
         if arguments.migrate:
             calls["unpatch migrate --diff"] = [command("unpatch"), "migrate", "--diff", temporary]
-        results: dict[str, list[tuple[float, int]]] = {name: [] for name in calls}
-        for _ in range(arguments.runs):
+        results: dict[str, list[Measured]] = {name: [] for name in calls}
+        for run in range(arguments.runs):
             for name, call in calls.items():
+                if name == CHANGED:
+                    changing.write_text(f"x = {run}\n")
                 results[name].append(measure(call))
     print(f"{count} files, {size / 1e6:.0f} MB, median of {arguments.runs} runs in turn")
-    ruff = statistics.median(seconds for seconds, _ in results["ruff check --no-cache"])
+    ruff = results["ruff check --no-cache"]
     for name, measured in results.items():
-        taken = statistics.median(seconds for seconds, _ in measured)
-        peak = max(peak for _, peak in measured)
-        print(f"  {name:26} {taken:8.2f} s  {taken / ruff:5.2f} of ruff  {peak / 1e6:6.0f} MB at most")
+        wall, ruff_wall = (statistics.median(one.wall for one in some) for some in (measured, ruff))
+        cpu, ruff_cpu = (statistics.median(one.cpu for one in some) for some in (measured, ruff))
+        peak = max(one.peak for one in measured)
+        wall_text, cpu_text = (
+            f"{wall:7.2f} s wall ({wall / ruff_wall:5.2f})",
+            f"{cpu:7.2f} s CPU ({cpu / ruff_cpu:5.2f})",
+        )
+        print(f"  {name:33} {wall_text}  {cpu_text}  {peak / 1e6:6.0f} MB at most")
 
 
 if __name__ == "__main__":

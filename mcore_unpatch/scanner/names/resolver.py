@@ -90,6 +90,8 @@ class Resolver(ABC):
         self._known.clear()
         self._above.clear()
         self._facts.clear()
+        for name in ("on_import", "on_install", "leaving"):
+            vars(self).pop(name, None)
 
     @cached_property
     def lines(self) -> list[str]:

@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import islice
+from typing import NamedTuple
 
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.effort import Effort
@@ -21,6 +22,15 @@ _ANSWERS = 1 << 16
 _IMPORTS = 10_000
 
 
+class _Text(NamedTuple):
+    """What the bytes of a file tell."""
+
+    says_megatron: bool = False
+    imports_megatron: bool = False
+    imported: tuple[str, ...] = ()
+    installers: frozenset[str] = frozenset()
+
+
 class Files:
     """Python files by their posix path relative to the project's root: whether there is one, and its bytes."""
 
@@ -29,10 +39,9 @@ class Files:
         self.effort = Effort()
         self.data = lru_cache(_READ)(self._data)
         self.has_name = lru_cache(_ANSWERS)(self._has_name)
-        self.mentions_megatron = lru_cache(_ANSWERS)(self._mentions_megatron)
         self._found = lru_cache(_ANSWERS)(self._locate)
         self._bases = lru_cache(_ANSWERS)(self._find_bases)
-        self.imported = lru_cache(_ANSWERS)(self._find_imported)
+        self._text = lru_cache(_ANSWERS)(self._read_text)
         self._reaches = lru_cache(_ANSWERS)(self._find_megatron)
         self._imports = lru_cache(_ANSWERS)(self._find_import)
         self._installers = lru_cache(_ANSWERS)(self._find_installers)
@@ -76,58 +85,52 @@ class Files:
                 return path
         return None
 
+    def imported(self, path: str) -> tuple[str, ...]:
+        """The files of the repository that a file imports, told by its bytes."""
+        return self._text(path).imported
+
     def related(self, path: str) -> bool:
         """Whether a file says Megatron, or imports a file of the repository that does (through a few files at most)."""
         return self._reaches(path, 3)
 
     def _find_megatron(self, path: str, steps: int) -> bool:
-        return self.mentions_megatron(path) or (
-            steps > 0 and any(self._reaches(target, steps - 1) for target in self.imported(path))
-        )
+        text = self._text(path)
+        return text.says_megatron or (steps > 0 and any(self._reaches(target, steps - 1) for target in text.imported))
 
     def reaches_megatron(self, path: str) -> bool:
         """Whether a file imports a file of the repository that imports Megatron (through a few files at most)."""
         return any(self._imports(target, 2) for target in self.imported(path))
 
     def _find_import(self, path: str, steps: int) -> bool:
-        try:
-            if prefilter.imports_megatron(prefilter.plain(self.data(path))):
-                return True
-        except (OSError, Unreadable):
-            return False
-        return steps > 0 and any(self._imports(target, steps - 1) for target in self.imported(path))
+        text = self._text(path)
+        return text.imports_megatron or (
+            steps > 0 and any(self._imports(target, steps - 1) for target in text.imported)
+        )
 
     def installers_for(self, path: str) -> frozenset[str]:
         """The functions and classes that set attributes of what they are given, of the files that a file imports."""
         return frozenset().union(*(self._installers(one) for one in self.imported(path)))
 
     def _find_installers(self, path: str) -> frozenset[str]:
-        try:
-            found = prefilter.installers(self.data(path))
-        except (OSError, Unreadable):
-            return frozenset()
-        if path.endswith("__init__.py"):  # what it passes on
-            found = found.union(
-                *(self._installers(one) for one in self.imported(path) if not one.endswith("__init__.py"))
-            )
-        return found
+        text = self._text(path)
+        below = text.imported if path.endswith("__init__.py") else ()  # what it passes on
+        return text.installers.union(*(self._installers(one) for one in below if not one.endswith("__init__.py")))
 
-    def _mentions_megatron(self, path: str) -> bool:
+    def _read_text(self, path: str) -> _Text:
+        """All that is asked of the bytes of a file that others import, so that it is read once."""
         try:
-            return prefilter.mentions_megatron(path, self.data(path))
+            data = self.data(path)
         except (OSError, Unreadable):
-            return False
-
-    def _find_imported(self, path: str) -> tuple[str, ...]:
-        """The files of the repository that a file imports, told by its bytes."""
-        try:
-            modules = prefilter.imported_modules(self.data(path))
-        except (OSError, Unreadable):
-            return ()
+            return _Text()
         found: dict[str, None] = {}
-        for name in islice(dict.fromkeys(modules), _IMPORTS):
+        for name in islice(dict.fromkeys(prefilter.imported_modules(data)), _IMPORTS):
             module = name.lstrip(".")
             target = self.locate(path, module, len(name) - len(module))
             if target and target != path:
                 found[target] = None
-        return tuple(found)
+        return _Text(
+            prefilter.mentions_megatron(path, data),
+            prefilter.imports_megatron(prefilter.plain(data)),
+            tuple(found),
+            prefilter.installers(data),
+        )
