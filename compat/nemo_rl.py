@@ -261,13 +261,11 @@ def _mtp_labels(model: Module, kwargs: dict[str, Any]) -> tuple[Tensor | None, T
     mask = kwargs.get("loss_mask")
     if not (model.training and torch.is_grad_enabled()):
         return None, mask
-    from megatron.core.transformer.multi_token_prediction import roll_tensor
-
     labels, packed = kwargs["labels"], kwargs.get("packed_seq_params")
     group = sequence_group(packed, kwargs[_CONTEXT].groups, model.config)
-    how = {"shifts": -1, "dims": -1, "cp_group": group, "packed_seq_params": packed}
-    mask = torch.ones_like(labels) if mask is None else mask
-    return roll_tensor(labels, **how)[0], roll_tensor(mask, **how)[0]
+    rows = (labels, torch.ones_like(labels) if mask is None else mask)
+    shifted = [next_token_labels(row, packed_seq_params=packed, cp_group=group, fill=0) for row in rows]
+    return shifted[0], shifted[1]
 
 
 def _forget(wrapper: Module, args: Any, kwargs: dict[str, Any]) -> None:

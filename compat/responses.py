@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.logits.lazy import LazyLogits
 from mcore_unpatch.compat.packing.gather import sum_over_ranks
@@ -29,10 +30,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class SampleRows:
-    """Neighbouring rows of this rank, and the tokens of one sample that they predict."""
+    """Neighbouring rows of this rank, and the tokens of one sample that they predict: in it, and in its response."""
 
     rows: slice
     tokens: slice
+    response: slice
 
 
 def response_spans(
@@ -52,8 +54,8 @@ def response_spans(
         for row, low, high in _chunks(start, padded, layout):
             begin, end = max(low, first), min(high, last)
             if begin < end:
-                at = row + begin - low
-                spans.append(SampleRows(slice(at, at + end - begin), slice(begin + 1, end + 1)))
+                at, inside = row + begin - low, slice(begin - first, end - first)
+                spans.append(SampleRows(slice(at, at + end - begin), slice(begin + 1, end + 1), inside))
         yield spans
         start += _rows_taken(padded, layout)
 
@@ -125,7 +127,7 @@ def response_results(
         found = {"log_probs": out.logprobs, "entropy": out.entropy}
     else:
         rows = torch.cat([labels[:0], *(torch.arange(p.start, p.stop, device=logits.device) for p in places)])
-        keep = _keep_mask(logits, rows, spans, samples.total_lengths, samples.response_lengths, *top_p)
+        keep = _keep_mask(logits, len(rows), spans, *top_p)
         some = logits[rows].log_probs(labels[rows], keep_mask=keep)
         found["log_probs"] = some.new_zeros(len(logits)).index_copy(0, rows, some)
         if entropy:
@@ -136,7 +138,8 @@ def response_results(
             values = values.detach() if name == "entropy" and not entropy_grad else values
             results[name] = [_joined(values, own) for own in spans]
     if allgather_cp and size > 1:
-        results = {name: _in_zigzag(parts, samples, spans, layout, logits) for name, parts in results.items()}
+        zigzag = samples.spans(replace(layout, contiguous=False))
+        results = {name: _in_zigzag(parts, samples, spans, zigzag, cp) for name, parts in results.items()}
     return results
 
 
@@ -145,35 +148,28 @@ def _joined(values: Tensor, spans: list[SampleRows]) -> Tensor:
 
 
 def _in_zigzag(
-    parts: list[Tensor], samples: Samples, spans: list[list[SampleRows]], layout: Layout, logits: LazyLogits
+    parts: list[Tensor],
+    samples: Samples,
+    contiguous: list[list[SampleRows]],
+    zigzag: list[list[SampleRows]],
+    cp_group: ProcessGroup | None,
 ) -> list[Tensor]:
     """From the contiguous parts of the ranks to the zigzag chunks that the rest of the trainer expects."""
     whole = []
-    for part, own, response, total in zip(parts, spans, samples.response_lengths, samples.total_lengths, strict=True):
-        before = own[0].tokens.start - (total - response) if own else 0
+    for part, own, response in zip(parts, contiguous, samples.response_lengths, strict=True):
+        before = own[0].response.start if own else 0
         whole.append(torch.nn.functional.pad(part, (before, response - before - len(part))))
-    everyone = sum_over_ranks(torch.cat(whole), logits.head.groups.cp, "summed")
-    zigzag = samples.spans(replace(layout, contiguous=False))
-    result = []
-    for values, own, response, total in zip(
-        everyone.split(list(samples.response_lengths)),
-        zigzag,
-        samples.response_lengths,
-        samples.total_lengths,
-        strict=True,
-    ):
-        prompt = total - response
-        pieces = [values[span.tokens.start - prompt : span.tokens.stop - prompt] for span in own]
-        result.append(torch.cat(pieces) if pieces else values[:0])
-    return result
+    everyone = sum_over_ranks(torch.cat(whole), cp_group, "summed").split(list(samples.response_lengths))
+    return [
+        torch.cat([values[span.response] for span in own]) if own else values[:0]
+        for values, own in zip(everyone, zigzag, strict=True)
+    ]
 
 
 def _keep_mask(
     logits: LazyLogits,
-    rows: Tensor,
+    rows: int,
     spans: Sequence[Sequence[SampleRows]],
-    total_lengths: Sequence[int],
-    response_lengths: Sequence[int],
     token_ids: Sequence[Sequence[int]],
     token_offsets: Sequence[Sequence[int]],
 ) -> Tensor:
@@ -183,15 +179,13 @@ def _keep_mask(
     """
     vocabulary, group = logits.shape[-1], logits.head.groups.tp
     first = 0 if group is None else group.rank() * vocabulary
-    keep = torch.ones(len(rows), vocabulary, dtype=torch.bool, device=logits.device)
+    keep = torch.ones(rows, vocabulary, dtype=torch.bool, device=logits.device)
     at = 0  # rows are in the order of the spans
-    for own, total, response, some_ids, some_offsets in zip(
-        spans, total_lengths, response_lengths, token_ids, token_offsets, strict=True
-    ):
+    for own, some_ids, some_offsets in zip(spans, token_ids, token_offsets, strict=True):
         ids, offsets = torch.as_tensor(some_ids).long(), torch.as_tensor(some_offsets).long()
         recorded = max(len(offsets) - 1, 0)
         for span in own:
-            begin, end = span.tokens.start - (total - response), span.tokens.stop - (total - response)
+            begin, end = span.response.start, span.response.stop
             stop = min(end, recorded)
             if begin < stop:
                 counts = offsets[begin + 1 : stop + 1] - offsets[begin:stop]

@@ -86,8 +86,8 @@ def gather_shares(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradie
     _check(gradient)
     if cp_group is None:
         return share[None]
-    gathered: Tensor = _Gather.apply(share, cp_group, gradient)  # type: ignore[no-untyped-call]
-    return gathered
+    gathered: Tensor = _Gather.apply(share, cp_group)  # type: ignore[no-untyped-call]
+    return sum_gradient(gathered, cp_group) if gradient == "summed" else gathered
 
 
 def gather_sequence(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own", dim: int = 1) -> Tensor:
@@ -123,8 +123,8 @@ def sum_over_ranks(value: Tensor, cp_group: ProcessGroup | None, gradient: Gradi
     _check(gradient)
     if cp_group is None or cp_group.size() == 1:
         return value
-    total: Tensor = _Sum.apply(value, cp_group, gradient)  # type: ignore[no-untyped-call]
-    return total
+    total: Tensor = _Sum.apply(value, cp_group)  # type: ignore[no-untyped-call]
+    return sum_gradient(total, cp_group) if gradient == "summed" else total
 
 
 def sum_gradient(value: Tensor, group: ProcessGroup | None) -> Tensor:
@@ -159,27 +159,25 @@ def _places(bounds: Tensor, tokens: int, ranks: int, device: torch.device) -> Te
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, share: Tensor, group: ProcessGroup, gradient: Gradient) -> Tensor:
-        ctx.group, ctx.gradient = group, gradient
+    def forward(ctx: Any, share: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
         whole = share.new_empty((group.size(), *share.shape))
         torch.distributed.all_gather(list(whole.unbind()), share.contiguous(), group=group)
         return whole
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        whole = _all_reduced(grads[0], ctx.group) if ctx.gradient == "summed" else grads[0]
-        return whole[ctx.group.rank()], None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0][ctx.group.rank()], None
 
 
 class _Sum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: Tensor, group: ProcessGroup, gradient: Gradient) -> Tensor:
-        ctx.group, ctx.gradient = group, gradient
+    def forward(ctx: Any, value: Tensor, group: ProcessGroup) -> Tensor:
         return _all_reduced(value, group)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _all_reduced(grads[0], ctx.group) if ctx.gradient == "summed" else grads[0], None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0], None
 
 
 class _SumGradient(torch.autograd.Function):

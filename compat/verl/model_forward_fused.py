@@ -189,16 +189,18 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         arguments = _arguments(batch, tokens, vision_model, mask, multi_modal_inputs)
         if router_padding_mask is not None:
             arguments["padding_mask"] = router_padding_mask
-        trains_mtp = labels is not None and target.trains_mtp(mtp_enable_train)
-        row = None
-        if labels is not None and (trains_mtp or target.numbers == "megatron"):
-            row = batch.pack(next_in_sequence(labels, -100), fill=-100)
-        if labels is not None and row is not None and trains_mtp:
-            counted = torch.ones_like(labels) if loss_mask is None else loss_mask
-            arguments |= {"labels": row.clamp(min=0), "loss_mask": batch.pack(next_in_sequence(counted, 0)).float()}
-            if mtp_loss_normalization_factor is not None and "packed_seq_params" in arguments:
-                setattr(arguments["packed_seq_params"], NORMALIZATION_FACTOR, mtp_loss_normalization_factor)
-        known = labels_like_verl(batch, labels) if labels is not None and target.numbers == "verl" else row
+        known = None
+        if labels is not None:
+            trains_mtp = target.trains_mtp(mtp_enable_train)
+            if trains_mtp or target.numbers == "megatron":
+                known = batch.pack(next_in_sequence(labels, -100), fill=-100)
+            if trains_mtp and known is not None:
+                counted = next_in_sequence(torch.ones_like(labels) if loss_mask is None else loss_mask, 0)
+                arguments |= {"labels": known.clamp(min=0), "loss_mask": batch.pack(counted).float()}
+                if mtp_loss_normalization_factor is not None and "packed_seq_params" in arguments:
+                    setattr(arguments["packed_seq_params"], NORMALIZATION_FACTOR, mtp_loss_normalization_factor)
+            if target.numbers == "verl":
+                known = labels_like_verl(batch, labels)
         temperature = _row_temperature(temperature, input_ids, batch)
         names = ("log_probs", "entropy") if calculate_entropy else ("log_probs",)
         return target.results(batch, arguments, known, temperature, names)
