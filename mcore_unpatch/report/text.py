@@ -20,7 +20,7 @@ _VERDICT_STYLE = {"rewrite": "green", "delete": "green", "steps": "yellow"}
 
 def lines(report: Report) -> Iterator[Line]:
     """The report, line by line: all findings, then the screen of a scan, or the last lines of a gate."""
-    if not report.files_scanned:
+    if not report.files_scanned and not report.findings:
         yield from wrapped(f"No Python file and no patch file to read in {report.from_here('')}", 0, "", "yellow")
         return
     if not report.findings:

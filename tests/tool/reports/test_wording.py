@@ -47,6 +47,12 @@ def test_a_folder_without_a_python_file_is_not_called_clean(command: str, tmp_pa
     assert unpatch(command, cwd=tmp_path).out == "No Python file and no patch file to read in .\n"
 
 
+def test_pins_are_held_where_there_is_no_python_file(tmp_path: Path) -> None:
+    (tmp_path / "unpatch.lock").write_text('version = 1\n[[pin]]\nname = "megatron.core.utils"\nrelease = "0.19.2"\n')
+    result = unpatch("check", "--target-mcore", "0.19", cwd=tmp_path)
+    assert (result.code, "MCU801" in result.out) == (FINDINGS, True)
+
+
 def test_the_rules_of_a_family(tmp_path: Path) -> None:
     lines = unpatch("rules", "mcu1", cwd=tmp_path).out.splitlines()
     assert lines[0].startswith("MCU1  ")
