@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from mcore_unpatch.scanner.sources.scopes import Binding
 from mcore_unpatch.survey.search import Progress
 
 _MOST_STEPS = 2_000_000  # for the names of one file
+_MOST_READ = 3_000_000  # bytes of files between two looks for what is no longer used
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -85,7 +87,7 @@ def uses_for(
 ) -> list[Uses]:
     """The same for several steps; each file is read once, those that import Megatron first."""
     found = [Uses() for _ in steps]
-    every = list(paths)
+    every, read = list(paths), 0
     handed_on: dict[str, set[str]] = {}  # by file: what of Megatron's, or derived from it, others can import from there
     for index, path in enumerate(sorted(every, key=lambda path: not _imports_megatron(path, project))):
         if progress is not None:
@@ -95,6 +97,10 @@ def uses_for(
                 continue
             project.begin()
             home = project.resolver(path)
+            read += len(home.model.data)
+            if read > _MOST_READ:  # trees and scopes refer to each other: without this all of them stay
+                gc.collect()
+                read = 0
             demands = list(demands_of(home))
             handed_on[path] = set(_handed_on(home))
             for uses, (old, new) in zip(found, steps, strict=True):
