@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from operator import attrgetter
 from typing import Any
 
 from mcore_unpatch.codemods import registry, standing
@@ -128,15 +127,11 @@ class FixRunner:
             self._remark(finding, "left", _TOO_MANY)
         findings = [one for one in asked if one.path in self.bench.editable and number[one.path] <= _MOST]
         known: dict[Callable[[Workbench], Any], Any] = {}
-        for codemod in sorted(codemods, key=attrgetter("order")):
+        for codemod in codemods:
             with registry.blaming(codemod):
-                answers = []
                 for finding, source, match in self._places(codemod, findings):
                     all_around = Situation(finding, self.proposing, self.options, findings, self.staying, known)
-                    answers.append(self._answer(codemod, source, replace(match, situation=all_around), finding))
-                going = self._going(answers)
-                for answer in answers:
-                    self._settle(answer, going)
+                    self._settle(self._answer(codemod, source, replace(match, situation=all_around), finding))
         return self.found
 
     def _places(self, codemod: Codemod, findings: Sequence[Finding]) -> Iterator[tuple[Finding, Source, Match]]:
@@ -165,19 +160,6 @@ class FixRunner:
             left.append(older)
         return answer
 
-    def _going(self, answers: Sequence[_FixAnswer]) -> set[Finding]:
-        """The patches of what carries the hook that go together: each of them would be in the way of the others."""
-        going: set[Finding] = set()
-        taken = self.taken.copy()
-        for one in answers:
-            carries = one.needs_hook and tuple(one.finding.target.rsplit(".", 1)) in standing.HOOK
-            if carries and one.touched and not one.left and self.options.applies(one.reason):
-                if not self._in_the_way(one) and taken.take(one.finding.path, one.touched):
-                    going.add(one.finding)
-        while blocked := {finding for finding in going if self._below(finding, going)}:
-            going -= blocked
-        return going
-
     def _in_the_way(self, answer: _FixAnswer) -> str:
         """Why a file that has to change with that of the finding cannot."""
         for one in answer.elsewhere:
@@ -187,11 +169,11 @@ class FixRunner:
                 return _TAKEN
         return ""
 
-    def _settle(self, answer: _FixAnswer, going: set[Finding]) -> None:
+    def _settle(self, answer: _FixAnswer) -> None:
         """Take what a codemod says of one finding."""
         codemod, finding, reason, left = answer.codemod, answer.finding, answer.reason, answer.left
         if answer.touched and not (left and reason.applicability != "display"):
-            if not left and answer.needs_hook and (below := self._below(finding, going)):
+            if not left and answer.needs_hook and (below := self._below(finding)):
                 left.append(standing.because(below, "the hook goes through it"))
             elif because := self._in_the_way(answer):
                 left.append(because)
@@ -228,9 +210,9 @@ class FixRunner:
             elif isinstance(one, ByHand) and not left and (not answer.asked or self.options.applies(reason)):
                 self._remark(finding, "by-hand", one.text)
 
-    def _below(self, finding: Finding, going: Iterable[Finding]) -> Finding | None:
+    def _below(self, finding: Finding) -> Finding | None:
         """Another patch that stays, and that the hook goes through."""
-        gone = [finding, *going, *self.found.removes]
+        gone = [finding, *self.found.removes]
         return RemainingPatches.of(self.staying.findings, gone).blocking(finding.path, standing.HOOK)
 
     def _remark(self, finding: Finding, kind: RemarkKind, text: str) -> None:

@@ -56,11 +56,10 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Header:
-    """Other parameters of a function, which then no longer says what it returns, unless that is as before."""
+    """Other parameters of a function, which then no longer says what it returns."""
 
     node: Function
     parameters: str
-    returns: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,10 +180,3 @@ class Taken:
     def is_free(self, path: str, span: Span) -> bool:
         """Whether none of these bytes is taken."""
         return not any(span.start < other.end and other.start < span.end for other in self._spans[path])
-
-    def copy(self) -> Taken:
-        """The same bytes, to try something."""
-        new = Taken(())
-        for path, spans in self._spans.items():
-            new._spans[path] += spans
-        return new

@@ -118,7 +118,6 @@ class Codemod:
     shape: ClassVar[str] = "downstream-use"  # of its findings
     needs_hook: ClassVar[bool] = False  # then nothing is changed while a patch of what carries the hook stays
     does: ClassVar[str] = ""  # what its changes do, in a few words, where that is not what a match says
-    order: ClassVar[int] = 0  # those with less are asked first
     examples: ClassVar[Sequence[Example]] = ()
     # The sections of its page, as Markdown.
     covers: ClassVar[str] = ""

@@ -23,7 +23,7 @@ def changed(asked: Asked, node: Any) -> Any:
     if isinstance(change, Header):
         new = _function(change.parameters)
         made = node.with_changes(params=new.params, whitespace_before_params=new.whitespace_before_params)
-        return made if change.returns else made.with_changes(returns=None)
+        return made.with_changes(returns=None)
     assert isinstance(change, AddParameters)
     return node.with_changes(params=_with_parameters(node.params, change.texts))
 

@@ -10,13 +10,11 @@ from mcore_unpatch.codemods.syntax import is_name, is_value
 from mcore_unpatch.codemods.units import Unit, reached
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_CARRIERS
-from mcore_unpatch.megatron.layout import MTP_BLOCK, MTP_LAYER
 from mcore_unpatch.scanner.sources.nodes import walk
 
 PROCESSOR = HOOK_ARGUMENTS[0]
 Methods = frozenset[tuple[str, str]]
 HOOK: Methods = frozenset(HOOK_CARRIERS)
-MTP: Methods = frozenset({(MTP_BLOCK, "forward"), (MTP_LAYER, "forward")})  # they read the configuration
 # The rules of the names whose shims run in the hook, and refuse a model that is patched.
 RULES_ON_THE_HOOK = ("MCU701", "MCU702", "MCU705", "MCU706")
 # One model alone; every other shape changes the class, and with it all models.

@@ -107,8 +107,3 @@ def identifiers(tree: ast.AST) -> set[str]:
         else:
             found.add(getattr(node, "name", None) or "")  # functions, classes, `except ... as`, patterns
     return found
-
-
-def shared_names(function: Function) -> set[str]:
-    """The names of a function that belong to others as well."""
-    return {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}

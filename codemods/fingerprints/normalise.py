@@ -15,8 +15,6 @@ from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.library.normal import dump, is_text, without_package
 
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
-ELIF = len(_BLOCKS)  # a block of its own kind: written at the depth of its `if`
-DEEPEST = 32
 
 
 class StatementHash(NamedTuple):
@@ -30,11 +28,6 @@ class StatementHash(NamedTuple):
 def parts(node: ast.stmt, package: str) -> list[StatementHash]:
     """The statements of a definition in order, the definition's own head first."""
     return list(_parts(node, package))
-
-
-def nesting(node: ast.stmt) -> bytes:
-    """For each of the parts how deep it stands, and which block it is the first of: 0 for a body, 1 for an `else`..."""
-    return bytes(_nesting(node, 0, 0))
 
 
 def fingerprint(node: ast.stmt, package: str) -> str:
@@ -81,22 +74,6 @@ def _parts(node: ast.AST, package: str) -> Iterator[StatementHash]:
     for name in _BLOCKS:
         for child in getattr(node, name, None) or ():
             yield from _parts(child, package)
-
-
-def _nesting(node: ast.AST, depth: int, block: int) -> Iterator[int]:
-    if isinstance(node, ast.stmt):
-        if is_text(node):
-            return
-        yield min(depth, DEEPEST - 1) + DEEPEST * block
-        depth, block = depth + 1, 0
-    for number, name in enumerate(_BLOCKS):
-        children = [child for child in getattr(node, name, None) or () if not is_text(child)]
-        for index, child in enumerate(children):
-            if number == 1 and isinstance(child, ast.If) and child.col_offset == getattr(node, "col_offset", -1):
-                yield from _nesting(child, depth - 1, ELIF)
-                continue
-            first = index == 0 or not isinstance(child, ast.stmt)  # handlers and cases each begin a block
-            yield from _nesting(child, depth, (number or block) if first else 0)
 
 
 def _line_before(node: ast.AST) -> int:

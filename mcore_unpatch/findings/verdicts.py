@@ -143,6 +143,12 @@ class _Seen:
     deletes = property(lambda self: f"; {self.how} deletes it" if self.finding.fix else "")
 
     @property
+    def not_yet(self) -> str:
+        """Where Megatron has no way, or not yet."""
+        none = self.row is None or self.row.verdict == KEEP
+        return f"{'No official way' if none else 'An official way exists, but not'} on {self.without}"
+
+    @property
     def guard(self) -> str:
         """What keeps a patch from running on the judged releases."""
         judged = {one for version in self.versions for one in releases_of(version)}
@@ -188,7 +194,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
         KEEP,
         "Which class it changes is not known: if a Megatron module's, {0.known_way}.",
     ),
-    (_Seen.has_no_way_yet, KEEP, "No official way on {0.without}{0.because}. {0.outlook}"),
+    (_Seen.has_no_way_yet, KEEP, "{0.not_yet}{0.because}. {0.outlook}"),
     (lambda case: case.row.verdict == STEPS, STEPS, "An official way exists{0.because}."),
     (lambda case: case.row.verdict == DELETE, DELETE, "{0.capital_way}{0.deletes}."),
 )

@@ -80,3 +80,17 @@ def test_a_migration_ends_by_offering_a_pin_for_what_stays(tmp_path: Path) -> No
     assert "Next: unpatch pin, which tells when Megatron changes under the patch that stays" in said
     write_files(tmp_path, {"patches.py": "x = 1\n"})
     assert "unpatch pin" not in unpatch("migrate", "--diff", cwd=tmp_path).err
+
+
+def test_a_way_of_a_later_release_is_not_said_to_be_none(tmp_path: Path) -> None:
+    patch = """
+        from megatron.core.models.gpt import GPTModel
+
+        def fast(self, input_ids, position_ids, attention_mask, labels=None, **kwargs):
+            return self.log_probs(self.decoder(input_ids), labels)
+
+        GPTModel.forward = fast
+        """
+    write_files(tmp_path, {"patches.py": patch, "requirements.txt": "megatron-core==0.16.1\n"})
+    [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert finding["evidence"].startswith("An official way exists, but not on megatron-core 0.16.1: pass `output_pro")
