@@ -72,16 +72,13 @@ class PinItem(pytest.Item):
         from datetime import date
 
         from mcore_unpatch import pins
+        from mcore_unpatch.gate import pinned
         from mcore_unpatch.megatron.sources import installed_model
 
         release = installed_model()
         if release is None:
             pytest.skip("megatron-core is not installed")
-        said = pins.differences([self.pin], release)
-        if self.pin.is_past(release):
-            said.append(f"is pinned until {self.pin.until}, and megatron-core {release.label} is installed")
-        if (days := self.pin.days_left(date.today())) is not None and days < 0:
-            said.append(f"is due for review since {self.pin.review_by}")
+        said = [f"`{self.pin.name}` {text}" for _, text in pinned.problems(self.pin, [release], date.today())]
         if self.pin.is_mended():
             said.append(f"is no longer needed: {self.pin.until} says that upstream has mended it")
         if said:

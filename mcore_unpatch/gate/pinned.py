@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -41,35 +41,29 @@ def settle(
         ]
     for pin in lock.pins.values():
         line = _line_of(pin, text)
-        changed: dict[str, list[str]] = {}
-        for release in reversed(releases):
-            if how := pins.difference(pin, release):
-                changed.setdefault(how, []).append(release.label)
-        for how, labels in changed.items():
-            left.append(_finding(pin, file, line, CHANGED, f"{how} on megatron-core {', '.join(labels)}"))
-        release = releases[0]
-        if pin.is_past(release):
-            owner = f" or ask {pin.owner}" if pin.owner else ""
-            left.append(
-                _finding(
-                    pin,
-                    file,
-                    line,
-                    PAST,
-                    f"has a pin until {pin.until}, and this is {release.label}; remove it{owner}",
-                )
-            )
-        if (days := pin.days_left(date.today())) is not None and days < 0:
-            said = f"is due for review since {pin.review_by}; review it and set a new date"
-            left.append(_finding(pin, file, line, OVERDUE, said))
+        left += [_finding(pin, file, line, rule, said) for rule, said in problems(pin, releases, date.today())]
         for missing in [name for name in pin.leans_on if name not in lock.pins]:
             said = f"depends on `{missing}`, which is not pinned; run `unpatch pin`"
             left.append(_finding(pin, file, line, CHANGED, said))
         if whole and pin.patched and pin.name not in targets:
-            left.append(
-                _finding(pin, file, line, UNUSED, "is pinned but no longer patched; run `unpatch pin` to drop the pin")
-            )
+            said = "is pinned but no longer patched; run `unpatch pin` to drop the pin"
+            left.append(_finding(pin, file, line, UNUSED, said))
     return left
+
+
+def problems(pin: Pin, releases: Sequence[Model], today: date) -> Iterator[tuple[str, str]]:
+    """What is wrong with a pin on some releases and a day: the rule, and what it says of the name."""
+    changed: dict[str, list[str]] = {}
+    for release in reversed(releases):
+        if how := pins.difference(pin, release):
+            changed.setdefault(how, []).append(release.label)
+    for how, labels in changed.items():
+        yield CHANGED, f"{how} on megatron-core {', '.join(labels)}"
+    if pin.is_past(releases[0]):
+        owner = f" or ask {pin.owner}" if pin.owner else ""
+        yield PAST, f"has a pin until {pin.until}, and this is {releases[0].label}; remove it{owner}"
+    if (days := pin.days_left(today)) is not None and days < 0:
+        yield OVERDUE, f"is due for review since {pin.review_by}; review it and set a new date"
 
 
 def due_soon(lock: Lock, today: date) -> list[str]:

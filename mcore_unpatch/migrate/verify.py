@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from mcore_unpatch.editing.edits import Options, Plan, Repository, Unsound
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.fixes import planned
+from mcore_unpatch.migrate.diff import unified
 from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.migrate.placing import rewrites_of
 from mcore_unpatch.repository.printable import shown
@@ -47,6 +49,19 @@ def sound_plan(survey: Survey, findings: list[Finding], options: Options, planne
                 reasons = dict.fromkeys((item.path for item in rewrites), f"another file does not allow it ({why})")
             left |= reasons
             editable -= reasons.keys()
+
+
+def proposed(survey: Survey, findings: list[Finding]) -> dict[str, str]:
+    """What `migrate --unsafe-fixes` would change, as diffs by path from the root of the scan.
+
+    `findings` are those of the survey before they were marked.
+    """
+    from mcore_unpatch.codemods.planner import plan
+
+    rewrites = sound_plan(survey, findings, planned(survey, unsafe=True), plan).rewrites
+    paths = [survey.found.shown(item.path) for item in rewrites]
+    diffs = (unified(path, item.before, item.after) for path, item in zip(paths, rewrites, strict=True))
+    return dict(zip(paths, (diff.decode(errors="replace").rstrip("\n") for diff in diffs), strict=True))
 
 
 def _verified(

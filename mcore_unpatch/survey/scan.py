@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from mcore_unpatch.findings.finding import Report
+from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.migrate import traces
-from mcore_unpatch.report.edits import proposed_edits
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.scanner.related import spec_places
@@ -34,7 +32,7 @@ def report_of(survey: Survey) -> Report:
 
         before = survey.findings
         if any(map(fixes.may_be_fixed, before)):
-            report.proposed = partial(proposed_edits, survey, before)
+            report.proposed = lambda: _proposed(survey, before)
             survey.findings = survey.settled(fixes.mark(survey))
         project = Project(survey.files.exists, survey.files.read, survey.parsed)
         survey.findings = spec_places.told(survey.findings, survey.whole.own, project, found.shown)
@@ -55,3 +53,9 @@ def report_of(survey: Survey) -> Report:
         report.findings, surplus = baseline.subtract(report.findings, counts, options.baseline, found.root, scanned)
         report.notes += surplus
     return report
+
+
+def _proposed(survey: Survey, before: list[Finding]) -> dict[str, str]:
+    from mcore_unpatch.migrate.verify import proposed  # with libcst, which a scan does without
+
+    return proposed(survey, before)
