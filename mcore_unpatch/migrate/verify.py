@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from mcore_unpatch import rewrites as codemods
 from mcore_unpatch.editing.edits import Options, Plan, Repository, Unsound
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.fixes import planned
@@ -56,9 +57,7 @@ def proposed(survey: Survey, findings: list[Finding]) -> dict[str, str]:
 
     `findings` are those of the survey before they were marked.
     """
-    from mcore_unpatch.codemods.planner import plan
-
-    rewrites = sound_plan(survey, findings, planned(survey, unsafe=True), plan).rewrites
+    rewrites = sound_plan(survey, findings, planned(survey, unsafe=True), codemods.plan).rewrites
     paths = [survey.found.shown(item.path) for item in rewrites]
     diffs = (unified(path, item.before, item.after) for path, item in zip(paths, rewrites, strict=True))
     return dict(zip(paths, (diff.decode(errors="replace").rstrip("\n") for diff in diffs), strict=True))
