@@ -8,13 +8,16 @@ Of main, dev and the release branches all commits are listed: the first 8 digits
 
 from __future__ import annotations
 
+import json
+import lzma
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 
-from mcore_unpatch.megatron.commits import Commit, pack
+from mcore_unpatch.megatron.commits import START, Commit
 from mcore_unpatch.megatron.versions import RELEASES
 
 OUTPUT = Path(__file__).parents[1] / "mcore_unpatch" / "megatron" / "commits.bin"
@@ -53,6 +56,21 @@ class Clone:
             said[commit] = f"{numbers}{parts.get('PRE_RELEASE', '')}"
             at = end + 2 + int(size)
         return said
+
+
+def pack(commits: Iterable[Commit], names: dict[str, str]) -> bytes:
+    """The bytes of a table."""
+    ordered = sorted(commits, key=lambda one: one.digits)
+    kinds = sorted({(one.branch, one.version, one.before, one.after) for one in ordered})
+    head = json.dumps({"count": len(ordered), "names": dict(sorted(names.items())), "kinds": kinds}).encode()
+    parts = [
+        len(head).to_bytes(4),
+        head,
+        b"".join(bytes.fromhex(one.digits) for one in ordered),
+        b"".join((one.day.toordinal() - START).to_bytes(2) for one in ordered),
+        b"".join(kinds.index((one.branch, one.version, one.before, one.after)).to_bytes(2) for one in ordered),
+    ]
+    return lzma.compress(b"".join(parts), preset=9)
 
 
 def main() -> None:

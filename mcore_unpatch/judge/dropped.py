@@ -39,6 +39,8 @@ def keywords(
     function = new.function
     if function is None or taken is None or not taken.any_keyword or function.args.kwarg is None:
         return
+    if old.find(install.target) is None:
+        return  # there is nothing that it passed before
     rest = function.args.kwarg.arg
     then = {name for usage in old.calls(install.target) if usage.call for name in usage.call.keywords}
     for usage in now.calls(install.target):

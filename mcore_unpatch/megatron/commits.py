@@ -6,14 +6,13 @@ import json
 import lzma
 import re
 from bisect import bisect_left
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-_START = date(2018, 1, 1).toordinal()
+START = date(2018, 1, 1).toordinal()
 _DIGITS = 8
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
@@ -61,7 +60,7 @@ class Table:
         day = int.from_bytes(self.days[2 * number : 2 * number + 2])
         kind = int.from_bytes(self.kinds[2 * number : 2 * number + 2])
         branch, version, before, after = self.table[kind]
-        return Commit(self.digits[number], date.fromordinal(_START + day), branch, version, before, after)
+        return Commit(self.digits[number], date.fromordinal(START + day), branch, version, before, after)
 
 
 def is_commit(text: str) -> bool:
@@ -85,18 +84,3 @@ def read(packed: bytes) -> Table:
     days, kinds = (data[at + start * count : at + (start + 2) * count] for start in (4, 6))
     split = tuple(digits[start : start + _DIGITS] for start in range(0, len(digits), _DIGITS))
     return Table(head["names"], split, days, kinds, head["kinds"])
-
-
-def pack(commits: Iterable[Commit], names: dict[str, str]) -> bytes:
-    """The bytes of a table."""
-    ordered = sorted(commits, key=lambda one: one.digits)
-    kinds = sorted({(one.branch, one.version, one.before, one.after) for one in ordered})
-    head = json.dumps({"count": len(ordered), "names": dict(sorted(names.items())), "kinds": kinds}).encode()
-    parts = [
-        len(head).to_bytes(4),
-        head,
-        b"".join(bytes.fromhex(one.digits) for one in ordered),
-        b"".join((one.day.toordinal() - _START).to_bytes(2) for one in ordered),
-        b"".join(kinds.index((one.branch, one.version, one.before, one.after)).to_bytes(2) for one in ordered),
-    ]
-    return lzma.compress(b"".join(parts), preset=9)

@@ -230,6 +230,8 @@ def _harmless(happened: Change, case: Case) -> str:
         case "unchanged":
             return "what it replaces is unchanged"
         case "unknown":
+            if happened.after is not None:
+                return "the older release does not have what it replaces"
             return "it adds a name, or replaces one that Megatron Core does not define"
     if case.reaches_original:
         return f"{happened.sentence}; the replacement calls the original"
