@@ -212,17 +212,23 @@ def pin(name: str, release: Model, patched: bool, known: Pin | None = None) -> P
 
 def elsewhere(pinned: Pin, releases: Iterable[Model]) -> tuple[str, ...]:
     """How a name is on other releases, once for each way that is not the pinned one."""
-    found: dict[str, str] = {}
+    own, found = _form(pinned, pinned), dict[str, str]()
     for release in releases:
-        known = release.find(pinned.name)
-        found.setdefault(known.fact.digest.hex() if known is not None else ABSENT, release.label)
-    return tuple(f"{label} {digest}" for digest, label in found.items() if digest != pinned.digest)
+        found.setdefault(_form(pin(pinned.name, release, pinned.patched, pinned), pinned), release.label)
+    return tuple(f"{label} {form}" for form, label in found.items() if form != own)
+
+
+def _form(one: Pin | None, pinned: Pin) -> str:
+    """What a name is on a release: its digest, or its kind where it has no body; and another signature."""
+    if one is None:
+        return ABSENT
+    return " ".join([one.digest or one.kind, *([one.signature] if one.signature != pinned.signature else [])])
 
 
 def difference(pinned: Pin, release: Model) -> str | None:
     """How a pinned name differs on a release; None if it is unchanged."""
     now = pin(pinned.name, release, pinned.patched, pinned)
-    if (now.digest if now is not None else ABSENT) in {one.partition(" ")[2] for one in pinned.also}:
+    if _form(now, pinned) in {one.partition(" ")[2] for one in pinned.also}:
         return None
     if now is not None and replace(now, release=pinned.release) == pinned:
         return None

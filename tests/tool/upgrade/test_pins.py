@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,24 @@ def test_any_name_can_be_pinned_and_what_was_said_before_is_kept(repository: Pat
     result = unpatch("pin", "megatron.core.no_such_name", cwd=repository)
     assert (result.code, "has no megatron.core.no_such_name" in result.err) == (ERROR, True)
     assert (repository / pins.LOCK).read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("name", "releases"),
+    [
+        ("megatron.core.optimizer.distrib_optimizer.Adam", ("0.17.0", "0.14.0")),  # imported from elsewhere, no body
+        ("megatron.core.transformer.moe.router.TopKRouter.routing", ("0.16.1", "0.15.3")),  # another signature
+        (PREPROCESS, ("0.19.2", "0.12.3")),  # not there
+    ],
+)
+def test_a_name_may_be_another_on_each_megatron_that_is_run(name: str, releases: tuple[str, str]) -> None:
+    newest, older = map(known.model, releases)
+    pinned = pins.pin(name, newest, True)
+    assert pinned is not None
+    assert pins.difference(pinned, older) is not None
+    both = replace(pinned, also=pins.elsewhere(pinned, [older]))
+    assert (pins.difference(both, newest), pins.difference(both, older)) == (None, None)
+    assert pins.elsewhere(pinned, [newest]) == ()
 
 
 def test_what_can_be_deleted_or_is_not_there_is_told_once_and_not_pinned(tmp_path: Path) -> None:
