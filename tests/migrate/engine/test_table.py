@@ -168,3 +168,10 @@ def test_lines_in_a_text_are_those_of_the_file_as_it_is_now() -> None:
     text = "Line 3 stays; lines 4, 5 and 6 too, as c.py:7, ../a/b.py:8 and d.py:9 say; 3 files"
     told = Outcome.renumbered(cast(Outcome, outcome), "a/b.py", text)
     assert told == "Line 13 stays; lines 14, 15 and 16 too, as c.py:17, ../a/b.py:18 and d.py:9 say; 3 files"
+
+
+def test_a_wrapper_of_the_lm_head_becomes_a_hook_which_is_a_finding_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "heads.py").write_text(HEAD + WRAPPER.format(name="output_layer"))
+    done = unpatch("migrate", "--diff", "--unsafe-fixes", cwd=tmp_path)
+    assert "+    model.output_layer.register_forward_hook(doubled)" in done.out
+    assert "MCU106" in done.err
