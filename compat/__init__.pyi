@@ -56,7 +56,6 @@ from .hook.processors import (
 from .hook.value_head import (
     ValueLayer as ValueLayer,
     add_value_head as add_value_head,
-    output_layer_of as output_layer_of,
 )
 from .logits.lazy import DeferredHead as DeferredHead, LazyLogits as LazyLogits
 from .mtp import detach_mtp_inputs as detach_mtp_inputs

@@ -1,12 +1,9 @@
-"""A value head at the hook, beside veRL's own lines that replace `model.output_layer`: everything equal, to the bit."""
+"""A value head beside veRL's own lines that replace `model.output_layer`: everything equal, to the bit."""
 
 import gc
-import sys
 import weakref
 from pathlib import Path
-from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -24,9 +21,8 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer.module import Float16Module
 from torch import Tensor
 
-from mcore_unpatch.compat import HookError, ValueLayer, add_value_head, output_layer_of, zigzag_split
+from mcore_unpatch.compat import HookError, ValueLayer, add_value_head, zigzag_split
 
-BEFORE, NOW = "output_layer.", "value_head.output_layer."
 ONE_RANK = [Case(), Case(mup=True), Case(hybrid=True), Case(dtype=torch.bfloat16), Case(tied=True)]
 CASES = [
     *ONE_RANK,
@@ -57,13 +53,9 @@ def _critic(case: Case, source: str, how: str) -> Any:
     layer = _layer_of(source, model.config)
     add_value_head(model, layer if how == "kept" else None)
     if how == "own" and model.post_process:
-        assert isinstance(model.value_head.output_layer, ValueLayer)
-        model.value_head.output_layer.load_state_dict(layer.state_dict())
+        assert isinstance(model.output_layer, ValueLayer)
+        model.output_layer.load_state_dict(layer.state_dict())
     return model
-
-
-def _renamed(tensors: dict[str, Any]) -> dict[str, Any]:
-    return {name.replace(NOW, BEFORE): value for name, value in tensors.items()}
 
 
 def _call(case: Case, seed: int = 0) -> dict[str, Any]:
@@ -92,7 +84,7 @@ def _values_and_gradients(case: Case, model: Any) -> tuple[list[Tensor], dict[st
         micro_batch_size=case.batch,
         forward_only=False,
     )
-    return values, _renamed(gradients_of(model))
+    return values, gradients_of(model)
 
 
 def _same_as_before(case: Case, source: str) -> None:
@@ -121,17 +113,15 @@ def _no_vocabulary(case: Case) -> None:
     start_world(case)
     model = build_model(case)
     before = weakref.ref(model.output_layer.weight) if model.post_process and not case.tied else None
-    layer = getattr(model, "output_layer", None)
     add_value_head(model)
     gc.collect()
     assert before is None or before() is None
-    assert getattr(model, "output_layer", None) is layer
     vocabulary = [name for name, p in model.named_parameters() if p.shape[0] >= case.vocab // case.tp]
     assert set(vocabulary) <= {"embedding.word_embeddings.weight"} | {
         n for n, _ in model.decoder.named_parameters("decoder")
     }
     names = [name for name, _ in model.named_parameters() if "output_layer" in name]
-    assert names == ([f"{NOW}weight"] if model.post_process else [])
+    assert names == (["output_layer.weight"] if model.post_process else [])
 
 
 @pytest.mark.parametrize("case", [Case(vocab=512), Case(vocab=512, tied=True), Case(vocab=512, pp=2)], ids=str)
@@ -277,11 +267,11 @@ def _plain_state(case: Case, source: str) -> None:
     start_world(case)
     old, new = _critic(case, source, "legacy"), _critic(case, source, "own")
     with torch.no_grad():
-        new.value_head.output_layer.weight.zero_()
+        new.output_layer.weight.zero_()
     Float16Module(new.config, new).load_state_dict(Float16Module(old.config, old).state_dict())
-    assert torch.equal(new.value_head.output_layer.weight, old.output_layer.weight)
+    assert torch.equal(new.output_layer.weight, old.output_layer.weight)
     new.load_state_dict(new.state_dict())
-    with pytest.raises(RuntimeError, match=r"size mismatch for value_head\.output_layer\.weight"):
+    with pytest.raises(RuntimeError, match=r"size mismatch for output_layer\.weight"):
         new.load_state_dict(build_model(case).state_dict())  # a language model's
 
 
@@ -307,7 +297,10 @@ def _inside_others(case: Case, source: str) -> None:
     outer = _VisionModel(build_model(case))
     add_value_head([outer], _layer_of(source, build_config(case)))
     assert torch.equal(outer(**_call(case)), expected)
-    assert [name for name, _ in outer.named_parameters() if NOW in name] == [f"language_model.{NOW}weight"]
+    heads = [name for name, _ in outer.named_parameters() if "output_layer" in name]
+    assert heads == ["language_model.output_layer.weight"]
+    with pytest.raises(ValueError, match="values and no loss"):
+        outer(**_call(case), labels=batch_of(case)["labels"])
 
 
 def test_a_language_model_inside_another_model(release: str, verl_value_layer: str) -> None:
@@ -319,22 +312,20 @@ def _several_outputs(case: Case) -> None:
     sides = []
     for new in (False, True):
         model = build_model(case)
-        assert output_layer_of(model) is model.output_layer
         if new:
             add_value_head(model, outputs=3)
         else:
             group = parallel_state.get_tensor_model_parallel_group()
             model.output_layer = ValueLayer(model.config, group, like=model.output_layer.weight, outputs=3)
-        torch.nn.init.normal_(output_layer_of(model).weight, generator=torch.Generator().manual_seed(7))
+        torch.nn.init.normal_(model.output_layer.weight, generator=torch.Generator().manual_seed(7))
         values = model(**_call(case))
         assert values.shape == (*batch_of(case)["input_ids"].shape, 3)
         torch.autograd.backward(_loss(values))
-        sides.append((values.detach(), _renamed(gradients_of(model))))
+        sides.append((values.detach(), gradients_of(model)))
     (values, gradients), (new_values, new_gradients) = sides
     assert torch.equal(values, new_values)
     assert gradients.keys() == new_gradients.keys()
     assert all(torch.equal(value, new_gradients[name]) for name, value in gradients.items())
-    assert output_layer_of(torch.nn.Module(), None) is None
 
 
 @pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True)], ids=str)
@@ -366,26 +357,12 @@ def _refusals() -> None:
         add_value_head(build_model(Case()), torch.nn.Linear(16, 2), outputs=2)
     with pytest.raises(ValueError, match="values and no loss"):
         model(**_call(Case()), labels=batch_of(Case())["labels"])
-    with pytest.raises(RuntimeError, match="weight was not supplied"):
-        model.output_layer(torch.zeros(1, 1, 16))
+    with pytest.raises(ValueError, match="values and no loss"):
+        model(*_call(Case()).values(), None, batch_of(Case())["labels"])
 
 
 def test_what_a_critic_cannot_be_is_refused_before_anything_changes(release: str) -> None:
     run_on_ranks(release, 1, _refusals)
-
-
-def _warning() -> None:
-    start_world(Case())
-    for name in ("megatron.bridge", "mbridge"):
-        model, imported = build_model(Case()), mock.patch.dict(sys.modules, {name: ModuleType(name)})
-        with imported, pytest.warns(UserWarning, match=f"{name} has no mapping .* nor exports them") as warned:
-            add_value_head(model)
-        assert [one.filename for one in warned] == [__file__]
-
-
-def test_where_a_bridge_is_imported_it_is_said_that_it_leaves_the_head_out(release: str) -> None:
-    """A stand-in for the imports: the packages themselves need Transformer Engine."""
-    run_on_ranks(release, 1, _warning)
 
 
 def _tied_over_stages(case: Case) -> None:
