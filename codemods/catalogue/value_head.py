@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 
 class ValueHeads(PatchCodemod):
-    """The layer becomes the model's output processor."""
+    """The layer is given to compat, which holds it under the same name."""
 
     name, title = "value-heads", "Value heads"
     answers = ("MCU501",)
-    needs_hook = True
-    does = "the value head is the model's output processor"
+    does = "the value head is added by compat, under the same name"
     not_plain = "it is not a plain assignment"
     examples = (
         Example(
@@ -48,7 +47,7 @@ def model_provider(config, role, post_process=True, **kwargs):
     model = GPTModel(config, post_process=post_process, **kwargs)
     if post_process and role == "critic":
         add_value_head(model, LinearForLastLayer(config.hidden_size, 1, config=config))
-        model.value_head.output_layer.reset_parameters()
+        model.output_layer.reset_parameters()
     return model
 """,
             unsafe=True,
@@ -71,28 +70,19 @@ def critic(model: GPTModel, config):
 `model.output_layer = Layer(hidden, 1)` on a built model, as veRL, slime, miles, AReaL and RLinf make their critics
 """
     changes = """
-- The assignment becomes `add_value_head(model, Layer(hidden, 1))`: the same layer, called by the hook. The conditions
-  around it stay. Values, gradients and Megatron's checkpoints are the same ([value heads](../compat-value-head.md)).
-- Reads of the layer in the lines below become `model.value_head.output_layer`. Functions of the repository that speak
-  of critics or value heads read `output_layer_of(model)`, the layer of a critic and of any other model.
+The assignment becomes `add_value_head(model, Layer(hidden, 1))`. The layer is `model.output_layer` as before: values,
+gradients, names of parameters and checkpoints are the same ([value heads](../compat-value-head.md)), on every release.
+The conditions around it stay.
 """
     applied = """
-With `--unsafe-fixes`, because the layer and its parameters have another name in the model. Where it is not exactly
-this, the table has the steps:
+With `--unsafe-fixes`, because what a critic cannot do raises from then on. Where it is not exactly this, the table has
+the steps:
 
 - the layer does not say a width of one (`output_size=1`, `out_features=1`, the second argument, or the default of its
   class in the same file), is a plain `torch.nn.Linear`, or is made somewhere else;
-- the model's own layer is kept or put back, or the layer is set with `setattr`;
-- the repository gives models to Megatron-Bridge or mbridge (`AutoBridge`), or the file is part of a bridge: bridges
-  find parameters by name, and the head would be left out of what they load and export;
-- a patch of `GPTModel.forward` or `_postprocess` stays below it;
-- a function of the repository that speaks of critics or value heads names `"output_layer.weight"` in another way than
-  at the end or in a part of a name: it would not find it.
+- the model's own layer is kept or put back, or the layer is set with `setattr`.
 """
     by_hand = """
-- **Other lines that read or name `output_layer`** are listed with file and line. Those that meet actors alone stay.
-- **Megatron-Bridge and mbridge** look parameters up by name, and neither load nor export the head by its new one:
-  critics that are handed to them keep the replaced layer, or a subclass of GPTModel that sets it in `__init__`.
 - **MTP layers** are refused in a critic, and so are embeddings that are tied over several pipeline stages.
 - **Labels.** A critic that is called with labels raises, where it returned zeros.
 """
@@ -109,7 +99,7 @@ this, the table has the steps:
         return to_value_head(patch)
 
     def steps(self, match: Match, because: str) -> str:
-        """What to write, and where else the layer is read."""
-        from mcore_unpatch.codemods.seams.value_head import find_places, steps
+        """What to write."""
+        from mcore_unpatch.codemods.seams.value_head import steps
 
-        return steps(because, match.situation.once(find_places))
+        return steps(because)

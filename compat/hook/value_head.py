@@ -76,9 +76,7 @@ def _give(path: HookPath, layer: Module | None, outputs: int) -> None:
         layer = ValueLayer(model.config, resolve_groups(model).tp, like=like, outputs=outputs)
     model.register_module("output_layer", layer)
     model.register_forward_pre_hook(_refuse_labels, with_kwargs=True)
-    enter_as_module(
-        path.wrappers, path.model
-    )  # or a model around it that calls `language_model.forward` would pass the hook by
+    enter_as_module(path)  # or a model around it that calls `language_model.forward` would pass the hook by
     _critics.add(model)
 
 

@@ -8,11 +8,6 @@ from planning import Result, migrate
 from mcore_unpatch.editing.edits import Options
 
 HEAD = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
-CRITIC = """
-
-def critic(model: GPTModel, config, layers):
-    model.output_layer = layers.LinearForLastLayer(input_size=8, output_size=1, config=config)
-"""
 CLASS_PATCH = "\n\ndef ours(self, *args, **kwargs):\n    return self.decoder(*args)\n\n\n"
 
 
@@ -22,45 +17,6 @@ def unsafe(**files: str) -> Result:
 
 def said(result: Result, rule: str) -> list[str]:
     return [remark.text for remark in result.plan.remarks if remark.rule == rule]
-
-
-def test_alone_it_moves() -> None:
-    assert b"add_value_head(" in unsafe(a=HEAD + CRITIC).files["pkg/a.py"]
-
-
-@pytest.mark.parametrize(
-    ("files", "where"),
-    [
-        (
-            {"a": HEAD + CRITIC, "b": HEAD + CLASS_PATCH + "GPTModel._postprocess = ours\n"},
-            "`GPTModel._postprocess` stays patched in pkg/b.py, line 8",
-        ),
-        (
-            {"a": HEAD + CRITIC, "b": HEAD + CLASS_PATCH + "setattr(GPTModel, 'forward', ours)\n"},
-            "`GPTModel.forward` stays patched in pkg/b.py, line 8",
-        ),
-        (
-            {"a": HEAD + CRITIC, "b": HEAD + CLASS_PATCH + "GPTModel.build_schedule_plan = ours\n"},
-            "`GPTModel.build_schedule_plan` stays patched in pkg/b.py, line 8",
-        ),
-    ],
-    ids=["another file", "setattr", "schedule plan"],
-)
-def test_a_value_head_beside_a_patch_of_what_carries_the_hook(files: dict[str, str], where: str) -> None:
-    result = unsafe(**files)
-    assert b"add_value_head(" not in result.files["pkg/a.py"]
-    [text] = said(result, "MCU501")
-    assert text.startswith(f"Not rewritten: {where}, and the hook goes through it: move that patch first.\n1. ")
-
-
-def test_what_does_not_carry_the_hook_is_no_reason() -> None:
-    elsewhere = "def install(model: GPTModel):\n    model.forward = ours\n"  # of one model, perhaps another
-    assert b"add_value_head(" in unsafe(a=HEAD + CRITIC, b=HEAD + CLASS_PATCH + elsewhere).files["pkg/a.py"]
-    other = "from megatron.core.transformer.mlp import MLP\n\n\ndef f(self, x):\n    return x\n\n\nMLP.forward = f\n"
-    assert b"add_value_head(" in unsafe(a=HEAD + CRITIC, b=other).files["pkg/a.py"]
-    in_a_test = HEAD + CLASS_PATCH + "GPTModel.forward = ours\n"
-    files = {"pkg/a.py": (HEAD + CRITIC).encode(), "tests/test_b.py": in_a_test.encode()}
-    assert b"add_value_head(" in migrate(files, Options(unsafe_fixes=True)).files["pkg/a.py"]
 
 
 CALLER = (

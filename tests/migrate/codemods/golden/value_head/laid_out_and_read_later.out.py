@@ -23,7 +23,7 @@ def replace_output_layer(model: GPTModel, config):
             output_size=1,
         ).to(dtype=config.params_dtype),
     )
-    model.value_head.output_layer.weight.data.normal_(mean=0.0, std=0.02)
+    model.output_layer.weight.data.normal_(mean=0.0, std=0.02)
     model.vocab_size = 1
     return model
 
