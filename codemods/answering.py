@@ -33,6 +33,7 @@ from mcore_unpatch.findings.finding import Finding
 # Each is looked at with all of its file; no file that people write has so many.
 _MOST = 100
 _TOO_MANY = f"no rewrite is proposed for a file with more than {_MOST} patches: split it, or migrate by hand"
+_COMPAT = "mcore_unpatch.compat"
 _TAKEN = "another edit changes the same lines"
 
 
@@ -155,8 +156,12 @@ class FixRunner:
         level: Applicability = "display" if left else match.safety or codemod.safety
         reason = Reason(finding.rule, level, codemod.does or match.instead, notes, finding.line)
         answer = _FixAnswer(codemod, source, match, finding, wanted, left, reason)
-        moves = any(isinstance(one, MoveImport) for one in wanted)  # to a shim, which no older release can import
-        if answer.touched and not left and (answer.needs_hook or moves) and (older := self.options.older(finding.path)):
+        # The compat layer is not installed beside an older release.
+        shims = any(
+            isinstance(one, MoveImport) or (isinstance(one, AddImport) and one.module.startswith(_COMPAT))
+            for one in wanted
+        )
+        if answer.touched and not left and (answer.needs_hook or shims) and (older := self.options.older(finding.path)):
             left.append(older)
         return answer
 

@@ -71,8 +71,8 @@ def critic(model: GPTModel, config):
 """
     changes = """
 The assignment becomes `add_value_head(model, Layer(hidden, 1))`. The layer is `model.output_layer` as before: values,
-gradients, names of parameters and checkpoints are the same ([value heads](../compat-value-head.md)), on every release.
-The conditions around it stay.
+gradients, names of parameters and checkpoints are the same ([value heads](../compat-value-head.md)). The conditions
+around it stay.
 """
     applied = """
 With `--unsafe-fixes`, because what a critic cannot do raises from then on. Where it is not exactly this, the table has
