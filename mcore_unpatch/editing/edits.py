@@ -51,6 +51,7 @@ class Repository(Project):
         self.paths = tuple(paths)
         self.editable = frozenset(paths if editable is None else editable)
         self.sources = ParsedSources(self.data, self.parsed)
+        self._saying: dict[str | re.Pattern[bytes], list[str]] = {}  # the files that say a word, looked for once
 
     def not_editable(self, path: str) -> str:
         """What is said of a file that may not be edited."""
@@ -68,13 +69,19 @@ class Repository(Project):
 
     def sources_saying(self, word: str | re.Pattern[bytes], *, tests: bool = True) -> Iterator[Source]:
         """The Python files that say a word, or what a pattern finds, and can be read, parsed."""
-        plain = word.encode() if isinstance(word, str) else b""
-        for path in self.paths:
-            if path.endswith(".py") and (tests or not is_test(path)):
+        if word not in self._saying:
+            python = (path for path in self.paths if path.endswith(".py"))
+            self._saying[word] = [path for path in python if self._says(path, word)]
+        for path in self._saying[word]:
+            if tests or not is_test(path):
                 with suppress(Unreadable, OSError):
-                    data = self.data(path)
-                    if plain in data if isinstance(word, str) else word.search(data):
-                        yield self.source(path)
+                    yield self.source(path)
+
+    def _says(self, path: str, word: str | re.Pattern[bytes]) -> bool:
+        with suppress(Unreadable, OSError):
+            data = self.data(path)
+            return word.encode() in data if isinstance(word, str) else word.search(data) is not None
+        return False
 
     def sources_naming(self, name: str) -> Iterator[Source]:
         """The Python files that say a name, and can be read, parsed."""
