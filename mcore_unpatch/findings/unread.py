@@ -21,6 +21,7 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 _NAME_GIVEN = re.compile(r"[^=(]+\.\w+ = ([^\W\d][\w.]*)")
 # What takes names from a module without saying them.
 _TAKES_ALL = re.compile(rb"import\s*\(?\s*\*|getattr|__dict__|vars\(|sys\.modules|import_module|__import__")
+_OWN = ("unpatch.lock", "unpatch.baseline", ".mcore-unpatch-baseline")  # the lock and the baselines
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,8 @@ def _unread(files: RepositoryFiles, targets: set[str]) -> set[str]:
     for path in files.megatron:
         data = files.read(path)
         left = {target: (of, name) for target, (of, name) in left.items() if name.encode() not in data}
-    for path in files.settings:  # they have to name the module too
-        data = files.read(path)
+    for path in files.settings:  # they have to name the module too; what this tool wrote names what is patched
+        data = files.read(path) if not path.rpartition("/")[2].startswith(_OWN) else b""
         left = {target: of for target, of in left.items() if any(_leaf(word).encode() not in data for word in of)}
     named, around = set[str](), defaultdict[str, list[str]](list)
     for path in files.own:

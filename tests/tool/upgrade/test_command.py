@@ -138,3 +138,16 @@ def test_the_same_change_in_many_files_is_told_once_and_the_report_is_one_screen
     assert "Numbers may change (9)\n  changed/a0.py:3 and 8 more lines\n" in out
     assert "Will raise (30)\n  raises/b0.py:1 and 29 more lines  ImportError when the file is imported\n" in out
     assert len(out.splitlines()) <= 40
+
+
+def test_a_lock_changes_nothing_in_the_report(tmp_path: Path) -> None:
+    specs = "from megatron.core.models.gpt import moe_module_specs\nfrom megatron.core.transformer.moe import experts\n"
+    unread = "class Mine: ...\nexperts.TEGroupedMLP = Mine\nmoe_module_specs.GroupedMLP = Mine\n"
+    write_files(tmp_path, {"a.py": specs + unread, "requirements.txt": "megatron-core==0.18.2\n"})
+    before = unpatch("upgrade", "--to", "0.19.2", "--all", cwd=tmp_path).out
+    assert "Can go now (1)" in before
+    name = "megatron.core.models.gpt.moe_module_specs.GroupedMLP"
+    (tmp_path / "unpatch.lock").write_text(
+        f'version = 1\n\n[[pin]]\nname = "{name}"\nrelease = "0.17.1"\npatched = true\n'
+    )
+    assert unpatch("upgrade", "--to", "0.19.2", "--all", cwd=tmp_path).out == before
