@@ -138,7 +138,10 @@ def _steps(
     given += [one.source for one in (to, start) if one is not None and one.source is not None]
     olds = start.models() if start else _in_use(paths, options)
     if not olds:
-        raise UsageError("No file in this repository pins megatron-core; pass the Megatron in use with --from.")
+        raise UsageError(
+            "No file in this repository says which release of megatron-core it runs; pass it with --from: a release, a "
+            "tag, a commit, a checkout, CLONE@COMMIT, or `installed`."
+        )
     news = to.models()
     steps = [(one, other) for one in olds for other in news if not any(_same(one, each) for each in news)]
     if start is None:  # what is as new already takes no step
@@ -170,6 +173,9 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
     for stack in asked.stacks if asked else ():
         if not stack.versions:
             note(f"{stack} is left out: {stack.revision.words}; {stack.revision.settle}.")
+        elif not stack.revision.certain:
+            stand_in = " and ".join(dict.fromkeys(known.newest(version).label for version in stack.versions))
+            note(f"{stack} is {stack.revision.words}: compared from {stand_in}.")
     versions = {version for stack in (asked.stacks if asked else ()) for version in stack.versions}
     return list(dict.fromkeys(known.newest(version) for version in sorted(versions)))
 
@@ -216,7 +222,10 @@ def _matrix(
         raise UsageError("--matrix to main needs its source: add --to PATH (a checkout, or CLONE@COMMIT).")
     olds = target(from_release).models() if from_release else _in_use(paths, options)
     if not olds:
-        raise UsageError("No file in this repository pins megatron-core; pass the Megatron in use with --from.")
+        raise UsageError(
+            "No file in this repository says which release of megatron-core it runs; pass it with --from: a release, a "
+            "tag, a commit, a checkout, CLONE@COMMIT, or `installed`."
+        )
     models = [known.model(label) for label in labels]
     models += target(to_release).models() if with_main and to_release else []
     reports = each_release(paths or [], options, olds[0], models, progress)

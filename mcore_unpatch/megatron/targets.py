@@ -45,6 +45,10 @@ def target(text: str) -> Target:
         return _of_release(plain, release)
     reference = of_reference(plain)
     if reference.versions and not os.path.lexists(plain):
+        if reference.versions[-1] < parse_version(RELEASES[0]):
+            raise UsageError(
+                f"{plain} is {reference.words}, the oldest known; pass a clone that has it: CLONE@{plain}."
+            )
         return Target(reference)
     clone, at, _ = plain.rpartition("@")
     if os.path.lexists(plain) or (at and os.path.isdir(clone)):  # noqa: PTH112

@@ -151,3 +151,15 @@ def test_a_lock_changes_nothing_in_the_report(tmp_path: Path) -> None:
         f'version = 1\n\n[[pin]]\nname = "{name}"\nrelease = "0.17.1"\npatched = true\n'
     )
     assert unpatch("upgrade", "--to", "0.19.2", "--all", cwd=tmp_path).out == before
+
+
+def test_what_stands_for_a_commit_is_said_and_none_stands_for_one_before_all_releases(tmp_path: Path) -> None:
+    lines = "megatron-core @ git+https://github.com/NVIDIA/Megatron-LM.git@{}\n"
+    write_files(tmp_path, {"a.py": "import megatron.core\n", "requirements.txt": lines.format("71e418ea")})
+    noted = unpatch("upgrade", cwd=tmp_path)
+    assert "71e418ea (requirements.txt:1) is main of 2026-06-08, between 0.18.0 and 0.19.0: compared from" in noted.err
+    write_files(tmp_path, {"requirements.txt": lines.format("25059d3b")})
+    assert "older than 0.12.0: compared from 0.12.0." in unpatch("upgrade", cwd=tmp_path).err
+    refused = unpatch("upgrade", "--from", "25059d3b", cwd=tmp_path)
+    assert refused.code == 2
+    assert "the oldest known; pass a clone that has it: CLONE@25059d3b" in refused.err
