@@ -211,3 +211,27 @@ def test_another_library_is_a_parameter() -> None:
     assert tomlkit.find("tomlkit.parse") is not None
     assert "tomlkit.items.Item" in tomlkit.lineage("tomlkit.items.Table")
     assert "tomlkit.api.dumps" in {usage.place for usage in tomlkit.calls("tomlkit.items.item")}
+
+
+def test_a_default_is_what_a_field_holds_however_it_is_written() -> None:
+    head = "from dataclasses import dataclass, field\n@dataclass\nclass Config:\n    size: int"
+    texts = (" = 8\n", " = field(default=8, metadata={'help': 'x'})\n", " = field(metadata={})\n")
+    plain, wrapped, other = (model({"a": head + text}) for text in texts)
+    assert plain.facts["toy.a.Config.size"].digest == wrapped.facts["toy.a.Config.size"].digest
+    for one in (plain, wrapped):
+        assert (taken := one.called_with("toy.a.Config")) is not None
+        assert taken.defaults == {"size": "8"}
+    assert (required := other.called_with("toy.a.Config")) is not None
+    assert required.required == {"size"}
+
+
+def test_a_function_gives_what_the_one_gives_whose_result_it_returns() -> None:
+    same = "def same(x):\n    if x: return pair(x)\n    return x, 1\n"
+    found = model({"a": f"def pair(x): return x, x\n{same}def loop(x): return loop(x)\n"})
+    gives = [found.facts[f"toy.a.{name}"].trait("gives") for name in ("pair", "same", "loop")]
+    assert gives == ["2", "2", None]
+
+
+def test_an_object_of_a_module_tells_its_class() -> None:
+    found = model({"a": "class Queue: ...\nqueue = Queue()\n"})
+    assert found.facts["toy.a.queue"].trait("made") == "toy.a.Queue"
