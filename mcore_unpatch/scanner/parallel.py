@@ -19,7 +19,7 @@ from mcore_unpatch.scanner import detect
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources import prefilter
-from mcore_unpatch.scanner.sources.files import Reader
+from mcore_unpatch.scanner.sources.files import Reader, TextFacts
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import TooLarge, Unreadable, check, decode
 
@@ -48,11 +48,12 @@ class Task:
     mocks: bool
     thorough: bool = True  # also tell of broken files that have nothing to do with Megatron
     words: tuple[bytes, ...] = ()  # files that say one of these are named
+    texts: dict[str, TextFacts] = field(default_factory=dict)  # of files that others import, read once
     unfiltered: bool = False  # parse every file: to see that what the text is asked first leaves nothing out
 
     def project(self, parsed: Parsed | None = None) -> Project:
         """The files, to be parsed on demand; those in `parsed` were before."""
-        return Project(self.exists, self.read, parsed)
+        return Project(self.exists, self.read, parsed, self.texts)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from mcore_unpatch.scanner.names.expressions import Expressions
 from mcore_unpatch.scanner.names.resolver import Modules, Resolver
 from mcore_unpatch.scanner.sources.effort import Effort
-from mcore_unpatch.scanner.sources.files import Reader
+from mcore_unpatch.scanner.sources.files import Reader, TextFacts
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
@@ -19,8 +19,14 @@ _MOST_BYTES = 500_000
 class Project(Modules):
     """Python files by their posix path relative to the project's root, and what resolves the names of each."""
 
-    def __init__(self, exists: Callable[[str], bool], read: Reader, parsed: Parsed | None = None) -> None:
-        super().__init__(exists, read)
+    def __init__(
+        self,
+        exists: Callable[[str], bool],
+        read: Reader,
+        parsed: Parsed | None = None,
+        texts: dict[str, TextFacts] | None = None,
+    ) -> None:
+        super().__init__(exists, read, texts)
         self.parsed = parsed or Parsed()
         self._resolvers: OrderedDict[str, Resolver | None] = OrderedDict()
         self._bytes = 0

@@ -22,7 +22,7 @@ _ANSWERS = 1 << 16
 _IMPORTS = 10_000
 
 
-class _Text(NamedTuple):
+class TextFacts(NamedTuple):
     """What the bytes of a file tell."""
 
     says_megatron: bool = False
@@ -34,14 +34,14 @@ class _Text(NamedTuple):
 class Files:
     """Python files by their posix path relative to the project's root: whether there is one, and its bytes."""
 
-    def __init__(self, exists: Callable[[str], bool], read: Reader) -> None:
+    def __init__(self, exists: Callable[[str], bool], read: Reader, texts: dict[str, TextFacts] | None = None) -> None:
         self.exists, self.read = exists, read
         self.effort = Effort()
         self.data = lru_cache(_READ)(self._data)
         self.has_name = lru_cache(_ANSWERS)(self._has_name)
         self._found = lru_cache(_ANSWERS)(self._locate)
         self._bases = lru_cache(_ANSWERS)(self._find_bases)
-        self._text = lru_cache(_ANSWERS)(self._read_text)
+        self._texts = {} if texts is None else texts  # what is known before, and what is added for others
         self._reaches = lru_cache(_ANSWERS)(self._find_megatron)
         self._imports = lru_cache(_ANSWERS)(self._find_import)
         self._installers = lru_cache(_ANSWERS)(self._find_installers)
@@ -116,19 +116,24 @@ class Files:
         below = text.imported if path.endswith("__init__.py") else ()  # what it passes on
         return text.installers.union(*(self._installers(one) for one in below if not one.endswith("__init__.py")))
 
-    def _read_text(self, path: str) -> _Text:
+    def _text(self, path: str) -> TextFacts:
+        if path not in self._texts:
+            self._texts[path] = self._read_text(path)
+        return self._texts[path]
+
+    def _read_text(self, path: str) -> TextFacts:
         """All that is asked of the bytes of a file that others import, so that it is read once."""
         try:
             data = self.data(path)
         except (OSError, Unreadable):
-            return _Text()
+            return TextFacts()
         found: dict[str, None] = {}
         for name in islice(dict.fromkeys(prefilter.imported_modules(data)), _IMPORTS):
             module = name.lstrip(".")
             target = self.locate(path, module, len(name) - len(module))
             if target and target != path:
                 found[target] = None
-        return _Text(
+        return TextFacts(
             prefilter.mentions_megatron(path, data),
             prefilter.imports_megatron(prefilter.plain(data)),
             tuple(found),

@@ -29,7 +29,7 @@ TRAPS = (
 )
 TRAP = "import os\nopen(os.environ['TRACES'] + '/' + __name__.replace('.', '_'), 'w').close()\n"
 # `audit` runs the program that the user names, in the user's own way.
-STARTERS = {"git.py", "upgrade/sources.py", "scanner/parallel.py", "commands/audit.py"}
+STARTERS = {"repository/git.py", "upgrade/sources.py", "scanner/parallel.py", "commands/audit.py"}
 
 # Works on two shares of files in the folder it is run in, with the start method that it is given.
 WORK = """
