@@ -106,7 +106,7 @@ class TestOfficialHooks:
             from megatron.core.models.gpt import GPTModel
             def attach(model: GPTModel, fn):
                 handle = model.register_forward_pre_hook(fn, with_kwargs=True)
-                model.output_layer.register_forward_hook(fn)
+                model.decoder.register_forward_hook(fn)
                 for layer in model.mtp.layers:
                     layer.register_forward_pre_hook(fn, with_kwargs=True)
                 return handle
