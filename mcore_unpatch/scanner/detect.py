@@ -27,7 +27,6 @@ from mcore_unpatch.scanner.sources.quoting import Text
 from mcore_unpatch.scanner.sources.scopes import Scope
 
 _STEPS_OF_A_FINDING = 10
-_REPLACES_NOTHING = ("MCU9", "MCU106")  # mocks, and a hook that Megatron calls with its own arguments
 _MOST_CONDITIONS = 3  # that are named
 _HOW = {
     "class-attr": "on the class",
@@ -122,7 +121,9 @@ def _finding(
     assert isinstance(node, ast.stmt | ast.expr)
     alive = liveness.of(install, Position(resolver, install.site.scope, install.site.block, node.lineno))
     # What breaks on several releases is said once, of the newest first.
-    judged = [version for version in versions if alive.on(version) and not verdict.rule.startswith(_REPLACES_NOTHING)]
+    # Mocks replace nothing, nor does a hook, which is called with arguments of its own.
+    replaces = verdict.rule != "MCU106" and not verdict.rule.startswith("MCU9")
+    judged = [version for version in versions if replaces and alive.on(version)]
     by_version = {version: judge.on(case, known.newest(version)) for version in judged}
     said = [one for some in reversed(by_version.values()) for one in some]
     breaks = dict.fromkeys(judge.texts(said, case))

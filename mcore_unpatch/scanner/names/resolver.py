@@ -90,8 +90,9 @@ class Resolver(ABC):
         self._known.clear()
         self._above.clear()
         self._facts.clear()
-        for name in ("on_import", "on_install", "leaving"):
-            vars(self).pop(name, None)
+        vars(self).pop("on_import", None)
+        vars(self).pop("on_install", None)
+        vars(self).pop("leaving", None)
 
     @cached_property
     def lines(self) -> list[str]:
