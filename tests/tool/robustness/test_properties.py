@@ -84,7 +84,6 @@ def expected() -> Facts:
         "sys-modules",
         "string-target",
         "source-rewrite",
-        "forward-hook",
         "mock",
     }
     return found
