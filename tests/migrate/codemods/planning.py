@@ -62,7 +62,8 @@ def migrate(files: Files, options: Options | None = None, editable: Collection[s
     second, after = planned(new, options, editable)
     again = [edit for edit in second.edits if options.applies(edit)]
     assert not again, f"a second run changes {again[0]}"
-    left = [(finding.path, finding.rule, finding.target) for finding in after]
     for finding in first.removes:
-        assert (finding.path, finding.rule, finding.target) not in left or len(after) < len(before)
+        same = [[(one.path, one.rule, one.target) for one in some] for some in (before, after)]
+        was, is_now = (some.count((finding.path, finding.rule, finding.target)) for some in same)
+        assert is_now < was
     return Result(new, first, before, after, options)
