@@ -10,12 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from mcore_unpatch.codemods import registry, standing
-from mcore_unpatch.codemods.changes import Asked, ChangeKey, Reason, Remove, Taken
+from mcore_unpatch.codemods.changes import Asked, Reason, Remove, Taken
 from mcore_unpatch.codemods.codemod import (
     AddImport,
     ByHand,
     Codemod,
-    Elsewhere,
     Fix,
     Left,
     Match,
@@ -75,13 +74,8 @@ class _FixAnswer:
     @cached_property
     def asked(self) -> list[Asked]:
         """The changes of the finding's file."""
-        said = Elsewhere | AddImport | MoveImport | Note | Left | ByHand | Stays
+        said = AddImport | MoveImport | Note | Left | ByHand | Stays
         return [Asked(self.source, one, self.reason) for one in self.wanted if not isinstance(one, said)]
-
-    @cached_property
-    def elsewhere(self) -> list[Asked]:
-        """Those of any file that other findings may ask for too."""
-        return [Asked(one.source, one.change, self.beside) for one in self.wanted if isinstance(one, Elsewhere)]
 
     def saying(self, name: str) -> list[ast.AST]:
         """The nodes of its file where a name comes to be used."""
@@ -91,11 +85,6 @@ class _FixAnswer:
             if not isinstance(one.change, Remove) and (not isinstance(text, str) or name in text):
                 nodes.append(one.change.node)
         return nodes or [self.match.node]
-
-    @property
-    def beside(self) -> Reason:
-        """What changes of other files are for."""
-        return replace(self.reason, notes=(), finding_line=0)
 
     @cached_property
     def touched(self) -> list[Span]:
@@ -116,7 +105,6 @@ class FixRunner:
     told: bool = True  # else nobody reads the remarks
     found: Contribution = field(default_factory=Contribution)
     closed: set[Finding] = field(default_factory=set)  # for all other codemods
-    shared: set[ChangeKey] = field(default_factory=set)  # of changes that several findings asked for
 
     def run(self, findings: Sequence[Finding]) -> Contribution:
         """Ask every codemod for the findings of its rules."""
@@ -165,40 +153,21 @@ class FixRunner:
             left.append(older)
         return answer
 
-    def _in_the_way(self, answer: _FixAnswer) -> str:
-        """Why a file that has to change with that of the finding cannot."""
-        for one in answer.elsewhere:
-            if one.path not in self.bench.editable or self.options.older(one.path):
-                return f"{one.path} would have to change too, and is not part of this migration"
-            if one.place not in self.shared and not self.taken.is_free(one.path, one.touches):
-                return _TAKEN
-        return ""
-
     def _settle(self, answer: _FixAnswer) -> None:
         """Take what a codemod says of one finding."""
         codemod, finding, reason, left = answer.codemod, answer.finding, answer.reason, answer.left
         if answer.touched and not (left and reason.applicability != "display"):
             if not left and answer.needs_hook and (below := self._below(finding)):
                 left.append(standing.because(below, "the hook goes through it"))
-            elif because := self._in_the_way(answer):
-                left.append(because)
             elif self.taken.take(finding.path, answer.touched):
                 self.found.asked += answer.asked
                 files = self.bench if self.options.applies(reason) else self.proposing
-                for there in answer.elsewhere:
-                    if there.place not in self.shared:
-                        self.shared.add(there.place)
-                        self.taken.take(there.path, [there.touches])
-                        self.found.asked.append(there)
                 imports = files.imports(finding.path)
                 for new in answer.wanted:
                     if isinstance(new, MoveImport):
                         imports.move(new.node, set(new.names), new.module, reason)
                     elif isinstance(new, AddImport):
                         imports.add(new.module, [new.name], reason, answer.saying(new.name))
-                    elif isinstance(new, Elsewhere) and new.needs:
-                        needs, editor = new.needs, files.imports(new.source.path)
-                        editor.add(needs.module, [needs.name], answer.beside, [new.change.node])
                 self.closed.add(finding)
                 if self.options.applies(reason):
                     self.found.removes.append(finding)

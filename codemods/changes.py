@@ -152,15 +152,6 @@ class Asked:
             return Span(source.offset(change.node.lineno, change.node.col_offset), source.span(first).start)
         return source.span(change.node)
 
-    @property
-    def place(self) -> ChangeKey:
-        """What tells it from other changes: two of the same place, kind and text are one."""
-        text = getattr(self.change, "text", getattr(self.change, "parameters", ""))
-        return self.path, self.touches, type(self.change).__name__, text
-
-
-ChangeKey = tuple[str, Span, str, object]
-
 
 class Taken:
     """The bytes of each file that changes touch."""

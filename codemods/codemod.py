@@ -65,15 +65,6 @@ class MoveImport:
     module: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Elsewhere:
-    """A change of any file that several findings may ask for: it is made once, with the import that it needs."""
-
-    source: Source
-    change: Change
-    needs: AddImport | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Note:
     """What people should know of the changes."""
@@ -102,7 +93,7 @@ class Stays:
     because: str
 
 
-Fix: TypeAlias = "Change | Elsewhere | AddImport | MoveImport | Note | Left | ByHand | Stays"
+Fix: TypeAlias = "Change | AddImport | MoveImport | Note | Left | ByHand | Stays"
 
 
 class Codemod:

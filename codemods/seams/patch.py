@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Change
-from mcore_unpatch.codemods.codemod import AddImport, ByHand, Elsewhere, Fix, Note
+from mcore_unpatch.codemods.codemod import AddImport, ByHand, Fix, Note
 from mcore_unpatch.codemods.syntax import identifiers, is_stored, leaf, walk_without
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import Finding
@@ -55,12 +55,10 @@ class Rewritten:
     names: Sequence[str] = ()
     notes: Sequence[str] = ()
     by_hand: str = ""  # what else is to be looked at
-    elsewhere: Sequence[Elsewhere] = ()
 
     def fix(self) -> Iterator[Fix]:
         """As a codemod says it."""
         yield from self.changes
-        yield from self.elsewhere
         yield from (AddImport(COMPAT, name) for name in self.names)
         yield from map(Note, self.notes)
         yield from [ByHand(self.by_hand)] if self.by_hand else ()
