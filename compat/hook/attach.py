@@ -333,12 +333,11 @@ def require_called(watched: Watched, path: HookPath) -> None:
     """Raise if the output stage returned without calling the processor."""
     if watched.called or not path.has_output:
         return
-    suspects = foreign_methods(path.model) or [
-        f"{type(wrapper).__module__}.{type(wrapper).__qualname__}.forward" for wrapper in path.wrappers
-    ]
-    name = type(path.model).__name__
+    name, patches = type(path.model).__name__, foreign_methods(path.model)
+    wrappers = [f"{type(wrapper).__module__}.{type(wrapper).__qualname__}.forward" for wrapper in path.wrappers]
+    remedy = "Pass the keywords on in that wrapper, or use attach(), which hooks the inner model directly."
     raise HookSwallowedError(
-        f"{name} returned its output without calling the processor: {', '.join(suspects) or f'{name}.forward'} "
-        "accepted output_processor and dropped it. Remove that patch, pass the keywords on in that wrapper, or use "
-        "attach(), which hooks the inner model directly."
+        f"{name} returned its output without calling the processor: "
+        f"{', '.join(patches or wrappers) or f'{name}.forward'} accepted output_processor and dropped it. "
+        f"{'Remove that patch.' if patches else remedy}"
     )

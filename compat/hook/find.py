@@ -121,8 +121,8 @@ def takes_hook(forward: Callable[..., Any], *, by_name: bool = False) -> bool:
     return named or (inspect.Parameter.VAR_KEYWORD in kinds and not by_name)
 
 
-@lru_cache(maxsize=256)
 def _class_has_hook(kind: type) -> bool:
+    """Asked again each time: a patch of the class may come and go."""
     return any(takes_hook(forward, by_name=True) for forward in _forwards(kind))
 
 

@@ -91,8 +91,8 @@ def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput
 
 
 def mask_of(call: HookCall, context: HookContext, options: HeadOptions) -> Tensor | None:
-    """`[b, s]`: the mask of the context, else the model's `loss_mask` if the options say so; None computes all rows."""
-    return context.mask if context.mask is not None else call.loss_mask if options.use_loss_mask else None
+    """`[b, s]`: with `use_loss_mask` one must be there; without it that of the context, and None computes all rows."""
+    return selection_mask(call) if options.use_loss_mask else context.mask
 
 
 def temperature_of(context: HookContext, options: HeadOptions, shape: tuple[int, int]) -> float | Tensor:

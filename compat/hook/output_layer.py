@@ -26,14 +26,16 @@ _transparent: WeakKeyDictionary[Module, tuple[Any, ...]] = WeakKeyDictionary()
 
 def check_head(call: HookCall) -> None:
     """Raise unless the layer is a plain column-parallel product whose weight is present on this rank."""
+    if "forward" in vars(call.output_layer):
+        refuse_head(call.output_layer, "its forward was replaced on the instance", "remove that patch")
     for reason in _obstacles(call):
         refuse_head(call.output_layer, reason)
 
 
-def refuse_head(layer: Module, reason: str) -> None:
+def refuse_head(layer: Module, reason: str, remedy: str = "use the Logits processor, which calls the layer") -> None:
     """Raise for this layer, with the reason and the way out."""
     kind = f"{type(layer).__module__}.{type(layer).__qualname__}"
-    raise UnsupportedHeadError(f"output_layer ({kind}): {reason}; use the Logits processor, which calls the layer.")
+    raise UnsupportedHeadError(f"output_layer ({kind}): {reason}; {remedy}.")
 
 
 def fuses_weight_grad(call: HookCall) -> bool:
@@ -95,8 +97,6 @@ def _obstacles(call: HookCall) -> Iterator[str]:
 
     layer = call.output_layer
     weight = getattr(layer, "weight", None) if call.output_weight is None else call.output_weight
-    if "forward" in vars(layer):
-        yield "its forward was replaced on the instance"
     if isinstance(weight, DTensor):
         yield "its weight is sharded between calls (FSDP); leave the output layer out of the sharding"
     if not isinstance(weight, Tensor) or weight.dim() != 2:

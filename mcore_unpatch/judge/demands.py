@@ -240,7 +240,8 @@ class Demands:
             return None
         if ref.node is not None:
             return built(ref) if isinstance(node, ast.Name) and node.id != "cls" else None
-        return Meant((ref.name,), isinstance(node, ast.Name), base is None or base.kind == "class")
+        unbound = not ref.bound if base is None else base.kind == "class"
+        return Meant((ref.name,), isinstance(node, ast.Name), unbound)
 
 
 def _asked(meant: Meant, when: str, place: Position, node: ast.expr, tests: Tests) -> Demand:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from mcore_unpatch.editing.edits import Edit
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.report.counts import groups
 from mcore_unpatch.report.lines import Line, count, show, wrapped
@@ -66,6 +67,12 @@ def lines(outcome: Outcome) -> Iterator[Line]:
 def _head(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
     if not outcome.rewrites:
         yield [("Nothing to migrate.", "green")]
+        if any(outcome.options.older(finding.path) for finding in outcome.survey.findings):
+            yield from wrapped(
+                f"A Megatron that runs here has no hook. `unpatch migrate --diff --target-mcore {RELEASES[-1]}` shows "
+                "the edits of the day after an upgrade.",
+                0,
+            )
         return
     done = "Migrated" if outcome.written else "Would migrate"
     yield [(f"{done}: {count(len(outcome.rewrites), 'file')}, {count(len(applied), 'edit')}.", "bold")]

@@ -233,7 +233,7 @@ class Resolver(ABC):
                 case "value":
                     return self.strings(binding.node, scope, binding.block, binding.line, steps)
                 case "item":
-                    elements = getattr(binding.node, "elts", None) or self._constant_elements(binding.node, scope)
+                    elements = _elements(binding.node) or self._constant_elements(binding.node, scope)
                     self.project.effort.spend(len(elements))
                     return [e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)]
                 case "from":
@@ -263,8 +263,8 @@ class Resolver(ABC):
         if isinstance(node, ast.Name):
             for home in scope.chain():
                 for binding in home.bindings.get(node.id, []):
-                    if isinstance(binding.node, ast.Tuple | ast.List | ast.Set):
-                        return binding.node.elts
+                    if elements := _elements(binding.node):
+                        return elements
         return []
 
     # --- what names and expressions stand for: `bindings` and `expressions` ---------------------------------------
@@ -308,6 +308,13 @@ class Resolver(ABC):
     @abstractmethod
     def returned(self, node: ast.AST | None) -> Ref | None:
         """What a function of this module returns: its annotation, else the first return that resolves."""
+
+
+def _elements(node: ast.AST | None) -> list[ast.expr]:
+    """What a loop gets from a collection that is written out; of a dict the keys."""
+    if isinstance(node, ast.Dict):
+        return [key for key in node.keys if key is not None]
+    return node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else []
 
 
 def _line(site: Site) -> int:

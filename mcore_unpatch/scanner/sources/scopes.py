@@ -144,6 +144,14 @@ def _last_line(statements: list[ast.stmt]) -> int:
     return statements[-1].end_lineno or statements[-1].lineno if statements else 0
 
 
+def _table_of(value: ast.AST | None) -> ast.expr | None:
+    """The dict of `table.items()`: what runs over it gets its keys."""
+    match value:
+        case ast.Call(func=ast.Attribute(attr="items", value=table), args=[]):
+            return table
+    return None
+
+
 def _cuts(value: ast.AST | None) -> bool:
     """`path.rsplit(".", 1)` and its kin."""
     return (
@@ -205,6 +213,8 @@ class _Walker:
                 values = [None, value.args[0]] if len(target.elts) == 2 else values
             elif kind == "item" and isinstance(value, ast.Call) and path_text(value.func) == "zip":
                 values = list(value.args) if len(value.args) == len(target.elts) else values
+            elif kind == "item" and (table := _table_of(value)) is not None and len(target.elts) == 2:
+                values = [table, None]
             for element, part in zip(target.elts, values, strict=True):
                 if part is not None:
                     self.bind_target(element, kind, part, scope, block)

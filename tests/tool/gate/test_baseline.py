@@ -32,6 +32,16 @@ def test_it_is_made_in_its_own_folder(project: Path, monkeypatch: pytest.MonkeyP
     assert unpatch("check", "--write-baseline", cwd=project).code == CLEAN
 
 
+def test_what_is_pinned_is_not_counted(project: Path) -> None:
+    write_files(project, {"requirements.txt": "megatron-core==0.19.2\n"})
+    assert unpatch("pin", cwd=project).code == CLEAN
+    write_files(project, {"pkg/other.py": OLD.replace("forward", "set_input_tensor")})
+    assert unpatch("check", "--write-baseline", cwd=project).code == CLEAN
+    assert list(json.loads((project / FILE).read_text())["counts"]) == ["pkg/other.py"]
+    result = unpatch("check", "--baseline", FILE, cwd=project)
+    assert (result.code, result.err) == (CLEAN, "")
+
+
 def test_known_findings_pass(project: Path) -> None:
     result = unpatch("check", "--baseline", FILE, cwd=project)
     assert (result.code, result.err) == (CLEAN, "")

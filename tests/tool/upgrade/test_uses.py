@@ -98,6 +98,14 @@ class Mine(BaseInferenceContext):
 }  # fmt: skip
 # What is not said: guarded, not Megatron's, or as it was.
 QUIET = {
+    "a method that an object was asked for": ("0.17.1", "0.19.2", """
+from megatron.core.transformer.moe.token_dispatcher import _DeepepManager
+def install(manager: _DeepepManager):
+    original = manager.setup_metadata
+    def setup(routing_map, probs):
+        original(routing_map, probs)
+    return setup
+"""),
     "caught": ("0.18.2", "0.19.2", """
 try:
     from megatron.core.dist_checkpointing.strategies import base

@@ -38,6 +38,11 @@ DIVIDE = f"{CORE}.utils.divide"
 FORMS = {
     "a name for a namespace": ("n = vars(utils)\nn['divide'] = ours", DIVIDE, "n = vars(own)\nn['divide'] = ours"),
     "a name for __dict__": ("n = utils.__dict__\nn['divide'] = ours", DIVIDE, "n = own.__dict__\nn['divide'] = ours"),
+    "names of a dict": (
+        "NEW = {'divide': ours}\nfor n, f in NEW.items():\n    setattr(utils, n, f)",
+        DIVIDE,
+        "NEW = {'divide': ours}\nfor n, f in NEW.items():\n    setattr(own, n, f)",
+    ),
     "update by a name": ("n = utils.__dict__\nn.update(divide=ours)", DIVIDE, "n = {}\nn.update(divide=ours)"),
     "__setitem__ by a name": (
         "n = vars(utils)\nn.__setitem__('divide', ours)",
