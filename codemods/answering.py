@@ -12,6 +12,7 @@ from typing import Any
 from mcore_unpatch.codemods import registry, standing
 from mcore_unpatch.codemods.changes import Asked, Reason, Remove, Taken
 from mcore_unpatch.codemods.codemod import (
+    COMPAT,
     AddImport,
     ByHand,
     Codemod,
@@ -32,7 +33,6 @@ from mcore_unpatch.findings.finding import Finding
 # Each is looked at with all of its file; no file that people write has so many.
 _MOST = 100
 _TOO_MANY = f"no rewrite is proposed for a file with more than {_MOST} patches: split it, or migrate by hand"
-_COMPAT = "mcore_unpatch.compat"
 _TAKEN = "another edit changes the same lines"
 
 
@@ -146,7 +146,7 @@ class FixRunner:
         answer = _FixAnswer(codemod, source, match, finding, wanted, left, reason)
         # The compat layer is not installed beside an older release.
         shims = any(
-            isinstance(one, MoveImport) or (isinstance(one, AddImport) and one.module.startswith(_COMPAT))
+            isinstance(one, MoveImport) or (isinstance(one, AddImport) and one.module.startswith(COMPAT))
             for one in wanted
         )
         if answer.touched and not left and (answer.needs_hook or shims) and (older := self.options.older(finding.path)):

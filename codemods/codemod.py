@@ -93,6 +93,7 @@ class Stays:
     because: str
 
 
+COMPAT = "mcore_unpatch.compat"  # what new code imports
 Fix: TypeAlias = "Change | AddImport | MoveImport | Note | Left | ByHand | Stays"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from mcore_unpatch.codemods.codemod import AddImport, Codemod, Match, MoveImport
+from mcore_unpatch.codemods.codemod import COMPAT, AddImport, Codemod, Match, MoveImport
 from mcore_unpatch.findings.rules import Rule
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mcore_unpatch.editing.source import Source
     from mcore_unpatch.findings.finding import FileError, Finding
 
-COMPAT = "mcore_unpatch.compat"
 Homes = Mapping[str, Sequence[str]]
 # When the changes are applied, for the page of each.
 APPLIED = """

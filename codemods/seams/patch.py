@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Change
-from mcore_unpatch.codemods.codemod import AddImport, ByHand, Fix, Note
+from mcore_unpatch.codemods.codemod import COMPAT, AddImport, ByHand, Fix, Note
 from mcore_unpatch.codemods.syntax import identifiers, is_stored, leaf, walk_without
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import Finding
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.answering import Situation
-
-COMPAT = "mcore_unpatch.compat"
 
 
 @dataclass(frozen=True)
