@@ -66,11 +66,6 @@ class _FixAnswer:
     left: list[str]  # why it stays
     reason: Reason
 
-    @property
-    def needs_hook(self) -> bool:
-        """Whether nothing may stay below the changes."""
-        return self.codemod.needs_hook or self.match.needs_hook
-
     @cached_property
     def asked(self) -> list[Asked]:
         """The changes of the finding's file."""
@@ -149,7 +144,12 @@ class FixRunner:
             isinstance(one, MoveImport) or (isinstance(one, AddImport) and one.module.startswith(COMPAT))
             for one in wanted
         )
-        if answer.touched and not left and (answer.needs_hook or shims) and (older := self.options.older(finding.path)):
+        if (
+            answer.touched
+            and not left
+            and (codemod.needs_hook or shims)
+            and (older := self.options.older(finding.path))
+        ):
             left.append(older)
         return answer
 
@@ -157,7 +157,7 @@ class FixRunner:
         """Take what a codemod says of one finding."""
         codemod, finding, reason, left = answer.codemod, answer.finding, answer.reason, answer.left
         if answer.touched and not (left and reason.applicability != "display"):
-            if not left and answer.needs_hook and (below := self._below(finding)):
+            if not left and codemod.needs_hook and (below := self._below(finding)):
                 left.append(standing.because(below, "the hook goes through it"))
             elif self.taken.take(finding.path, answer.touched):
                 self.found.asked += answer.asked

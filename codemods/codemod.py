@@ -44,7 +44,6 @@ class Match:
     message: str  # "replaces ...", "uses ..."
     instead: str  # what to do, in one sentence
     safety: Literal["safe", "unsafe"] | None = None  # of its change, where it is not the codemod's
-    needs_hook: bool = False  # as the codemod's
     situation: Situation = None  # type: ignore[assignment]  # the finding and all around it, once `fix` is asked
 
 

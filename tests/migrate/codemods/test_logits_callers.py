@@ -22,8 +22,6 @@ HOME = b"def calculate_log_probs_and_entropy(logits): ...\n"
 IMPORT = b"from slime.utils.ppo_utils import calculate_log_probs_and_entropy"
 USE = IMPORT + b"\n\nprint(calculate_log_probs_and_entropy)\n"
 MOVED = b"from mcore_unpatch.compat.slime import calculate_log_probs_and_entropy\n"
-PATCH = b"from megatron.core.models.gpt import GPTModel\n\nGPTModel.forward = print\n"
-MODEL = b"def build(args, role):\n    model, optimizer, opt_param_scheduler = setup_model_and_optimizer(args, role)\n"
 MEGATRONS = b"""\
 from megatron.core.tensor_parallel.cross_entropy import vocab_parallel_cross_entropy
 
@@ -38,7 +36,7 @@ def slime(**files: bytes) -> dict[str, bytes]:
 
 
 def test_off_unless_selected() -> None:
-    files = slime(loss=USE, model=MODEL)
+    files = slime(loss=USE)
     assert findings(files, Options()) == []
     assert migrate(files).files == files
     assert {one.shape for one in findings(files, SAFE)} == {"offer"}
@@ -56,7 +54,6 @@ def test_off_unless_selected() -> None:
             "roll_like/megatron_loss.py",  # Megatron's own function, and nothing of ROLL's
             MEGATRONS,
         ),
-        ("other/model.py", b"import megatron.core\n" + MODEL),
     ],
 )
 def test_left(path: str, data: bytes) -> None:
@@ -85,25 +82,16 @@ def test_what_other_backends_share_takes_consent() -> None:
     assert result.files["slime/backends/shared.py"].startswith(MOVED)
 
 
-def test_attaching_takes_consent_and_is_done_once() -> None:
-    files = slime(model=MODEL)
-    assert migrate(files, SAFE).files == files
-    new = migrate(files, UNSAFE).files[f"{WHERE}/model.py"]
-    assert b'    if role != "critic":\n        attach(model, DeferredHead())\n' in new
-    assert new.count(b"attach(") == 1
-
-
-def test_nothing_is_attached_while_the_forward_is_patched() -> None:
-    files = slime(model=MODEL, loss=USE, patch=PATCH)
-    options = Options(unsafe_fixes=True, selection=Selection(("MCU75", "MCU1", "MCU6")))
-    result = migrate(files, options)
-    assert result.changed == {f"{WHERE}/loss.py"}  # real logits go on through the shim
-    assert (f"{WHERE}/model.py", 2) in result.remarks("by-hand")
+def test_where_to_attach_is_said_once_for_all_files() -> None:
+    result = migrate(slime(loss=USE, actor=USE), SAFE)
+    assert len(result.changed) == 2
+    [text] = {one.text for one in result.plan.remarks if one.kind == "by-hand"}
+    assert "attach(model, DeferredHead())" in text
 
 
 TRAINERS = {
-    "slime": ("MCORE_UNPATCH_SLIME", {"actor", "loss", "logprob_utils"}, {"model"}),
-    "miles": ("MCORE_UNPATCH_MILES", {"actor"}, {"model", "loss", "losses", "logit_processors"}),
+    "slime": ("MCORE_UNPATCH_SLIME", {"actor", "loss", "logprob_utils"}, set()),
+    "miles": ("MCORE_UNPATCH_MILES", {"actor"}, {"losses", "logit_processors"}),
     "roll": ("MCORE_UNPATCH_ROLL", {"megatron_strategy", "dpo_trainer"}, set()),
     "areal": ("MCORE_UNPATCH_AREAL", {"megatron_engine"}, {"functional"}),
 }
@@ -145,8 +133,6 @@ def test_real_trees(trainer: str) -> None:
     second = migrate(files, UNSAFE)
     assert {Path(path).stem for path, data in second.files.items() if data != files[path]} == safe | unsafe
     assert all("fsdp" not in path and "archon" not in path for path in second.changed)
-    attached = sum(data.count(b"DeferredHead())") for data in second.files.values())
-    assert attached == (trainer != "roll")
     shims = imported(second, trainer)
     assert set().union(*shims.values()) >= set(next(one for one in own() if one.name == trainer).homes) - {
         "get_label_token_log_probs_from_vocab_parallel_logits"
