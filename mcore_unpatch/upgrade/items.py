@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.judge.demands import IMPORT
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
+from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import UpgradeReport
@@ -69,7 +70,7 @@ def _of_line(statement: Statement, report: UpgradeReport, finding: Finding | Non
     group = {RAISES: RAISE, IDLE: LATER}.get(statement.kind, CHANGE)
     title = f"{statement.exception} {statement.trigger}" if statement.exception else ""
     fix = (finding.fix or "") if finding is not None else ""
-    advice = statement.instead or (remedy(finding) if finding is not None and fix else "")
+    advice = statement.instead or (remedy(finding, report) if finding is not None and fix else "")
     return Item(
         LATER if statement.before else group,
         report.shown(statement.path),
@@ -107,12 +108,18 @@ def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -
         group = LATER
     folded = PATCH_FILES if finding.shape == "patch-file" else TESTS if finding.in_test else ""
     title = f"patch of {'.'.join(finding.target.split('.')[-2:])}" if finding.target else "patch file"
-    advice = remedy(finding) if finding.fix else ""
+    advice = remedy(finding, report) if finding.fix else ""
     line = (group, finding.path, finding.line, title, fate.told(reasons), advice, folded)
     yield Item(*line, certainty=2, fate=fate, fix=finding.fix or "")
 
 
-def remedy(finding: Finding) -> str:
+def remedy(finding: Finding, report: UpgradeReport) -> str:
     """What a command does about a patch."""
-    command = "unpatch migrate" if finding.fix == "safe" else "unpatch migrate --unsafe-fixes"
+    command = migrate_command(report, safe=finding.fix == "safe")
     return f"`{command}` {'deletes' if finding.verdict == 'delete' else 'rewrites'} it"
+
+
+def migrate_command(report: UpgradeReport, *, safe: bool) -> str:
+    """With the target: without one, migrate does only what every Megatron that the repository runs today allows."""
+    target = report.new.label if report.new.label in RELEASES else "PATH"
+    return f"unpatch migrate --target-mcore {target}{'' if safe else ' --unsafe-fixes'}"

@@ -10,7 +10,18 @@ from mcore_unpatch.report.counts import groups
 from mcore_unpatch.report.lines import Line, count, show, width, wrapped
 from mcore_unpatch.upgrade import pages
 from mcore_unpatch.upgrade.fates import Fate
-from mcore_unpatch.upgrade.items import CHANGE, GO, HEADS, LATER, PATCH_FILES, RAISE, TESTS, Item, items
+from mcore_unpatch.upgrade.items import (
+    CHANGE,
+    GO,
+    HEADS,
+    LATER,
+    PATCH_FILES,
+    RAISE,
+    TESTS,
+    Item,
+    items,
+    migrate_command,
+)
 from mcore_unpatch.upgrade.mend import Mended, is_moved
 from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
@@ -207,10 +218,7 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     if moved:
         text += f" Next: the same command with --write mends {moved} of them."
     elif safe or unsafe:
-        # Without a target, migrate does only what every Megatron that the repository runs today allows.
-        target = report.new.label if report.new.label in RELEASES else "PATH"
-        command = f"unpatch migrate --target-mcore {target}{'' if safe else ' --unsafe-fixes'}"
-        text += f" Next: `{command}` does {safe or unsafe} of them."
+        text += f" Next: `{migrate_command(report, safe=bool(safe))}` does {safe or unsafe} of them."
     yield text
 
 

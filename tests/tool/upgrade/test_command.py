@@ -89,7 +89,7 @@ def test_what_nobody_reads_is_deleted_not_rewritten(tmp_path: Path) -> None:
     out = " ".join(unpatch("upgrade", cwd=tmp_path).out.split())
     assert "Can go now (1)" in out
     assert "reads this name of `moe_module_specs`; line 7 sets the same elsewhere ->" in out
-    assert "-> `unpatch migrate --unsafe-fixes` deletes it" in out
+    assert "-> `unpatch migrate --target-mcore 0.19.2 --unsafe-fixes` deletes it" in out
 
 
 def test_the_matrix_tells_of_each_release_what_raises_and_which_are_supported(repository: Path) -> None:
