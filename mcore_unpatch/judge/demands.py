@@ -14,9 +14,9 @@ from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
-from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.conditions.live import Run
-from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.names.bindings import own_class
+from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.nodes import children, walk
 from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, path_text
@@ -114,15 +114,13 @@ class Demands:
 
     def of_import(self, home: Resolver) -> Iterator[Demand]:
         """What the import of a file needs: its own imports, and what its statements read."""
-        if not home.on_import:
-            home.on_import.extend([None, *self._of_import(home)])
-        yield from home.on_import[1:]  # type: ignore[misc]
+        yield from home.kept("on import", lambda: [*self._of_import(home)])
 
     def _of_import(self, home: Resolver) -> Iterator[Demand]:
         for node in home.once(_imports_of, home.model.tree):
-            scope, block = home.model.at(node.lineno)
-            if scope.kind == "module":
-                yield from _imported(node, Position(home, scope, block, node.lineno), IMPORT)
+            place = home.on_line(node.lineno)
+            if place.scope.kind == "module":
+                yield from _imported(node, place, IMPORT)
         for statement in home.model.tree.body:
             if not isinstance(statement, _APART):
                 yield from self.of_code(statement, home, IMPORT, inner=False)
@@ -193,7 +191,7 @@ class Demands:
                 call = replace(call, keywords=(*call.keywords, *(key for key in put if key not in call.keywords)))
             yield replace(_asked(meant, when, place, node, tests), call=call)
             return
-        ref = home.expr(node.func, place.scope, place.block, place.line) if self._follow and depth < _DEEPEST else None
+        ref = place.expr(node.func) if self._follow and depth < _DEEPEST else None
         if ref is not None and ref.home is not None and ref.kind == "local-function":
             if isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield from self.of_code(ref.node, ref.home, when, True, None, depth + 1)
@@ -205,7 +203,7 @@ class Demands:
             yield Demand(names[0], when, self._place(node, home), tests=tests, through_class=True, also=names[1:])
 
     def _place(self, node: ast.stmt | ast.expr, home: Resolver) -> Position:
-        return Position(home, *home.model.at(node.lineno), node.lineno)
+        return home.on_line(node.lineno)
 
     def _meant(self, node: ast.expr, home: Resolver, itself: str | None) -> Meant | None:
         """What of Megatron's an expression reads."""
@@ -217,7 +215,7 @@ class Demands:
             return ever(f"{held}.{name}") if held else None
         if isinstance(node, ast.Attribute) and is_super(node.value):
             owner = class_around(node, home)
-            ref = home.own_class(owner) if owner is not None else None
+            ref = own_class(owner, home) if owner is not None else None
             direct = ref is not None and ref.is_core and ref.sure and not own_member(home, owner, node.attr, False)
             return ever(f"{ref.name}.{node.attr}") if ref is not None and direct else None
         if not isinstance(node, ast.Attribute | ast.Name) or not isinstance(node.ctx, ast.Load):
@@ -225,8 +223,8 @@ class Demands:
         return written(node, home) or self._resolved(node, home)
 
     def _resolved(self, node: ast.Attribute | ast.Name, home: Resolver) -> Meant | None:
-        at = (*home.model.at(node.lineno), node.lineno)
-        base = home.expr(node.value, *at) if isinstance(node, ast.Attribute) else None
+        at = home.on_line(node.lineno)
+        base = at.expr(node.value) if isinstance(node, ast.Attribute) else None
         if isinstance(node, ast.Attribute) and base is not None and base.is_core and base.sure and not base.possible:
             if base.kind == "module":
                 return ever(f"{base.name}.{node.attr}", through=True)
@@ -235,7 +233,7 @@ class Demands:
                 if own and own_member(base.home, base.node, node.attr, True):  # type: ignore[arg-type]
                     return None
                 return ever(f"{base.name}.{node.attr}")
-        ref = home.expr(node, *at)
+        ref = at.expr(node)
         if ref is None or not ref.is_core or not ref.sure or ref.kind not in _NAMED:
             return None
         if ref.node is not None:

@@ -19,6 +19,7 @@ from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES, minor, parse_version, show
 from mcore_unpatch.scanner.judging import replacement
 from mcore_unpatch.scanner.judging.replacement import Replacement
+from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.effort import Exhausted
@@ -55,10 +56,9 @@ class Case:
         found = [demand for home in homes.values() for demand in asks.of_import(home)]
         installer = self.install.site.scope.function
         if installer is not None:
-            known_before = self.resolver.on_install
-            if installer.node not in known_before:  # many patches may stand in one function
-                known_before[installer.node] = [*Demands().of_code(installer.node, self.resolver, INSTALL, inner=False)]
-            found += known_before[installer.node]  # type: ignore[arg-type]
+            # Many patches may stand in one function.
+            code, home = installer.node, self.resolver
+            found += home.kept((INSTALL, code), lambda: [*Demands().of_code(code, home, INSTALL, inner=False)])
         for function, home in self.functions:
             own = itself(function) if self._is_bound or function is not self.new.function else None
             found += asks.of_code(function, home, CALL, itself=own)
@@ -82,7 +82,7 @@ class Case:
         if self.install.named:
             node, home = replacement.named_definition(self.install, self.resolver)
         elif value is not None:
-            ref = self.resolver.expr(value, site.scope, site.block, site.node.lineno)
+            ref = self.resolver.at(site).expr(value)
             if ref is not None and ref.home is not None and ref.kind == "class":
                 node, home = ref.node, ref.home
         return (node if isinstance(node, ast.ClassDef) else None), home
@@ -90,7 +90,7 @@ class Case:
     def derives_from(self, name: str) -> bool:
         """Whether that class derives from the one that it replaces."""
         node, home = self.own_class
-        return node is not None and home.own_class(node).name == name
+        return node is not None and own_class(node, home).name == name
 
     @cached_property
     def reaches_original(self) -> bool:

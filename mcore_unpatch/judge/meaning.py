@@ -77,7 +77,7 @@ def own_member(home: Resolver, node: ast.ClassDef | None, name: str, itself: boo
         scope = where.model.classes[cls].parent
         assert scope is not None
         for base in cls.bases:
-            ref = where.expr(base, scope, scope.block, cls.lineno)
+            ref = where.in_body(scope, cls.lineno).expr(base)
             if ref is not None and ref.home is not None and isinstance(ref.node, ast.ClassDef):
                 if len(waiting) > _MOST_BASES:
                     return True

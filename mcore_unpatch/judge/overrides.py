@@ -15,7 +15,7 @@ from mcore_unpatch.library.definitions import Function, given_counts, parameters
 from mcore_unpatch.library.fact import Call, Parameters, parameters, quoted, without_self
 from mcore_unpatch.library.model import SLOT, Model, Usage
 from mcore_unpatch.megatron import known
-from mcore_unpatch.scanner.conditions.literals import Position
+from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.scopes import path_text
 
@@ -30,7 +30,7 @@ def overridden(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
         bases = _bases(cls, home)
         before = next((name for name in bases if known.holds(old, name)), None)
         now = next((name for name in bases if known.holds(new, name)), None)
-        at = Position(home, *home.model.at(cls.lineno), cls.lineno)
+        at = home.on_line(cls.lineno)
         if before is None or now is None or not Demand(now, CALL, at).runs_on(new, "TypeError"):
             continue
         methods = {item.name: item for item in cls.body if isinstance(item, Function)}
@@ -43,7 +43,7 @@ def overridden(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
 
 def _bases(cls: ast.ClassDef, home: Resolver) -> list[str]:
     """The names of the class of Megatron's that a class derives from, as they are imported."""
-    ref = home.own_class(cls)
+    ref = own_class(cls, home)
     if not ref.is_core or not ref.sure:
         return []
     direct = (written(base, home) for base in cls.bases if isinstance(base, ast.Attribute | ast.Name))
@@ -188,7 +188,7 @@ def known_name(name: str, model: Model) -> str:
 def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     """Functions of the repository among the arguments of a call, which Megatron calls with something else now."""
     before, now = old.function(demand.on(old).name), new.function(demand.on(new).name)
-    node, home = demand.node, demand.at.home
+    node = demand.node
     if not isinstance(node, ast.Call) or before is None or now is None or not now.fact.trait("hands"):
         return
     taken = parameters(new.detail_for_callers(now))
@@ -199,7 +199,7 @@ def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
             continue
         function: ast.AST | None = value
         if isinstance(value, ast.Name | ast.Attribute):
-            ref = home.expr(value, demand.at.scope, demand.at.block, demand.line)
+            ref = demand.at._replace(line=demand.line).expr(value)
             function = ref.node if ref is not None and ref.kind == "local-function" and not ref.bound else None
         if not isinstance(function, Function | ast.Lambda):
             continue

@@ -13,7 +13,6 @@ from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
-from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.judging import answer
 from mcore_unpatch.scanner.names.resolver import Resolver
@@ -119,7 +118,7 @@ def _finding(
         verdict = answer.for_a_while(verdict)
     node = install.node
     assert isinstance(node, ast.stmt | ast.expr)
-    alive = liveness.of(install, Position(resolver, install.site.scope, install.site.block, node.lineno))
+    alive = liveness.of(install, resolver.at(install.site)._replace(line=node.lineno))
     # What breaks on several releases is said once, of the newest first.
     # Mocks replace nothing, nor does a hook, which is called with arguments of its own.
     replaces = verdict.rule != "MCU106" and not verdict.rule.startswith("MCU9")

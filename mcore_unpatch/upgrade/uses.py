@@ -18,6 +18,7 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import TRAINING, within
 from mcore_unpatch.repository.paths import is_test
+from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources import prefilter
@@ -150,7 +151,7 @@ def _is_megatrons(binding: Binding, home: Resolver) -> bool:
     """An import of Megatron, or a class that derives from one of it."""
     node = binding.node
     if isinstance(node, ast.ClassDef):
-        return home.own_class(node).is_core
+        return own_class(node, home).is_core
     source = f"{node.module}." if isinstance(node, ast.ImportFrom) and not node.level else ""
     return isinstance(node, ast.Import | ast.ImportFrom) and within(f"{source}{binding.detail}")
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from mcore_unpatch.findings.finding import Finding, Guard, Live
 from mcore_unpatch.megatron.versions import RELEASES, Version, show
-from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
@@ -104,8 +103,8 @@ def _calls(path: str, names: dict[str, bytes], project: Project) -> Iterable[tup
         return
     liveness = Liveness()
     for name in called:
-        for call, scope, block in resolver.callers.of(name, project.effort):
-            live = liveness.at(Position(resolver, scope, block, call.lineno))
+        for _, at in resolver.calls_of(name):
+            live = liveness.at(at)
             yield name, replace(live, guards=tuple(_as_call(guard, path) for guard in live.guards))
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from mcore_unpatch.scanner.names.resolver import Ref, Resolver
-from mcore_unpatch.scanner.sources.scopes import Block, Scope
+from mcore_unpatch.scanner.names.resolver import Position, Ref
 
 LONGEST = 1000  # items of what is looped over
 _DEEPEST = 30
@@ -26,16 +25,6 @@ class AtLeast(NamedTuple):
     """A version of which only the oldest is known."""
 
     bound: tuple[int, ...]
-
-
-class Position(NamedTuple):
-    """Where an expression stands; `given` are the arguments of the call that is looked into."""
-
-    home: Resolver
-    scope: Scope
-    block: Block
-    line: int
-    given: Mapping[str, object] | None = None
 
 
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {

@@ -6,6 +6,7 @@ import ast
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from mcore_unpatch.findings.finding import Guard, Live
 from mcore_unpatch.library.build import ALWAYS_THERE
@@ -13,9 +14,8 @@ from mcore_unpatch.megatron import known as megatron
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.conditions.exits import LEAVES, imported, leaves_by_choice, may_leave
-from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.conditions.values import LATER, Named, Values, written
-from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import Block, path_text
@@ -157,7 +157,7 @@ def conditions(at: Position) -> Iterator[Condition]:
     statements = home.statements_of
     while True:
         body = statements.get(block, [])
-        leaving = _leaving(home, block)
+        leaving = home.kept((_leaving, block), partial(_leaving, home, block))
         above = bisect_left(leaving, line, key=_line)
         for statement in leaving[max(0, above - _NEAREST) : above]:
             home.project.effort.spend()
@@ -186,12 +186,9 @@ def conditions(at: Position) -> Iterator[Condition]:
 
 def _leaving(home: Resolver, block: Block) -> list[ast.stmt]:
     """The statements of a block that can keep what stands behind them from being reached."""
-    known = home.leaving
-    if block not in known:
-        in_function = block.parent is not None  # what a whole file imports says nothing of one patch
-        statements = home.statements_of.get(block, ())
-        known[block] = [one for one in statements if may_leave(one) or (in_function and imported(one))]
-    return known[block]
+    in_function = block.parent is not None  # what a whole file imports says nothing of one patch
+    statements = home.statements_of.get(block, ())
+    return [one for one in statements if may_leave(one) or (in_function and imported(one))]
 
 
 class Liveness:
@@ -268,7 +265,7 @@ def _in_expression(install: Install, at: Position) -> Iterator[Condition]:
     value = install.value
     if isinstance(value, ast.IfExp):
         for branch, arm in (("else", value.body), ("if", value.orelse)):
-            ref = at.home.expr(arm, at.scope, at.block, at.line)
+            ref = at.expr(arm)
             if ref is not None and ref.name == install.target:
                 yield Condition(branch, value, at, value.test)
     node = install.site.node

@@ -16,8 +16,11 @@ from mcore_unpatch.megatron import api, known as megatron
 from mcore_unpatch.megatron.layout import COMPILED
 from mcore_unpatch.megatron.roots import ROOT, TRAINING, TRAINING_SINCE, within
 from mcore_unpatch.megatron.versions import OLDEST_PYTHON, RELEASES, parse_version
-from mcore_unpatch.scanner.conditions.literals import LONGEST, UNKNOWN, AtLeast, Literals, Position, same, tried
-from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.conditions.literals import LONGEST, UNKNOWN, AtLeast, Literals, same, tried
+from mcore_unpatch.scanner.names.bindings import bound
+from mcore_unpatch.scanner.names.expressions import member
+from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
+from mcore_unpatch.scanner.names.strings import marks_in
 from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, Scope, path_text
 
 LATER: Final = "0.99.0"  # stands for any release that is newer than the known ones
@@ -121,11 +124,11 @@ class Values(Literals):
         if at.given is not None and node.id in at.given:
             value = at.given[node.id]
         else:
-            scope = next((scope for scope in at.scope.chain() if node.id in scope.bindings), None)
+            scope = at.scope.home_of(node.id)
             if scope is not None:
                 value = self._bound(node.id, scope, at)
         if value is UNKNOWN:  # which object it is, is known more often than what it is worth
-            ref = at.home.expr(node, at.scope, at.block, at.line)
+            ref = at.expr(node)
             if ref is None and self._object is not None and node.id == self._object[0]:
                 return Ref("instance", self._object[1])
             return ref if ref is not None and ref.kind == "instance" else UNKNOWN
@@ -174,16 +177,16 @@ class Values(Literals):
             value = self.value(binding.node, place)
             return UNKNOWN if isinstance(value, list | set | dict) and not value else value  # it is there to be filled
         if binding.kind == "from" and isinstance(binding.node, ast.ImportFrom):
-            found = home.project.find(home.model.path, binding.node.module or "", binding.node.level)
-            if found is not None and found is not home and binding.detail in found.model.scope.bindings:
+            found = home.from_import(binding.node)
+            if found is not None and binding.detail in found.model.scope.bindings:
                 return self._exported(found, binding.detail)
             if binding.node.module in _VERSIONED and (fact := self._version_fact(binding.detail)) is not UNKNOWN:
                 return fact
-        return _known(home.bound(binding, place.scope)) if binding.kind in _NAMED else UNKNOWN
+        return _known(bound(binding, home, place.scope)) if binding.kind in _NAMED else UNKNOWN
 
     def _exported(self, home: Resolver, name: str) -> object:
         scope = home.model.scope
-        return self._bound(name, scope, Position(home, scope, scope.block, sys.maxsize))
+        return self._bound(name, scope, home.in_body(scope, sys.maxsize))
 
     def _on_Attribute(self, node: ast.Attribute, at: Position) -> object:
         base = self.value(node.value, at)
@@ -195,7 +198,7 @@ class Values(Literals):
             return base.bound[0] if node.attr == "major" else UNKNOWN
         if type(base).__name__ == "Version" and node.attr in _VERSION_PARTS:
             return getattr(base, node.attr)
-        ref = at.home.expr(node, at.scope, at.block, at.line) if base is UNKNOWN and not at.given else None
+        ref = at.expr(node) if base is UNKNOWN and not at.given else None
         return ref if ref is not None and ref.kind == "instance" else UNKNOWN
 
     def _member(self, base: Ref, name: str, at: Position) -> object:
@@ -211,7 +214,7 @@ class Values(Literals):
             return base
         if base.kind == "function" and name in _SIGNATURE_PARTS:
             return self._signature(base)
-        return _known(at.home.member(base, name))
+        return _known(member(base, name, at.home))
 
     def _version_fact(self, name: str) -> object:
         self.touched = True
@@ -241,7 +244,7 @@ class Values(Literals):
             return self._returned(called.node, called.home, node, at)
         if called.kind == "external":
             return self._external(called.name, node, at)
-        ref = at.home.expr(node, at.scope, at.block, at.line) if not at.given else None
+        ref = at.expr(node) if not at.given else None
         return ref if ref is not None and ref.kind == "instance" else UNKNOWN
 
     def _method(self, subject: object, name: str, node: ast.Call, at: Position) -> object:
@@ -277,7 +280,7 @@ class Values(Literals):
         if not isinstance(base, Ref):
             return False if _is_mark(subject, name, at) else UNKNOWN
         if base.is_core and base.kind in {"module", "class", "instance"}:
-            own = at.home.member(base, name) if base.node is not None else None
+            own = member(base, name, at.home) if base.node is not None else None
             if own is not None and own.home is not None:
                 return True
             dotted = f"{base.name}.{name}"
@@ -342,10 +345,10 @@ class Values(Literals):
             return UNKNOWN
         given = self._arguments(function, scope, home, call, at)
         possible: list[object] = []
-        for statement, block in home.model.returns.get(function, []):
-            place = Position(home, scope, block, statement.lineno, given)
+        for statement, place in home.returns_of(function):
+            place = place._replace(given=given)
             reached = self.runs(place)
-            if reached is None and block.kind == "except":
+            if reached is None and place.block.kind == "except":
                 continue
             if reached is not False:
                 possible.append(self.value(statement.value, place) if statement.value is not None else None)
@@ -358,7 +361,7 @@ class Values(Literals):
     ) -> dict[str, object]:
         spec = function.args
         positional = [*spec.posonlyargs, *spec.args]
-        outer = Position(home, scope.parent or scope, (scope.parent or scope).block, function.lineno)
+        outer = home.in_body(scope.parent or scope, function.lineno)
         given: dict[str, object] = dict.fromkeys((one.arg for one in (*positional, *spec.kwonlyargs)), UNKNOWN)
         for one, default in zip(reversed(positional), reversed(spec.defaults), strict=False):
             given[one.arg] = self.value(default, outer)
@@ -384,7 +387,8 @@ def _is_mark(subject: ast.expr, name: str, at: Position) -> bool:
     function = at.scope.function
     if function is None or name in api.attribute_names():
         return False
-    marks = at.home.once(at.home.marks_in, cast("FunctionNode", function.node))
+    node = cast("FunctionNode", function.node)
+    marks = at.home.kept((marks_in, node), lambda: marks_in(at.home, node))
     return (None, name) in marks or (path_text(subject), name) in marks
 
 

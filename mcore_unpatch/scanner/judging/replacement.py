@@ -176,7 +176,7 @@ def _function(
         leaf = (path_text(value.func) or "").rpartition(".")[2]
         if (leaf in _WRAPPERS or isinstance(value.func, ast.Call)) and value.args:  # also wraps(original)(new)
             return _function(value.args[0], install, resolver, depth + 1)
-        ref = resolver.expr(value.func, install.site.scope, install.site.block, install.site.node.lineno)
+        ref = resolver.at(install.site).expr(value.func)
         if ref is not None and ref.kind == "local-function" and ref.home is not None:
             return _returned_closure(ref.node, ref.home), ref.home  # make_forward(original)
         return None, resolver
@@ -186,7 +186,7 @@ def _function(
     decorated = install.site.decorated
     if isinstance(decorated, FunctionNode) and isinstance(value, ast.Name) and value.id == decorated.name:
         return decorated, resolver  # it stands below the decorator that installs it
-    ref = resolver.expr(value, install.site.scope, install.site.block, install.site.node.lineno)
+    ref = resolver.at(install.site).expr(value)
     if ref is not None and isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
         home = ref.home or resolver
         if install.shape == "string-target" and _takes_one(ref.node) and (made := _returned_closure(ref.node, home)):

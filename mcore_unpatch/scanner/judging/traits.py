@@ -139,8 +139,7 @@ def _passes_tests(install: Install, _: Replacement, resolver: Resolver) -> bool:
     symbol = api.lookup(install.target)
     if symbol is None or not any(one.how == ASKED for one in known.minors()[-1].uses(symbol.name)):
         return True
-    line = getattr(install.node, "lineno", 1)
-    new = resolver.expr(install.value, install.site.scope, install.site.block, line)
+    new = resolver.at(install.site).expr(install.value)
     return new is not None and symbol.name in api.ancestry(new.name)
 
 
@@ -175,7 +174,7 @@ def _made_from_old(install: Install, _: Replacement, __: Resolver) -> bool:
 
 def _may_hold(name: str, install: Install) -> bool:
     """Whether a name was read from the attribute, or from one whose name is computed."""
-    values = next((scope.bindings[name] for scope in install.site.scope.chain() if name in scope.bindings), [])
+    values = install.site.scope.bindings_of(name)
     return any(
         (isinstance(one.node, ast.Attribute) and one.node.attr == install.attribute)
         or (isinstance(one.node, ast.Call) and path_text(one.node.func) == "getattr")

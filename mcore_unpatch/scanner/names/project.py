@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from mcore_unpatch.scanner.names.expressions import Expressions
+from mcore_unpatch.scanner.names.expressions import KINDS
 from mcore_unpatch.scanner.names.resolver import Modules, Resolver
 from mcore_unpatch.scanner.sources.effort import Effort
 from mcore_unpatch.scanner.sources.files import Reader, TextFacts
@@ -46,7 +46,7 @@ class Project(Modules):
         known = self._resolvers.get(path)
         if known is None:
             data = self.data(path)
-            known = self._resolvers[path] = Expressions(self.parsed.model(path, data), self, self.related(path))
+            known = self._resolvers[path] = Resolver(self.parsed.model(path, data), self, self.related(path), KINDS)
             self._bytes += len(data)
         self._resolvers.move_to_end(path)
         return known

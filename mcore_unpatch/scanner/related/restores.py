@@ -8,6 +8,7 @@ from collections import Counter
 
 from mcore_unpatch.scanner.judging.replacement import find
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.names.strings import string
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import children, walk
 from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
@@ -59,7 +60,7 @@ def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> 
     value = install.value
     if value is None or install.mock or isinstance(value, ast.IfExp):
         return "no"  # `new if recent else original` does both
-    ref = resolver.expr(value, install.site.scope, install.site.block, install.site.node.lineno)
+    ref = resolver.at(install.site).expr(value)
     if ref is not None and ref.kind == "local-function":
         return "no"
     if isinstance(value, ast.Call) and find(install, resolver).function is not None:
@@ -105,10 +106,10 @@ def _deletions(resolver: Resolver) -> dict[str, list[Site]]:
         if isinstance(site.node, ast.Delete) and isinstance(site.target, ast.Attribute):
             name = site.target.attr
         elif isinstance(site.node, ast.Call) and path_text(site.node.func) == "delattr" and len(site.node.args) == 2:
-            name = resolver.string(site.node.args[1], site.scope, site.block, site.node.lineno)
+            name = string(site.node.args[1], resolver.at(site))
         elif _is_callback(site) and isinstance(site.node, ast.Call) and len(site.node.args) == 4:
             if path_text(site.node.args[0]) == "setattr":
-                name = resolver.string(site.node.args[2], site.scope, site.block, site.node.lineno)
+                name = string(site.node.args[2], resolver.at(site))
         if name is not None:
             found.setdefault(name, []).append(site)
     return found

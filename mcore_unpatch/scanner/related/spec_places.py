@@ -43,11 +43,11 @@ def _in(path: str, project: Project) -> list[Place]:
             return []
         project.begin()
         resolver = project.resolver(path)
-        calls = [call for name in sorted(names) for call in resolver.callers.of(name, project.effort)]
+        calls = [call for name in sorted(names) for call in resolver.calls_of(name)]
         found = {
             (path, call.lineno, made.name.rpartition(".")[2])
-            for call, scope, block in calls
-            if (made := resolver.expr(call.func, scope, block, call.lineno)) is not None and made.is_core
+            for call, at in calls
+            if (made := at.expr(call.func)) is not None and made.is_core
         }
     except (OSError, Unreadable, RecursionError):
         return []

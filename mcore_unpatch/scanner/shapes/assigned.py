@@ -36,7 +36,7 @@ def is_callable(site: Site, resolver: Resolver, value: ast.expr) -> bool:
         name = (path_text(value.func) or "").rpartition(".")[2]
         made = {"property", "staticmethod", "classmethod", "wraps", "partialmethod", "cached_property"}
         return name in made or is_function(site, resolver, value)
-    ref = resolver.expr(value, site.scope, site.block, site.node.lineno)
+    ref = resolver.at(site).expr(value)
     return ref is not None and (ref.kind == "local-function" or (ref.kind == "class" and ref.home is not None))
 
 
@@ -44,15 +44,14 @@ def is_function(site: Site, resolver: Resolver, value: ast.expr) -> bool:
     """Whether a value is plainly a function: one of the repository's, a lambda, or one that either of them makes."""
     if isinstance(value, ast.Lambda):
         return True
-    line = site.node.lineno
     if isinstance(value, ast.Call):
         if isinstance(value.func, ast.Lambda):
             return isinstance(value.func.body, ast.Lambda)
         if (path_text(value.func) or "").rpartition(".")[2] == "partial" or wraps(site.target, value):
             return True
-        called = resolver.expr(value.func, site.scope, site.block, line)
+        called = resolver.at(site).expr(value.func)
         return called is not None and called.kind == "local-function" and _makes_functions(called)
-    ref = resolver.expr(value, site.scope, site.block, line) if isinstance(value, ast.Name) else None
+    ref = resolver.at(site).expr(value) if isinstance(value, ast.Name) else None
     return ref is not None and ref.kind == "local-function"
 
 
@@ -65,12 +64,8 @@ def wraps(target: ast.expr | None, value: ast.Call) -> bool:
 
 def _makes_functions(called: Ref) -> bool:
     """Whether a function of the repository returns one that it defines."""
-    home, node = called.home, called.node
-    scope = home.model.functions.get(node) if home is not None and node is not None else None
-    if home is None or node is None or scope is None:
-        return False
-    for statement, block in home.model.returns.get(node, []):
-        made = home.expr(statement.value, scope, block, statement.lineno)
+    for statement, at in called.home.returns_of(called.node) if called.home and called.node else ():
+        made = at.expr(statement.value)
         if isinstance(statement.value, ast.Lambda) or (made is not None and made.kind == "local-function"):
             return True
     return False

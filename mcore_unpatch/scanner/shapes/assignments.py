@@ -8,6 +8,7 @@ from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes import evidence, fillings
 from mcore_unpatch.scanner.shapes.assigned import (
     DATA,
@@ -37,7 +38,7 @@ def from_assignment(site: Site, resolver: Resolver) -> list[Install]:
             return []
         if rows := fillings.of_loops(site, resolver, target.value):
             return _row_by_row(site, resolver, rows, target.value, target.attr, value)
-        base = resolver.expr(target.value, site.scope, site.block, site.node.lineno)
+        base = resolver.at(site).expr(target.value)
         return _attribute(site, resolver, target.value, base, target.attr, value, "")
     assert isinstance(target, ast.Subscript)
     return _item(site, resolver, target, value)
@@ -54,8 +55,8 @@ def from_setattr(site: Site, resolver: Resolver) -> list[Install]:
         return []
     if rows := fillings.of_loops(site, resolver, subject):
         return _row_by_row(site, resolver, rows, subject, name, value)
-    base = resolver.expr(subject, site.scope, site.block, call.lineno)
-    names = resolver.strings(name, site.scope, site.block, call.lineno)
+    base = resolver.at(site).expr(subject)
+    names = strings(name, resolver.at(site))
     return set_by_name(site, resolver, subject, base, names, value)
 
 
@@ -71,9 +72,7 @@ def _row_by_row(
         if isinstance(name, str):
             found += _attribute(site, resolver, subject, base, name, new, "")
             continue
-        names = (
-            given.strings() if given is not None else resolver.strings(name, site.scope, site.block, site.node.lineno)
-        )
+        names = given.strings() if given is not None else strings(name, resolver.at(site))
         found += set_by_name(site, resolver, subject, base, names, new)
     return found
 
@@ -176,7 +175,7 @@ def _instance_attribute(site, resolver, base, name, value, install) -> list[Inst
             return []
         if not is_output_layer and not api.is_module_class(base.name):
             return []
-        held = resolver.expr(value, site.scope, site.block, site.node.lineno)
+        held = resolver.at(site).expr(value)
         if held is not None and held.name in {layout.DATA_PARALLEL, layout.FLOAT16_MODULE}:
             return []  # a child wrapped for training, not replaced
         return [
@@ -189,23 +188,22 @@ def _instance_attribute(site, resolver, base, name, value, install) -> list[Inst
 
 def _item(site: Site, resolver: Resolver, target: ast.Subscript, value: ast.expr) -> list[Install]:
     """`something[key] = value`: sys.modules, a `__dict__`, a list of layers."""
-    line = site.node.lineno
     if path_text(target.value) == "sys.modules":
-        return whole_modules(site, resolver.strings(target.slice, site.scope, site.block, line), value)
+        return whole_modules(site, strings(target.slice, resolver.at(site)), value)
     holder, base = namespace(target.value, site, resolver)
     if holder is not None:
         if base is not None and base.kind == "function":
             base = module_of(base)  # `function.__globals__`
         if base is None or not base.is_core:
             return []
-        names = resolver.strings(target.slice, site.scope, site.block, line)
+        names = strings(target.slice, resolver.at(site))
         if isinstance(holder, ast.Name) and _is_own_self(holder, site.scope):
             # A function under the name of a child: `nn.Module` would have refused it.
             names = [name for name in names if api.submodule(base.name, name) and is_function(site, resolver, value)]
         shape = "sys-modules" if base.kind == "module" else ""
         return [i for name in names for i in _attribute(site, resolver, holder, base, name, value, shape)]
     if isinstance(target.value, ast.Attribute):
-        owner = resolver.expr(target.value.value, site.scope, site.block, line)
+        owner = resolver.at(site).expr(target.value.value)
         name = target.value.attr
         if owner and owner.kind == "instance" and api.item_class(owner.name, name):
             where = f"{owner.name}.{name}"
@@ -226,13 +224,13 @@ def whole_modules(site: Site, keys: list[str], value: ast.expr) -> list[Install]
 def namespace(node: ast.expr, site: Site, resolver: Resolver) -> tuple[ast.expr | None, Ref | None]:
     """The object whose names a mapping holds, as it is written and what it is; the mapping may go by a name."""
     if (holder := dict_owner(node)) is not None:
-        return holder, resolver.expr(holder, site.scope, site.block, site.node.lineno)
+        return holder, resolver.at(site).expr(holder)
     name = node.id if isinstance(node, ast.Name) else ""
     for home in site.scope.chain() if name else ():
         for binding in reversed(home.bindings.get(name, ())):
             if binding.kind == "value" and isinstance(binding.node, ast.expr) and binding.line <= site.node.lineno:
                 if (holder := dict_owner(binding.node)) is not None:
-                    return holder, resolver.expr(holder, home, binding.block, binding.line)
+                    return holder, resolver.at_binding(binding, home).expr(holder)
                 return None, None
     return None, None
 
@@ -271,7 +269,7 @@ def _is_defined_here(value: ast.expr, scope: Scope) -> bool:
 
 def _is_code(site: Site, resolver: Resolver, value: ast.expr) -> bool:
     """Whether a function or a class is put where Megatron keeps state: groups and sizes are neither."""
-    ref = resolver.expr(value, site.scope, site.block, site.node.lineno)
+    ref = resolver.at(site).expr(value)
     return (ref is not None and ref.kind in {"external", "class", "function"}) or is_callable(site, resolver, value)
 
 

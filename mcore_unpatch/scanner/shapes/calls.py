@@ -6,6 +6,7 @@ import ast
 from dataclasses import replace
 
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes import helpers, mocks, registries, respelled, source_rewrites, tables
 from mcore_unpatch.scanner.shapes.assignments import from_setattr, namespace, set_by_name, whole_modules
 from mcore_unpatch.scanner.shapes.install import Install
@@ -43,7 +44,7 @@ def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
     if call.args and isinstance(call.args[0], ast.Dict):
         entries += [(str(getattr(k, "value", "")), v) for k, v in registries.pairs(call.args[0])]
     elif call.func.attr != "update" and len(call.args) == 2:
-        entries += [(n, call.args[1]) for n in resolver.strings(call.args[0], site.scope, site.block, call.lineno)]
+        entries += [(n, call.args[1]) for n in strings(call.args[0], resolver.at(site))]
     if path_text(call.func.value) == "sys.modules":
         return whole_modules(site, [key for key, _ in entries], entries[0][1]) if entries else []
     holder, base = namespace(call.func.value, site, resolver)
@@ -61,7 +62,7 @@ def _from_head_hook(site: Site, resolver: Resolver) -> list[Install]:
     assert isinstance(call, ast.Call)
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _HOOKS or not call.args:
         return []
-    layer = resolver.expr(call.func.value, site.scope, site.block, call.lineno)
+    layer = resolver.at(site).expr(call.func.value)
     if layer is None or not layer.is_core or not layer.via.endswith(".output_layer"):
         return []
     found = set_by_name(site, resolver, call.func.value, layer, ["forward"], call.args[0])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.scopes import Site, path_text
 
@@ -16,7 +17,7 @@ def from_module(installs: Iterable[Install], resolver: Resolver) -> list[Install
     known = {(install.owner, install.attribute) for install in installs}
     found = []
     for site, subject, names in _deleted(resolver):
-        base = resolver.expr(subject, site.scope, site.block, site.node.lineno)
+        base = resolver.at(site).expr(subject)
         if base is None or not base.is_core or base.node is not None or base.kind not in {"class", "module"}:
             continue
         has = api.in_module if base.kind == "module" else api.has_callable
@@ -36,4 +37,4 @@ def _deleted(resolver: Resolver) -> Iterator[tuple[Site, ast.expr, list[str]]]:
     for site in resolver.model.calls:
         if isinstance(site.node, ast.Call) and path_text(site.node.func) == "delattr" and len(site.node.args) == 2:
             subject, name = site.node.args
-            yield site, subject, resolver.strings(name, site.scope, site.block, site.node.lineno)
+            yield site, subject, strings(name, resolver.at(site))

@@ -6,7 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.megatron import api, layout
-from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.names.bindings import annotation
+from mcore_unpatch.scanner.names.expressions import own_method
+from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.shapes import possible
 from mcore_unpatch.scanner.shapes.assigned import is_bound_method, is_built, is_function
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
@@ -47,32 +49,32 @@ def _by_value(site: Site, resolver: Resolver, value: ast.expr) -> Ref | None:
         return None
     assert isinstance(value, ast.Call)
     if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__" and len(value.args) > 1:
-        cls = resolver.expr(value.args[1], site.scope, site.block, site.node.lineno)
+        cls = resolver.at(site).expr(value.args[1])
         if cls and cls.kind == "class" and cls.is_core:
             return cls.but(kind="instance", why="the class given to `__get__`")
     own = _annotated_self(site, resolver, value)
-    cls = own[0].annotated(own[1], own[2], own[1].lineno) if own is not None else None
+    cls = annotation(*own) if own is not None else None
     return cls.but(sure=False, why="the annotation of the replacement's `self`") if cls and cls.is_core else None
 
 
-def _annotated_self(site: Site, resolver: Resolver, value: ast.Call) -> tuple[Resolver, ast.expr, Scope] | None:
+def _annotated_self(site: Site, resolver: Resolver, value: ast.Call) -> tuple[ast.expr, Position] | None:
     """The annotation of the first parameter of a function that is bound, and where it stands."""
     function: ast.expr | None = value.args[0] if value.args else None
     if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
         function = value.func.value
-    ref = resolver.expr(function, site.scope, site.block, site.node.lineno)
+    ref = resolver.at(site).expr(function)
     if ref is None or ref.home is None or not isinstance(ref.node, FunctionNode):
         return None
     first = (ref.node.args.posonlyargs + ref.node.args.args)[:1]
     scope = ref.home.model.functions[ref.node].parent
-    annotation = first[0].annotation if first else None
-    return (ref.home, annotation, scope) if annotation is not None and scope is not None else None
+    said = first[0].annotation if first else None
+    return (said, ref.home.in_body(scope, said.lineno)) if said is not None and scope is not None else None
 
 
 def _is_for_another(site: Site, resolver: Resolver, value: ast.expr) -> bool:
     """Whether a function is bound that says it is for a class of another library, as `torch.optim.Optimizer`."""
     own = _annotated_self(site, resolver, value) if isinstance(value, ast.Call) else None
-    cls = own[0].expr(own[1], own[2], own[2].block, own[1].lineno) if own is not None else None
+    cls = own[1].expr(own[0]) if own is not None else None
     return cls is not None and cls.kind == "external" and not cls.name.endswith("Module")
 
 
@@ -99,9 +101,7 @@ def _is_telling(word: str) -> bool:
 
 
 def _is_own(own: Ref | None, word: str) -> bool:
-    if own is None or own.home is None or not isinstance(own.node, ast.ClassDef):
-        return False
-    return own.home.own_method(own.node, word) is not None
+    return own is not None and own_method(own, word) is not None
 
 
 def _home(path: str, scope: Scope) -> ast.AST:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mcore_unpatch.scanner.names.expressions import methods
-from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
+from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.sources.callers import argument
-from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, Scope, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, Site, path_text
 
 _MOST_ROWS = 1000
 
@@ -17,19 +18,16 @@ _MOST_ROWS = 1000
 class Given(NamedTuple):
     """An expression, and where it stands."""
 
-    home: Resolver
     node: ast.expr
-    scope: Scope
-    block: Block
-    line: int
+    at: Position
 
     def ref(self) -> Ref | None:
         """What it stands for."""
-        return self.home.expr(self.node, self.scope, self.block, self.line)
+        return self.at.expr(self.node)
 
     def strings(self) -> list[str]:
         """The strings it may be."""
-        return self.home.strings(self.node, self.scope, self.block, self.line)
+        return strings(self.node, self.at)
 
     def other(self, node: ast.expr) -> Given:
         """Another expression of the same place."""
@@ -39,7 +37,7 @@ class Given(NamedTuple):
 Filling = dict[str, Given]  # by the path that is written: `cls`, `self.owner`, `row.name`
 
 
-def of_call(call: ast.Call, called: Ref, at: Given) -> Filling:
+def of_call(call: ast.Call, called: Ref, at: Position) -> Filling:
     """The parameters of a function, or the fields of an object that is made, as a call gives them."""
     home, node = called.home, called.node
     if home is None:
@@ -49,13 +47,13 @@ def of_call(call: ast.Call, called: Ref, at: Given) -> Filling:
     return _fields(call, node, home, at) if isinstance(node, ast.ClassDef) else {}
 
 
-def _arguments(call: ast.Call, function: FunctionNode, home: Resolver, at: Given, bound: bool) -> Filling:
+def _arguments(call: ast.Call, function: FunctionNode, home: Resolver, at: Position, bound: bool) -> Filling:
     spec = function.args
     outer = home.model.functions[function].parent
     is_method = bound or (outer is not None and outer.kind == "class" and not _is_static(function))
     names = [arg.arg for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
     passed = ((name, argument(call, function, name, is_method)) for name in names)
-    return {name: at.other(value) for name, value in passed if value is not None}
+    return {name: Given(value, at) for name, value in passed if value is not None}
 
 
 def _is_static(function: FunctionNode) -> bool:
@@ -77,13 +75,13 @@ def fields(node: ast.ClassDef, home: Resolver) -> dict[str, str]:
     }
 
 
-def _fields(call: ast.Call, node: ast.ClassDef, home: Resolver, at: Given) -> Filling:
+def _fields(call: ast.Call, node: ast.ClassDef, home: Resolver, at: Position) -> Filling:
     kept, init = fields(node, home), home.once(methods, node).get("__init__")
     if init is not None:
         given = _arguments(call, init, home, at, True)
     else:
         pairs = [*zip(kept.values(), call.args, strict=False), *((k.arg or "", k.value) for k in call.keywords)]
-        given = {name: at.other(value) for name, value in pairs if not isinstance(value, ast.Starred)}
+        given = {name: Given(value, at) for name, value in pairs if not isinstance(value, ast.Starred)}
     return {path: given[name] for path, name in kept.items() if name in given}
 
 
@@ -103,14 +101,14 @@ def rows_around(site: Site, resolver: Resolver, given: Filling) -> list[Filling]
         block = block.parent
     filled: list[Filling] = [given]
     for loop, around in reversed(loops):
-        at = Given(resolver, loop.iter, site.scope, around, loop.lineno)
-        filled = [{**one, **more} for one in filled for more in _rows(loop.target, at, one)][:_MOST_ROWS]
+        over = Given(loop.iter, Position(resolver, site.scope, around, loop.lineno))
+        filled = [{**one, **more} for one in filled for more in _rows(loop.target, over, one)][:_MOST_ROWS]
         resolver.project.effort.spend(len(filled))
     return filled
 
 
-def _rows(target: ast.expr, at: Given, known: Filling) -> Iterator[Filling]:
-    rows = list(_items(at, known))
+def _rows(target: ast.expr, over: Given, known: Filling) -> Iterator[Filling]:
+    rows = list(_items(over, known))
     yield from (_taken_apart(target, row) for row in rows) if rows else [{}]
 
 
@@ -121,27 +119,27 @@ def _taken_apart(target: ast.expr, row: Given) -> Filling:
             found |= {name.id: row.other(value)} if isinstance(name, ast.Name) else _taken_apart(name, row.other(value))
         return found
     if isinstance(target, ast.Name) and isinstance(row.node, ast.Call):  # a row that is an object
-        made = row.home.expr(row.node.func, row.scope, row.block, row.line)
-        fields = of_call(row.node, made, row) if made is not None and made.kind == "class" else {}
+        made = row.at.expr(row.node.func)
+        fields = of_call(row.node, made, row.at) if made is not None and made.kind == "class" else {}
         return {f"{target.id}.{path.removeprefix('self.')}": given for path, given in fields.items()}
     return {}
 
 
-def _items(at: Given, known: Filling) -> Iterator[Given]:
+def _items(over: Given, known: Filling) -> Iterator[Given]:
     """What a loop runs over, where it is written out."""
-    table = _display(at, known)
-    match at.node:
+    table = _display(over, known)
+    match over.node:
         case ast.Call(func=ast.Attribute(attr="items", value=inner), args=[]):
-            table = _display(at.other(inner), known)
+            table = _display(over.other(inner), known)
             if table is not None and isinstance(table.node, ast.Dict):
                 for key, value in zip(table.node.keys, table.node.values, strict=True):
                     if key is not None:
                         yield table.other(ast.Tuple([key, value], ast.Load()))
         case ast.Call(func=ast.Name(id="zip"), args=columns):
-            tables = [_display(at.other(column), known) for column in columns]
+            tables = [_display(over.other(column), known) for column in columns]
             written = [_elements(table) for table in tables if table is not None]
             if len(written) == len(tables):
-                yield from (at.other(ast.Tuple(list(row), ast.Load())) for row in zip(*written, strict=False))
+                yield from (over.other(ast.Tuple(list(row), ast.Load())) for row in zip(*written, strict=False))
         case _ if table is not None:
             yield from map(table.other, _elements(table))
 
@@ -150,34 +148,33 @@ def _elements(table: Given) -> list[ast.expr]:
     return table.node.elts if isinstance(table.node, ast.Tuple | ast.List | ast.Set) else []
 
 
-def _display(at: Given, known: Filling) -> Given | None:
+def _display(over: Given, known: Filling) -> Given | None:
     """The table behind an expression: written there, given by a row around, or kept under a name."""
-    if isinstance(at.node, ast.Tuple | ast.List | ast.Set | ast.Dict):
-        return at
-    path = path_text(at.node)
+    if isinstance(over.node, ast.Tuple | ast.List | ast.Set | ast.Dict):
+        return over
+    path = path_text(over.node)
     if path is None:
         return None
     if path in known:
         return known[path]
-    for home in at.scope.chain():
-        for binding in home.bindings.get(path, ()):
+    home = over.at.home
+    for scope in over.at.scope.chain():
+        for binding in scope.bindings.get(path, ()):
             if binding.kind == "value" and isinstance(binding.node, ast.Tuple | ast.List | ast.Set | ast.Dict):
-                return Given(at.home, binding.node, home, binding.block, binding.line)
+                return Given(binding.node, home.at_binding(binding, scope))
             if binding.kind == "from" and isinstance(binding.node, ast.ImportFrom):
-                other = at.home.project.find(at.home.model.path, binding.node.module or "", binding.node.level)
-                if other is not None and other is not at.home:
-                    scope = other.model.scope
+                if (other := home.from_import(binding.node)) is not None:
                     name = ast.Name(binding.detail, ast.Load())
-                    return _display(Given(other, name, scope, scope.block, 0), {})
-            if binding.kind == "param" and isinstance(home.node, FunctionNode):
-                return _display_passed(path, home.node, at.home)
+                    return _display(Given(name, other.in_body(other.model.scope, 0)), {})
+            if binding.kind == "param" and isinstance(scope.node, FunctionNode):
+                return _display_passed(path, scope.node, home)
     return None
 
 
 def _display_passed(name: str, function: FunctionNode, home: Resolver) -> Given | None:
     """The table that the first call of a function in its own module gives it."""
-    for call, scope, block in home.callers.of(function.name, home.project.effort):
+    for call, at in home.calls_of(function.name):
         value = argument(call, function, name, False)
         if value is not None and path_text(value) != name:
-            return _display(Given(home, value, scope, block, call.lineno), {})
+            return _display(Given(value, at), {})
     return None

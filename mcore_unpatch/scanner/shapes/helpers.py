@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mcore_unpatch.megatron.roots import within
-from mcore_unpatch.scanner.conditions.literals import Position
 from mcore_unpatch.scanner.names.expressions import methods
-from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
+from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes import fillings, source_rewrites, tables
 from mcore_unpatch.scanner.shapes.assigned import is_data
 from mcore_unpatch.scanner.shapes.assignments import is_setattr, parameter_of, set_by_name
@@ -26,7 +26,7 @@ class _Write(NamedTuple):
     """A `setattr` within a helper, and what its open names are given."""
 
     call: ast.Call
-    at: Given
+    at: Position
     filling: Filling
 
 
@@ -34,11 +34,11 @@ def from_installers(resolver: Resolver) -> Iterator[Site]:
     """The calls of helpers: of those that this file defines, and of those it imports."""
     names = {*installers(resolver), *resolver.project.installers_for(resolver.model.path)}
     for name in sorted(names):
-        for call, scope, block in resolver.callers.of(name, resolver.project.effort):
-            statement = resolver.statement_of(call, block)
+        for call, at in resolver.calls_of(name):
+            statement = resolver.statement_of(call, at.block)
             decorators = getattr(statement, "decorator_list", ())
             decorated = statement if any(node is call for one in decorators for node in walk(one)) else None
-            yield Site(call, statement, scope, block, decorated=decorated)  # type: ignore[arg-type]
+            yield Site(call, statement, at.scope, at.block, decorated=decorated)  # type: ignore[arg-type]
 
 
 def installers(resolver: Resolver) -> frozenset[str]:
@@ -48,8 +48,8 @@ def installers(resolver: Resolver) -> frozenset[str]:
         if isinstance(site.node, ast.Call) and is_setattr(site.node) and is_parametric(site, resolver):
             found |= _given_to(site.node.args[0], site.scope, resolver)
     for _ in range(_LEVELS if found else 0):
-        callers = [one for name in found for one in resolver.callers.of(name, resolver.project.effort)]
-        found |= {owner for call, scope, _ in callers for arg in call.args for owner in _given_to(arg, scope, resolver)}
+        callers = [one for name in found for one in resolver.calls_of(name)]
+        found |= {owner for call, at in callers for arg in call.args for owner in _given_to(arg, at.scope, resolver)}
     return frozenset(found)
 
 
@@ -86,13 +86,13 @@ def from_helper_call(site: Site, resolver: Resolver) -> list[Install]:
     assert isinstance(call, ast.Call)
     if not any(_may_be_core(value) for value in (*call.args, *(k.value for k in call.keywords))):
         return []
-    called = resolver.expr(call.func, site.scope, site.block, call.lineno)
+    called = resolver.at(site).expr(call.func)
     if called is None or called.home is None or called.node is None:
         return []
     found = []
     if isinstance(called.node, FunctionNode):
         found = source_rewrites.from_helper(site, resolver, called.home, called.node)
-    at = Given(resolver, call, site.scope, site.block, call.lineno)
+    at = resolver.at(site)
     for write in _writes(called, fillings.of_call(call, called, at), _LEVELS) if not found else ():
         found += _through(site, resolver, write)
     if not found and called.home is not resolver:
@@ -111,10 +111,10 @@ def _writes(called: Ref, filling: Filling, levels: int) -> Iterator[_Write]:
     for call in home.once(_calls, called.node):
         if is_setattr(call):
             if path_text(call.args[0]) in filling:
-                yield _Write(call, _place(call, home), filling)
+                yield _Write(call, home.on_line(call.lineno), filling)
         elif levels and any(path_text(value) in filling for value in (*call.args, *(k.value for k in call.keywords))):
-            at = _place(call, home)
-            inner = home.expr(call.func, at.scope, at.block, at.line)
+            at = home.on_line(call.lineno)
+            inner = at.expr(call.func)
             if inner is not None and inner.home is not None and inner.node is not called.node:
                 passed = fillings.of_call(call, inner, at)
                 known = {name: filling.get(path_text(given.node) or "", given) for name, given in passed.items()}
@@ -127,10 +127,6 @@ def _calls(node: ast.AST) -> list[ast.Call]:
 
 def _size(node: ast.AST) -> int:
     return (getattr(node, "end_lineno", 0) or 0) - getattr(node, "lineno", 0)
-
-
-def _place(call: ast.Call, home: Resolver) -> Given:
-    return Given(home, call, *home.model.at(call.lineno), call.lineno)
 
 
 def _assigned_by_helper(site: Site, resolver: Resolver, home: Resolver, function: FunctionNode) -> list[Install]:
@@ -149,7 +145,7 @@ def _assigned_by_helper(site: Site, resolver: Resolver, home: Resolver, function
         ):
             continue
         passed = argument(call, function, target.value.id, False)
-        base = resolver.expr(passed, site.scope, site.block, call.lineno) if passed is not None else None
+        base = resolver.at(site).expr(passed) if passed is not None else None
         if passed is not None and base is not None and base.is_core:
             found += set_by_name(site, resolver, passed, base, [target.attr], inner.value)
             for install in found:
@@ -170,7 +166,7 @@ def _through(site: Site, resolver: Resolver, write: _Write) -> list[Install]:
     """The patch made by a setattr within a helper, with what it is given by this call put in."""
     subject = write.filling[path_text(write.call.args[0]) or ""]
     base = subject.ref()
-    if (base is not None and not base.is_core) or (base is None and subject.home is not resolver):
+    if (base is not None and not base.is_core) or (base is None and subject.at.home is not resolver):
         return []
     if is_data(write.call.args[2], write.at.scope):
         return []  # the helper only leaves a mark
@@ -178,7 +174,7 @@ def _through(site: Site, resolver: Resolver, write: _Write) -> list[Install]:
     passed = write.filling.get(path_text(name) or "")
     if value is None or (passed is not None and _hands_on(subject, passed, site, resolver)):
         return []
-    if passed is not None and passed.scope is not site.scope and passed.home is resolver:
+    if passed is not None and passed.at.scope is not site.scope and passed.at.home is resolver:
         return []  # the helper's own call of another names it
     found = set_by_name(site, resolver, subject.node, base, _names(site, write, name), value)
     for install in found:
@@ -188,7 +184,8 @@ def _through(site: Site, resolver: Resolver, write: _Write) -> list[Install]:
 
 def _hands_on(subject: Given, name: Given, site: Site, resolver: Resolver) -> bool:
     """Whether a call stands in a helper itself, and passes on what that one is given."""
-    return all(given.scope is site.scope and _given_to(given.node, site.scope, resolver) for given in (subject, name))
+    scope = site.scope
+    return all(given.at.scope is scope and _given_to(given.node, scope, resolver) for given in (subject, name))
 
 
 def _names(site: Site, write: _Write, node: ast.expr) -> list[str]:
@@ -205,7 +202,7 @@ def _names(site: Site, write: _Write, node: ast.expr) -> list[str]:
         )  # @patch_method(GPTModel) above `def forward`
     if isinstance(site.decorated, ast.ClassDef):
         return [name for name in methods(site.decorated) if not name.startswith("__")]
-    return write.at.home.strings(node, write.at.scope, write.at.block, write.at.line)
+    return strings(node, write.at)
 
 
 def _value(site: Site, write: _Write) -> ast.expr | None:
@@ -229,7 +226,7 @@ def _inner(write: _Write) -> Position:
     """Where the helper sets the attribute, with what is known of its parameters."""
     known = {}
     for name, given in write.filling.items():
-        strings, ref = given.strings(), given.ref()
-        if len(strings) == 1 or ref is not None:
-            known[name] = strings[0] if len(strings) == 1 else ref
-    return Position(write.at.home, write.at.scope, write.at.block, write.at.line, known)
+        texts, ref = given.strings(), given.ref()
+        if len(texts) == 1 or ref is not None:
+            known[name] = texts[0] if len(texts) == 1 else ref
+    return write.at._replace(given=known)

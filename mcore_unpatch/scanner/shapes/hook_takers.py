@@ -13,7 +13,8 @@ from mcore_unpatch.judge.dropped import drops
 from mcore_unpatch.megatron import api, facts, known, layout
 from mcore_unpatch.megatron.versions import RELEASES, Version
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.scanner.names.expressions import methods
+from mcore_unpatch.scanner.names.bindings import own_class
+from mcore_unpatch.scanner.names.expressions import methods, own_attribute
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.quoting import Text
@@ -36,7 +37,7 @@ def _of_class(node: ast.ClassDef, scope: Scope, resolver: Resolver, text: Text) 
     own = methods(node)
     if not own.keys() & set(_METHODS) or scope.parent is None:
         return
-    ref = resolver.own_class(node)
+    ref = own_class(node, resolver)
     base = ref.name if ref.is_core and ref.sure else None
     for name in _METHODS:
         function = own.get(name)
@@ -73,7 +74,7 @@ def _held_model(
     for call in walk(function):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             if isinstance(call.func.value, ast.Name) and call.func.value.id == "self":
-                ref = resolver.own_attribute(node, call.func.attr)
+                ref = own_attribute(own_class(node, resolver), call.func.attr)
                 if ref is not None and ref.kind == "instance" and ref.sure and _has_output(ref.name):
                     return ref.name, call
     return None

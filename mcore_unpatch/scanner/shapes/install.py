@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 
 from mcore_unpatch.megatron import api
-from mcore_unpatch.scanner.conditions.literals import Position
+from mcore_unpatch.scanner.names.resolver import Position
 from mcore_unpatch.scanner.sources.scopes import Site
 
 

@@ -8,9 +8,9 @@ import re
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.names.strings import string, strings
 from mcore_unpatch.scanner.shapes.assignments import set_by_name
 from mcore_unpatch.scanner.shapes.install import Install, core_target
-from mcore_unpatch.scanner.shapes.respelled import bindings_of
 from mcore_unpatch.scanner.sources.scopes import Site, path_text
 
 _MOCKERS = re.compile(
@@ -29,7 +29,7 @@ def is_mock(text: str, site: Site, resolver: Resolver) -> bool:
     root = text.partition(".")[0]
     if root != "patch":
         return True
-    ref = resolver.expr(ast.Name(root, ast.Load()), site.scope, site.block, site.node.lineno)
+    ref = resolver.at(site).expr(ast.Name(root, ast.Load()))
     return ref is None or (ref.kind == "external" and "mock" in ref.name)
 
 
@@ -43,7 +43,7 @@ def _is_of_a_test(text: str, site: Site, path: str) -> bool:
 
 def _is_made_here(name: str, site: Site) -> bool:
     """`mp = pytest.MonkeyPatch()`: not one that a test is handed."""
-    made = [b.node.func for b in bindings_of(name, site.scope) if isinstance(b.node, ast.Call)]
+    made = [b.node.func for b in site.scope.bindings_of(name) if isinstance(b.node, ast.Call)]
     return any("MonkeyPatch" in (path_text(one) or "").split(".") for one in made)
 
 
@@ -67,18 +67,18 @@ def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
         owner, _, attribute = target.rpartition(".")
         return [Install(site, call, target, "mock", True, "", new, owner, attribute, mock=of_a_test)]
 
-    dotted = resolver.string(first, site.scope, site.block, call.lineno)
+    dotted = string(first, resolver.at(site))
     if dotted is not None and within(dotted):
         return install(core_target(dotted))
     if leaf in {"dict", "setitem", "delitem"} and (path_text(first) or dotted or "").endswith("sys.modules"):
         keys = second.keys if isinstance(second, ast.Dict) else [second]
-        names = [n for key in keys for n in resolver.strings(key, site.scope, site.block, call.lineno)]
+        names = [n for key in keys for n in strings(key, resolver.at(site))]
         return [i for n in names if within(n) for i in install(n)]
     if leaf in {"object", "setattr", "delattr", "multiple"}:
-        base = resolver.expr(first, site.scope, site.block, call.lineno)
+        base = resolver.at(site).expr(first)
         if base is None or not base.is_core or base.kind not in {"class", "module", "instance"}:
             return []
-        names = resolver.strings(second, site.scope, site.block, call.lineno)
+        names = strings(second, resolver.at(site))
         if leaf == "multiple":
             names = [keyword.arg for keyword in call.keywords if keyword.arg]
         if not of_a_test:

@@ -55,10 +55,10 @@ def _is_class_of_object(node: ast.expr) -> bool:
 
 def _is_made_elsewhere(node: ast.Name, scope: Scope, resolver: Resolver) -> bool:
     """Whether a name holds what another library has made, as `hf` of `for m in hf.modules()`."""
-    home = next((home for home in scope.chain() if node.id in home.bindings), scope)
+    home = scope.home_of(node.id) or scope
     for binding in home.bindings.get(node.id, ()):
         if isinstance(binding.node, ast.Call):
-            maker = resolver.expr(binding.node.func, home, binding.block, binding.line)
+            maker = resolver.at_binding(binding, home).expr(binding.node.func)
             if _is_of_another_library(maker):
                 return True
     return False
@@ -75,8 +75,8 @@ def _is_given_others_classes(binding: Binding, scope: Scope | None, resolver: Re
     if scope is None or not isinstance(scope.node, FunctionNode) or not isinstance(binding.node, ast.arg):
         return False
     passed = [
-        resolver.expr(value, caller, block, call.lineno)
-        for call, caller, block in resolver.callers.of(scope.node.name, resolver.project.effort)
+        at.expr(value)
+        for call, at in resolver.calls_of(scope.node.name)
         if (value := argument(call, scope.node, binding.node.arg, False)) is not None
     ]
     leaves = [one.name.rpartition(".")[2] if one is not None and one.kind == "external" else "" for one in passed]
@@ -91,13 +91,14 @@ def _is_foreign(subject: ast.expr, site: Site, resolver: Resolver) -> bool:
         subject = subject.args[0] if subject.args else subject.func
     if not isinstance(subject, ast.Name):
         return True
-    scope: Scope | None = next((home for home in site.scope.chain() if subject.id in home.bindings), None)
+    scope = site.scope.home_of(subject.id)
     for binding in scope.bindings[subject.id] if scope is not None else ():
+        at = resolver.at_binding(binding, scope or site.scope)
         if isinstance(binding.node, _DEFINED):
             return True
         asked = binding.node
         if isinstance(asked, ast.Call) and path_text(asked.func) == "getattr" and asked.args:
-            holder = resolver.expr(asked.args[0], scope or site.scope, binding.block, binding.line)
+            holder = at.expr(asked.args[0])
             if holder is not None and holder.kind == "external":
                 return True  # what another library's module has
         if binding.kind == "param" and _is_given_others_classes(binding, scope, resolver):
@@ -108,7 +109,7 @@ def _is_foreign(subject: ast.expr, site: Site, resolver: Resolver) -> bool:
             asked = asked.func
         elif binding.kind != "narrow":
             continue
-        made = resolver.expr(asked, scope or site.scope, binding.block, binding.line)
+        made = at.expr(asked)
         walked = asked.value if made is None and isinstance(asked, ast.Attribute) else None
         if isinstance(walked, ast.Name) and _is_made_elsewhere(walked, scope or site.scope, resolver):
             return True

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.scanner.names.expressions import member
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.names.strings import string, strings
 from mcore_unpatch.scanner.shapes.install import Install, core_target
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, path_text
 
@@ -27,7 +29,7 @@ def from_register_call(site: Site, resolver: Resolver) -> list[Install]:
     if tables := [install for value in values for install in _table(site, value)]:
         return tables
     for index, value in enumerate(values):
-        dotted = resolver.string(value, site.scope, site.block, call.lineno)
+        dotted = string(value, resolver.at(site))
         if dotted is None or not within(dotted):
             continue
         others = [v for i, v in enumerate(values) if i != index and not isinstance(v, ast.Constant)]
@@ -54,11 +56,11 @@ def from_patcher(site: Site, resolver: Resolver) -> list[Install]:
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     if not values or not _is_called(call, _PATCHES):
         return []
-    at = (site.scope, site.block, call.lineno)
-    base = resolver.expr(values[0], *at)
+    at = resolver.at(site)
+    base = at.expr(values[0])
     if base is None or not base.is_core or base.kind not in {"class", "module", "instance"}:
         return []
-    names = resolver.strings(values[1], *at) if len(values) > 1 else []
+    names = strings(values[1], at) if len(values) > 1 else []
     new: list[ast.expr | None] = [v for v in values[2 if names else 1 :] if path_text(v) or isinstance(v, ast.Lambda)]
     if isinstance(site.decorated, FunctionNode):
         names, new = names or [site.decorated.name], [_decorated_name(site)]
@@ -68,7 +70,7 @@ def from_patcher(site: Site, resolver: Resolver) -> list[Install]:
         *path, name = dotted.split(".")
         owner: Ref | None = base
         for part in path:
-            owner = resolver.member(owner, part) if owner is not None else None
+            owner = member(owner, part, resolver) if owner is not None else None
         if owner is not None and owner.is_core and _has(owner, name):
             target = f"{owner.name}.{name}"
             found.append(Install(site, call, target, "string-target", False, why, new[0], owner.name, name, values[0]))

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.scanner.names.resolver import Resolver
-from mcore_unpatch.scanner.sources.scopes import Binding, Scope, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
 
 _SETATTR = {"setattr", "builtins.setattr"}
 _CHILDREN = {"add_module", "register_module", "set_submodule"}
@@ -54,7 +54,7 @@ def _given(func: ast.expr, scope: Scope, steps: int = _STEPS) -> list[ast.expr] 
         inner = _given(func.args[0], scope, steps)
         return None if inner is None or func.keywords else [*inner, *func.args[1:]]
     if isinstance(func, ast.Name) and steps:
-        values = [binding.node for binding in bindings_of(func.id, scope) if binding.kind == "value"]
+        values = [binding.node for binding in scope.bindings_of(func.id) if binding.kind == "value"]
         return _given(values[-1], scope, steps - 1) if values and isinstance(values[-1], ast.expr) else None
     return None
 
@@ -73,11 +73,6 @@ def _rows(call: ast.Call, scope: Scope) -> Iterator[list[ast.expr]]:
 
 def _elements(node: ast.expr, scope: Scope) -> list[ast.expr]:
     if isinstance(node, ast.Name):
-        written = [b.node for b in bindings_of(node.id, scope) if isinstance(b.node, ast.List | ast.Tuple)]
+        written = [b.node for b in scope.bindings_of(node.id) if isinstance(b.node, ast.List | ast.Tuple)]
         node = written[-1] if written else node
     return node.elts if isinstance(node, ast.List | ast.Tuple) else []
-
-
-def bindings_of(name: str, scope: Scope) -> list[Binding]:
-    """What a name is bound to, in the innermost scope that has it."""
-    return next((home.bindings[name] for home in scope.chain() if name in home.bindings), [])

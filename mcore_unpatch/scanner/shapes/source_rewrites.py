@@ -6,6 +6,7 @@ import ast
 
 from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes.assignments import dict_owner, module_of, parameter_of
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.callers import argument
@@ -20,7 +21,7 @@ def from_module(resolver: Resolver) -> list[Install]:
         runner = resolver.execs.get(site.scope.function) if subject is not None else None
         if subject is None or runner is None:
             continue
-        ref = resolver.expr(subject, site.scope, site.block, site.node.lineno)
+        ref = resolver.at(site).expr(subject)
         if ref is not None and ref.is_core and parameter_of(subject, site.scope) is None:
             owner, _, attribute = ref.name.rpartition(".")
             found.append(
@@ -36,7 +37,7 @@ def from_exec(site: Site, resolver: Resolver) -> list[Install]:
     if (path_text(call.func) or "").rpartition(".")[2] != "exec" or len(call.args) != 2:
         return []  # with a third argument, names go there
     holder = dict_owner(call.args[1])
-    base = resolver.expr(holder, site.scope, site.block, call.lineno) if holder is not None else None
+    base = resolver.at(site).expr(holder) if holder is not None else None
     if base is None or not base.is_core or base.kind == "instance":
         return []
     owner = module_of(base).name
@@ -65,13 +66,13 @@ def from_helper(site: Site, resolver: Resolver, home: Resolver, function: Functi
             continue
         for name in _names_behind(subject, scope):
             passed = argument(call, function, name, False)
-            ref = resolver.expr(passed, site.scope, site.block, call.lineno) if passed is not None else None
+            ref = resolver.at(site).expr(passed) if passed is not None else None
             if ref is None or not ref.is_core:
                 continue
             target = ref.name
-            strings = [s for a in call.args for s in resolver.strings(a, site.scope, site.block, call.lineno)]
+            texts = [text for one in call.args for text in strings(one, resolver.at(site))]
             if ref.kind in {"class", "module"}:
-                named = next((s for s in strings if s.isidentifier() and _has_member(ref.kind, ref.name, s)), None)
+                named = next((s for s in texts if s.isidentifier() and _has_member(ref.kind, ref.name, s)), None)
                 target = f"{ref.name}.{named}" if named else ref.name
             owner, _, attribute = target.rpartition(".")
             return [Install(site, call, target, "source-rewrite", ref.sure, ref.why, None, owner, attribute)]

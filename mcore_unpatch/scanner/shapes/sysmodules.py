@@ -7,9 +7,10 @@ import ast
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.roots import ROOT
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes.assignments import dict_owner
 from mcore_unpatch.scanner.shapes.install import Install
-from mcore_unpatch.scanner.sources.scopes import Block, Scope, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import Block, Site, path_text
 
 
 def from_loops(resolver: Resolver) -> list[Install]:
@@ -47,11 +48,10 @@ def _loop_over_modules(block: Block, resolver: Resolver) -> ast.For | None:
 
 def _written(site: Site, resolver: Resolver) -> tuple[ast.expr | None, list[str], ast.expr | None]:
     """(object, names, value) of a write."""
-    line = site.node.lineno
     if isinstance(site.node, ast.Call):
         if path_text(site.node.func) == "setattr" and len(site.node.args) == 3:
             subject, name, value = site.node.args
-            return subject, resolver.strings(name, site.scope, site.block, line), value
+            return subject, strings(name, resolver.at(site)), value
         return None, [], None
     if site.value is None:
         return None, [], None
@@ -59,7 +59,7 @@ def _written(site: Site, resolver: Resolver) -> tuple[ast.expr | None, list[str]
         return site.target.value, [site.target.attr], site.value
     if isinstance(site.target, ast.Subscript):
         holder = dict_owner(site.target.value) or site.target.value
-        return holder, resolver.strings(site.target.slice, site.scope, site.block, line), site.value
+        return holder, strings(site.target.slice, resolver.at(site)), site.value
     return None, [], None
 
 
@@ -88,9 +88,8 @@ def _targets(
     names: list[str], value: ast.expr | None, loop: ast.For, site: Site, resolver: Resolver
 ) -> list[tuple[str, bool, str]]:
     """What the loop rebinds: the thing compared with, a name only Megatron defines, or a filter on "megatron"."""
-    scope: Scope = site.scope
     for side in resolver.once(_compared, loop):
-        ref = resolver.expr(side, scope, site.block, side.lineno)
+        ref = resolver.at(site)._replace(line=side.lineno).expr(side)
         if ref is not None and ref.is_core and ref.kind in {"function", "class", "value"}:
             return [(ref.name, True, "the comparison in the loop")]
     found = []

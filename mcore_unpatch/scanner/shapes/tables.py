@@ -10,7 +10,6 @@ from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.shapes import fillings
 from mcore_unpatch.scanner.shapes.fillings import Filling
 from mcore_unpatch.scanner.shapes.install import Install, core_target
-from mcore_unpatch.scanner.shapes.respelled import bindings_of
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
 
@@ -54,7 +53,8 @@ def _installs(site: Site, setter: Site, home: Resolver, given: Filling) -> list[
                 target = core_target(dotted[0])
                 owner, _, attribute = target.rpartition(".")
                 new = put.node if put is not None else value
-                node = cell.node if cell.home is home and site is setter else site.node  # the row itself, if it is here
+                # The row itself, if it is here.
+                node = cell.node if cell.at.home is home and site is setter else site.node
                 found.append(Install(site, node, target, "string-target", True, "", new, owner, attribute, None))
     return found
 
@@ -64,7 +64,7 @@ def _from(node: ast.expr, name: str, scope: Scope, steps: int = _STEPS) -> bool:
     for used in _names(node):
         if used == name:
             return True
-        for binding in bindings_of(used, scope) if steps else ():
+        for binding in scope.bindings_of(used) if steps else ():
             if binding.kind in {"value", "opaque"} and isinstance(binding.node, ast.expr):
                 if _from(binding.node, name, scope, steps - 1):
                     return True

@@ -84,6 +84,15 @@ class Scope:
                 yield scope
             scope = scope.parent
 
+    def home_of(self, name: str) -> Scope | None:
+        """The innermost scope that binds a name used here."""
+        return next((scope for scope in self.chain() if name in scope.bindings), None)
+
+    def bindings_of(self, name: str) -> list[Binding]:
+        """What a name used here is bound to, in the innermost scope that has it."""
+        home = self.home_of(name)
+        return home.bindings[name] if home is not None else []
+
 
 @dataclass(slots=True, eq=False)
 class Site:

@@ -224,7 +224,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "instance": "mock.patch.object(GPTModel(), 'forward')",
     },
     "bindings.CONTAINERS": "def g(m: {}[GPTModel]): m.forward = f",
-    "bindings._annotation": "def g(m: {}[GPTModel]): m.forward = f",
+    "bindings.annotation": "def g(m: {}[GPTModel]): m.forward = f",
     "bindings._bound_above": {
         "narrow": "def g(m: GPTModel):\n    assert isinstance(m, Other)\n    m.forward = f",
         "annotation": "def g():\n    m = GPTModel()\n    m: Any\n    m.forward = f",
@@ -247,7 +247,7 @@ CASES: dict[str, str | dict[str, str]] = {
     "expressions.UNWRAPPERS": "from nowhere import m\nn = {}(m)\nn.forward = f",
     "resolver.execs": "def g():\n    {}(inspect.getsource(GPTModel.forward))",
     "expressions._instance_member": "GPTModel().{}.forward = f",
-    "expressions._on_Call": {
+    "expressions._call": {
         "import_module": "importlib.import_module('megatron.core.utils').get_model_config = f",
         "__import__": "__import__('megatron.core.utils').core.utils.get_model_config = f",
     },
@@ -255,11 +255,11 @@ CASES: dict[str, str | dict[str, str]] = {
         "value": "class A:\n    def __init__(self): self.m = GPTModel()\nA().m.forward = f",
         "annotation": "class A:\n    def __init__(self): self.m: GPTModel = make()\nA().m.forward = f",
     },
-    "resolver.strings": {
+    "strings.strings": {
         "value": "NAME = 'forward'\nsetattr(GPTModel, NAME, f)",
         "item": "for name in ('forward', 'state_dict'): setattr(GPTModel, name, f)",
     },
-    "expressions._on_Attribute": {
+    "expressions._attribute": {
         "class": "class A: pass\nA.output_layer.forward = f",
         "instance": "class A: pass\nA().output_layer.forward = f",
     },

@@ -1,0 +1,131 @@
+"""The strings that an expression is known to be: constants under whatever names, joined, looped over, passed on."""
+
+from __future__ import annotations
+
+import ast
+from itertools import product
+from math import prod
+
+from mcore_unpatch.scanner.names.resolver import Position, Resolver
+from mcore_unpatch.scanner.sources.callers import argument, called_as
+from mcore_unpatch.scanner.sources.effort import DEPTH
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, path_text
+
+_PASSED_ON = 6  # names and calls that a string is followed through, once it is a parameter
+
+_MOST_JOINED = 1000  # strings that are put together from parts
+
+
+def string(node: ast.AST | None, at: Position) -> str | None:
+    """The one string an expression is known to be, or None."""
+    values = strings(node, at)
+    return values[0] if len(values) == 1 else None
+
+
+def strings(node: ast.AST | None, at: Position, steps: int = DEPTH) -> list[str]:
+    """Every string an expression is known to take: a constant, by whatever names, a loop over constants."""
+    if steps <= 0:
+        return []
+    match node:
+        case ast.Constant(value=value):
+            return [value] if isinstance(value, str) else []
+        case ast.JoinedStr(values=parts):
+            return _joined([p.value if isinstance(p, ast.FormattedValue) else p for p in parts], at, steps - 1)
+        case ast.BinOp(op=ast.Add(), left=left, right=right):
+            return _joined([left, right], at, steps - 1)
+        case ast.Attribute(attr="__name__", value=named):
+            ref = at.expr(named)
+            leaf = ref.name.rpartition(".")[2] if ref and ref.is_core else getattr(ref and ref.node, "name", "")
+            return [leaf] if leaf else []
+        case ast.Attribute(attr="__module__", value=named):
+            ref = at.expr(named)
+            return [ref.name.rpartition(".")[0]] if ref and ref.is_core and ref.kind == "class" else []
+        case ast.Call(func=ast.Attribute(attr="split", value=whole), args=[ast.Constant(value=".")]):
+            return strings(whole, at, steps - 1)  # cut where the last part is taken
+        case ast.Subscript(value=parts, slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1))):
+            return [path.rpartition(".")[2] for path in strings(parts, at, steps - 1)]
+        case ast.Name(id=name):
+            scope = at.scope.home_of(name)
+            return _of_name(name, at.home, scope, steps - 1) if scope is not None else []
+    return []
+
+
+def _joined(parts: list[ast.expr], at: Position, steps: int) -> list[str]:
+    """The strings that the strings of some expressions give, one behind the other."""
+    several = [strings(part, at, steps) for part in parts]
+    if prod(map(len, several)) > _MOST_JOINED:
+        return []
+    at.home.project.effort.spend(len(several))
+    return ["".join(one) for one in product(*several)]
+
+
+def _of_name(name: str, home: Resolver, scope: Scope, steps: int) -> list[str]:
+    """The strings that a name of a scope is known to take."""
+    effort = home.project.effort
+    for binding in reversed(scope.bindings[name]):
+        effort.spend()
+        match binding.kind:
+            case "value":
+                return strings(binding.node, home.at_binding(binding, scope), steps)
+            case "item":
+                elements = _elements(binding.node) or _constant_elements(binding.node, scope)
+                effort.spend(len(elements))
+                return [e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)]
+            case "from":
+                assert isinstance(binding.node, ast.ImportFrom)
+                other = home.from_import(binding.node)
+                known = other is not None and binding.detail in other.model.scope.bindings
+                return _of_name(binding.detail, other, other.model.scope, steps) if other and known else []
+            case "param":
+                return _passed(name, home, scope, steps)
+    return []
+
+
+def _passed(name: str, home: Resolver, scope: Scope, steps: int) -> list[str]:
+    """What this module's own calls pass for a parameter."""
+    function, outer = scope.node, scope.parent
+    assert isinstance(function, FunctionNode)
+    is_method = outer is not None and outer.kind == "class"
+    found: dict[str, None] = {}
+    steps = min(steps, _PASSED_ON)
+    for call, caller in home.calls_of(called_as(function, outer)) if steps > 0 else ():
+        if (value := argument(call, function, name, is_method)) is not None:
+            found |= dict.fromkeys(strings(value, caller, steps - 1))
+    return list(found)
+
+
+def _constant_elements(node: ast.AST | None, scope: Scope) -> list[ast.expr]:
+    if isinstance(node, ast.Name):
+        for home in scope.chain():
+            for binding in home.bindings.get(node.id, []):
+                if elements := _elements(binding.node):
+                    return elements
+    return []
+
+
+def _elements(node: ast.AST | None) -> list[ast.expr]:
+    """What a loop gets from a collection that is written out; of a dict the keys."""
+    if isinstance(node, ast.Dict):
+        return [key for key in node.keys if key is not None]
+    return node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else []
+
+
+def marks_in(home: Resolver, function: FunctionNode) -> frozenset[tuple[str | None, str]]:
+    """What a function writes, as object and attribute: the marks it leaves on an object are not there before.
+
+    `new.mine = True` is a mark on what is put in place, which is asked for under another name: None stands for it.
+    """
+    found: set[tuple[str | None, str]] = set()
+    for site in home.sites_in(function):
+        if isinstance(site.target, ast.Attribute):
+            found |= _marks(site.target.value, [site.target.attr], site.value)
+    for site in home.calls_in(function):
+        if isinstance(site.node, ast.Call) and path_text(site.node.func) == "setattr" and len(site.node.args) == 3:
+            subject, name, value = site.node.args
+            found |= _marks(subject, strings(name, home.at(site)), value)
+    return frozenset(found)
+
+
+def _marks(subject: ast.expr, names: list[str], value: ast.expr | None) -> set[tuple[str | None, str]]:
+    flag = isinstance(subject, ast.Name) and isinstance(value, ast.Constant) and value.value is True
+    return {(text, name) for name in names for text in (path_text(subject) or "", None)[: 1 + flag]}
