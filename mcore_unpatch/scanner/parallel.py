@@ -240,4 +240,6 @@ class no_collection(ContextDecorator):  # noqa: N801 - reads as a statement
 
     def __exit__(self, *_: object) -> None:
         if self._were_enabled.pop():
+            gc.freeze()  # all that was made is old now: else the next allocation would look through all of it
+            gc.unfreeze()
             gc.enable()
