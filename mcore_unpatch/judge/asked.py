@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand
-from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
+from mcore_unpatch.judge.statement import CHANGES, RAISES, SPEED, Statement
 from mcore_unpatch.library.fact import Call, Parameters, quoted
 from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.facts import SPEED_ONLY
 from mcore_unpatch.megatron.roots import TRAINING, within
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -51,7 +52,8 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     when = absent(name, model)
     gone = f"does not exist {when}" if when else f"is not in megatron-core {model.label}"
     said = f"`{short(name)}` {gone}"
-    yield _raises(demand, kind, said, advice(name, instead(name, model, old)) or _made_by(name, model, old))
+    now = instead(name, model, old)
+    yield _raises(demand, kind, said, _fitting(advice(name, now), now, demand, model) or _made_by(name, model, old))
 
 
 def _raises(demand: Demand, exception: str, text: str, advised: str = "") -> Statement:
@@ -104,8 +106,8 @@ def _taken(demand: Demand, old: Model, new: Model) -> tuple[Parameters, Paramete
     return then_taken, now_taken, seen_by(found, demand.call, new, demand)
 
 
-def _changes(demand: Demand, text: str) -> Statement:
-    return Statement(CHANGES, text, "", demand.path, demand.line, demand.when)
+def _changes(demand: Demand, text: str, kind: str = CHANGES) -> Statement:
+    return Statement(kind, text, "", demand.path, demand.line, demand.when)
 
 
 def _positions(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
@@ -138,14 +140,29 @@ def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     other = {
         name: f"{value} by default on megatron-core {new.label}, and was {was}"
         for name, value in now.defaults.items()
-        if name not in passed and value and (was := then.defaults.get(name, "")) and was != value
+        if name not in passed and not _is_same(was := then.defaults.get(name, ""), value)
     }
     for name in _set_beside(demand) if other else ():
         other.pop(name, None)
-    if other and demand.runs_on(new, "TypeError"):
-        (name, values), *more = other.items()
-        also = f"; so have {quoted(list(dict(more)), _MOST_FIELDS)} another default" if more else ""
-        yield _changes(demand, f"`{name}` of `{leaf(demand.name)}`, which is not passed, is {values}{also}")
+    for kind in (CHANGES, SPEED) if other and demand.runs_on(new, "TypeError") else ():
+        names = [name for name in other if _kind(name) == kind]
+        if names:
+            also = f"; so have {quoted(names[1:], _MOST_FIELDS)} another default" if names[1:] else ""
+            text = f"`{names[0]}` of `{leaf(demand.name)}`, which is not passed, is {other[names[0]]}{also}"
+            yield _changes(demand, text, kind)
+
+
+def _is_same(was: str, now: str) -> bool:
+    """Whether two defaults, as written, are one value, as `0` and `0.0` are; what is no constant may be."""
+    if not was or not now or was == now:
+        return True
+    values = [ast.literal_eval(text) for text in (was, now)]
+    return all(type(value) in (int, float) for value in values) and values[0] == values[1]
+
+
+def _kind(parameter: str) -> str:
+    """What another default of a parameter changes, as far as its name tells."""
+    return SPEED if SPEED_ONLY.search(parameter) else CHANGES
 
 
 def _set_beside(demand: Demand) -> set[str]:
@@ -160,9 +177,12 @@ def _values(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     then, now = old.facts.get(demand.name), new.facts.get(demand.name)
     if demand.call is not None or then is None or now is None or not now.kind == then.kind == "value":
         return
-    if then.digest != now.digest and demand.runs_on(new, "AttributeError"):
+    owner, _, name = demand.name.rpartition(".")
+    fields = [taken.defaults.get(name, "") for model in (old, new) if (taken := model.called_with(owner)) is not None]
+    same = then.digest == now.digest or (all(fields) and len(fields) == 2 and _is_same(*fields))
+    if not same and demand.runs_on(new, "AttributeError"):
         what = "value" if demand.through_class else "default"
-        yield _changes(demand, f"`{leaf(demand.name)}` has another {what} on megatron-core {new.label}")
+        yield _changes(demand, f"`{name}` has another {what} on megatron-core {new.label}", _kind(name))
 
 
 def _unpacked(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
@@ -241,6 +261,15 @@ def advice(name: str, now: str | None) -> str:
         return f"`{short(now)}` is the closest match"
     is_method, was_one = (_is_class(owner) for owner in (now.rpartition(".")[0], name.rpartition(".")[0]))
     return f"it is a method now: `{short(now)}`" if is_method and not was_one else f"it is now `{now}`"
+
+
+def _fitting(advised: str, now: str | None, demand: Demand, model: Model) -> str:
+    """What to write in place of a name, and why the call does not fit there as it is."""
+    found, taken = (model.find(now), model.called_with(now)) if now is not None else (None, None)
+    if found is None or taken is None or demand.call is None:
+        return advised
+    wrong = taken.misfit(seen_by(found, demand.call, model, demand))
+    return f"{advised}, but the call {unfit(wrong, 'that')}" if wrong else advised
 
 
 def _is_class(name: str) -> bool:

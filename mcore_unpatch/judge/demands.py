@@ -7,36 +7,26 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from mcore_unpatch.judge import reached
 from mcore_unpatch.judge.meaning import Meant, built, class_around, ever, is_super, own_member, written
+from mcore_unpatch.judge.reached import Tests
 from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.roots import within
-from mcore_unpatch.megatron.versions import RELEASES
-from mcore_unpatch.scanner.conditions.live import Run
 from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
-from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.nodes import children, walk
-from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
 
 IMPORT, INSTALL, CALL = "import", "install", "call"  # when it runs
 _NAMED = {"function", "class", "value", "module"}
-_CATCHES = {
-    "ImportError": {"ImportError", "ModuleNotFoundError", "Exception", "BaseException", ""},
-    "AttributeError": {"AttributeError", "Exception", "BaseException", ""},
-    "TypeError": {"TypeError", "Exception", "BaseException", ""},
-    "ValueError": {"ValueError", "Exception", "BaseException", ""},
-}
 _MOST_HELPERS = 30
-_MOST_STEPS = 20_000  # for the conditions around one of them
 _DEEPEST = 3
 
 # Of the statements of a file: what runs later, and what is read for itself.
 _APART = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
-
-Tests = tuple[tuple[ast.expr, bool], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,34 +62,7 @@ class Demand:
 
     def runs_on(self, model: Model, exception: str) -> bool:
         """Whether it is reached on a release, and nobody around it expects the exception."""
-        if is_caught(self.at.block, exception):
-            return False
-        run = runner(model)
-        try:
-            with self.at.home.project.effort.at_most(_MOST_STEPS):
-                if any(run.truth(test, self.at) is (not wanted) for test, wanted in self.tests):
-                    return False
-                return run.runs(self.at) is not False
-        except Exhausted:
-            return True  # what keeps it from running is too much to work out
-
-
-def runner(model: Model) -> Run:
-    """Conditions on the release of a model."""
-    return Run(model.label, model=None if model.label in RELEASES else model)
-
-
-def is_caught(block: Block | None, exception: str) -> bool:
-    """Whether a `try` around a block, within the same function, handles an exception."""
-    while block is not None and block.kind not in ("function", "class"):
-        if block.kind == "try" and isinstance(block.owner, ast.Try):
-            for handler in block.owner.handlers:
-                caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-                names = {"" if name is None else ast.unparse(name).rpartition(".")[2] for name in caught}
-                if names & _CATCHES[exception]:
-                    return True
-        block = block.parent
-    return False
+        return not reached.is_caught(self.at.block, exception) and reached.on(model, self.at, self.tests)
 
 
 class Demands:

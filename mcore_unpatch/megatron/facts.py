@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mcore_unpatch.megatron.layout import GPT_MODEL, POSTPROCESS_NODE
 from mcore_unpatch.megatron.versions import Version
 
@@ -14,3 +16,11 @@ HOOK_CARRIERS = {(GPT_MODEL, "forward"), (GPT_MODEL, "_postprocess"), (GPT_MODEL
 INERT_SINCE: dict[tuple[str, str], tuple[Version, str]] = {
     (POSTPROCESS_NODE, "forward_impl"): ((0, 14), "the node keeps the method it was built with"),
 }
+
+# Parameters and config fields that are about when and where the same numbers are computed, kept or sent, by a part of
+# their names: communication that overlaps, multiprocessors for a kernel, CUDA graphs and their memory, what is
+# recomputed or kept on the CPU, threads that write a checkpoint, timers. A fused kernel is none of these:
+# it rounds in its own way.
+SPEED_ONLY = re.compile(
+    r"overlap|num_sms|cuda_graph|mempool|offloading|recompute|saved_activations|thread_count|barrier_with|timers|log_level"
+)

@@ -6,15 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.judge.demands import IMPORT
-from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
+from mcore_unpatch.judge.demands import CALL, IMPORT
+from mcore_unpatch.judge.statement import IDLE, RAISES, SPEED, Statement
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import UpgradeReport
 
-GROUPS = RAISE, CHANGE, GO, LATER = "raise", "change", "go", "later"
-HEADS = {RAISE: "Will raise", CHANGE: "Numbers may change", GO: "Can go now", LATER: "Not urgent"}
+GROUPS = RAISE, CHANGE, SPEEDS, GO, LATER = "raise", "change", "speed", "go", "later"
+HEADS = {
+    RAISE: "Will raise",
+    CHANGE: "Numbers may change",
+    SPEEDS: "Only speed or memory may change",
+    GO: "Can go now",
+    LATER: "Not urgent",
+}
 TESTS, PATCH_FILES = "tests", "patch files"  # what is folded to a count
 
 
@@ -43,7 +49,8 @@ class Item:
 def items(report: UpgradeReport) -> list[Item]:
     """Everything that is not harmless; what several lines of a file share is one item."""
     told = {_key(one.statement) for one in report.uses.affected}
-    every = [_of_line(use.statement, report) for use in report.uses.affected]
+    within = {_key(one): fate.finding for fate in report.fates if fate.finding.fix for one in fate.statements}
+    every = [_of_line(use.statement, report, within.get(_key(use.statement))) for use in report.uses.affected]
     for fate in report.fates:
         if fate.urgency != "harmless":
             every += _of_fate(fate, report, told)
@@ -67,10 +74,11 @@ def _key(statement: Statement) -> tuple[object, ...]:
 
 def _of_line(statement: Statement, report: UpgradeReport, finding: Finding | None = None) -> Item:
     """What becomes of one line, in a patch or not."""
-    group = {RAISES: RAISE, IDLE: LATER}.get(statement.kind, CHANGE)
+    group = {RAISES: RAISE, SPEED: SPEEDS, IDLE: LATER}.get(statement.kind, CHANGE)
     title = f"{statement.exception} {statement.trigger}" if statement.exception else ""
-    fix = (finding.fix or "") if finding is not None else ""
-    advice = statement.instead or (remedy(finding, report) if finding is not None and fix else "")
+    goes_too = finding is not None and statement.when == CALL  # with the code that takes Megatron's place
+    fix = (finding.fix or "") if finding is not None and goes_too else ""
+    advice = remedy(finding, report) if finding is not None and fix else statement.instead
     return Item(
         LATER if statement.before else group,
         report.shown(statement.path),

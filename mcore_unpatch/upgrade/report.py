@@ -17,6 +17,7 @@ from mcore_unpatch.upgrade.items import (
     LATER,
     PATCH_FILES,
     RAISE,
+    SPEEDS,
     TESTS,
     Item,
     items,
@@ -26,7 +27,7 @@ from mcore_unpatch.upgrade.mend import Mended, is_moved
 from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
-_STYLES = {RAISE: "bold red", CHANGE: "bold yellow", GO: "bold green", LATER: "bold"}
+_STYLES = {RAISE: "bold red", CHANGE: "bold yellow", SPEEDS: "bold", GO: "bold green", LATER: "bold"}
 _SCREEN = 40  # lines of the report, without --all
 
 

@@ -13,7 +13,7 @@ from mcore_unpatch.findings.finding import FileError
 from mcore_unpatch.judge.asked import changed, raised
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
 from mcore_unpatch.judge.overrides import handed, overridden
-from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
+from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import TRAINING, within
@@ -59,7 +59,7 @@ class Affected:
     @property
     def is_urgent(self) -> bool:
         """Whether it raises or changes something."""
-        return self.statement.kind != IDLE
+        return self.statement.kind in (RAISES, CHANGES)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

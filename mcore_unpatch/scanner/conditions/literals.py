@@ -21,6 +21,15 @@ class _Unknown:
 UNKNOWN: Final = _Unknown()
 
 
+class _Absent:
+    def __bool__(self) -> bool:
+        return False
+
+
+# What `getattr(Class, "member", None)` gives where the class lacks the member: nothing else is that member.
+ABSENT: Final = _Absent()
+
+
 class AtLeast(NamedTuple):
     """A version of which only the oldest is known."""
 
@@ -129,9 +138,13 @@ class Literals:
 
     def compare(self, symbol: ast.cmpop, left: object, right: object) -> bool | None:
         """Whether a comparison holds; None where that is not known."""
+        equality = isinstance(symbol, ast.Is | ast.IsNot | ast.Eq | ast.NotEq)
+        if equality and (left is ABSENT or right is ABSENT):
+            other = right if left is ABSENT else left
+            return (other is None or other is ABSENT) is isinstance(symbol, ast.Is | ast.Eq)
         if left is UNKNOWN or right is UNKNOWN:
             return None
-        if isinstance(symbol, ast.Is | ast.IsNot | ast.Eq | ast.NotEq) and (left is None or right is None):
+        if equality and (left is None or right is None):
             other = right if left is None else left
             equal = (False if as_bool(other) else None) if isinstance(other, Ref) else other is None
             return equal if equal is None or isinstance(symbol, ast.Is | ast.Eq) else not equal

@@ -16,7 +16,7 @@ from mcore_unpatch.megatron import api, known as megatron
 from mcore_unpatch.megatron.layout import COMPILED
 from mcore_unpatch.megatron.roots import ROOT, TRAINING, TRAINING_SINCE, within
 from mcore_unpatch.megatron.versions import OLDEST_PYTHON, RELEASES, parse_version
-from mcore_unpatch.scanner.conditions.literals import LONGEST, UNKNOWN, AtLeast, Literals, same, tried
+from mcore_unpatch.scanner.conditions.literals import ABSENT, LONGEST, UNKNOWN, AtLeast, Literals, same, tried
 from mcore_unpatch.scanner.names.bindings import bound
 from mcore_unpatch.scanner.names.expressions import member
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
@@ -286,7 +286,7 @@ class Values(Literals):
             dotted = f"{base.name}.{name}"
             known = megatron.ever(dotted)
             if (known or base.kind in {"module", "class"}) and not (known and base.via):
-                return _or_unknown(self.has(dotted))
+                return _known(self.has(dotted))
         return False if _is_mark(subject, name, at) else UNKNOWN
 
     def _getattr(self, node: ast.Call, at: Position) -> object:
@@ -295,7 +295,8 @@ class Values(Literals):
             return UNKNOWN
         has = self._hasattr(node.args[0], node.args[1], at)
         if has is False and len(node.args) == 3:
-            return self.value(node.args[2], at)
+            default = self.value(node.args[2], at)
+            return ABSENT if default is None and isinstance(base, Ref) and base.kind == "class" else default
         return self._member(base, name, at) if isinstance(base, Ref) else UNKNOWN
 
     def _external(self, name: str, node: ast.Call, at: Position) -> object:
@@ -374,12 +375,8 @@ class Values(Literals):
         return given
 
 
-def _or_unknown(truth: bool | None) -> object:
-    return UNKNOWN if truth is None else truth
-
-
-def _known(ref: Ref | None) -> object:
-    return UNKNOWN if ref is None else ref
+def _known(value: Ref | bool | None) -> object:
+    return UNKNOWN if value is None else value
 
 
 def _is_mark(subject: ast.expr, name: str, at: Position) -> bool:

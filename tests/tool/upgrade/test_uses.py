@@ -6,7 +6,7 @@ import pytest
 from checking import write_files
 from command import CLEAN, unpatch
 
-from mcore_unpatch.judge.statement import CHANGES, RAISES
+from mcore_unpatch.judge.statement import CHANGES, RAISES, SPEED
 from mcore_unpatch.library.build import build
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import LIBRARY
@@ -16,8 +16,21 @@ from mcore_unpatch.upgrade.uses import Affected, uses_of
 HELPER = "from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper as Log\n"
 CONFIG = "from megatron.core.transformer.transformer_config import TransformerConfig\n"
 STATE = "from megatron.core import parallel_state as mpu\n"
+KINDS = "from megatron.core.enums import ModelType\n"
 # old, new, the exception (none for what changes silently), words of the sentence, a file
 AFFECTED = {
+    "ruled out, and set anew": ("0.16.1", "0.19.2", "AttributeError", "encoder_and_decoder", KINDS + """
+def make(kind, other):
+    assert kind != other
+    kind = kind.parent
+    if kind == other:
+        return ModelType.encoder_and_decoder
+"""),
+    "behind a test of what may be anything": ("0.16.1", "0.19.2", "AttributeError", "encoder_and_decoder", KINDS + """
+def make(kind, table):
+    if kind == table.get("encoder_and_decoder", None):
+        return ModelType.encoder_and_decoder
+"""),
     "an import": ("0.18.2", "0.19.2", "ImportError", "strategies.base", """
 from megatron.core.dist_checkpointing.strategies import base
 """),
@@ -65,9 +78,8 @@ def make():
 from names import mpu
 mpu.initialize_model_parallel(2, pipeline_model_parallel_split_rank=None)
 """),
-    "a default": ("0.16.1", "0.19.2", "", "`thread_count`", """
-from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy
-strategy = TorchDistSaveShardedStrategy()
+    "a default": ("0.15.3", "0.16.1", "", "`mtp_loss_scaling_factor`", CONFIG + """
+config = TransformerConfig(num_layers=1)
 """),
     "a position": ("0.18.2", "0.19.2", "", "the first value passed to `track_mtp_metrics`", HELPER + """
 def log(writer):
@@ -127,6 +139,21 @@ if parse(megatron.core.__version__) < parse("0.19"):
     "getattr with a default": ("0.18.2", "0.19.2", HELPER + """
 reduce = getattr(Log, "reduce_loss_in_tracker", None)
 """),
+    "a member that the class lacks": ("0.16.1", "0.19.2", KINDS + """
+def make(kind):
+    if kind == getattr(ModelType, "encoder_and_decoder", None):
+        return ModelType.encoder_and_decoder
+"""),
+    "ruled out above": ("0.16.1", "0.19.2", KINDS + """
+def make(kind, other):
+    assert kind != other and other
+    if not kind == other:
+        return None
+    return ModelType.encoder_and_decoder
+"""),
+    "a default that is written in another way": ("0.13.1", "0.14.0", CONFIG + """
+config = TransformerConfig(num_layers=1)
+"""),
     "a parameter of that name": ("0.18.2", "0.19.2", HELPER + """
 def log(Log):
     Log.reduce_loss_in_tracker()
@@ -175,6 +202,22 @@ def test_a_use_that_the_step_affects(what: str) -> None:
     uses = [use for use in affected(text, old, new) if use.statement.kind == (RAISES if exception else CHANGES)]
     assert [use.statement.exception for use in uses] == [exception]
     assert words in uses[0].statement.text
+
+
+def test_a_default_that_is_about_speed_is_told_apart() -> None:
+    text = """
+from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy
+strategy = TorchDistSaveShardedStrategy()
+"""
+    (use,) = affected(text, "0.16.1", "0.19.2")
+    assert use.statement.kind == SPEED and not use.is_urgent
+    assert "`thread_count` of `TorchDistSaveShardedStrategy`" in use.statement.text
+
+
+def test_what_is_closest_to_a_name_says_why_the_call_does_not_fit() -> None:
+    text = f"{HELPER}\ndef log(loss):\n    Log.save_loss_to_tracker(loss, 0, 1)\n"
+    (use,) = affected(text, "0.18.2", "0.19.2")
+    assert use.statement.instead.startswith("`MTPLossLoggingHelper.save_metrics_to_tracker` is the closest match, but")
 
 
 @pytest.mark.parametrize("what", QUIET)

@@ -1,0 +1,100 @@
+"""Whether a line of the repository is reached on a release: conditions around it, exits above it, handlers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.scanner.conditions.live import Condition, Run, conditions
+from mcore_unpatch.scanner.names.resolver import Position
+from mcore_unpatch.scanner.sources.effort import Exhausted
+from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.scanner.sources.scopes import Block, Scope, path_text
+
+Tests = tuple[tuple[ast.expr, bool], ...]
+_MOST_STEPS = 20_000  # for the conditions around one line
+_ALWAYS = {"Exception", "BaseException", ""}  # a handler without a name among them
+_CATCHES = {"ImportError": {"ImportError", "ModuleNotFoundError"}}
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.NotEq: ast.Eq, ast.IsNot: ast.Is, ast.NotIn: ast.In}
+_ASKS = {"getattr", "hasattr", "isinstance", "len"}  # calls that give the same each time
+
+
+def on(model: Model, at: Position, tests: Tests) -> bool:
+    """Whether a release reaches a place; `tests` are those in its own statement, each with what it has to be."""
+    run = Run(model.label, model=None if model.label in RELEASES else model)
+    try:
+        with at.home.project.effort.at_most(_MOST_STEPS):
+            if any(run.truth(test, at) is (not wanted) for test, wanted in tests):
+                return False
+            return run.runs(at) is not False and not _contradicted(at, tests)
+    except Exhausted:
+        return True  # what keeps it from running is too much to work out
+
+
+def is_caught(block: Block | None, exception: str) -> bool:
+    """Whether a `try` around a block, within the same function, handles an exception."""
+    while block is not None and block.kind not in ("function", "class"):
+        if block.kind == "try" and isinstance(block.owner, ast.Try):
+            for handler in block.owner.handlers:
+                caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+                names = {"" if name is None else ast.unparse(name).rpartition(".")[2] for name in caught}
+                if names & (_CATCHES.get(exception, {exception}) | _ALWAYS):
+                    return True
+        block = block.parent
+    return False
+
+
+def _contradicted(at: Position, tests: Tests) -> bool:
+    """Whether two conditions exclude each other: `assert kind != other` above `if kind == other`, on any release."""
+    held: dict[str, dict[bool, ast.expr]] = {}
+    given = [*tests, *(fact for condition in conditions(at) for fact in _told(condition))]
+    for test, wanted in (plain for fact in given for plain in _plain(*fact)):
+        ways = held.setdefault(ast.unparse(test), {})
+        other = ways.get(not wanted)
+        if other is not None and _is_the_same(test, other, at.scope):
+            return True
+        ways[wanted] = test
+    return False
+
+
+def _told(condition: Condition) -> Iterator[tuple[ast.expr, bool]]:
+    """What a condition says of a test: it is true, or it is false."""
+    match condition.branch, condition.owner:
+        case ("if" | "else") as branch, _ if condition.test is not None:
+            yield condition.test, branch == "if"
+        case "after", ast.Assert(test=test):
+            yield test, True
+        case "after", ast.If(test=test, body=[*_, last], orelse=[]) if isinstance(last, ast.Return | ast.Raise):
+            yield test, False
+
+
+def _plain(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]:
+    """The parts of a test that have to hold, without `not`, `!=` and the like."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield from _plain(operand, not wanted)
+        case ast.BoolOp(op=op, values=values) if isinstance(op, ast.And) is wanted:
+            for value in values:
+                yield from _plain(value, wanted)
+        case ast.Compare(left=left, ops=[op], comparators=others) if type(op) in _OPPOSITES:
+            yield ast.copy_location(ast.Compare(left, [_OPPOSITES[type(op)]()], others), test), not wanted
+        case _:
+            yield test, wanted
+
+
+def _is_the_same(one: ast.expr, other: ast.expr, scope: Scope) -> bool:
+    """Whether two tests that read alike ask for the same: nothing that they name is set from the first one on."""
+    first = min(one.lineno, other.lineno)
+    nodes = list(walk(one))
+    calls = [path_text(node.func) for node in nodes if isinstance(node, ast.Call)]
+    if not _ASKS.issuperset(calls) or any(isinstance(node, ast.NamedExpr | ast.Await) for node in nodes):
+        return False
+    for name in (node.id for node in nodes if isinstance(node, ast.Name)):
+        bound = next((around.bindings[name] for around in scope.chain() if name in around.bindings), [])
+        if any(binding.line >= first for binding in bound if binding.kind != "narrow"):
+            return False
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    stored = (node for node in walk(scope.node) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+    return not read or not any(node.attr in read and node.lineno >= first for node in stored)
