@@ -105,8 +105,21 @@ class OnStacks:
 
 
 @dataclass(frozen=True, slots=True)
+class Assessment:
+    """What becomes of a finding on the releases it is judged for, and why."""
+
+    verdict: str = "keep"
+    evidence: str = ""
+    is_read: bool = False  # by the repository, though Megatron no longer has it
+    unread: int = 0  # nobody reads what it sets; the line that sets the same elsewhere
+    on_stacks: tuple[OnStacks, ...] = ()  # where the stacks of the repository differ
+    fix: str | None = None  # what `migrate` does about it: `safe`, `unsafe`; None where nobody asked, or nothing
+    left_because: str = ""  # why `migrate` leaves it, where a codemod has a way
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """One patch of Megatron Core. `to_json` gives the interface, version 1."""
+    """One patch of Megatron Core: the facts, and the assessment of them. `to_json` gives the interface, version 1."""
 
     rule: str
     path: str
@@ -119,30 +132,39 @@ class Finding:
     seam: str = "none"
     confidence: str = "certain"
     temporary: bool = False
-    fix: str | None = None
     replacement: str | None = None
     related: tuple[Related, ...] = ()
     in_test: bool = False
     live: Live = Live()
     answer: str = ""  # the row of what is known of Megatron that speaks for it
     steps: tuple[str, ...] = ()
-    verdict: str = "keep"
-    evidence: str = ""
-    left_because: str = ""  # why `migrate` leaves it, where a codemod has a way
     installed_by: str = ""  # the function that has to be called for the patch to be made
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
     effect: str = ""  # what that release does to it: `breaks`, or `changes` without an error
     fails: tuple[str, ...] = ()  # the judged releases on which it raises
     affected: tuple[str, ...] = ()  # those that do something to it
-    on_stacks: tuple[OnStacks, ...] = ()  # where the stacks of the repository differ
     upstream_has: str = ""  # where Megatron already has what it does
     patches_more: bool = False  # the statement patches other modules too, of which less is known
-    is_read: bool = False  # by the repository, though Megatron no longer has it
-    unread: int = 0  # nobody reads what it sets; the line that sets the same elsewhere
     kept_because: str = ""  # why a change of Megatron's source is kept, where nothing is promised
     touches: tuple[str, ...] = ()  # the definitions that a patch file changes
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
+    assessment: Assessment = field(default=Assessment(), compare=False)
+
+    @property
+    def verdict(self) -> str:
+        """What becomes of it: `rewrite`, `delete`, `steps` or `keep`."""
+        return self.assessment.verdict
+
+    @property
+    def evidence(self) -> str:
+        """Why: one sentence or two."""
+        return self.assessment.evidence
+
+    @property
+    def fix(self) -> str | None:
+        """Whether `migrate` does it: `safe`, `unsafe`, or not."""
+        return self.assessment.fix
 
     @property
     def can_move(self) -> bool:
@@ -163,8 +185,8 @@ class Finding:
         data["related"] = [{"line": item.line, "role": item.role} for item in self.related]
         if self.touches:
             data["touches"] = list(self.touches)
-        if self.on_stacks:
-            data["stacks"] = [{**asdict(one), "stacks": list(one.stacks)} for one in self.on_stacks]
+        if on_stacks := self.assessment.on_stacks:
+            data["stacks"] = [{**asdict(one), "stacks": list(one.stacks)} for one in on_stacks]
         return data
 
     @property
@@ -184,9 +206,9 @@ def switched_off(path: str, line: int, column: int, source: str, what: str, in_t
         target="",
         shape=SWITCH,
         message=f"this change also switches off {what}",
-        evidence="Review it as you review code; `--ignore MCU805` accepts it.",
         in_test=in_test,
         source=source,
+        assessment=Assessment(evidence="Review it as you review code; `--ignore MCU805` accepts it."),
     )
 
 

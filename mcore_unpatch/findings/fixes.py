@@ -26,7 +26,12 @@ def may_be_fixed(finding: Finding) -> bool:
     return finding.can_move or never_runs or finding.rule in rewrites.answered()
 
 
-def mark(survey: Survey) -> list[Finding]:
+def assessed(survey: Survey) -> list[Finding]:
+    """The findings with what `migrate` would do about each, and what becomes of them so."""
+    return survey.settled(_marked(survey))
+
+
+def _marked(survey: Survey) -> list[Finding]:
     """The findings with `fix` set: `safe`, `unsafe`, or None where a person has to do it."""
     findings, choices = survey.findings, [planned(survey, unsafe=unsafe) for unsafe in (True, False)]
     editable = survey.found.editable
@@ -39,8 +44,12 @@ def mark(survey: Survey) -> list[Finding]:
             held.update(left)
         broken = _left(repository, {finding.path for finding in fixes if finding.path in editable})
         if not broken:
-            return [replace(one, fix=fixes.get(one), left_because=held.get(one, "")) for one in findings]
+            return [_fixed(one, fixes.get(one), held.get(one, "")) for one in findings]
         editable -= broken
+
+
+def _fixed(finding: Finding, fix: str | None, left_because: str) -> Finding:
+    return replace(finding, assessment=replace(finding.assessment, fix=fix, left_because=left_because))
 
 
 def planned(survey: Survey, *, unsafe: bool, annotate: bool = False) -> Options:

@@ -82,7 +82,7 @@ def _of_missing(finding: Finding, version: Version) -> str:
     holder = api.lookup(owner)
     if finding.shape == "sys-modules" and owner in PACKAGES:
         return f"It is put into each loaded module that has `{name}`, and those call it by name"
-    adds = "the patch adds it" + (", and this repository reads it" if finding.is_read else "")
+    adds = "the patch adds it" + (", and this repository reads it" if finding.assessment.is_read else "")
     on = f"megatron-core {show(version)}"
     if holder is None or holder.kind not in ("class", "module"):
         return f"{on} has no such name: what it changes is not known"

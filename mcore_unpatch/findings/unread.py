@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import Assessment, Finding
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.mentions import mentions
 from mcore_unpatch.megatron.versions import Version
@@ -35,7 +35,7 @@ class RepositoryFiles:
 
 
 def mark(
-    findings: list[Finding], versions: dict[str, tuple[Version, ...]], files: Callable[[], RepositoryFiles]
+    findings: list[Finding], versions: Callable[[str], tuple[Version, ...]], files: Callable[[], RepositoryFiles]
 ) -> list[Finding]:
     """The findings, with what is known of who reads the names that Megatron does not read or no longer has."""
     copies = _copies(findings)
@@ -45,9 +45,9 @@ def mark(
         if one in copies
         and not one.patches_more
         and one.confidence == "certain"
-        and _is_left_alone(one, versions[one.path])
+        and _is_left_alone(one, versions(one.path))
     }
-    missing = {one for one in findings if _is_missing(one, versions[one.path])}
+    missing = {one for one in findings if _is_missing(one, versions(one.path))}
     asked = {one.target for one in unread | missing}
     if not asked:
         return findings
@@ -58,8 +58,10 @@ def mark(
     return [
         replace(
             one,
-            unread=copies[one] if one in unread and one.target in left else 0,
-            is_read=one in missing and one.target not in left,
+            assessment=Assessment(
+                unread=copies[one] if one in unread and one.target in left else 0,
+                is_read=one in missing and one.target not in left,
+            ),
         )
         for one in findings
     ]

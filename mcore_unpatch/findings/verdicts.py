@@ -40,7 +40,7 @@ def _together(findings: list[Finding]) -> list[Finding]:
         if one.verdict != DELETE or other is None:
             return one
         name = ".".join(other.target.split(".")[-2:])
-        return replace(one, verdict=KEEP, evidence=f"{one.evidence} Line {one.line} stays for `{name}`.")
+        return _decided(one, KEEP, f"{one.evidence} Line {one.line} stays for `{name}`.")
 
     return [said(one) for one in findings]
 
@@ -49,9 +49,14 @@ def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
     case = _Seen(finding, versions)
     verdict, words = next((verdict, words) for holds, verdict, words in _TABLE if holds(case))
     evidence = words.format(case)
-    if finding.left_because and verdict in {STEPS, DELETE}:
-        evidence += f" Not {'rewritten' if verdict == STEPS else 'deleted'}: {finding.left_because.rstrip('.')}."
-    return replace(finding, verdict=verdict, evidence=evidence)
+    left = finding.assessment.left_because.rstrip(".")
+    if left and verdict in {STEPS, DELETE}:
+        evidence += f" Not {'rewritten' if verdict == STEPS else 'deleted'}: {left}."
+    return _decided(finding, verdict, evidence)
+
+
+def _decided(finding: Finding, verdict: str, evidence: str) -> Finding:
+    return replace(finding, assessment=replace(finding.assessment, verdict=verdict, evidence=evidence))
 
 
 class _Seen:
@@ -106,7 +111,7 @@ class _Seen:
 
     def is_of_nothing(self) -> bool:
         """Of what is gone, and the repository does not keep it alive for itself."""
-        return self.is_of_what_is_gone() and not self.finding.is_read and not self.finding.patches_more
+        return self.is_of_what_is_gone() and not self.finding.assessment.is_read and not self.finding.patches_more
 
     def is_of_unknown_class(self) -> bool:
         """The row is for one class, and other classes have such a method; or the patch is for one call of an object."""
@@ -129,7 +134,7 @@ class _Seen:
     why = property(lambda self: reasons.why(self.finding, self.version))
     outlook = property(lambda self: reasons.outlook(self.finding.target, self.version))
     unread = property(lambda self: f"No code of {self.on} or of this repository reads this name of `{self.module}`")
-    copied = property(lambda self: f"; line {self.finding.unread} sets the same elsewhere")
+    copied = property(lambda self: f"; line {self.finding.assessment.unread} sets the same elsewhere")
     module = property(lambda self: self.finding.target.split(".")[-2])
     on = property(lambda self: _core(self.versions))
     without = property(lambda self: _core(one for one in self.versions if one < self.row.needs) or self.on)
@@ -186,7 +191,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
         "On {0.on} Megatron calls `{0.moved}` instead: delete the patch, or move it.",
     ),
     (_Seen.is_of_nothing, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
-    (lambda case: case.finding.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),
+    (lambda case: case.finding.assessment.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),
     (lambda case: case.row is None, KEEP, "{0.why}. {0.outlook}"),
     (

@@ -70,7 +70,7 @@ def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
     text = finding.message
     if finding.instead:
         text += f". Instead: {finding.instead}"
-    text += "".join(f". On {one}" for one in finding.on_stacks)
+    text += "".join(f". On {one}" for one in finding.assessment.on_stacks)
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": index[finding.rule],
@@ -86,7 +86,7 @@ def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
             "fix": finding.fix,
             "in_test": finding.in_test,
             **{name: finding.to_json()[name] for name in ("verdict", "evidence", "steps")},
-            **({"stacks": finding.to_json()["stacks"]} if finding.on_stacks else {}),
+            **({"stacks": finding.to_json()["stacks"]} if finding.assessment.on_stacks else {}),
         },
     }
     if finding.related:

@@ -17,7 +17,7 @@ from pathlib import Path
 import mcore_unpatch
 from mcore_unpatch import rewrites
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings.finding import FileError, Finding, Guard, Live, OnStacks, Related
+from mcore_unpatch.findings.finding import Assessment, FileError, Finding, Guard, Live, OnStacks, Related
 from mcore_unpatch.repository.atomic import replace_file
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
@@ -100,8 +100,10 @@ def finding_of(data: dict[str, object]) -> Finding:
     related = tuple(Related(**one) for one in data["related"])  # type: ignore[attr-defined]
     names = ("steps", "breaks", "fails", "affected", "touches")
     texts: dict[str, tuple[str, ...]] = {name: tuple(data[name]) for name in names}  # type: ignore[arg-type]
-    stacks = tuple(OnStacks(tuple(one["stacks"]), one["outcome"], one["verdict"]) for one in data["on_stacks"])  # type: ignore[attr-defined]
-    return Finding(**{**data, "live": lives, "related": related, "on_stacks": stacks, **texts})  # type: ignore[arg-type]
+    known = dict(data["assessment"])  # type: ignore[call-overload]
+    stacks = tuple(OnStacks(tuple(one["stacks"]), one["outcome"], one["verdict"]) for one in known["on_stacks"])
+    assessment = Assessment(**{**known, "on_stacks": stacks})
+    return Finding(**{**data, "live": lives, "related": related, "assessment": assessment, **texts})  # type: ignore[arg-type]
 
 
 def _tool() -> str:

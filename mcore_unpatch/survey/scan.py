@@ -33,7 +33,7 @@ def report_of(survey: Survey) -> Report:
         before = survey.findings
         if any(map(fixes.may_be_fixed, before)):
             report.proposed = lambda: _proposed(survey, before)
-            survey.findings = survey.settled(fixes.mark(survey))
+            survey.findings = fixes.assessed(survey)
         project = Project(survey.files.exists, survey.files.read, survey.parsed)
         survey.findings = spec_places.told(survey.findings, survey.whole.own, project, found.shown)
     if traces.may_exist(found.top):

@@ -159,7 +159,7 @@ class Survey:
         )
         findings, errors = search(found.own, found.patches, progress)
         chosen = [one for one in findings if one.rule in options.selection and options.reports(one)]
-        findings = sorted(self.settled(chosen), key=lambda finding: finding.sort_key)
+        findings = sorted(self._assessed(chosen), key=lambda finding: finding.sort_key)
         self._silenced += silenced
         if place is not None:
             remembered.keep(place, name, remembered.SearchResult(findings, errors + found.errors, silenced))
@@ -181,11 +181,13 @@ class Survey:
         name = f"{remembered.key(there, (), self.files.read)}.files"
         return FileMemory(place / name, project, self.stacks.versions)
 
+    def _assessed(self, findings: list[Finding]) -> list[Finding]:
+        return self.settled(unread.mark(findings, self.stacks.versions, self._readers))
+
     def settled(self, findings: list[Finding]) -> list[Finding]:
-        """The findings with what becomes of each."""
+        """The findings with what becomes of each, by what else is known of it."""
         judged = {one.path: self.stacks.versions(one.path) for one in findings}
-        marked = unread.mark(findings, judged, self._readers)
-        return [self._on_stacks(one) for one in verdicts.settled(marked, judged)]
+        return [self._on_stacks(one) for one in verdicts.settled(findings, judged)]
 
     def _on_stacks(self, finding: Finding) -> Finding:
         """A finding with what becomes of it on each stack, where that is not the same on all."""
@@ -197,7 +199,8 @@ class Survey:
         def verdict(versions: tuple[Version, ...]) -> str:
             return verdicts.settled([finding], {finding.path: versions})[0].verdict
 
-        return replace(finding, on_stacks=on_stacks(finding, stacks, verdict))
+        told = on_stacks(finding, stacks, verdict)
+        return replace(finding, assessment=replace(finding.assessment, on_stacks=told))
 
     def _readers(self) -> unread.RepositoryFiles:
         """All files of the repository, which may read a name of Megatron's."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch.commands.options import OutputFormat
-from mcore_unpatch.findings.finding import Finding, Report
+from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.report.html import Card, Kind, Pane, page
 from mcore_unpatch.report.origin import origin_of
 from mcore_unpatch.report.scan_page import about
@@ -66,8 +66,9 @@ def _finding(item: Item) -> Finding:
     if item.fate is not None:
         return replace(item.fate.finding, message=message)
     message += f"; {item.advice}" if item.advice else ""
+    told = Assessment(evidence=item.advice)
     return Finding(
-        _RULE, item.path, item.line, 1, item.line, "", "use", message, evidence=item.advice, in_test=bool(item.folded)
+        _RULE, item.path, item.line, 1, item.line, "", "use", message, in_test=bool(item.folded), assessment=told
     )
 
 

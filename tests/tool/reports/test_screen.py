@@ -7,18 +7,20 @@ import pytest
 from checking import GPT, write_files
 from command import CLEAN, ERROR, FINDINGS, unpatch
 
-from mcore_unpatch.findings.finding import Finding, Report
+from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.report import counts, markdown, rows, screen
 from mcore_unpatch.stacks.revision import Revision
 from mcore_unpatch.stacks.stack import Judged, Stack
 
 ONE = Finding("MCU101", "rl/a.py", 3, 5, 3, f"{GPT}.forward", "class-attr", "replaces `GPTModel.forward`; why")
-BREAKS = replace(ONE, line=9, effect="breaks", breaks=("lacks `x`: TypeError",), fix="unsafe", verdict="rewrite")
-SILENT = replace(ONE, line=8, effect="changes", breaks=("has no effect",), verdict="steps")
-IN_TEST = replace(ONE, path="tests/a.py", in_test=True, verdict="delete")
+BREAKS = replace(
+    ONE, line=9, effect="breaks", breaks=("lacks `x`: TypeError",), assessment=Assessment("rewrite", fix="unsafe")
+)
+SILENT = replace(ONE, line=8, effect="changes", breaks=("has no effect",), assessment=Assessment("steps"))
+IN_TEST = replace(ONE, path="tests/a.py", in_test=True, assessment=Assessment("delete"))
 PATCH_FILE = replace(ONE, path="docker/a.patch", shape="patch-file")
-POSSIBLE = replace(ONE, line=12, confidence="possible", verdict="steps")
-IDLE = replace(ONE, target="", shape="string-target", verdict="delete", rule="MCU001")
+POSSIBLE = replace(ONE, line=12, confidence="possible", assessment=Assessment("steps"))
+IDLE = replace(ONE, target="", shape="string-target", assessment=Assessment("delete"), rule="MCU001")
 ALL = [ONE, BREAKS, SILENT, IN_TEST, PATCH_FILE, POSSIBLE, IDLE]
 
 
@@ -92,10 +94,10 @@ def test_only_the_most_urgent_and_what_is_the_same_once() -> None:
 @pytest.mark.parametrize(
     ("finding", "command"),
     [
-        (replace(ONE, fix="safe", verdict="delete"), "unpatch migrate --diff 'my repo'"),
+        (replace(ONE, assessment=Assessment("delete", fix="safe")), "unpatch migrate --diff 'my repo'"),
         (BREAKS, "unpatch migrate --unsafe-fixes --diff 'my repo'"),
         (ONE, "unpatch pin --target-mcore 0.19 'my repo'"),
-        (replace(BREAKS, fix=None, verdict="keep"), "unpatch scan --verbose 'my repo'"),
+        (replace(BREAKS, assessment=Assessment()), "unpatch scan --verbose 'my repo'"),
     ],
 )
 def test_the_next_command_is_for_what_was_named(finding: Finding, command: str) -> None:
@@ -118,7 +120,10 @@ def test_one_of_several_megatrons_is_offered_alone() -> None:
 
 
 def test_the_numbers_add_up() -> None:
-    safe, gone = replace(ONE, fix="safe", verdict="rewrite"), replace(ONE, fix="safe", verdict="delete")
+    safe, gone = (
+        replace(ONE, assessment=Assessment("rewrite", fix="safe")),
+        replace(ONE, assessment=Assessment("delete", fix="safe")),
+    )
     told = counts.as_data([*ALL, safe, gone])
     assert {name: group["total"] for name, group in told.items()} == {
         "code": 5, "tests": 1, "patch_files": 1, "possible": 1, "other": 1,
