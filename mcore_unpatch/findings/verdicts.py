@@ -52,11 +52,12 @@ def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
     left = finding.assessment.left_because.rstrip(".")
     if left and verdict in {STEPS, DELETE}:
         evidence += f" Not {'rewritten' if verdict == STEPS else 'deleted'}: {left}."
-    return _decided(finding, verdict, evidence)
+    return _decided(finding, verdict, evidence, case.waits_for if verdict == KEEP else "")
 
 
-def _decided(finding: Finding, verdict: str, evidence: str) -> Finding:
-    return replace(finding, assessment=replace(finding.assessment, verdict=verdict, evidence=evidence))
+def _decided(finding: Finding, verdict: str, evidence: str, waits_for: str = "") -> Finding:
+    told = replace(finding.assessment, verdict=verdict, evidence=evidence, waits_for=waits_for)
+    return replace(finding, assessment=told)
 
 
 class _Seen:
@@ -152,6 +153,14 @@ class _Seen:
         """Where Megatron has no way, or not yet."""
         none = self.row is None or self.row.verdict == KEEP
         return f"{'No official way' if none else 'An official way exists, but not'} on {self.without}"
+
+    @property
+    def waits_for(self) -> str:
+        """The release with the way, where it is judged for one with it and one without."""
+        if self.row is None or self.row.verdict == KEEP:
+            return ""
+        have = {version >= self.row.needs for version in self.versions}
+        return show(self.row.needs) if len(have) == 2 else ""
 
     @property
     def guard(self) -> str:

@@ -57,11 +57,22 @@ def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
         "rewrite": _by_migrate(number, "rewrite", "rewritten"),
         "delete": _by_migrate(number, "delete", "deleted"),
         "by_hand": (number["by_hand"], "by hand, step by step"),
-        "kept": (number["kept"], "kept: no official way yet"),
+        "kept": (number["kept"], f"kept: {_kept(findings)}"),
     }
     for name, (amount, words) in rows.items():
         if amount:
             yield from wrapped(words, 0, f"{amount:>5}  ", _STYLES.get(name, ""))
+
+
+def _kept(findings: Sequence[Finding]) -> str:
+    """Why: there is no official way, or older Megatrons do not have it."""
+    kept = [finding.assessment.waits_for for finding in findings if fate_of(finding) == "kept"]
+    waiting = sorted(filter(None, kept), key=parse_version)
+    none = "no official way yet"
+    if not waiting:
+        return none
+    there = f"the official way needs {' or '.join(dict.fromkeys(waiting))}"
+    return there if len(waiting) == len(kept) else f"for {len(waiting)} {there}, for {len(kept) - len(waiting)} {none}"
 
 
 def _by_migrate(number: dict[str, int], fate: str, done: str) -> tuple[int, str]:

@@ -178,3 +178,9 @@ def test_quiet_says_nothing_where_there_is_nothing_but_names_a_broken_file(tmp_p
     done = unpatch("scan", "-q", cwd=tmp_path)
     assert (done.code, done.out) == (ERROR, "")
     assert done.err.startswith("error: a.py: syntax error")
+
+
+def test_what_is_kept_for_an_old_megatron_alone_is_told_apart() -> None:
+    waits = replace(ONE, line=4, assessment=Assessment(waits_for="0.18"))
+    assert "1  kept: the official way needs 0.18\n" in text(waits)
+    assert "2  kept: for 1 the official way needs 0.18, for 1 no official way yet" in text(waits, ONE)
