@@ -26,7 +26,7 @@ _DOWNSTREAMS = {
     "mbridge": "mbridge",
     "liger-kernel": "liger_kernel",
 }
-_OWN = ("libcst", "packaging", "rich", "tomlkit", "typer")
+_OWN = ("libcst", "packaging", "rich", "typer")
 
 
 @dataclass(frozen=True, slots=True)

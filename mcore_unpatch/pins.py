@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import wraps
@@ -38,7 +38,7 @@ _HEAD = """\
 """
 _TYPES: dict[str, type] = {"patched": bool, "depends_on": list, "stands_on": list, "also": list}  # all others are text
 ON_CHANGE = ("raise", "warn", "skip")
-ABSENT = "-"
+ABSENT, ABSENT_KIND = "-", "absent"
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
@@ -54,8 +54,8 @@ class Pin:
     until: a release, or `module:function` of the repository, a probe that returns True once upstream has mended it.
     review_by: a date, from which `check` fails. depends_on: other names of Megatron's that the patch leans on.
     stands_on: those that its code uses, as `unpatch pin` reads them. on_change: what `guard` does when one of these
-    names has changed: raise, warn, or skip the patch. also: how it is on the other Megatrons that the repository runs,
-    where that differs: a release and a digest, `-` where it has no such name.
+    names has changed: raise, warn, or skip the patch. also: the other releases that it was made for, and how the name
+    is there, where that differs: a digest, `-` for no such name. kind `absent`: what the patch adds to Megatron.
     """
 
     name: str
@@ -72,6 +72,13 @@ class Pin:
     stands_on: tuple[str, ...] = ()
     on_change: str = ""
     also: tuple[str, ...] = ()
+
+    @property
+    def releases(self) -> dict[str, str]:
+        """The releases that it was made for, and what the name is on each, as `_form` says it."""
+        own = _form(self, self)
+        others = (entry.partition(" ") for entry in self.also)
+        return {self.release: own} | {release: form or own for release, _, form in others}
 
     @property
     def leans_on(self) -> tuple[str, ...]:
@@ -118,10 +125,10 @@ class Lock:
 
     @property
     def releases(self) -> list[str]:
-        """The releases that the pins were read from, oldest first."""
+        """The releases that the pins were made for, oldest first."""
         from packaging.version import Version
 
-        return sorted({pin.release for pin in self.pins.values()}, key=Version)
+        return sorted({release for pin in self.pins.values() for release in pin.releases}, key=Version)
 
     def text(self, before: str = "") -> str:
         """As it stands in the file: sorted, one table per pin, with the comments that people wrote into it before."""
@@ -194,51 +201,68 @@ def _checked(file: Path, pin: Pin) -> Pin:
     return pin
 
 
-def pin(name: str, release: Model, patched: bool, known: Pin | None = None) -> Pin | None:
-    """The pin of a name on a release, keeping its reason and owner; None if the release has no such name."""
+def pin(name: str, releases: Sequence[Model], patched: bool, known: Pin | None = None) -> Pin | None:
+    """The pin of a name on some releases, the newest first, keeping what people wrote; None if none has the name.
+
+    What a patch adds to a class or a module of Megatron's is pinned as absent: the day it comes is the day to look.
+    """
+    home = next((release for release in releases if release.find(name)), None)
+    if home is None:
+        added = patched and (known is None or known.kind == ABSENT_KIND)
+        home = next((one for one in releases if added and one.find(name.rpartition(".")[0])), None)
+    if home is None:
+        return None
+    made = _as_on(name, home, known or Pin(name))
+    others = ((release.label, _form(_as_on(name, release, made), made)) for release in releases if release is not home)
+    own = _form(made, made)
+    also = tuple(label if form == own else f"{label} {form}" for label, form in others)
+    return replace(made, patched=patched, also=also)
+
+
+def _as_on(name: str, release: Model, pinned: Pin) -> Pin:
+    """A pin as if it had been made on this release."""
     found = release.find(name)
     if found is None:
-        return None
+        return replace(pinned, release=release.label, kind=ABSENT_KIND, digest="", signature="")
     seen = found.fact
-    return replace(
-        known or Pin(name),
-        release=release.label,
-        kind=seen.kind,
-        digest=seen.digest.hex(),
-        signature=seen.detail,
-        patched=patched,
-    )
+    return replace(pinned, release=release.label, kind=seen.kind, digest=seen.digest.hex(), signature=seen.detail)
 
 
-def elsewhere(pinned: Pin, releases: Iterable[Model]) -> tuple[str, ...]:
-    """How a name is on other releases, once for each way that is not the pinned one."""
-    own, found = _form(pinned, pinned), dict[str, str]()
-    for release in releases:
-        found.setdefault(_form(pin(pinned.name, release, pinned.patched, pinned), pinned), release.label)
-    return tuple(f"{label} {form}" for form, label in found.items() if form != own)
-
-
-def _form(one: Pin | None, pinned: Pin) -> str:
+def _form(one: Pin, pinned: Pin) -> str:
     """What a name is on a release: its digest, or its kind where it has no body; and another signature."""
-    if one is None:
+    if one.kind == ABSENT_KIND:
         return ABSENT
     return " ".join([one.digest or one.kind, *([one.signature] if one.signature != pinned.signature else [])])
 
 
+def held_to(pinned: Pin, label: str) -> str:
+    """The release that a pin was made for and is compared with: this one, else the nearest before it."""
+    from packaging.version import InvalidVersion, Version
+
+    if label in pinned.releases:
+        return label
+    try:
+        known = sorted(map(Version, pinned.releases))
+        return str(max((one for one in known if one <= Version(label)), default=known[0]))
+    except InvalidVersion:  # a commit: the newest release comes nearest
+        return pinned.release
+
+
 def difference(pinned: Pin, release: Model) -> str | None:
-    """How a pinned name differs on a release; None if it is unchanged."""
-    now = pin(pinned.name, release, pinned.patched, pinned)
-    if _form(now, pinned) in {one.partition(" ")[2] for one in pinned.also}:
+    """How a pinned name differs on a release from the one that it was pinned for; None if it is unchanged."""
+    now, was = _as_on(pinned.name, release, pinned), pinned.releases[held_to(pinned, release.label)]
+    if _form(now, pinned) == was:
         return None
-    if now is not None and replace(now, release=pinned.release) == pinned:
-        return None
-    if now is None:
+    if now.kind == ABSENT_KIND:
         from mcore_unpatch.library.fact import Fact
 
         moved = release.moved(pinned.name, Fact(pinned.kind, pinned.signature))
         return f"was removed{f'; it is now `{moved}`' if moved else ''}"
-    if now.signature != pinned.signature and now.kind == pinned.kind == "function":
-        return f"changed its signature from `{pinned.signature}` to `{now.signature}`"
+    if was == ABSENT:
+        return "is new in Megatron: the patch now replaces it"
+    signature = was.partition(" ")[2] or pinned.signature
+    if now.signature != signature and now.kind == pinned.kind == "function":
+        return f"changed its signature from `{signature}` to `{now.signature}`"
     return "changed its body" if now.kind == pinned.kind else f"changed from a {pinned.kind} to a {now.kind}"
 
 

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 DEFAULT_BASELINE, OLD_BASELINE = "unpatch.baseline.json", ".mcore-unpatch-baseline.json"
 
 Base = Annotated[str | None, typer.Option(help="Report only what is new since the merge base with this commit.")]
-Baseline = Annotated[Path | None, typer.Option(help="Known findings to accept, as counts per file and rule.")]
+Baseline = Annotated[
+    Path | None,
+    typer.Option(help=f"Known findings to accept, as counts per file and rule. [default: {DEFAULT_BASELINE}, if any]"),
+]
 WriteBaseline = Annotated[
     bool,
     typer.Option("--write-baseline", help=f"Write the current findings to the baseline. [default: {DEFAULT_BASELINE}]"),
@@ -65,10 +68,14 @@ def check(
     Exit code: 0 clean, 1 findings, 2 a usage error, an unreadable configuration or a file that could not be analysed.
     """
     from mcore_unpatch.commands.output import Progress, write
+    from mcore_unpatch.repository.discover import top_of
     from mcore_unpatch.survey.scan import scan as run_scan
 
     earlier = _config_of(base, paths) if config_from_base else None
     config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline, earlier, stack)
+    known = top_of(paths or []) / DEFAULT_BASELINE
+    if options.baseline is None and known.is_file() and not known.is_symlink():
+        options = replace(options, baseline=known)
     gate = (
         None if options.base is None or write_baseline else _gate(options, config, paths, ignore, own_base=base is None)
     )
@@ -134,9 +141,10 @@ def _lock(paths: list[Path] | None, options: ScanOptions, required: bool) -> Pin
     known = pins.load(file)
     for line in pinned.due_soon(known, date.today()):
         note(line)
-    releases = releases_in_use(top, options, known)
-    several = any(pin.also for pin in known.pins.values())  # else it was written for one release
-    return PinnedOn(file, tuple(releases if several else releases[:1]), required)
+    releases, _ = releases_in_use(top, options, known)
+    if told := pinned.made_for_others(known, releases):
+        note(told)
+    return PinnedOn(file, tuple(releases), required)
 
 
 def _write_baseline(paths: list[Path], options: ScanOptions) -> int:
@@ -152,8 +160,8 @@ def _write_baseline(paths: list[Path], options: ScanOptions) -> int:
             f"no baseline was written: {len(report.errors)} files could not be analysed; "
             f"the first is {first.path}: {first.message}"
         )
-    target = options.baseline or Path(report.root) / DEFAULT_BASELINE
-    old = Path(report.root) / OLD_BASELINE
+    target = options.baseline or Path(report.top) / DEFAULT_BASELINE
+    old = Path(report.top) / OLD_BASELINE
     if options.baseline is None and old.is_file() and not os.path.lexists(target):
         target = old
         note(f"The baseline is called {DEFAULT_BASELINE} now: rename {OLD_BASELINE}, which goes on working.")

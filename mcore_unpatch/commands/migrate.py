@@ -37,10 +37,6 @@ UnsafeFixes = Annotated[
 Annotate = Annotated[
     bool, typer.Option("--annotate", help="Leave one TODO comment, with a link, at each patch that needs manual work.")
 ]
-AddDependency = Annotated[
-    bool,
-    typer.Option("--add-dependency", help="Add mcore-unpatch[compat] to the repository's dependencies."),
-]
 AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write even if there are uncommitted changes.")]
 AllowNoVcs = Annotated[bool, typer.Option("--allow-no-vcs", help="Write even outside of a git repository.")]
 Format = Annotated[opt.TextOrJson, typer.Option("--output-format", help="How to write the result.")]
@@ -53,7 +49,6 @@ def migrate(
     check: Check = False,
     unsafe_fixes: UnsafeFixes = False,
     annotate: Annotate = False,
-    add_dependency: AddDependency = False,
     allow_dirty: AllowDirty = False,
     allow_no_vcs: AllowNoVcs = False,
     output_format: Format = opt.TextOrJson.text,
@@ -72,7 +67,7 @@ def migrate(
     from mcore_unpatch.migrate import run as migration
 
     _, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, stack=stack)
-    request = migration.Request(paths or [], options, unsafe_fixes, annotate, add_dependency, allow_dirty, allow_no_vcs)
+    request = migration.Request(paths or [], options, unsafe_fixes, annotate, allow_dirty, allow_no_vcs)
     run = migration.preview if diff or check else migration.migrate
     with Progress() as progress:
         outcome = run(request, progress=progress)

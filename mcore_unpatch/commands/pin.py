@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, note, reporting
 from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from mcore_unpatch.findings.finding import Finding
     from mcore_unpatch.library.model import Model
     from mcore_unpatch.pins import Lock, Pin
     from mcore_unpatch.survey.survey import ScanOptions
@@ -61,13 +63,11 @@ def pin(
     from mcore_unpatch import pins
     from mcore_unpatch.gate import pinned
     from mcore_unpatch.megatron.roots import within
-    from mcore_unpatch.report.lines import count, show, wrapped
-    from mcore_unpatch.repository import git
     from mcore_unpatch.repository.atomic import replace_file
     from mcore_unpatch.repository.discover import top_of
 
-    names = [one for one in what or [] if within(one)]
-    paths = [Path(one) for one in what or [] if not within(one)]
+    names = [text for text in what or [] if within(text)]
+    paths = [Path(text) for text in what or [] if not within(text)]
     _, options = opt.combine(paths, None, None, exclude, target_mcore, jobs, stack=stack)
     top = top_of(paths)
     file = top / pins.LOCK
@@ -81,111 +81,141 @@ def pin(
             date.fromisoformat(review_by)
         except ValueError:
             raise UsageError(f"--review-by {review_by}: pass a date such as 2027-01-31.") from None
-    release, *others = releases_in_use(top, options, known)
     # Without a path, patches stay as they are pinned.
-    chosen, number = dict(known.pins), 0
-    if paths or not names:
-        chosen, number = _patches(paths, options, known, release, {} if names else said)
-    for name in names:
-        one = pins.pin(name, release, name in chosen and chosen[name].patched, chosen.get(name))
-        if one is None:
-            raise UsageError(f"megatron-core {release.label} has no {name}; nothing was pinned.")
-        chosen[name] = replace(one, **said)
-    for name in sorted({name for one in chosen.values() for name in one.leans_on} - set(chosen)):
-        if leaned_on := pins.pin(name, release, False):
-            chosen[name] = leaned_on
-        else:
-            note(f"depends_on names {name}, which megatron-core {release.label} does not define.")
-    chosen = {
-        name: replace(one, also=pins.elsewhere(one, others)) if one.release == release.label else one
-        for name, one in chosen.items()
-    }
-    for name in sorted(set(known.pins) - set(chosen)):
-        note(f"Dropped {name}, which is no longer patched{f': {known.pins[name].why}' if known.pins[name].why else ''}")
-    if not chosen and not known.pins:
+    patches = _Patches(paths, options) if paths or not names else None
+    if not names and not known.pins and patches is not None and not patches.found:
         note("There is nothing to pin: no patch that stays was found, and no name was given. Nothing was written.")
         return EXIT_CLEAN
+    releases, why_these = releases_in_use(top, options, known)
+    chosen = patches.pinned(known, releases, {} if names else said) if patches else dict(known.pins)
+    for name in names:
+        one = pins.pin(name, releases, name in chosen and chosen[name].patched, chosen.get(name))
+        if one is None:
+            raise UsageError(f"megatron-core {releases[0].label} has no {name}; nothing was pinned.")
+        chosen[name] = replace(one, **said)
+    for name in sorted({name for one in chosen.values() for name in one.leans_on} - set(chosen)):
+        if leaned_on := pins.pin(name, releases, False):
+            chosen[name] = leaned_on
+        else:
+            note(f"depends_on names {name}, which megatron-core {releases[0].label} does not define.")
+    for name in sorted(set(known.pins) - set(chosen)):
+        note(f"Dropped {name}, which is no longer patched{f': {known.pins[name].why}' if known.pins[name].why else ''}")
+    if why_these:
+        note(why_these)
     before = file.read_text(encoding="utf-8") if pinned.lock_file(top) else ""
-    replace_file(file, pins.Lock(chosen).text(before))
-    changed = [name for name, one in chosen.items() if name in known.pins and known.pins[name].digest != one.digest]
-    patched = sum(one.patched for one in chosen.values())
-    parts = [f"{count(patched, 'name')} that {count(number, 'patch replaces', 'patches replace')}"] if number else []
-    parts += [f"{count(len(chosen) - patched, 'name')} that they stand on"] if number and patched < len(chosen) else []
+    lock = pins.Lock(chosen)
+    replace_file(file, lock.text(before))
     with reporting(f"{pins.LOCK} was written, but "):
-        told = (
-            f"{pins.LOCK} pins {' and '.join(parts) or count(len(chosen), 'name')}, on megatron-core {release.label}; "
-        )
-        show(wrapped(f"{told}{len(changed)} changed.", 0))
-        if not before:
-            show(wrapped(f"Commit {pins.LOCK}, and say in it why each patch stays.", 0))
-            show(wrapped(f"unpatch check{' --base main' if git.toplevel(top) else ''}", 0, "Next: ", "bold"))
+        _tell(lock, known, [release.label for release in releases], patches, stack or [], target_mcore)
     return EXIT_CLEAN
 
 
-def _patches(
-    paths: list[Path], options: ScanOptions, known: Lock, release: Model, said: dict[str, Any]
-) -> tuple[dict[str, Pin], int]:
-    """The pins of the patches that stay, and how many these are; what can be deleted needs none.
-
-    Pins of what was not looked at are kept.
-    """
-    from dataclasses import replace
-
+def _tell(
+    lock: Lock, known: Lock, releases: list[str], patches: _Patches | None, stack: list[str], target: str | None
+) -> None:
+    """What was pinned, what cannot be, and the next command."""
     from mcore_unpatch import pins
-    from mcore_unpatch.commands.output import Progress, write_asides
-    from mcore_unpatch.findings.finding import NO_PATCHES
-    from mcore_unpatch.scanner.names.project import Project
-    from mcore_unpatch.survey.scan import report_of
-    from mcore_unpatch.survey.survey import Survey
-    from mcore_unpatch.upgrade.run import patches_of, stands_on
+    from mcore_unpatch.report.counts import subjects
+    from mcore_unpatch.report.lines import count, show, wrapped
 
-    with Progress() as progress:
-        survey = Survey(paths, replace(options, base=None, baseline=None, lock=None), progress)
-        report = report_of(survey)
-    write_asides(report)
-    if report.errors:
-        raise UsageError("Some files could not be analysed, so nothing was pinned; fix or --exclude them.")
-    whole = survey.found.top in map(Path.resolve, survey.paths)
-    read = {name for one in known.pins.values() for name in one.stands_on}  # read anew: nobody asked for these
-    chosen = {
-        name: one
-        for name, one in known.pins.items()
-        if not (whole and (one.patched or (name in read and not (one.why or one.owner))))
-    }
-    used: dict[str, dict[str, None]] = {}
-    for finding, case in patches_of(report, Project(survey.files.exists, survey.files.read, survey.parsed)):
-        if case is not None:
-            used.setdefault(finding.target, {}).update(dict.fromkeys(stands_on(case, release)))
-    patches = [finding for finding in report.findings if finding.shape not in NO_PATCHES]
-    stay = {finding.target for finding in patches if finding.verdict != "delete"} | set(known.pins)
-    lacking: dict[str, None] = {}
-    for finding in patches:
-        name = finding.target
-        if name not in stay:
-            continue
-        if one := pins.pin(name, release, True, known.pins.get(name)):
-            chosen[name] = replace(one, stands_on=tuple(used.get(name, ())), **said)
-        elif name in known.pins:  # what people wrote of it stays, and `check` says that it is gone
-            chosen[name] = known.pins[name]
-        else:
-            lacking[name] = None
-    if needless := [f"{report.from_here(one.path)}:{one.line}" for one in patches if one.target not in stay]:
-        can = (
-            "1 patch can be deleted and needs"
-            if len(needless) == 1
-            else f"{len(needless)} patches can be deleted and need"
-        )
-        note(f"{can} no pin (`unpatch scan --verbose` says why): {', '.join(needless)}.")
-    if lacking:
-        short = ", ".join(".".join(name.split(".")[-2:]) for name in lacking)
-        note(f"megatron-core {release.label} does not define what is patched here, so it is not pinned: {short}.")
-        if not any(one.patched for one in chosen.values()):
-            raise UsageError(f"None of the patched names is in megatron-core {release.label}; nothing was pinned.")
-    return chosen, sum(finding.target in chosen for finding in patches)
+    names = lock.pins
+    patched = sum(one.patched for one in names.values())
+    replaced = patches.accepted(lock) if patches else []
+    parts = [f"{count(patched, 'name')} that {count(len(replaced), 'patch replaces', 'patches replace')}"]
+    parts += [f"{count(len(names) - patched, 'name')} that they stand on"] if patched < len(names) else []
+    changed = sum(name in known.pins and known.pins[name].digest != one.digest for name, one in names.items())
+    told = " and ".join(parts) if replaced else count(len(names), "name")
+    show(wrapped(f"{pins.LOCK} pins {told}, for megatron-core {', '.join(releases)}; {changed} changed.", 0))
+    if added := sum(one.kind == pins.ABSENT_KIND for one in names.values()):
+        them = "1 of these names is" if added == 1 else f"{added} of these names are"
+        show(wrapped(f"{them} not in Megatron: `check` fails when it comes.", 0))
+    if not known.pins:
+        show(wrapped(f"Commit {pins.LOCK}, and say in it why each patch stays.", 0))
+    options = "".join(f" --stack {shlex.quote(name)}" for name in stack)
+    options += f" --target-mcore {shlex.quote(target)}" if target else ""
+    if rest := [one for one in patches.report.findings if one not in replaced] if patches else []:
+        show(wrapped(f"Not pinned: {subjects(rest)}. A baseline accepts them until they are gone.", 0))
+        options += " --write-baseline"
+    show(wrapped(f"unpatch check{options}", 0, "Next: ", "bold"))
 
 
-def releases_in_use(top: Path, options: ScanOptions, lock: Lock) -> list[Model]:
-    """The releases in use, the newest first: the one given, or those that the repository runs, or that of the lock."""
+class _Patches:
+    """The patches below some paths."""
+
+    def __init__(self, paths: list[Path], options: ScanOptions) -> None:
+        from dataclasses import replace
+
+        from mcore_unpatch.commands.output import Progress, write_asides
+        from mcore_unpatch.gate.pinned import can_be_pinned
+        from mcore_unpatch.survey.scan import report_of
+        from mcore_unpatch.survey.survey import Survey
+
+        with Progress() as progress:
+            self.survey = Survey(paths, replace(options, base=None, baseline=None, lock=None), progress)
+            self.report = report_of(self.survey)
+        write_asides(self.report)
+        if self.report.errors:
+            raise UsageError("Some files could not be analysed, so nothing was pinned; fix or --exclude them.")
+        self.found = [finding for finding in self.report.findings if can_be_pinned(finding)]
+
+    def accepted(self, lock: Lock) -> list[Finding]:
+        """Those that a lock speaks for."""
+        return [finding for finding in self.found if finding.target in lock.pins]
+
+    def pinned(self, known: Lock, releases: list[Model], said: dict[str, Any]) -> dict[str, Pin]:
+        """The pins of those that stay, and pins of what was not looked at; what can be deleted needs none."""
+        from dataclasses import replace
+
+        from mcore_unpatch import pins
+        from mcore_unpatch.scanner.names.project import Project
+        from mcore_unpatch.upgrade.run import patches_of, stands_on
+
+        survey, report = self.survey, self.report
+        whole = survey.found.top in map(Path.resolve, survey.paths)
+        read = {name for one in known.pins.values() for name in one.stands_on}  # read anew: nobody asked for these
+        chosen = {
+            name: one
+            for name, one in known.pins.items()
+            if not (whole and (one.patched or (name in read and not (one.why or one.owner))))
+        }
+        used: dict[str, dict[str, None]] = {}
+        for finding, case in patches_of(report, Project(survey.files.exists, survey.files.read, survey.parsed)):
+            if case is not None:
+                used.setdefault(finding.target, {}).update(dict.fromkeys(stands_on(case, releases[0])))
+        stay = {finding.target for finding in self.found if finding.verdict != "delete"} | set(known.pins)
+        lacking: dict[str, None] = {}
+        for finding in self.found:
+            name = finding.target
+            if name not in stay:
+                continue
+            if one := pins.pin(name, releases, True, known.pins.get(name)):
+                chosen[name] = replace(one, stands_on=tuple(used.get(name, ())), **said)
+            elif name in known.pins:  # what people wrote of it stays, and `check` says that it is gone
+                chosen[name] = known.pins[name]
+            else:
+                lacking[name] = None
+        if needless := [f"{report.from_here(one.path)}:{one.line}" for one in self.found if one.target not in stay]:
+            can = "1 patch can be deleted and needs"
+            many = f"{len(needless)} patches can be deleted and need"
+            told = f"{can if len(needless) == 1 else many} no pin (`unpatch scan --verbose` says why)"
+            note(f"{told}: {', '.join(needless)}.")
+        if lacking:
+            short = ", ".join(".".join(name.split(".")[-2:]) for name in lacking)
+            note(
+                f"megatron-core {releases[0].label} does not define what is patched here, so it is not pinned: {short}."
+            )
+            if not any(one.patched for one in chosen.values()):
+                raise UsageError(
+                    f"None of the patched names is in megatron-core {releases[0].label}; nothing was pinned."
+                )
+        return chosen
+
+
+def releases_in_use(top: Path, options: ScanOptions, lock: Lock) -> tuple[list[Model], str]:
+    """The releases to pin for, the newest first: the one given, those that files name, or that of the lock.
+
+    And a sentence where a commit or a branch is all that the files name, which a release has to stand for.
+    """
     from mcore_unpatch.library.sources import model_of
     from mcore_unpatch.megatron import known
     from mcore_unpatch.megatron.roots import LIBRARY
@@ -193,10 +223,16 @@ def releases_in_use(top: Path, options: ScanOptions, lock: Lock) -> list[Model]:
     from mcore_unpatch.stacks.stacks import Stacks
 
     if options.source is not None:
-        return [model_of(LIBRARY, options.source.label, options.source.files)]
+        return [model_of(LIBRARY, options.source.label, options.source.files)], ""
     asked = Stacks(top, options.megatron, options.named_by, options.stacks).asked("")
-    if asked is not None:
-        return list(dict.fromkeys(known.newest(version) for version in reversed(asked.versions)))
-    if lock.releases:
-        return [known.newest(parse_version(next(reversed(lock.releases))))]
-    raise UsageError("No file in this repository pins megatron-core; pass the release in use with --target-mcore.")
+    if asked is None:
+        if lock.releases:
+            return [known.newest(parse_version(next(reversed(lock.releases))))], ""
+        raise UsageError("No file in this repository pins megatron-core; pass the release in use with --target-mcore.")
+    named = {version for stack in asked.stacks if stack.revision.certain for version in stack.versions}
+    if named or options.megatron:
+        versions = sorted(named or asked.versions, reverse=True)
+        return list(dict.fromkeys(known.newest(version) for version in versions)), ""
+    release = known.newest(asked.versions[-1])
+    told = f"No file names a release of megatron-core: {release.label} stands for {asked.stacks[0]}"
+    return [release], f"{told}. Pass its source with --target-mcore to pin what it is."

@@ -27,10 +27,6 @@ ModelConfig = Annotated[
     Path | None,
     typer.Option(help="TransformerConfig values (JSON, TOML, YAML), which are scaled down.", show_default=False),
 ]
-Legacy = Annotated[
-    Path | None,
-    typer.Option(help="A repository whose own legacy function is run beside ours (veRL, NeMo RL).", show_default=False),
-]
 Json = Annotated[bool, typer.Option("--json", help="Write the table as JSON.")]
 
 
@@ -40,7 +36,6 @@ def verify(
     cp: Cp = 1,
     device: Device = None,
     model_config: ModelConfig = None,
-    legacy: Legacy = None,
     json: Json = False,
 ) -> int:
     """Prove that the hook gives the numbers of Megatron's default path.
@@ -56,10 +51,13 @@ def verify(
             require_megatron("unpatch verify")
         except ImportError as error:
             raise UsageError(str(error)) from None
+    from mcore_unpatch.verify import ranks
+    from mcore_unpatch.verify.measure import measured
+
     settings = _settings(tp, cp, device, model_config)
     rows: list[Row] = []
     with _progress(json) as show:
-        for some in _work(settings, legacy):
+        for some in ranks.run(settings, measured):
             rows += some
             for row in some:
                 show(row)
@@ -104,26 +102,6 @@ def _settings(tp: int, cp: int, device: str | None, model_config: Path | None) -
         kinds = [(name, kind) for name, kind in kinds if "mtp" not in kind]
         note("Without MTP: over several ranks its loss needs a GPU.")
     return [Setting(name, **common, **kind) for name, kind in kinds]
-
-
-def _work(settings: list[Setting], legacy: Path | None) -> Iterator[list[Row]]:
-    from mcore_unpatch.verify import ranks
-    from mcore_unpatch.verify.measure import measured
-
-    beside = None
-    if legacy is not None:
-        from mcore_unpatch.verify.legacy import KNOWN, BesideLegacy, known_in
-
-        if known_in(legacy) is None:
-            names = ", ".join(function.module for function in KNOWN)
-            raise UsageError(f"{legacy} has none of the legacy functions that are known: {names}.")
-        beside = BesideLegacy(str(legacy.resolve()))
-    yield from ranks.run(settings, measured)
-    if beside is not None:
-        if settings[0].cp > 1:
-            note("The legacy functions know no context parallelism; run --legacy without --cp.")
-        else:
-            yield from ranks.run(settings[:1], beside)
 
 
 @contextmanager

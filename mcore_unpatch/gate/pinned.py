@@ -31,13 +31,12 @@ def settle(
     a pin is a finding of its own, whatever a baseline says.
     """
     targets = {finding.target for finding in findings if finding.shape not in NO_PATCHES}
-    accepted = {name for name, pin in lock.pins.items() if pin.patched}
-    left = [finding for finding in findings if finding.shape in NO_PATCHES or finding.target not in accepted]
+    left = [finding for finding in findings if not accepts(lock, finding)]
     if required:
         left += [
             _about(finding, UNPINNED, "is patched but not pinned; run `unpatch pin --why REASON`")
             for finding in left
-            if finding.target and finding.shape not in NO_PATCHES
+            if can_be_pinned(finding)
         ]
     for pin in lock.pins.values():
         line = _line_of(pin, text)
@@ -51,14 +50,26 @@ def settle(
     return left
 
 
+def can_be_pinned(finding: Finding) -> bool:
+    """Whether a finding is a patch of one name: not of a file, not a use of a patch."""
+    return bool(finding.target) and finding.shape not in NO_PATCHES and not finding.touches
+
+
+def accepts(lock: Lock, finding: Finding) -> bool:
+    """Whether a lock speaks for a finding."""
+    return can_be_pinned(finding) and finding.target in lock.pins and lock.pins[finding.target].patched
+
+
 def problems(pin: Pin, releases: Sequence[Model], today: date) -> Iterator[tuple[str, str]]:
     """What is wrong with a pin on some releases and a day: the rule, and what it says of the name."""
-    changed: dict[str, list[str]] = {}
+    changed: dict[tuple[str, str], list[str]] = {}
     for release in reversed(releases):
         if how := pins.difference(pin, release):
-            changed.setdefault(how, []).append(release.label)
-    for how, labels in changed.items():
-        yield CHANGED, f"{how} on megatron-core {', '.join(labels)}"
+            made_for = pins.held_to(pin, release.label)
+            told = f"; its pin is for {made_for}" if made_for != release.label else ""
+            changed.setdefault((how, told), []).append(release.label)
+    for (how, told), labels in changed.items():
+        yield CHANGED, f"{how} on megatron-core {', '.join(labels)}{told}"
     if pin.is_past(releases[0]):
         owner = f" or ask {pin.owner}" if pin.owner else ""
         yield PAST, f"has a pin until {pin.until}, and this is {releases[0].label}; remove it{owner}"
@@ -74,6 +85,15 @@ def due_soon(lock: Lock, today: date) -> list[str]:
         for pin, left in days.items()
         if left is not None and 0 <= left <= NOTICE
     ]
+
+
+def made_for_others(lock: Lock, releases: Sequence[Model]) -> str:
+    """A sentence where a lock is held to releases that it was not written for."""
+    other = [one.label for one in releases if one.label not in lock.releases]
+    if not other or not lock.pins:
+        return ""
+    said = f"{pins.LOCK} was written for megatron-core {', '.join(lock.releases)}, not for {', '.join(other)}"
+    return f"{said}: each name is compared with the nearest release before that."
 
 
 def lock_file(top: Path) -> Path | None:

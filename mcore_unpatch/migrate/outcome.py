@@ -23,11 +23,10 @@ _LINES = re.compile(r"\b([Ll]ines? )(\d+(?:(?:, | and | to )\d+)*)")
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """The dependency of the new code: the file that lists it, and whether this migration puts it there."""
+    """The dependency of the new code, and the file that lists it."""
 
     line: str
     file: str | None = None
-    added: bool = False
     lacks_extra: bool = False  # the file listed it without the extra
     python: str = ""  # what the project says of Python, where it allows an older one than the dependency
 

@@ -23,12 +23,8 @@ from mcore_unpatch.migrate.verify import Planner, sound_plan
 from mcore_unpatch.repository.discover import root_of, top_of
 from mcore_unpatch.repository.paths import from_here
 from mcore_unpatch.scanner.parallel import no_collection
-from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
-
-DEPENDENCY = "mcore-unpatch[compat]"
-_SHIMS = b"mcore_unpatch.compat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,6 @@ class Request:
     scan: ScanOptions = field(default_factory=ScanOptions)
     unsafe_fixes: bool = False
     annotate: bool = False
-    add_dependency: bool = False
     allow_dirty: bool = False
     allow_no_vcs: bool = False
 
@@ -72,7 +67,7 @@ def migrate(request: Request, planner: Planner | None = None, progress: Progress
 
 @no_collection()
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
-    known = Survey(request.paths, replace(request.scan, base=None, baseline=None, possible_hooks=True), progress)
+    known = Survey(request.paths, replace(request.scan, base=None, baseline=None, possible=True), progress)
     options = fixes.planned(known, unsafe=request.unsafe_fixes, annotate=request.annotate)
     made = sound_plan(known, known.findings, options, planner)
     rewrites, remaining = made.rewrites, made.remaining
@@ -81,7 +76,7 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
     if not rewrites and any(map(options.older, made.repository.editable)):
         anywhere = replace(options, older=none_older)
         _refuse_older_megatron(known, planner(made.repository, (*known.findings, *known.elsewhere), anywhere), options)
-    _add_dependency(outcome, plan, known, request)
+    outcome.dependency = _dependency(plan, known) if rewrites else None
     return outcome
 
 
@@ -113,30 +108,11 @@ def _refuse_older_megatron(known: Survey, plan: Plan, options: Options) -> None:
             )
 
 
-def _add_dependency(outcome: Outcome, plan: Plan, known: Survey, request: Request) -> None:
-    line = plan.dependency if outcome.rewrites else None
-    if line is None and request.add_dependency and _uses_shims(known):
-        line = DEPENDENCY
-    if line is None:
-        return
+def _dependency(plan: Plan, known: Survey) -> Dependency | None:
+    """What the new code needs, and which file lists it already."""
+    if plan.dependency is None:
+        return None
     root, top = known.found.root, known.found.top
     file, has_extra = dependencies.listed(root, top) or (None, False)
-    lacks_extra = file is not None and not has_extra
-    outcome.dependency = Dependency(line, file, lacks_extra=lacks_extra, python=dependencies.too_old_python(root, top))
-    if request.add_dependency and not has_extra:
-        addition = dependencies.addition(root, top, line)
-        if any(item.path == addition.path for item in outcome.rewrites):
-            raise UsageError(f"{addition.path} is migrated itself; run again with --add-dependency afterwards")
-        outcome.rewrites.append(addition)
-        outcome.dependency = replace(outcome.dependency, file=addition.path, added=True)
-
-
-def _uses_shims(known: Survey) -> bool:
-    return any(_says_shims(known, path) for path in known.whole.own)
-
-
-def _says_shims(known: Survey, path: str) -> bool:
-    try:
-        return _SHIMS in known.files.read(path)
-    except (OSError, Unreadable):  # one that was left out for it, say
-        return False
+    python = dependencies.too_old_python(root, top)
+    return Dependency(plan.dependency, file, lacks_extra=file is not None and not has_extra, python=python)

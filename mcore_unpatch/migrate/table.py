@@ -11,7 +11,7 @@ from mcore_unpatch.editing.edits import Edit
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.migrate.outcome import Outcome
-from mcore_unpatch.report.counts import groups
+from mcore_unpatch.report.counts import group_of, groups
 from mcore_unpatch.report.lines import Line, count, show, wrapped
 from mcore_unpatch.report.screen import brief, pin_command
 
@@ -84,9 +84,7 @@ def _files(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
         rules[answered.path].add(answered.rule)
     for edit in applied:  # may be in a file without findings
         rules[edit.path].add(edit.rule)
-    rows = [
-        (outcome.shown(item.path), ", ".join(sorted(rules[item.path])) or "the dependency") for item in outcome.rewrites
-    ]
+    rows = [(outcome.shown(item.path), ", ".join(sorted(rules[item.path]))) for item in outcome.rewrites]
     yield from _section("Files changed", rows)
 
 
@@ -185,7 +183,7 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
             if remark.kind == "by-hand":
                 told.add(place)
     for finding in outcome.left:
-        if (finding.path, finding.line) in told.difference(reasons):
+        if group_of(finding) == "possible" or (finding.path, finding.line) in told.difference(reasons):
             continue
         reason = reasons.get((finding.path, finding.line))
         subject = _short(finding) + (" (test)" if finding.in_test else "")
@@ -235,12 +233,10 @@ def _needs(outcome: Outcome) -> Iterator[Line]:
         rows.append(("megatron-core", f"{outcome.plan.requirement} is now required"))
     if needed := outcome.dependency:
         file = needed.file and outcome.shown(needed.file)
-        if needed.added:
-            how = f"{'added to' if outcome.written else 'to be added to'} {file}"
-        elif needed.lacks_extra:
+        if needed.lacks_extra:
             how = f"listed in {file} without the extra: add it there"
         else:
-            how = f"listed in {file}" if file else "add it to the dependencies, or run with --add-dependency"
+            how = f"listed in {file}" if file else "add it to your dependencies"
         rows.append(("dependency", f"{needed.line} ({how})"))
         if needed.python:
             rows.append(("Python", f"3.12 for {needed.line}, 3.11 for `unpatch` alone ({needed.python})"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import DOWNSTREAM, OFFER, OWN_MODELS, SWITCH, Finding
 from mcore_unpatch.megatron.versions import Version, parse_version
+from mcore_unpatch.report.lines import count, listed
 
 # What becomes of a finding, the most urgent first.
 FATES = {
@@ -19,6 +20,20 @@ FATES = {
 }
 # What the release in question does to it, whatever becomes of it.
 EFFECTS = {"breaks": "breaks", "changes": "changes silently"}
+# What a finding is about, one and many of it; what is not in the code of the product is not told apart.
+_SUBJECTS = {
+    "patch": ("patch", "patches"),
+    "use": ("use of a known patch", "uses of known patches"),
+    "model": ("model that keeps the hook", "models that keep the hook"),
+    "offer": ("line that can do without logits", "lines that can do without logits"),
+    "tests": ("in tests", "in tests"),
+    "patch_files": ("patch file", "patch files"),
+    "possible": ("possible one, by its name alone", "possible ones, by their name alone"),
+    "comment": ("unused ignore comment", "unused ignore comments"),
+    "pin": ("pin that does not hold", "pins that do not hold"),
+    SWITCH: ("part of the gate switched off", "parts of the gate switched off"),
+}
+_BY_SHAPE = dict.fromkeys(DOWNSTREAM, "use") | dict.fromkeys(OWN_MODELS, "model") | {OFFER: "offer"}
 _BY_VERDICT = {"delete": "delete_by_hand", "steps": "by_hand"}
 _URGENCY = (*EFFECTS, *FATES)
 
@@ -51,6 +66,17 @@ def group_of(finding: Finding) -> str:
     if finding.confidence == "possible" and not finding.fix:
         return "possible"
     return "tests" if finding.in_test else "code"
+
+
+def subjects(findings: Iterable[Finding]) -> str:
+    """`23 patches, 6 uses of known patches, 25 in tests and 1 patch file`."""
+    number = dict.fromkeys(_SUBJECTS, 0)
+    for finding in findings:
+        group = group_of(finding)
+        if group == "other":
+            group = finding.shape if finding.shape in number else "comment"
+        number[_BY_SHAPE.get(finding.shape, "patch") if group == "code" else group] += 1
+    return listed([count(many, *_SUBJECTS[kind]) for kind, many in number.items() if many])
 
 
 def groups(findings: Iterable[Finding]) -> dict[str, list[Finding]]:

@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from mcore_unpatch.findings.finding import DOWNSTREAM, OFFER, OWN_MODELS, Finding
 from mcore_unpatch.repository import printable
 
 # A line of output: pieces of text with a style each, "" for none.
@@ -61,18 +60,6 @@ def count(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-def subjects(findings: Sequence[Finding], new: str = "") -> str:
-    """`2 patches and 1 use of a known patch (1 in tests)`: what the findings are about; `new` stands before each."""
-    uses = sum(finding.shape in DOWNSTREAM for finding in findings)
-    models = sum(finding.shape in OWN_MODELS for finding in findings)
-    possible = sum(finding.confidence == "possible" for finding in findings)
-    offers = sum(finding.shape == OFFER for finding in findings)
-    patches = len(findings) - uses - models - possible - offers
-    others = uses or models or possible or offers
-    said = [count(patches, f"{new}patch", f"{new}patches")] if patches or not others else []
-    said += [count(uses, f"{new}use of a known patch", f"{new}uses of known patches")] if uses else []
-    said += [count(models, f"{new}model that keeps", f"{new}models that keep") + " the hook"] if models else []
-    said += [count(possible, f"{new}possible one", f"{new}possible ones")] if possible else []
-    said += [count(offers, f"{new}line") + " that can do without logits"] if offers else []
-    in_tests = sum(finding.in_test for finding in findings)
-    return " and ".join(said) + (f" ({in_tests} in tests)" if in_tests else "")
+def listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

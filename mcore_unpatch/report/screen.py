@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.megatron.versions import parse_version, show
-from mcore_unpatch.report.counts import FATES, counts, fate_of, groups, urgency
-from mcore_unpatch.report.lines import Line, count, subjects, width, wrapped
+from mcore_unpatch.report.counts import FATES, counts, fate_of, groups, subjects, urgency
+from mcore_unpatch.report.lines import Line, count, width, wrapped
 from mcore_unpatch.stacks.stack import Judged, Stack
 
 MOST = 5  # places that are named
 _MOST_RELEASES = 3
 _STYLES = {"breaks": "bold red", "changes": "yellow", "rewrite": "green", "delete": "green", "by_hand": "yellow"}
-_OTHERS = {"pin": "pin that does not hold", "switch": "part of the gate switched off"}
 
 
 def lines(report: Report, places: int = MOST) -> Iterator[Line]:
@@ -99,9 +98,8 @@ def _beside(found: dict[str, list[Finding]]) -> Iterator[Line]:
     for name, head in heads.items():
         if found[name]:
             yield from wrapped(f"{len(found[name])} ({brief(found[name])})", 0, f"{head}: ", hang=2)
-    for shape in dict.fromkeys(finding.shape for finding in found["other"]):
-        number = sum(finding.shape == shape for finding in found["other"])
-        yield from wrapped(count(number, _OTHERS.get(shape, "unused ignore comment")), 0, "Also: ", hang=2)
+    if found["other"]:
+        yield from wrapped(subjects(found["other"]), 0, "Also: ", hang=2)
 
 
 def brief(findings: Sequence[Finding]) -> str:

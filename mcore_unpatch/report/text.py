@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from mcore_unpatch.findings.finding import SWITCH, Finding, Report
 from mcore_unpatch.findings.rules import rules
+from mcore_unpatch.gate.pinned import can_be_pinned
 from mcore_unpatch.report import screen
-from mcore_unpatch.report.counts import group_of, groups
-from mcore_unpatch.report.lines import Line, count, subjects, width, wrapped
+from mcore_unpatch.report.counts import group_of, groups, subjects
+from mcore_unpatch.report.lines import Line, count, width, wrapped
 
 _PATCH_FILE, _MOST_NAMED = "patch-file", 6
 _SEAM_STYLE = {"value-head": "yellow", "none": "red"}
@@ -104,14 +104,20 @@ def _summary(report: Report) -> Iterator[Line]:
     yield [(f"Scanned {count(report.files_scanned, 'file')}.", "dim")]
     for judged in report.judged:
         yield from wrapped(str(judged), 0)
-    others = Counter(finding.shape for finding in groups(report.findings)["other"])
-    pins, switches = others.pop("pin", 0), others.pop(SWITCH, 0)
-    new = "new " if report.only_new else ""
-    said = subjects([finding for finding in report.findings if group_of(finding) != "other"], new)
-    if comments := others.total():
-        said += f" and {count(comments, 'unused ignore comment')}"
-    if pins:
-        said += f" and {count(pins, 'pin')} that {'does' if pins == 1 else 'do'} not hold"
-    if switches:
-        said += f" and {count(switches, 'part')} of the gate switched off (--ignore MCU805 accepts that, once reviewed)"
-    yield from wrapped(f"Found {said}.", 0)
+    yield from wrapped(f"Found {'new: ' if report.only_new else ''}{subjects(report.findings)}.", 0)
+    others = {finding.shape for finding in groups(report.findings)["other"]}
+    patches = [finding for finding in report.findings if group_of(finding) != "other"]
+    if SWITCH in others:
+        yield from wrapped("`--ignore MCU805` accepts what is switched off, once it is reviewed.", 0)
+    if "pin" in others:
+        yield from wrapped("review what changed in Megatron, then run `unpatch pin` again", 0, "Next: ", "bold")
+    elif patches:
+        yield from wrapped(_keeping(report, patches), 0, "To keep them: ", "bold")
+
+
+def _keeping(report: Report, patches: Sequence[Finding]) -> str:
+    """How a gate accepts what has to stay."""
+    baseline = "`unpatch check --write-baseline`"
+    if not any(map(can_be_pinned, patches)):
+        return f"{baseline}, until they are gone"
+    return f"`{screen.pin_command(report.judged)}`, then {baseline} for what cannot be pinned"

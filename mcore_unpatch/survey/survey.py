@@ -61,7 +61,6 @@ class ScanOptions:
     base: str | None = None
     baseline: Path | None = None
     possible: bool = False  # also what is told by the name of a method alone
-    possible_hooks: bool = False  # of that, what a hook may replace: the codemod looks whether it is a module
     fixes: bool = False  # say of each finding whether `migrate` would take it away
     lock: PinnedOn | None = None  # accept what is pinned, and hold the pins to a release
     source: MegatronSource | None = None  # a Megatron source: patch files apply to it or not
@@ -70,8 +69,7 @@ class ScanOptions:
 
     def reports(self, finding: Finding) -> bool:
         """Whether a finding is certain enough."""
-        allowed = self.possible or (self.possible_hooks and finding.seam == "hook")
-        return allowed or finding.confidence != "possible"
+        return self.possible or finding.confidence != "possible"
 
 
 class Survey:
@@ -168,7 +166,7 @@ class Survey:
     def _remembered_as(self, found: Discovery) -> str:
         """All that the findings of some files depend on: every file of the repository, for who may read a name."""
         options, whole = self.options, self.whole
-        asked = (options.selection, options.possible, options.possible_hooks, self.stacks.all)
+        asked = (options.selection, options.possible, self.stacks.all)
         return remembered.key(
             (str(self.found.top), asked, found.errors, found.python, found.patches),
             [*whole.python, *whole.patches, *settings(self.found.top)],

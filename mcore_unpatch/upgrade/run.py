@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.findings.finding import NO_PATCHES, Finding, Report
-from mcore_unpatch.judge.demands import IMPORT
+from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.judge import Case
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.roots import within
@@ -162,9 +162,9 @@ def patches_of(scanned: Report, project: Project) -> Iterator[_Patch]:
 
 
 def stands_on(case: Case, release: Model) -> Iterator[str]:
-    """The functions and values of Megatron's that the code of a patch uses, what it replaces left out."""
+    """The functions and values of Megatron's that the body of a patch uses, what it replaces left out."""
     for demand in case.demands:
-        found = release.find(demand.on(release).name) if demand.when != IMPORT else None
+        found = release.find(demand.on(release).name) if demand.when == CALL else None
         if found is not None and found.fact.kind == "class":
             found = release.find(f"{found.name}.__init__") if demand.call is not None else None
         if found is not None and found.fact.kind in ("function", "value") and found.fact.trait("state") is None:

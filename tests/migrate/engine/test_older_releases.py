@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from command import Result, unpatch
-from dependency_sample import LINE, added
 
 from mcore_unpatch.migrate.dependencies import too_old_python
 
@@ -107,55 +106,6 @@ def test_nothing_is_told_where_nothing_is_said(tmp_path: Path) -> None:
     (tmp_path / "setup.py").write_text("def broken(:\n")
     (tmp_path / "pyproject.toml").write_text("[tool]\n")
     assert too_old_python(tmp_path, tmp_path) == ""
-
-
-GROUP = """\
-[project]
-name = "x"
-dependencies = ["torch"]
-
-[dependency-groups]
-dev = ["pytest", {include-group = "train"}]
-train = [
-    {include-group = "lint"},
-    "megatron-core>=0.16",  # the seam
-    "numpy",
-]
-lint = ["ruff"]
-"""
-
-
-def test_beside_megatron_in_a_dependency_group(tmp_path: Path) -> None:
-    path, new = added(tmp_path, {"pyproject.toml": GROUP})
-    assert (path, new) == ("pyproject.toml", GROUP.replace('    "numpy",\n', f'    "numpy",\n    "{LINE}",\n'))
-
-
-@pytest.mark.parametrize(
-    ("files", "where"),
-    [
-        ({"requirements.txt": "torch\n", "requirements/megatron.in": "megatron-core\n"}, "requirements/megatron.in"),
-        (
-            {
-                "requirements.txt": "torch\n",
-                "requirements-train.txt": "git+https://github.com/NVIDIA/Megatron-LM@core_v0.18.0\n",
-            },
-            "requirements-train.txt",
-        ),
-        (
-            {
-                "requirements.txt": "torch\n",
-                "pyproject.toml": '[project]\nname = "x"\ndependencies = []\n[project.optional-dependencies]\n'
-                'mcore = ["megatron-core @ git+https://github.com/NVIDIA/Megatron-LM@main"]\n',
-            },
-            "pyproject.toml",
-        ),
-    ],
-    ids=["requirements/*.in", "git URL", "extra with a URL"],
-)
-def test_beside_megatron_wherever_it_is_listed(tmp_path: Path, files: dict[str, str], where: str) -> None:
-    path, new = added(tmp_path, files)
-    assert path == where
-    assert new.index(LINE) > new.find("optional-dependencies")
 
 
 def test_what_needs_a_newer_megatron_is_no_promise_and_holds_nothing_else_back(tmp_path: Path) -> None:

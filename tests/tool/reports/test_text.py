@@ -62,10 +62,11 @@ def test_a_test_is_said_to_be_one(tmp_path: Path) -> None:
 def test_the_gate_asks_no_codemod(project: Path) -> None:
     output = unpatch("check", cwd=project, env={"COLUMNS": "100"}).out
     assert "rewrite: " not in output
-    scanned, judged, last = output.splitlines()[-3:]
+    scanned, judged, last, keeping, _ = output.splitlines()[-5:]
     assert scanned == "Scanned 4 files."
     assert judged == "Judged for megatron-core 0.19: the newest known, no project file names a release."
     assert last == "Found 3 patches and 1 unused ignore comment."
+    assert keeping.startswith("To keep them: `unpatch pin --target-mcore 0.19`, then")
 
 
 def test_text_wraps_between_words_below_where_it_began(project: Path) -> None:

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,15 @@ PATCH = """
         return 1
 
     GPTModel._preprocess = preprocess
+"""
+
+PATCH_FILE = """
+diff --git a/megatron/core/utils.py b/megatron/core/utils.py
+--- a/megatron/core/utils.py
++++ b/megatron/core/utils.py
+@@ -1,3 +1,3 @@ def get_model_config(model):
+-    return a
++    return b
 """
 
 
@@ -111,12 +119,57 @@ def test_any_name_can_be_pinned_and_what_was_said_before_is_kept(repository: Pat
 )
 def test_a_name_may_be_another_on_each_megatron_that_is_run(name: str, releases: tuple[str, str]) -> None:
     newest, older = map(known.model, releases)
-    pinned = pins.pin(name, newest, True)
-    assert pinned is not None
-    assert pins.difference(pinned, older) is not None
-    both = replace(pinned, also=pins.elsewhere(pinned, [older]))
+    alone, both = (pins.pin(name, some, True) for some in ([newest], [newest, older]))
+    assert alone is not None and both is not None
+    assert pins.difference(alone, older) is not None
     assert (pins.difference(both, newest), pins.difference(both, older)) == (None, None)
-    assert pins.elsewhere(pinned, [newest]) == ()
+    assert list(both.releases) == list(releases)
+
+
+def test_only_releases_that_files_name_are_pinned_and_another_one_is_told(repository: Path) -> None:
+    """A commit between 0.18 and 0.19 is no reason to accept what a name is on 0.19."""
+    clone = "RUN git clone https://github.com/NVIDIA/Megatron-LM && cd Megatron-LM && git checkout 0823c731\n"
+    write_files(repository, {"docker/Dockerfile": f"FROM x\n{clone}"})
+    assert "0823c731" in unpatch("stacks", cwd=repository).out
+    assert pins.LOCK in unpatch("pin", cwd=repository).out
+    assert pins.load(repository / pins.LOCK).releases == ["0.18.2"]
+    assert unpatch("check", cwd=repository).err == ""
+    later = unpatch("check", "--target-mcore", "0.19.2", cwd=repository)
+    assert later.code == FINDINGS
+    assert "on megatron-core 0.19.2; its pin is for 0.18.2" in " ".join(later.out.split())
+    assert "was written for megatron-core 0.18.2, not for 0.19.2" in later.err
+
+
+def test_a_commit_is_pinned_as_the_release_that_stands_for_it_and_that_is_said(repository: Path) -> None:
+    clone = "RUN git clone https://github.com/NVIDIA/Megatron-LM && cd Megatron-LM && git checkout 0823c731\n"
+    write_files(repository, {"docker/Dockerfile": f"FROM x\n{clone}", "requirements.txt": ""})
+    result = unpatch("pin", cwd=repository)
+    assert "0.19.0 stands for 0823c731 (docker/Dockerfile:2)" in result.err
+    assert pins.load(repository / pins.LOCK).releases == ["0.19.0"]
+
+
+def test_what_a_patch_adds_is_pinned_until_megatron_has_it() -> None:
+    without, having = known.model("0.12.3"), known.model("0.18.2")
+    added = pins.pin(PREPROCESS, [without], True)
+    assert added is not None and added.kind == "absent"
+    assert pins.difference(added, without) is None
+    assert pins.difference(added, having) == "is new in Megatron: the patch now replaces it"
+    assert pins.pin(PREPROCESS, [without], patched=False) is None
+    assert pins.pin("megatron.training.training.train_step", [without], patched=True) is None  # beyond what is known
+    assert pins.pin(PREPROCESS, [without], True, pins.pin(PREPROCESS, [having], True)) is None  # removed, not added
+
+
+def test_the_recommended_sequence_ends_green(repository: Path) -> None:
+    uses = "from verl.models.mcore.mtp_patch import patch_postprocess\npatch_postprocess(1)\n"
+    write_files(repository, {"uses.py": uses, "a.patch": PATCH_FILE})
+    result = unpatch("check", cwd=repository)
+    assert "To keep them: `unpatch pin`, then `unpatch check --write-baseline`" in " ".join(result.out.split())
+    said = unpatch("pin", cwd=repository).out
+    assert "Not pinned: 1 use of a known patch and 1 patch file. A baseline accepts" in said
+    assert "Next: unpatch check --write-baseline\n" in said
+    assert unpatch("check", cwd=repository).code == FINDINGS
+    assert unpatch("check", "--write-baseline", cwd=repository).code == CLEAN
+    assert unpatch("check", cwd=repository).code == CLEAN
 
 
 def test_what_can_be_deleted_or_is_not_there_is_told_once_and_not_pinned(tmp_path: Path) -> None:
@@ -139,7 +192,7 @@ def test_what_can_be_deleted_or_is_not_there_is_told_once_and_not_pinned(tmp_pat
         "note: megatron-core 0.12.1 does not define what is patched here, so it is not pinned: training.train_step.\n"
     )
     assert [one.short for one in pins.load(tmp_path / pins.LOCK).pins.values()] == ["GPTModel.set_input_tensor"]
-    assert result.out.endswith("Next: unpatch check\n")
+    assert result.out.endswith("Next: unpatch check --write-baseline\n")
 
 
 @pytest.mark.parametrize(
@@ -207,12 +260,12 @@ def test_what_the_code_of_a_patch_uses_is_pinned_with_it_and_dropped_with_it(tmp
         """
     write_files(tmp_path, {"a.py": text, "requirements.txt": "megatron-core==0.18.2\n"})
     said = unpatch("pin", cwd=tmp_path).out
-    assert "pins 1 name that 1 patch replaces and 1 name that they stand on, on" in said
+    assert "pins 1 name that 1 patch replaces and 1 name that they stand on,\nfor" in said
     assert f'stands_on = ["{roll}"]' in (tmp_path / "unpatch.lock").read_text()
     later = unpatch("check", "--target-mcore", "0.19.2", cwd=tmp_path)
     assert "roll_tensor" in later.out
     write_files(tmp_path, {"a.py": text.replace("roll_tensor(args[0])", "None")})
-    assert "pins 1 name that 1 patch replaces, on megatron-core 0.18.2" in unpatch("pin", cwd=tmp_path).out
+    assert "pins 1 name that 1 patch replaces, for megatron-core 0.18.2" in unpatch("pin", cwd=tmp_path).out
 
 
 def test_a_pin_holds_on_every_megatron_that_the_repository_runs(repository: Path) -> None:
