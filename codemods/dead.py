@@ -227,6 +227,8 @@ def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _DeadBr
         return f"no project file names a release of megatron-core, and others may read `{name}` in the module"
     if restores := [one.line for one in finding.related if one.role == "restore"]:
         return f"line {restores[0]} puts the original back"
+    if line := _said_to_be_done(source, node, finding.target):
+        return f"line {line} says in a text that `{name}` is patched: delete both"
     # What Megatron no longer has may be called by the repository itself.
     here = sum(isinstance(one, ast.Attribute) and one.attr == name for one in source.nodes)
     if known.is_gone(finding.target, NEWEST) and (here > 1 or bench.named_elsewhere(name, finding.path)):
@@ -234,6 +236,16 @@ def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _DeadBr
         return f"`{name}` is also named {where}, which may mean this one"
     reason = Reason(finding.rule, "unsafe", _NOT_NEEDED, (finding.evidence,), finding.line)
     return _DeadBranch(source, node, "", (), reason, whole=(node,))
+
+
+def _said_to_be_done(source: Source, statement: ast.Assign, target: str) -> int:
+    """The line of a message in the same function that speaks of the patch, and would be wrong without it."""
+    module, name = target.split(".")[-2:]
+    around = list(ast.walk(source.function_of(statement) or source.tree))
+    again = any(isinstance(one, ast.Assign) and one is not statement and leaf(one.targets[0]) == name for one in around)
+    said = re.compile(rf"\b{module}\.{name}\b" if again else rf"\b{name}\b")
+    texts = [one for one in around if isinstance(one, ast.Constant) and isinstance(one.value, str) and " " in one.value]
+    return next((one.lineno for one in texts if said.search(one.value)), 0)
 
 
 def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _DeadBranch | None:

@@ -31,11 +31,10 @@ def remove(
     going = set(statements)
     waiting = list(going)
     while waiting:
-        branch = source.parents[waiting.pop()]
-        if isinstance(branch, ast.If) and branch not in going and going.issuperset(branch.body + branch.orelse):
-            if _can_go(source, branch):
-                going.add(branch)
-                waiting.append(branch)
+        block = source.parents[waiting.pop()]
+        if isinstance(block, ast.If | ast.Try) and block not in going and _is_idle(source, block, going):
+            going.add(block)
+            waiting.append(block)
     homes = {id(suite): suite for node in going if (suite := source.home[id(node)])}
     for suite in homes.values():
         if source.parents[suite[0]] not in going:
@@ -70,10 +69,13 @@ def _is_set_apart(source: Source, left: Suite) -> bool:
     return bool(left) and isinstance(left[0], _DEFINITIONS) and not isinstance(source.parents[left[0]], _OPENERS)
 
 
-def _can_go(source: Source, branch: ast.If) -> bool:
-    """Whether an `if` can go with its body: it is no `elif`, and its test does nothing."""
-    is_elif = source.line(branch.lineno).lstrip().startswith("elif")
-    return not is_elif and not any(isinstance(node, _IMPURE) for node in ast.walk(branch.test))
+def _is_idle(source: Source, block: ast.If | ast.Try, going: set[ast.stmt]) -> bool:
+    """Whether a block does nothing without what goes: nothing raises in an empty `try`, and an `if` only asks."""
+    if isinstance(block, ast.Try):
+        return going.issuperset([*block.body, *block.orelse, *block.finalbody])
+    is_elif = source.line(block.lineno).lstrip().startswith("elif")
+    asks = not any(isinstance(node, _IMPURE) for node in ast.walk(block.test))
+    return asks and not is_elif and going.issuperset(block.body + block.orelse)
 
 
 def _from_suite(

@@ -332,11 +332,23 @@ def test_what_patches_a_name_that_is_gone_goes_unless_the_repository_calls_it() 
     assert rewritten(GONE.replace("_checkpointed_forward", "__call__"), chosen) == ""
 
 
+def test_a_try_that_is_left_empty_goes() -> None:
+    chosen = options((0, 19), (0, 19), unsafe=True, target=(0, 19))
+    lines = GONE.strip().splitlines()
+    inner = [f"    {line}" for line in lines[5:8]]
+    text = "\n".join([*lines[:5], "    try:", *inner, "    except ImportError:", "        pass", lines[8]])
+    assert rewritten(text, chosen).strip().endswith('def install():\n    print("on")')
+
+
 @pytest.mark.parametrize(
     ("more", "because"),
     [
         ("\n\ndef run(block):\n    return block._checkpointed_forward()\n", "also named elsewhere in this file"),
         ("\n\ndef undo(block, old):\n    block.x = new\n", ""),
+        (
+            "    log('patched block._checkpointed_forward')\n",
+            "line 15 says in a text that `_checkpointed_forward` is patched",
+        ),
     ],
 )
 def test_what_is_not_deleted_says_why(more: str, because: str) -> None:
