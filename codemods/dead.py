@@ -244,8 +244,8 @@ def _said_to_be_done(source: Source, statement: ast.Assign, target: str) -> int:
     around = list(ast.walk(source.function_of(statement) or source.tree))
     again = any(isinstance(one, ast.Assign) and one is not statement and leaf(one.targets[0]) == name for one in around)
     said = re.compile(rf"\b{module}\.{name}\b" if again else rf"\b{name}\b")
-    texts = [one for one in around if isinstance(one, ast.Constant) and isinstance(one.value, str) and " " in one.value]
-    return next((one.lineno for one in texts if said.search(one.value)), 0)
+    texts = ((one.lineno, one.value) for one in around if isinstance(one, ast.Constant))
+    return next((line for line, text in texts if isinstance(text, str) and " " in text and said.search(text)), 0)
 
 
 def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _DeadBranch | None:

@@ -131,15 +131,15 @@ class Move:
         rules = definition.shim.names
         levels = {rule: level for rule in by_rule(definition) if (level := self.moves(definition, rule))}
         names = {name: levels[rules[name]] for name in definition.defined if rules[name] in levels}
-        needed = frozenset(need.name for use in self.uses for need in use.needs if need.where == path)
         if not names:
             return
+        consent: Applicability = "unsafe" if "unsafe" in names.values() else "safe"
+        # With consent, what only tests know goes with the rest: they are told.
+        asking = [use for use in self.uses if consent == "safe" or not is_test(use.source.path)]
+        needed = frozenset(need.name for use in asking for need in use.needs if need.where == path)
         exported = names if self.contract.keeps_names else [name for name in names if name in needed]
-        reason = Reason(
-            min(rules.values()),
-            "unsafe" if "unsafe" in names.values() else "safe",
-            "has its names from the shim" if exported else "loses the patch",
-        )
+        title = "has its names from the shim" if exported else "loses the patch"
+        reason = Reason(min(rules.values()), consent, title)
         asked, gone = definition.without(names, exported, needed, reason, self.bench.imports(path))
         found.asked += asked
         found.removes += [
@@ -259,8 +259,9 @@ def _tests_of_internals(
             found.setdefault(name, line)
         if found:
             places = ", ".join(f"`{name}` (line {line})" for name, line in sorted(found.items(), key=lambda i: i[1]))
-            text = f"this test knows {places} of {path}, which nothing else runs any more: adapt it to the shim"
-            yield Remark(use.source.path, min(found.values()), rules[0], "by-hand", text)
+            text = f"this test knows {places} of {path}, which nothing else runs any more"
+            remark = f"{text}: adapt it to the shim, or delete it"
+            yield Remark(use.source.path, min(found.values()), rules[0], "by-hand", remark)
 
 
 def _compared(source: Source, patched: set[str]) -> Iterator[tuple[str, int]]:

@@ -24,3 +24,15 @@ INERT_SINCE: dict[tuple[str, str], tuple[Version, str]] = {
 SPEED_ONLY = re.compile(
     r"overlap|num_sms|cuda_graph|mempool|offloading|recompute|saved_activations|thread_count|barrier_with|timers|log_level"
 )
+
+# Classes that Megatron compares with `module` of a ModuleSpec: a subclass in a spec is another one there.
+_OF_MLP = (
+    " Since 0.18 `TransformerLayer` knows a `ModuleSpec` of Megatron's own MLP alone, and calls others with arguments "
+    "that an MLP does not take: give the spec `functools.partial(YourClass.as_mlp_submodule, submodules=...)` as `mlp`."
+)
+COMPARED_IN_SPECS = {
+    "TransformerLayer": " With MTP give `get_gpt_mtp_block_spec` the block's `TransformerBlockSubmodules`: it raises "
+    "for the spec of a subclass.",
+    "MLP": _OF_MLP,
+    "TEFusedMLP": _OF_MLP,
+}

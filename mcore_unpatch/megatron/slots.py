@@ -9,6 +9,7 @@ from functools import cache
 
 from mcore_unpatch.library.model import SLOT
 from mcore_unpatch.megatron import api, known
+from mcore_unpatch.megatron.facts import COMPARED_IN_SPECS
 
 # A class that more of those derive from is too general for a ModuleSpec to be the answer.
 _MOST_DERIVED = 3
@@ -66,9 +67,10 @@ def is_built_by_models(name: str) -> bool:
 
 
 def unreached(name: str) -> str:
-    """In words, where a spec does not reach a class."""
+    """In words, where a spec does not reach a class, or Megatron takes no other in its place."""
     held = [f"`{one}`" for one in beyond(name)]
-    return f" No spec reaches {_listed(held, 'and')}, which Megatron builds by that name." if held else ""
+    beside = f" No spec reaches {_listed(held, 'and')}, which Megatron builds by that name." if held else ""
+    return f"{beside}{COMPARED_IN_SPECS.get(name.rpartition('.')[2], '')}"
 
 
 def classes(name: str) -> str:

@@ -114,7 +114,7 @@ def _finding(
     case = Case(install, resolver)
     temporary = undone.is_temporary(install)
     verdict = answer.judge(install, case.new, resolver)
-    if temporary and verdict.seam == "hook":
+    if temporary:
         verdict = answer.for_a_while(verdict)
     node = install.node
     assert isinstance(node, ast.stmt | ast.expr)

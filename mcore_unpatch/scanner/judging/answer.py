@@ -60,10 +60,16 @@ def judge(install: Install, new: Replacement, resolver: Resolver) -> RuleMatch:
 
 
 def for_a_while(found: RuleMatch) -> RuleMatch:
-    """The same of a patch that is put on and taken off again: a hook that stays would be one more with every call."""
-    way = "register PyTorch's forward (pre-)hook for as long, and remove its handle after that (any megatron-core)"
+    """The same of a patch that is put on and taken off again: what is named in a spec, or registered, would stay."""
+    if found.seam == "hook":
+        way = "register PyTorch's forward (pre-)hook for as long, and remove its handle after that (any megatron-core)"
+        kept = "Keep the handle that it returns, and call `handle.remove()` where the original is put back."
+    elif found.answer == "spec-method":
+        way = "name a subclass in the `ModuleSpec` that does this while a flag of yours is set (any megatron-core)"
+        kept = "Let it do this only while a flag of yours is set: set it here, clear it where the original is put back."
+    else:
+        return found
     *steps, last = found.steps
-    kept = "Keep the handle that it returns, and call `handle.remove()` where the original is put back."
     return found._replace(replacement=way, steps=(*steps, kept, last))
 
 

@@ -1,11 +1,16 @@
 """What a ModuleSpec names is read from Megatron's own specs, and where this repository makes its specs is said."""
 
+import ast
+import importlib.util
+from pathlib import Path
+
 import pytest
 from checking import CORE, found_in
 
 from mcore_unpatch.library.build import build
 from mcore_unpatch.library.model import SLOT, Library
 from mcore_unpatch.megatron import api, slots
+from mcore_unpatch.megatron.facts import COMPARED_IN_SPECS
 
 CLASSES = ("Attention", "Dense", "Fast", "Fused", "Layer", "Local", "Unnamed")
 
@@ -116,6 +121,7 @@ def new(self, *args): ...
                 (
                     "Name it in your `ModuleSpec` (`module` of the layer's `ModuleSpec`; `attention_layer`, "
                     "`dsa_layer` and 4 more of `HybridStackSubmodules`), and remove line 4."
+                    f"{COMPARED_IN_SPECS['TransformerLayer']}"
                 ),
             ),
         ),
@@ -124,6 +130,27 @@ def new(self, *args): ...
 def test_steps_name_the_class_and_its_slot(module: str, name: str, steps: tuple[str, ...]) -> None:
     [finding] = found_in(PATCH.format(module=module, name=name))
     assert finding.steps == steps
+
+
+def test_a_subclass_that_is_named_for_a_while_asks_a_flag() -> None:
+    text = (
+        "from megatron.core.transformer.attention import SelfAttention\ndef new(self): ...\ndef run():\n"
+        "    old = SelfAttention.forward\n    SelfAttention.forward = new\n    try: go()\n"
+        "    finally: SelfAttention.forward = old\n"
+    )
+    [finding] = found_in(text)
+    assert finding.steps[1].startswith("Let it do this only while a flag of yours is set")
+
+
+def test_megatron_compares_these_classes_with_the_module_of_a_spec() -> None:
+    """Read from the installed release."""
+    compared = set()
+    for file in Path(importlib.util.find_spec("megatron.core").submodule_search_locations[0]).rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if ".module " in text else ():
+            if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith(".module"):
+                compared |= {one.id for one in ast.walk(node.comparators[0]) if isinstance(one, ast.Name)}
+    assert compared == COMPARED_IN_SPECS.keys()
 
 
 MAKERS = {
