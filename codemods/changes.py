@@ -40,9 +40,9 @@ def least_safe(reasons: Iterable[Reason]) -> Reason:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replace:
-    """Another expression, argument, parameter or imported name in the place of one."""
+    """Another expression in the place of one; brackets around it stay."""
 
-    node: ast.expr | ast.keyword | ast.arg | ast.alias
+    node: ast.expr
     text: str
 
 

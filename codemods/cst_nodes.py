@@ -17,7 +17,7 @@ def changed(asked: Asked, node: Any) -> Any:
     if isinstance(change, Make):
         return change.make(node)
     if isinstance(change, Replace):
-        return _replaced(node, change.text)
+        return cst.parse_expression(change.text).with_changes(lpar=node.lpar, rpar=node.rpar)
     if isinstance(change, Argument):
         return node.with_changes(args=_with_argument(node.args, change.text))
     if isinstance(change, Header):
@@ -26,19 +26,6 @@ def changed(asked: Asked, node: Any) -> Any:
         return made.with_changes(returns=None)
     assert isinstance(change, AddParameters)
     return node.with_changes(params=_with_parameters(node.params, change.texts))
-
-
-def _replaced(node: Any, text: str) -> Any:
-    """Another node of the same kind; brackets around it and the comma behind it stay."""
-    if isinstance(node, cst.Arg):
-        return _argument(text).with_changes(comma=node.comma, whitespace_after_arg=node.whitespace_after_arg)
-    if isinstance(node, cst.Param):
-        new = _function(text).params.params[0]
-        return node.with_changes(name=new.name, annotation=new.annotation)
-    if isinstance(node, cst.ImportAlias):
-        statement: Any = cst.parse_statement(f"import {text}")
-        return statement.body[0].names[0].with_changes(comma=node.comma)
-    return cst.parse_expression(text).with_changes(lpar=node.lpar, rpar=node.rpar)
 
 
 def _function(parameters: str) -> cst.FunctionDef:
@@ -53,40 +40,8 @@ def _argument(text: str) -> cst.Arg:
     return call.args[0]
 
 
-def _joined(space: cst.ParenthesizedWhitespace, other: cst.ParenthesizedWhitespace) -> cst.ParenthesizedWhitespace:
-    """The lines of both, with the comment behind the first."""
-    return replace(space, empty_lines=[*space.empty_lines, *other.empty_lines], last_line=other.last_line)
-
-
-def without(items: Sequence[Any], index: int) -> list[Any]:
-    """The items of a bracket without one: its line goes with it, its comma, and the comment behind it."""
-    new, gone = list(items), items[index]
-    del new[index]
-    if not index:
-        return new
-    before, last = items[index - 1], index == len(items) - 1
-    if _is_line_end(before.comma) and _is_line_end(gone.comma):
-        space = _joined(before.comma.whitespace_after, gone.comma.whitespace_after)
-        new[index - 1] = before.with_changes(comma=before.comma.with_changes(whitespace_after=space))
-    elif not _is_line_end(before.comma) or (last and not _says(before.comma.whitespace_after)):
-        new[index - 1] = _followed_as(before, gone)  # what followed it follows the one before
-    return new
-
-
-def _followed_as(item: Any, other: Any) -> Any:
-    fields = {"comma": other.comma}
-    if hasattr(other, "whitespace_after_arg"):
-        fields["whitespace_after_arg"] = other.whitespace_after_arg
-    return item.with_changes(**fields)
-
-
 def _is_line_end(comma: Any) -> bool:
     return isinstance(comma, cst.Comma) and isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace)
-
-
-def _says(space: Any) -> bool:
-    """Whether there is a comment in white space."""
-    return isinstance(space, cst.ParenthesizedWhitespace) and "#" in cst.Module([]).code_for_node(space)
 
 
 def _with_argument(args: Sequence[cst.Arg], text: str) -> list[cst.Arg]:

@@ -25,9 +25,6 @@ _Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 _KINDS: tuple[tuple[type[ast.AST], tuple[type[cst.CSTNode], ...]], ...] = (
     (ast.stmt, (cst.BaseSmallStatement, cst.BaseCompoundStatement)),
     (ast.expr, (cst.BaseExpression,)),
-    (ast.keyword, (cst.Arg,)),
-    (ast.arg, (cst.Param,)),
-    (ast.alias, (cst.ImportAlias,)),
 )
 _PASS = cst.SimpleStatementLine([cst.Pass()])
 _PRAGMAS = ("# type:", "# noqa", "# pyright:")
@@ -205,7 +202,6 @@ class _Maker(cst.CSTTransformer):
         self.tree = tree
         self.touched: set[int] = set()  # the statements of the module with a change below them
         self.nodes: defaultdict[cst.CSTNode, list[Asked]] = defaultdict(list)
-        self.parts: defaultdict[cst.CSTNode, dict[cst.CSTNode, Asked]] = defaultdict(dict)  # of a line with several
         self.bodies: defaultdict[cst.CSTNode, defaultdict[int, list[Asked]]] = defaultdict(lambda: defaultdict(list))
 
     def take(self, asked: Asked) -> None:
@@ -215,13 +211,10 @@ class _Maker(cst.CSTTransformer):
             self.nodes[twin].append(asked)
             return
         line = self.tree._line.get(twin)
-        if line is not None and not isinstance(change, Insert):
-            if len(line.body) > 1 or isinstance(line, cst.SimpleStatementSuite):
-                self.parts[line][twin] = asked
-                return
         statement = line if line is not None else twin
-        if statement not in self.tree._home:
-            raise Unfaithful(self.tree.source, f"line {change.node.lineno} is part of another statement")
+        alone = line is None or len(line.body) == 1 or isinstance(change, Insert)
+        if statement not in self.tree._home or not alone:
+            raise Unfaithful(self.tree.source, f"line {change.node.lineno} holds more than one statement")
         body, index = self.tree._home[statement]
         self.bodies[body][index].append(asked)
 
@@ -230,8 +223,6 @@ class _Maker(cst.CSTTransformer):
         if original_node in self.nodes:
             for one in self.nodes[original_node]:
                 updated_node = changed(one, updated_node)
-        if original_node in self.parts:
-            updated_node = _line_with(original_node, updated_node, self.parts[original_node])
         if original_node in self.bodies:
             body, footer = self._body(original_node, original_node.body, updated_node.body, updated_node.footer)
             updated_node = updated_node.with_changes(body=body or [_PASS], footer=footer)
@@ -347,19 +338,3 @@ def _rewritten(change: Rewrite, old: _Statement, module: cst.Module) -> list[Any
             behind = replace(behind, whitespace=cst.SimpleWhitespace(""), comment=None)
         new[-1] = new[-1].with_changes(trailing_whitespace=behind)
     return new
-
-
-def _line_with(old: _Line, new: _Line, asked: dict[cst.CSTNode, Asked]) -> _Line:
-    """A line of several statements, with some of them gone or others; `pass` where none is left."""
-    body: list[Any] = []
-    for was, statement in zip(old.body, new.body, strict=True):
-        change = asked[was].change if was in asked else None
-        if isinstance(change, Rewrite):
-            parsed = cst.parse_statement(_text(change))
-            assert isinstance(parsed, cst.SimpleStatementLine)
-            body += [*parsed.body[:-1], parsed.body[-1].with_changes(semicolon=statement.semicolon)]
-        elif change is None:
-            body.append(statement)
-    if body and asked.keys() & {old.body[-1]}:
-        body[-1] = body[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
-    return new.with_changes(body=body or [cst.Pass()])

@@ -119,10 +119,9 @@ something both before and after the original, a condition, a `try` or a `with` a
 None, a default that the original may not have, a weight that is read before it, an original that is used for more, a
 function that is bound to another object, objects that nothing shows to be modules (`x.training`, `named_modules()`, an
 annotation). So are two wrappers of one method whose order would matter (two that change the output keep it; what one
-changes of the arguments, the hook of the other would see; what a model wraps in its own `__init__` stays inside of
-later ones), a module on which the repository registers hooks, and a module whose `forward` something in the repository
-calls directly or hands on (`checkpoint(layer.forward, ...)`), or Megatron does (rotary embeddings): hooks do not run
-there.
+changes of the arguments, the hook of the other would see), a module on which the repository registers hooks, and a
+module whose `forward` something in the repository calls directly or hands on (`checkpoint(layer.forward, ...)`), or
+Megatron does (rotary embeddings): hooks do not run there.
 """
     by_hand = """
 - **Order.** A hook runs behind those that the module has by then; the wrapper ran inside all of them

@@ -32,14 +32,6 @@ def name_of(module: ast.expr, around: Function | None) -> str:
     return MODEL if isinstance(node, ast.Name) and _is_model(node, around) else ""
 
 
-def holder(module: ast.expr, around: Function | None) -> ast.expr:
-    """What a module is an attribute of, at last: `self` of `self.decoder.layers[0]`."""
-    node = behind(module, around)
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node
-
-
 def may_be_the_same(one: Patch, other: Patch) -> bool:
     """Whether two patches may be of one module: not if these have other names, or one holds the other."""
     names = name_of(one.target.value, one.around), name_of(other.target.value, other.around)

@@ -16,7 +16,6 @@ from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.hooks.direct import Reached, called_by_megatron, why_not
 from mcore_unpatch.codemods.seams.hooks.form import WHOLE_MODEL, Hooked, Wrapper
 from mcore_unpatch.codemods.seams.hooks.module import MODEL, is_module, may_be_the_same, name_of
-from mcore_unpatch.codemods.seams.hooks.nesting import is_made_inside
 from mcore_unpatch.codemods.seams.hooks.site import FORWARD, WrapperSite, find_site, looked_at, still_kept
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch
 from mcore_unpatch.codemods.seams.said import CommentCollector
@@ -67,10 +66,8 @@ class _Wrappers:
             one = waiting.pop()
             for other in self._around_the_same(one):
                 where = f"{other.finding.path}:{other.finding.line} wraps the same method"
-                here, (patch, there) = self._read(one)[1], self._read(other)
+                here, there = self._read(one)[1], self._read(other)[1]
                 if isinstance(here, str) or isinstance(there, str) or not here.form.commutes_with(there.form):
-                    if not isinstance(here, str) and is_made_inside(patch, here):
-                        continue  # it stays, and the hook runs around it
                     return f"{where}, and their order would change"
                 if _key(other.finding) not in seen:
                     seen.add(_key(other.finding))

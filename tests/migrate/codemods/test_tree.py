@@ -89,8 +89,6 @@ def test_a_parameter_is_laid_out_as_the_others(header: str, expected: str) -> No
         ("if a:\n    gone = 1\nb = 2\n", "b = 2\n"),
         ("if f():\n    gone = 1\n", "if f():\n    pass\n"),
         ("if a:\n    b = 1\n# why\nelse:\n    gone = 2\nc = 3\n", "if a:\n    b = 1\n    # why\nc = 3\n"),
-        ("a = 1; gone = 2; b = 3\n", "a = 1; b = 3\n"),
-        ("a = 1; gone = 2\n", "a = 1\n"),
         ("if a: gone = 1\n", ""),
         ("a = 1\ngone = 2", "a = 1"),
         ("a = 1\ngone = 2\ngone = 3", "a = 1"),
@@ -102,6 +100,12 @@ def test_what_goes_with_a_statement(text: str, expected: str) -> None:
     source = Source("m.py", text.encode())
     gone = [one for one in source.every(ast.Assign) if one.targets[0].id == "gone"]  # type: ignore[attr-defined]
     assert made(source, *remove(source, gone)) == expected
+
+
+def test_a_line_of_several_statements_is_left_and_says_so() -> None:
+    source = read("a = 1; gone = 2; b = 3\n")
+    with pytest.raises(Unfaithful, match="line 1 holds more than one statement"):
+        made(source, *remove(source, [source.tree.body[1]]))
 
 
 def test_changes_of_one_line_and_of_nested_nodes_fit_together() -> None:

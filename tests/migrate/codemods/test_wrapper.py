@@ -280,7 +280,6 @@ def test_stays_where_the_class_is_patched_too() -> None:
 
 
 INNER = """from megatron.core.models.gpt.gpt_model import GPTModel
-from pkg.base import Base, tell
 
 
 class Scaled(GPTModel):
@@ -296,30 +295,8 @@ class Scaled(GPTModel):
 OUTER = WRAPPER.replace(b"model.decoder", b"model.output_layer").replace(b"* 2", b"+ args[0]")
 
 
-def test_what_a_model_wraps_while_it_is_made_stays_inside() -> None:
-    inner = INNER.replace(
-        "        original =",
-        "        if bool(getattr(self, 'x', tell(self.config.x))):\n            tell()\n        original =",
-    )
-    files = {"pkg/inner.py": inner.encode(), "pkg/outer.py": OUTER}
-    assert migrate(files, Options(unsafe_fixes=True)).changed == {"pkg/outer.py"}
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("(GPTModel):", "(Base):"),
-        ("        original =", "        tell(self)\n        original ="),
-        ("        original =", "        self.prepare()\n        original ="),
-        ("        original =", "        tell(self.output_layer)\n        original ="),
-        ("        original =", "        tell(of=[self])\n        original ="),
-        ("        original =", "        self.output_layer = args[0]\n        original ="),
-        ("__init__(self, *args):", "prepare(self, *args):"),
-    ],
-)
-def test_what_others_may_have_wrapped_before_is_not_known_to_be_inside(old: str, new: str) -> None:
-    assert INNER.count(old) == 1
-    files = {"pkg/inner.py": INNER.replace(old, new).encode(), "pkg/outer.py": OUTER}
+def test_stays_where_another_wrapper_that_stays_may_be_inside() -> None:
+    files = {"pkg/inner.py": INNER.encode(), "pkg/outer.py": OUTER}
     assert migrate(files, Options(unsafe_fixes=True)).changed == set()
 
 
