@@ -12,20 +12,10 @@ from mcore_unpatch.errors import UsageError
 HOOK = "output_processor"
 _GPT = "megatron.core.models.gpt.gpt_model.GPTModel"
 _HYBRID = "megatron.core.models.hybrid.hybrid_model.HybridModel"
-_LIBRARIES = {"transformer-engine": "transformer_engine", "apex": "apex"}
-_DOWNSTREAMS = {
-    "verl": "verl",
-    "nemo-rl": "nemo_rl",
-    "skyrl": "skyrl",
-    "slime": "slime",
-    "miles": "miles",
-    "roll": "roll",
-    "areal": "areal",
-    "megatron-bridge": "megatron.bridge",
-    "mcore-bridge": "mcore_bridge",
-    "mbridge": "mbridge",
-    "liger-kernel": "liger_kernel",
-}
+# What may be there: the distribution, and what is imported where that has another name.
+_LIBRARIES = ("transformer-engine", "apex", "liger-kernel", "megatron-bridge", "mcore-bridge", "mbridge")
+_DOWNSTREAMS = ("verl", "nemo-rl", "skyrl", "slime", "miles", "roll", "areal")
+_IMPORTED = {"megatron-bridge": "megatron.bridge"}
 _OWN = ("libcst", "packaging", "rich", "typer")
 
 
@@ -42,10 +32,13 @@ class Line:
 def examine() -> list[Line]:
     """Every line, top to bottom: what is installed, what the hook reaches, which replacements will work."""
     lines = [_python(), *_torch(), *_megatron()]
-    lines += [
-        _optional(name, module) for name, module in {**_LIBRARIES, **_DOWNSTREAMS}.items() if _is_there(name, module)
-    ]
-    lines += [_own(name) for name in _OWN]
+    modules = {name: _IMPORTED.get(name, name.replace("-", "_")) for name in (*_LIBRARIES, *_DOWNSTREAMS)}
+    for name, module in modules.items():
+        if (version := _version(name)) or _can_be_imported(module):
+            lines.append(Line(name, version or f"importable as {module}, of no known version"))
+    for name in _OWN:
+        version = _version(name)
+        lines.append(Line(name, version) if version else Line(name, "not installed", "wrong", f"pip install {name}"))
     lines += _hooks()
     return [*lines, _replacements(lines)]
 
@@ -126,23 +119,11 @@ def _replacements(lines: list[Line]) -> Line:
     return Line("mcore_unpatch.compat", f"works: veRL, NeMo RL, SkyRL, slime, miles, ROLL, AReaL{limits}")
 
 
-def _optional(name: str, module: str) -> Line:
-    version = _version(name)
-    return Line(name, version or f"importable as {module}, of no known version")
-
-
-def _is_there(name: str, module: str) -> bool:
-    if _version(name) is not None:
-        return True
+def _can_be_imported(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):
         return False
-
-
-def _own(name: str) -> Line:
-    version = _version(name)
-    return Line(name, version) if version else Line(name, "not installed", "wrong", f"pip install {name}")
 
 
 def _release() -> str:

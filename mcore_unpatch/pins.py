@@ -208,7 +208,7 @@ def pin(name: str, releases: Sequence[Model], patched: bool, known: Pin | None =
     """
     home = next((release for release in releases if release.find(name)), None)
     if home is None:
-        added = patched and (known is None or known.kind == ABSENT_KIND)
+        added = patched and not name.endswith(".*") and (known is None or known.kind == ABSENT_KIND)
         home = next((one for one in releases if added and one.find(name.rpartition(".")[0])), None)
     if home is None:
         return None

@@ -4,7 +4,8 @@
 
 For each git repository in FOLDER (or those named): a copy of its tracked files is migrated with `--unsafe-fixes`. The
 edited files compile, have no pyflakes finding that they did not have, no function that was emptied, no import of ours
-that is not there; a second run changes nothing, `undo` gives every byte back. `--write`: the table in docs/accuracy.md.
+that is not there; a second run changes nothing, `undo` gives every byte back. `--write`: the table in
+benchmarks/accuracy.md.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from mcore_unpatch.migrate import run as migration
 from mcore_unpatch.migrate.undo import undo
 from mcore_unpatch.survey.survey import ScanOptions
 
-PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+PAGE = Path(__file__).parents[1] / "benchmarks" / "accuracy.md"
 BEGIN, END = "<!-- downstreams: begin -->\n", "<!-- downstreams: end -->\n"
 HEAD = (
     "| repository | in code | rewritten or deleted | files | do not compile | new pyflakes | emptied | missing imports "

@@ -66,19 +66,19 @@ def _discard_output() -> None:
 
 
 def complain(message: str) -> None:
-    """An error on stderr, names in it escaped."""
-    _tell(f"error: {message}")
+    """An error on stderr, names in it escaped; whole in a log, to be searched."""
+    _tell(f"error: {message}", sys.stderr.isatty())
 
 
 def note(message: str) -> None:
-    """The same for what is no error."""
-    _tell(f"note: {message}")
+    """What is no error, in lines of the width of all others."""
+    _tell(f"note: {message}", True)
 
 
-def _tell(message: str) -> None:
+def _tell(message: str, in_lines: bool) -> None:
     text = printable.lines(message)
     with suppress(OSError):  # nobody listens: the exit code says it
-        if sys.stderr.isatty():  # a log keeps its lines whole, to be searched
+        if in_lines:
             from mcore_unpatch.report.lines import wrapped
 
             text = "\n".join("".join(part for part, _ in line) for line in wrapped(text, 0, hang=2))

@@ -14,6 +14,7 @@ from mcore_unpatch.megatron.layout import EXTERNAL_METHODS, LANGUAGE_MODULE
 from mcore_unpatch.megatron.roots import PACKAGES, within
 from mcore_unpatch.megatron.versions import Version, minor, parse_version, show
 
+_COMES = "`unpatch pin` tells when Megatron has it"
 _TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED)
 
 
@@ -31,7 +32,7 @@ def why(finding: Finding, version: Version) -> str:
     if holder is None or holder.kind == "module":
         if found.fact.kind == "module":
             return "It replaces a whole module, so what it changes there cannot be told"
-        return _of_module(target, found, release)
+        return _of_module(target, found, release) + _held_elsewhere(target, release)
     return _of_class(holder.name, name, found, release)
 
 
@@ -61,9 +62,11 @@ def _minor(release: str) -> str:
 
 def guard(target: str, version: Version) -> str:
     """What `unpatch pin` tells of a name; nothing where it cannot pin it."""
-    found = known.newest(version).find(target)
+    release = known.newest(version)
+    found = release.find(target)
     if found is None:
-        return ""
+        owner, _, name = target.rpartition(".")
+        return _COMES if name != "*" and release.find(owner) else ""
     if not found.fact.digest:
         return "`unpatch pin` tells when it is gone"
     again = " again" if history(target).startswith("Changed") else ""
@@ -73,6 +76,8 @@ def guard(target: str, version: Version) -> str:
 def outlook(target: str, version: Version) -> str:
     """How often it changed and what guards it, as a sentence."""
     tells = guard(target, version)
+    if tells == _COMES:
+        return f"{tells}."
     return f"{'; '.join(filter(None, [history(target), tells]))}." if tells else "`unpatch pin` cannot guard it."
 
 
@@ -82,6 +87,8 @@ def _of_missing(finding: Finding, version: Version) -> str:
     holder = api.lookup(owner)
     if finding.shape == "sys-modules" and owner in PACKAGES:
         return f"It is put into each loaded module that has `{name}`, and those call it by name"
+    if name == "*":
+        return f"Which names of `{_leaf(owner)}` it replaces is known only when it runs"
     adds = "the patch adds it" + (", and this repository reads it" if finding.assessment.is_read else "")
     on = f"megatron-core {show(version)}"
     if holder is None or holder.kind not in ("class", "module"):
@@ -114,6 +121,19 @@ def _of_module(target: str, found: Known, release: Model) -> str:
         case "c" | "e":
             return f"{_who(use, 'builds' if is_class else 'calls')} it by name, so no other can be passed there"
     return f"{_who(use, 'uses')} it by name: no argument or config field for another is known"
+
+
+def _held_elsewhere(target: str, release: Model) -> str:
+    """Which modules have a name of their own for it, which a patch of its module does not reach; else nothing."""
+    module, _, name = target.rpartition(".")
+    places = {usage.place for usage in release.uses(target)}
+    above = {place.rsplit(".", depth)[0] for place in places for depth in range(1, place.count("."))}
+    copies = (f"{home}.{name}" for home in sorted(above - {module}))
+    held = [copy for copy in copies if copy in release.facts and release.facts[copy].kind == "import"]
+    if not held:
+        return ""
+    first, more = _leaf(held[0].rpartition(".")[0]), len(held) - 1
+    return f"; no effect in `{first}`{f' and {more} more' if more else ''} if imported before"
 
 
 def _of_class(owner: str, name: str, found: Known, release: Model) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -14,6 +15,7 @@ from mcore_unpatch.repository import printable
 Line = list[tuple[str, str]]
 
 _NARROW, _WIDE = 40, 100  # beyond that, lines are hard to read
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _BULLET = re.compile(r"(?:\d+\.|-) ")
 
 
@@ -40,19 +42,17 @@ def wrapped(text: str, indent: int, mark: str = "", style: str = "", hang: int |
 
 
 def show(output: Iterable[Line], stderr: bool = False) -> None:
-    """Print lines; nothing in them is taken for markup, so brackets in code stay."""
+    """Print lines, in colour on a terminal; nothing in them acts, and nothing is taken for markup."""
     stream = sys.stderr if stderr else sys.stdout
-    if not stream.isatty():
-        for line in output:
-            print(printable.line("".join(text for text, _ in line)), file=stream)
-        return
-    from rich.text import Text
-
-    from mcore_unpatch.report.console import PlainConsole
-
-    console = PlainConsole(stderr=stderr)
+    coloured = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for line in output:
-        console.print(Text.assemble(*line))
+        plain = printable.line("".join(text for text, _ in line))
+        print("".join(_styled(*piece) for piece in line) if coloured else plain, file=stream)
+
+
+def _styled(text: str, style: str) -> str:
+    codes = ";".join(_CODES[word] for word in style.split())
+    return f"\x1b[{codes}m{printable.line(text)}\x1b[0m" if codes else printable.line(text)
 
 
 def count(number: int, one: str, many: str = "") -> str:

@@ -159,12 +159,13 @@ def _primary(report: Report) -> Stack | None:
 
 
 def _releases(findings: Sequence[Finding], report: Report) -> str:
-    """On what something breaks: the releases, or how many where these are many."""
+    """On what something breaks: the releases, or how many there are, and how it is on the one that counts most."""
     broken = sorted({release for finding in findings for release in finding.fails}, key=parse_version)
-    if len(broken) > _MOST_RELEASES:
-        stacks = _stacks(report)
-        number = sum(any(show(version) in broken for version in stack.versions) for stack in stacks)
-        return f"{number} of the {len(stacks)} Megatrons that were judged for"
+    stacks, first = _stacks(report), _primary(report)
+    if len(broken) > _MOST_RELEASES and first is not None:
+        newest = show(first.versions[-1])
+        there = sum(newest in finding.fails for finding in findings)
+        return f"at least one of the {len(stacks)} Megatrons that you run, {there} on {first.name}"
     known = broken or [show(one) for one in sorted({one for judged in report.judged for one in judged.versions})]
     return f"megatron-core {' or '.join(known)}"
 

@@ -21,25 +21,9 @@ PYTHON = (".py",)
 PATCHES = (".patch", ".diff")
 _PROSE = (".md", ".rst")
 _MOST_BYTES = 4_000_000  # beyond that a file is data
-SKIPPED_FOLDERS = frozenset(
-    [
-        ".git",
-        ".hg",
-        ".svn",
-        ".venv",
-        "venv",
-        ".tox",
-        ".nox",
-        ".eggs",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".hypothesis",
-        "__pycache__",
-        "node_modules",
-        "__pypackages__",
-    ]
-)
+_ENVIRONMENTS = (".venv", "venv", ".tox", ".nox", "node_modules", "__pypackages__")
+_CACHES = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".eggs")
+SKIPPED_FOLDERS = frozenset((".git", ".hg", ".svn", *_ENVIRONMENTS, *_CACHES))
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -64,7 +65,9 @@ def unpatch_process(
 
 
 def checked(result: Result) -> Result:
-    """No command ever ends in a traceback."""
+    """No command ever ends in a traceback. Each note on a line of its own, however wide the terminal is."""
+    joined = re.sub(r"(?m)^note: .*(?:\n  .+)*", lambda note: note[0].replace("\n  ", " "), result.err)
+    result = result._replace(err=joined)
     assert "Traceback" not in result.out + result.err, result.err
     assert "internal error" not in result.err, result.err
     return result

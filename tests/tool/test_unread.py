@@ -169,7 +169,7 @@ def test_what_is_gone_and_read_by_the_repository_is_kept_alive() -> None:
     assert verdict(patch) == ("delete", "Megatron has no such name after 0.13.1: nothing calls it.")
     reader = "from megatron.core import parallel_state\nprint(parallel_state.is_inside_encoder())\n"
     added = "has no `is_inside_encoder` in `parallel_state`, only Megatron up to 0.13: the patch adds it"
-    said = f"megatron-core 0.19 {added}, and this repository reads it. `unpatch pin` cannot guard it."
+    said = f"megatron-core 0.19 {added}, and this repository reads it. `unpatch pin` tells when Megatron has it."
     assert verdict({"patches.py": patch, "other.py": reader}) == ("keep", said)
 
 

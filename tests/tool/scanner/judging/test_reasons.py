@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from checking import CORE, GPT, check_found, found_in
 
+from mcore_unpatch import pins
 from mcore_unpatch.findings import reasons
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import known
@@ -50,7 +51,9 @@ def test_pin_is_named_where_it_can_pin() -> None:
     newest = known.model(RELEASES[-1])
     names = sorted(known.atlas().lines)[::97]
     names += [f"{GPT}.{name}" for name in ("sharded_state_dict", "named_modules", "nothing", "config")]
-    differ = [name for name in names if bool(reasons.guard(name, NEWEST)) != (newest.find(name) is not None)]
+    differ = [
+        name for name in names if bool(reasons.guard(name, NEWEST)) != (pins.pin(name, [newest], True) is not None)
+    ]
     assert differ == []
 
 
@@ -59,6 +62,7 @@ def test_a_keep_says_it_all_in_a_few_words() -> None:
         "from megatron.core import parallel_state\nparallel_state.create_group = print\n", verdict="keep"
     )
     why = f"`parallel_state.create_all_gather_groups` and 5 more places call it by name, {THERE}"
+    why += "; no effect in `initialize` if imported before"
     assert finding.evidence == f"{why}. Changed in 0.15; `unpatch pin` tells when it changes again."
 
 
