@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- From here on: written by tools/build_downstream_pages.py from the codemod. -->\n"
 INTRO = """# What migrate rewrites
 
-For those who read a diff of `unpatch migrate`: what it knows, before and after, when it is applied, and what to check by
+For those who read a diff of `unpatch migrate`: what it knows, before and after, when it is applied, what to check by
 hand. `unpatch explain NAME` prints a section with all its examples. What it does for a framework is on the page of that
 framework.
 """
@@ -58,7 +58,7 @@ def _with_one_example(section: str) -> str:
     if not others:
         return section
     _, heading, rest = others[-1].partition("\n### ")
-    return first + others[0].partition("\n### ")[0] + heading + rest
+    return first + others[0].partition("\n### ")[0].rstrip("\n") + "\n" + heading + rest
 
 
 if __name__ == "__main__":
