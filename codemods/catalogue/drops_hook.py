@@ -10,11 +10,8 @@ from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
 from mcore_unpatch.codemods.syntax import dotted, leaf, parameters
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import WRAPPER
-from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_SINCE
+from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
 from mcore_unpatch.megatron.layout import HYBRID_MODEL, MAMBA_MODEL
-from mcore_unpatch.megatron.versions import show
-
-_MODEL_ARGUMENTS = {"labels", "decoder_input"}
 
 
 class DropsHook(Codemod):
@@ -78,14 +75,16 @@ class VisionModel(GPTModel):
         ),
     )
     covers = """
-subclasses of `GPTModel` that override `forward` or `_postprocess`, and modules that call a model they hold
+subclasses of `GPTModel` that override `forward` or `_postprocess`
 """
     applied = """
-With `--unsafe-fixes`, where the method calls `super()`'s own, `self._postprocess` of Megatron, or the one model that it
-holds, and every release that the project asks for has the hook.
+With `--unsafe-fixes`, where the method calls `super()`'s own or `self._postprocess` of Megatron, and every release that
+the project asks for has the hook.
 """
     by_hand = """
 - **A method that makes the output itself** has no call to pass the hook to: call the processor there.
+- **A module that holds a model** may hold one without the hook, which raises for the two arguments (HybridModel and
+  MambaModel, T5, models of your own): take them as `**kwargs` and pass on what you are given.
 """
 
     def fix(self, source: Source, match: Match) -> Iterator[Fix]:
@@ -93,14 +92,13 @@ holds, and every release that the project asks for has the hook.
         function, situation = match.node, match.situation
         if not isinstance(function, Function) or match.target.rpartition(".")[0] in (HYBRID_MODEL, MAMBA_MODEL):
             return
-        calls = list(_calls(source, function, situation.finding.shape == WRAPPER))
-        oldest = min(situation.options.pinned(source.path), default=HOOK_SINCE)
-        if older := situation.options.older(source.path):
+        calls = list(_calls(source, function))
+        if older := situation.options.without_hook(source.path):
             yield Left(older)
-        elif oldest < HOOK_SINCE:
-            yield Left(f"the project allows megatron-core {show(oldest)} too, whose methods do not take the hook")
+        elif situation.finding.shape == WRAPPER:
+            yield Left("which model it holds is not known, and others than GPTModel raise for the two arguments")
         elif not calls:
-            yield Left(f"line {function.lineno} makes the output itself, or passes it to several models")
+            yield Left(f"line {function.lineno} makes the output itself")
         else:
             missing = [name for name in HOOK_ARGUMENTS if name not in parameters(function)]
             if missing:
@@ -109,21 +107,12 @@ holds, and every release that the project asks for has the hook.
                 yield from (Argument(call, f"{name}={name}") for name in HOOK_ARGUMENTS)
 
 
-def _calls(source: Source, function: Function, wraps: bool) -> Iterator[ast.Call]:
-    """The calls that make the output: of the base's own method, or of the one model that a wrapper holds."""
-    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+def _calls(source: Source, function: Function) -> Iterator[ast.Call]:
+    """The calls that make the output, of the base's own method or of `_postprocess` as Megatron has it."""
     around = source.parents[function]
     overridden = {one.name for one in getattr(around, "body", ()) if isinstance(one, Function)}
-    if wraps:
-        held = [one for one in calls if dotted(one.func).startswith("self.") and _is_of_a_model(one)]
-        yield from held if len({dotted(one.func) for one in held}) == 1 else ()
-        return
-    for call in calls:
+    for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
         of_base = ast.unparse(call.func) == f"super().{function.name}"
         own = dotted(call.func) == "self._postprocess" and leaf(call.func) not in overridden
         if (of_base or own) and not {keyword.arg for keyword in call.keywords} & set(HOOK_ARGUMENTS):
             yield call
-
-
-def _is_of_a_model(call: ast.Call) -> bool:
-    return bool({keyword.arg for keyword in call.keywords} & _MODEL_ARGUMENTS)

@@ -21,7 +21,8 @@ from typing import Literal, Protocol
 from mcore_unpatch.editing.source import ParsedSources, Source
 from mcore_unpatch.findings.finding import FileError, Finding
 from mcore_unpatch.findings.rules import Selection
-from mcore_unpatch.megatron.versions import NEWEST, Version
+from mcore_unpatch.megatron.facts import HOOK_SINCE
+from mcore_unpatch.megatron.versions import NEWEST, Version, show
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.files import Reader
@@ -136,6 +137,12 @@ class Options:
     def applies(self, edit: HasApplicability) -> bool:
         """Whether an edit, or a change for some reason, is to be written."""
         return edit.applicability == "safe" or (edit.applicability == "unsafe" and self.unsafe_fixes)
+
+    def without_hook(self, path: str) -> str:
+        """Why a file may not import what needs the hook: a release that it runs on, or that its project allows."""
+        oldest = min(self.pinned(path), default=HOOK_SINCE)
+        allowed = f"it needs megatron-core>={show(HOOK_SINCE)}, and the project allows {show(oldest)} too"
+        return self.older(path) or (allowed if oldest < HOOK_SINCE else "")
 
     def wants(self, rule: str) -> bool:
         """Whether a rule takes part."""
