@@ -125,9 +125,12 @@ def _changes(bench: Workbench, cuts: Sequence[_DeadBranch]) -> tuple[list[Asked]
         whole: dict[ast.AST, Reason] = {node: cut.reason for cut in outer for node in cut.whole}
         helpers = list(unused(source, [cut.guard for cut in outer], gone, bench))
         emptied = with_emptied(bench, source, [*(node for cut in outer for node in cut.whole), *helpers])
-        if not emptied.why_not or emptied.function is None:
+        if emptied.why_not and emptied.function is not None:
+            staying.append((emptied.function, emptied.why_not))
+        elif said := _said_to_be_done(source, outer, emptied):
+            staying.append(said)
+        else:
             break
-        staying.append((emptied.function, emptied.why_not))
         cuts = [cut for cut in cuts if not _is_inside(cut.guard.lineno, staying[-1][0])]
     else:
         return [], Emptied(), staying
@@ -227,8 +230,6 @@ def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _DeadBr
         return f"no project file names a release of megatron-core, and others may read `{name}` in the module"
     if restores := [one.line for one in finding.related if one.role == "restore"]:
         return f"line {restores[0]} puts the original back"
-    if line := _said_to_be_done(source, node, finding.target):
-        return f"line {line} says in a text that `{name}` is patched: delete both"
     # What Megatron no longer has may be called by the repository itself.
     here = sum(isinstance(one, ast.Attribute) and one.attr == name for one in source.nodes)
     if known.is_gone(finding.target, NEWEST) and (here > 1 or bench.named_elsewhere(name, finding.path)):
@@ -238,14 +239,27 @@ def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _DeadBr
     return _DeadBranch(source, node, "", (), reason, whole=(node,))
 
 
-def _said_to_be_done(source: Source, statement: ast.Assign, target: str) -> int:
-    """The line of a message in the same function that speaks of the patch, and would be wrong without it."""
-    module, name = target.split(".")[-2:]
-    around = list(ast.walk(source.function_of(statement) or source.tree))
-    again = any(isinstance(one, ast.Assign) and one is not statement and leaf(one.targets[0]) == name for one in around)
-    said = re.compile(rf"\b{module}\.{name}\b" if again else rf"\b{name}\b")
-    texts = ((one.lineno, one.value) for one in around if isinstance(one, ast.Constant))
-    return next((line for line, text in texts if isinstance(text, str) and " " in text and said.search(text)), 0)
+def _said_to_be_done(source: Source, cuts: Sequence[_DeadBranch], emptied: Emptied) -> tuple[Function, str] | None:
+    """A function with a message that speaks of a patch which goes, and would be wrong without it; and why not."""
+    for cut in cuts:
+        around = source.function_of(cut.guard)
+        if (
+            around is None
+            or not isinstance(cut.guard, ast.Assign)
+            or not isinstance(cut.guard.targets[0], ast.Attribute)
+        ):
+            continue
+        target, nodes = cut.guard.targets[0], [one for one in ast.walk(around) if not emptied.holds(source, one)]
+        again = any(
+            isinstance(one, ast.Assign) and one is not cut.guard and leaf(one.targets[0]) == target.attr
+            for one in nodes
+        )
+        said = re.compile(rf"\b{leaf(target.value)}\.{target.attr}\b" if again else rf"\b{target.attr}\b")
+        texts = ((one.lineno, one.value) for one in nodes if isinstance(one, ast.Constant))
+        for line, text in texts:
+            if isinstance(text, str) and " " in text and said.search(text):
+                return around, f"line {line} says in a text that `{target.attr}` is patched: delete both"
+    return None
 
 
 def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _DeadBranch | None:

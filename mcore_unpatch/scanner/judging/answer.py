@@ -109,6 +109,7 @@ def _words(install: Install, new: Replacement) -> dict[str, str]:
         "head_line": str(new.head_line),
         "own_line": str(own_line),
         "back_line": str(back_line),
+        "always": ", always_call=True" if traits.cleans_up(install, new) else "",
         "name": install.attribute or install.target.rpartition(".")[2],
         "owner": install.owner.rpartition(".")[2],
         "subject": _quoted(install.base) if install.base is not None else "the module",

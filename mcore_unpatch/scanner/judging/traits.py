@@ -145,9 +145,24 @@ def _passes_tests(install: Install, _: Replacement, resolver: Resolver) -> bool:
 
 def _runs_in_a_with(install: Install, new: Replacement, _: Resolver) -> bool:
     """What it replaced is called while a context manager is open."""
+    return _runs_inside(install, new, ast.With)
+
+
+def cleans_up(install: Install, new: Replacement) -> bool:
+    """What it replaced is called in a `try`, whose `finally` runs when that raises as well."""
+    return _runs_inside(install, new, ast.Try)
+
+
+def _runs_inside(install: Install, new: Replacement, kind: type[ast.With | ast.Try]) -> bool:
     calls = {id(call) for call in calls_of_original(install, new)}
-    blocks = [node for node in walk(new.function) if isinstance(node, ast.With)] if new.function is not None else []
-    return any(id(node) in calls for block in blocks for node in walk(block))
+    blocks = [node for node in walk(new.function) if isinstance(node, kind)] if new.function is not None else []
+    return any(id(node) in calls for block in blocks for node in walk(block) if getattr(block, "finalbody", True))
+
+
+def _compiles(install: Install, _: Replacement, __: Resolver) -> bool:
+    """`module.forward = torch.compile(module.forward)`."""
+    value = install.value
+    return isinstance(value, ast.Call) and ast.unparse(value.func) == "torch.compile"
 
 
 def _switches_mtp_off(install: Install, new: Replacement, _: Resolver) -> bool:
@@ -276,6 +291,7 @@ TRAITS: dict[str, Trait] = {
     "slot": _is_slot,
     "passes-tests": _passes_tests,
     "in-with": _runs_in_a_with,
+    "compiles": _compiles,
     "mtp-off": _switches_mtp_off,
     "made-from-old": _made_from_old,
     "of-the-head": _of_the_head,

@@ -305,3 +305,14 @@ def test_every_rule_of_a_patch_has_a_seam_of_its_family() -> None:
     ):
         for finding in found_in(source):
             assert finding.seam in families[finding.rule[3]]
+
+
+def test_what_a_finally_does_is_a_hook_that_is_always_called() -> None:
+    text = (
+        "from megatron.core.transformer.mlp import MLP\ndef patch(mlp: MLP, lock):\n    original = mlp.forward\n"
+        "    def new(*args):\n        lock.acquire()\n        try:\n            return original(*args)\n"
+        "        {}:\n            lock.release()\n    mlp.forward = new\n"
+    )
+    for block, said in (("finally", True), ("except ValueError", False)):
+        [finding] = found_in(text.format(block))
+        assert ("always_call=True" in finding.steps[1]) is said
