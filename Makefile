@@ -73,7 +73,7 @@ test-wheel: $(TEST)/.installed
 	@mkdir -p build/neutral && cp -r tests examples pyproject.toml build/neutral/
 	cd build/neutral && ../../$(WHEEL)/bin/pytest --numprocesses $(JOBS) -m "not slow and not growth" $(SEES_PACKAGING)
 
-# How work grows, signals, kills, full disks, two runs at once and fuzzed files; docs/robustness.md has the last figures.
+# How work grows, signals, kills, full disks, two runs at once and fuzzed files; benchmarks/results.md has the last figures.
 torture: $(TEST)/.installed
 	$(PYTEST) -m growth tests
 	$(TEST)/bin/python tools/torture.py --seed 1

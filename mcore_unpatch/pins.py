@@ -143,10 +143,8 @@ class Lock:
         """The pin of a name, written whole or by its end; raises `PinError` where there is none."""
         matching = [pin for name, pin in self.pins.items() if name == target or name.endswith(f".{target}")]
         if len(matching) != 1:
-            several = (
-                f"{len(matching)} pins end so; write the whole name" if matching else "write it with `unpatch pin`"
-            )
-            raise PinError(f"{LOCK} has no pin for {target}: {several}.")
+            way = f"{len(matching)} pins end so; write the whole name" if matching else "write it with `unpatch pin`"
+            raise PinError(f"{LOCK} has no pin for {target}: {way}.")
         return matching[0]
 
 

@@ -150,6 +150,7 @@ def _lock(paths: list[Path] | None, options: ScanOptions, required: bool) -> Pin
 def _write_baseline(paths: list[Path], options: ScanOptions) -> int:
     from mcore_unpatch.commands.output import Progress
     from mcore_unpatch.gate import baseline as baselines
+    from mcore_unpatch.repository.paths import from_here
     from mcore_unpatch.survey.scan import scan as run_scan
 
     with Progress() as progress:
@@ -168,5 +169,7 @@ def _write_baseline(paths: list[Path], options: ScanOptions) -> int:
     target = target.parent.resolve() / target.name
     accepted = [one for one in report.findings if not one.rule.startswith("MCU8")]  # a pin that fails is never one
     baselines.write(target, accepted, Path(report.root))
-    note(f"Wrote {len(accepted)} findings to {target}.")
+    count = f"{len(accepted)} finding{'' if len(accepted) == 1 else 's'}"
+    reads = " Commit it: `unpatch check` accepts these from now on." if target.name == DEFAULT_BASELINE else ""
+    note(f"Wrote {count} to {from_here(target)}.{reads}")
     return EXIT_CLEAN

@@ -33,7 +33,7 @@ def write(
 
             show(_lines(report, style, statistics, on_one_screen))
         else:
-            _write(report, style, statistics)
+            print(_page(report, style, statistics), end="")
     write_asides(report, notes=not quiet)
 
 
@@ -71,44 +71,26 @@ def _lines(report: Report, style: OutputFormat, statistics: bool, on_one_screen:
     return screen.lines(report) if on_one_screen and report.findings else text.lines(report)
 
 
-def _write(report: Report, style: OutputFormat, statistics: bool) -> None:
+def _page(report: Report, style: OutputFormat, statistics: bool) -> str:
+    """The report for machines and for browsers."""
+    import json
+
+    from mcore_unpatch.report import counts, github, gitlab, markdown, rows, sarif, scan_page
+
     if style is OutputFormat.github:
-        from mcore_unpatch.report import github
-
-        print("\n".join(github.lines(report)))
-    elif style is OutputFormat.markdown:
-        from mcore_unpatch.report import markdown
-
-        print(printable.lines(markdown.page_of(report)), end="")
-    elif style is OutputFormat.html:
-        from mcore_unpatch.report import scan_page
-
-        print(printable.lines(scan_page.page_of(report)), end="")
-    else:
-        import json
-
-        print(json.dumps(_data(report, style, statistics), indent=2))
-
-
-def _data(report: Report, style: OutputFormat, statistics: bool) -> dict[str, object] | list[dict[str, object]]:
+        return "\n".join(github.lines(report)) + "\n"
+    if style in (OutputFormat.markdown, OutputFormat.html):
+        module = markdown if style is OutputFormat.markdown else scan_page
+        return printable.lines(module.page_of(report))
+    data: object = report.to_json()
     if style is OutputFormat.sarif:
-        from mcore_unpatch.report import sarif
-
-        return sarif.as_data(report)
-    if style is OutputFormat.gitlab:
-        from mcore_unpatch.report import gitlab
-
-        return gitlab.as_data(report)
-    data = report.to_json()
-    if report.fixes_known:
-        from mcore_unpatch.report import counts as meaning
-
-        data["counts"] = meaning.as_data(report.findings)
-    if statistics:
-        from mcore_unpatch.report.rows import statistics_data
-
-        data["statistics"] = statistics_data(report)
-    return data
+        data = sarif.as_data(report)
+    elif style is OutputFormat.gitlab:
+        data = gitlab.as_data(report)
+    elif isinstance(data, dict):
+        data |= {"counts": counts.as_data(report.findings)} if report.fixes_known else {}
+        data |= {"statistics": rows.statistics_data(report)} if statistics else {}
+    return json.dumps(data, indent=2) + "\n"
 
 
 class Progress:

@@ -128,7 +128,7 @@ def _tell(
     show(wrapped(f"{pins.LOCK} pins {told}, for megatron-core {', '.join(releases)}; {changed} changed.", 0))
     if added := sum(one.kind == pins.ABSENT_KIND for one in names.values()):
         them = "1 of these names is" if added == 1 else f"{added} of these names are"
-        show(wrapped(f"{them} not in Megatron: `check` fails when it comes.", 0))
+        show(wrapped(f"{them} not in Megatron: `check` fails when Megatron gets one.", 0))
     if not known.pins:
         show(wrapped(f"Commit {pins.LOCK}, and say in it why each patch stays.", 0))
     options = "".join(f" --stack {shlex.quote(name)}" for name in stack)

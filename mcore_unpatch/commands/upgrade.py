@@ -61,6 +61,8 @@ ConflictMarkers = Annotated[
 All = Annotated[bool, typer.Option("--all", help="List everything: tests, patch files, what one screen does not hold.")]
 AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write even if there are uncommitted changes.")]
 
+_MOST_NOTES = 2  # on what stands for a commit or a branch
+
 
 @guarded
 def upgrade(
@@ -170,12 +172,19 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
     top = project_root(folder if folder.is_dir() else folder.parent)
     stacks = Stacks(top, options.megatron, options.named_by, options.stacks)
     asked = stacks.asked(f"{folder.relative_to(top).as_posix()}/x")
+    told = []
     for stack in asked.stacks if asked else ():
         if not stack.versions:
-            note(f"{stack} is left out: {stack.revision.words}; {stack.revision.settle}.")
+            told.append(f"{stack} is left out: {stack.revision.words}; {stack.revision.settle}.")
         elif not stack.revision.certain:
             stand_in = " and ".join(dict.fromkeys(known.newest(version).label for version in stack.versions))
-            note(f"{stack} is {stack.revision.words}: compared from {stand_in}.")
+            told.append(f"{stack} is {stack.revision.words}: compared from {stand_in}.")
+    if len(told) > _MOST_NOTES:
+        told = [
+            f"{len(told)} Megatrons that you run are no releases; `unpatch stacks` lists what each is compared from."
+        ]
+    for line in told:
+        note(line)
     versions = {version for stack in (asked.stacks if asked else ()) for version in stack.versions}
     return list(dict.fromkeys(known.newest(version) for version in sorted(versions)))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +13,6 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, 
 from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from mcore_unpatch.verify.measure import Row
     from mcore_unpatch.verify.models import Setting
 
@@ -56,11 +54,10 @@ def verify(
 
     settings = _settings(tp, cp, device, model_config)
     rows: list[Row] = []
-    with _progress(json) as show:
-        for some in ranks.run(settings, measured):
-            rows += some
-            for row in some:
-                show(row)
+    for some in ranks.run(settings, measured):
+        rows += some
+        if sys.stderr.isatty():
+            print(f"{some[0].setting}: done", file=sys.stderr)
     with reporting():
         _write(rows, settings[0], json)
     if any(row.fails for row in rows):
@@ -102,20 +99,6 @@ def _settings(tp: int, cp: int, device: str | None, model_config: Path | None) -
         kinds = [(name, kind) for name, kind in kinds if "mtp" not in kind]
         note("Without MTP: over several ranks its loss needs a GPU.")
     return [Setting(name, **common, **kind) for name, kind in kinds]
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[Row], None]]:
-    """A line for each row as it comes, on a terminal; nothing in a pipe."""
-    import sys
-
-    from rich.console import Console
-
-    if quiet or not sys.stderr.isatty():
-        yield lambda row: None
-        return
-    with Console(stderr=True).status("Building the first model ...") as status:
-        yield lambda row: status.update(f"{row.setting}: {row.quantity} done ...")
 
 
 def _write(rows: list[Row], setting: Setting, json: bool) -> None:

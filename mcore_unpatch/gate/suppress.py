@@ -116,20 +116,17 @@ def unused(ignores: dict[str, list[Ignore]]) -> list[Finding]:
             if comment.used and not idle:
                 continue
             what = f"`ignore[{', '.join(idle)}]`" if idle else "`ignore`"
-            found.append(_unused(path, comment, f"{what} suppresses nothing here; remove it"))
+            finding = Finding(
+                rule=UNUSED_IGNORE,
+                path=path,
+                line=comment.line,
+                column=comment.column,
+                end_line=comment.line,
+                target="",
+                shape="string-target",  # a comment has no shape; the JSON interface wants one of its names
+                message=f"{what} suppresses nothing here; remove it",
+                in_test=is_test(path),
+                source=comment.text,
+            )
+            found.append(finding)
     return found
-
-
-def _unused(path: str, comment: Ignore, message: str) -> Finding:
-    return Finding(
-        rule=UNUSED_IGNORE,
-        path=path,
-        line=comment.line,
-        column=comment.column,
-        end_line=comment.line,
-        target="",
-        shape="string-target",  # a comment has no shape; the JSON interface wants one of its names
-        message=message,
-        in_test=is_test(path),
-        source=comment.text,
-    )

@@ -27,6 +27,8 @@ def lines(report: Report) -> Iterator[Line]:
         new = "new " if report.only_new else ""
         scanned = count(report.files_scanned, "file")
         yield [(f"No {new}patch of Megatron Core found; {scanned} scanned.", "green")]
+        if report.fixes_known:  # a scan, not a gate
+            yield from wrapped("unpatch upgrade, for what else is used of Megatron", 0, "Next: ", "bold")
         return
     files = {path: list(group) for path, group in groupby(report.findings, key=lambda finding: finding.path)}
     alike: dict[object, list[str]] = {}
@@ -110,7 +112,13 @@ def _summary(report: Report) -> Iterator[Line]:
     if SWITCH in others:
         yield from wrapped("`--ignore MCU805` accepts what is switched off, once it is reviewed.", 0)
     if "pin" in others:
-        yield from wrapped("review what changed in Megatron, then run `unpatch pin` again", 0, "Next: ", "bold")
+        to = (
+            f" --to {report.judged[0].stacks[0].name}"
+            if len(report.judged) == len(report.judged[0].stacks) == 1
+            else ""
+        )
+        told = f"`unpatch upgrade{to}` says what it means for each patch; once adapted, `unpatch pin`"
+        yield from wrapped(told, 0, "Next: ", "bold")
     elif patches:
         yield from wrapped(_keeping(report, patches), 0, "To keep them: ", "bold")
 

@@ -91,6 +91,14 @@ def test_a_baseline_entry(repository: Repository) -> None:
     ]
 
 
+def test_the_baseline_that_check_reads_by_itself(repository: Repository) -> None:
+    name = "unpatch.baseline.json"
+    repository.commit({"p.py": f"{IMPORT}GPTModel.forward = print\n", name: BASELINE})
+    said = [f"{name}:1: this change also switches off 1 MCU601 in p.py, with a baseline entry"]
+    assert told(repository) == said
+    assert told(repository, "--config-from-base") == said
+
+
 def test_a_first_baseline_of_what_the_base_has(repository: Repository) -> None:
     repository.git("checkout", "--quiet", "main")
     repository.commit({"p.py": PATCH})
