@@ -40,9 +40,11 @@ _HOW = {
 }
 
 
-def findings_in(resolver: Resolver, releases: Callable[[str], tuple[Version, ...]]) -> list[Finding]:
+def findings_in(
+    resolver: Resolver, releases: Callable[[str], tuple[Version, ...]], mocks: bool = True
+) -> list[Finding]:
     """The findings of one file, in order of their lines; `releases` tells by path what they are judged for."""
-    installs = restores.split_restores(collect(resolver), resolver)
+    installs = restores.split_restores(collect(resolver, mocks), resolver)
     around = Surroundings(installs, resolver)
     versions = releases(resolver.model.path) if installs else ()
     undone, text, liveness = restores.Undone(resolver), Text(resolver.lines), Liveness()
@@ -57,8 +59,8 @@ def warm_up() -> None:
     api.attribute_names()
 
 
-def collect(resolver: Resolver) -> list[Install]:
-    """Every install, restores still among them."""
+def collect(resolver: Resolver, mocks: bool = True) -> list[Install]:
+    """Every install, restores still among them; without `mocks` not those that a test makes to test something."""
     found: list[Install] = []
     in_loops = sysmodules.from_loops(resolver)
     seen = {(id(install.node), install.target) for install in in_loops}
@@ -68,7 +70,7 @@ def collect(resolver: Resolver) -> list[Install]:
             found += from_assignment(site, resolver)
     for site in resolver.model.calls:
         if id(site.node) not in claimed:
-            found += calls.from_call(site, resolver)
+            found += calls.from_call(site, resolver, mocks)
     for site in helpers.from_installers(resolver):
         found += helpers.from_helper_call(site, resolver)
     found += _literals(resolver)

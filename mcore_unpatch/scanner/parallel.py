@@ -94,7 +94,10 @@ def _analyse(paths: list[str], task: Task, project: Project) -> ScannedPart:
             if task.thorough:
                 check(data)
             if task.unfiltered or may_patch(project, path, task.mocks):
-                part.findings += detect.findings_in(project.resolver(path), task.versions)
+                found = detect.findings_in(project.resolver(path), task.versions, task.mocks)
+                part.findings += found
+                if found:
+                    project.expect(path)
         except FileNotFoundError:
             continue  # listed by git, deleted on disk
         except TooLarge as error:

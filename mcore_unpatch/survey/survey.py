@@ -252,10 +252,21 @@ class _Listed:
         paths = [*whole.python, *whole.patches]
         folders = {path.rsplit("/", depth)[0] for path in paths for depth in range(1, path.count("/") + 1)}
         self._names = folders.union(paths)
+        self._links = cache(self._find_links)
 
     def __contains__(self, path: str) -> bool:
         # A link to a file that is read under its own name is not listed; what an import finds through it is that file.
-        return path in self._names or (os.path.islink(f"{self._top}/{path}") and self._exists(path))  # noqa: PTH114
+        if path in self._names:
+            return True
+        folder, _, name = path.rpartition("/")
+        return name in self._links(folder) and self._exists(path)
+
+    def _find_links(self, folder: str) -> frozenset[str]:
+        try:
+            with os.scandir(f"{self._top}/{folder}") as entries:
+                return frozenset(entry.name for entry in entries if entry.is_symlink())
+        except OSError:
+            return frozenset()
 
 
 def _without_pinned(findings: list[Finding], lock: PinnedOn, whole: bool) -> list[Finding]:

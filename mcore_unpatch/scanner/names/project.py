@@ -30,19 +30,32 @@ class Project(Modules):
         self.parsed = parsed or Parsed()
         self._resolvers: OrderedDict[str, Resolver | None] = OrderedDict()
         self._bytes = 0
+        self._asked = ""  # the file at hand
+        self._wanted: set[str] = set()  # files that others were seen to import, or that will be asked for again
         self.links: set[tuple[str, str]] = set()  # files that are found, with who finds them, without an import of them
 
     def begin(self) -> None:
         """Turn to the next file: its effort is counted from nought, and what was parsed long ago is let go."""
         self.effort = Effort()
+        if self._asked in self._resolvers and self._asked not in self._wanted:
+            self._resolvers.move_to_end(self._asked, last=False)
+            self.parsed.wanted(self._asked, again=False)
         while self._bytes > _MOST_BYTES:
             _, resolver = self._resolvers.popitem(last=False)
             if resolver is not None:
                 self._bytes -= len(resolver.model.data)
                 resolver.forget()
 
+    def expect(self, path: str) -> None:
+        """Say that a file will be asked for again: it is not let go of as soon as the next one is begun."""
+        self._wanted.add(path)
+
     def resolver(self, path: str) -> Resolver:
         """The parsed file; raises `Unreadable`."""
+        self._asked = path
+        return self._resolver(path)
+
+    def _resolver(self, path: str) -> Resolver:
         known = self._resolvers.get(path)
         if known is None:
             data = self.data(path)
@@ -58,12 +71,14 @@ class Project(Modules):
             return None
         if path not in self.imported(importer):
             self.links.add((importer, path))
+        self.expect(path)
         if path in self._resolvers:
             self._resolvers.move_to_end(path)
+            self.parsed.wanted(path, again=True)
             return self._resolvers[path]
         self._resolvers[path] = None  # one that cannot be parsed is not tried again
         try:
-            found = self.resolver(path)
+            found = self._resolver(path)
         except (Unreadable, OSError, RecursionError):
             return None
         self.effort.spend(len(found.model.data) // 4)

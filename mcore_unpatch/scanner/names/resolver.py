@@ -14,7 +14,7 @@ from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.sources.callers import Callers
 from mcore_unpatch.scanner.sources.effort import DEPTH
 from mcore_unpatch.scanner.sources.files import Files
-from mcore_unpatch.scanner.sources.nodes import first_line
+from mcore_unpatch.scanner.sources.nodes import first_line, walk
 from mcore_unpatch.scanner.sources.parsing import decode
 from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, ModuleModel, Scope, Site, path_text
 
@@ -223,7 +223,7 @@ class Resolver:
         """What a statement reads of Megatron's modules and classes, as `module.name` and `Class.name`."""
         at = self.on_line(statement.lineno)
         found = []
-        for node in ast.walk(statement):
+        for node in walk(statement):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 base = at.expr(node.value)
                 if base is not None and base.is_core and base.kind in {"module", "class"} and base.node is None:

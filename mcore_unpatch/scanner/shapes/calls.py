@@ -15,13 +15,13 @@ from mcore_unpatch.scanner.sources.scopes import Site, path_text
 _HOOKS = ("register_forward_hook", "register_forward_pre_hook")
 
 
-def from_call(site: Site, resolver: Resolver) -> list[Install]:
-    """The patches one call makes."""
+def from_call(site: Site, resolver: Resolver, tests: bool) -> list[Install]:
+    """The patches one call makes; `tests`: also the mocks that test something."""
     call = site.node
     assert isinstance(call, ast.Call)
     text = path_text(call.func) or ""
     if mocks.is_mock(text, site, resolver):
-        return mocks.from_mock(site, resolver, text)
+        return mocks.from_mock(site, resolver, text) if tests or not mocks.is_of_a_test(text, site, resolver) else []
     if text.endswith(("setattr", "__setattr__")) and len(call.args) == 3:
         if helpers.is_parametric(site, resolver):
             return []

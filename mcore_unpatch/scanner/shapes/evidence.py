@@ -11,6 +11,7 @@ from mcore_unpatch.scanner.names.expressions import own_method
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.shapes import possible
 from mcore_unpatch.scanner.shapes.assigned import is_bound_method, is_built, is_function
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
 
 # What code is handed whole, the most frequent first.
@@ -116,7 +117,7 @@ def _home(path: str, scope: Scope) -> ast.AST:
 def _attributes_used(node: ast.AST) -> dict[str, dict[str, int]]:
     """The attributes that are read from or set on each object below a node, with their first lines."""
     found: dict[str, dict[str, int]] = {}
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if isinstance(inner, ast.Attribute) and (path := path_text(inner.value)):
             found.setdefault(path, {}).setdefault(inner.attr, inner.lineno)
     return found

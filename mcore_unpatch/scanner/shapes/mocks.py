@@ -33,12 +33,12 @@ def is_mock(text: str, site: Site, resolver: Resolver) -> bool:
     return ref is None or (ref.kind == "external" and "mock" in ref.name)
 
 
-def _is_of_a_test(text: str, site: Site, path: str) -> bool:
+def is_of_a_test(text: str, site: Site, resolver: Resolver) -> bool:
     """Whether a mock is there to test something: elsewhere it is a patch like any other."""
     function = site.scope.function
     name = getattr(function.node, "name", "") if function is not None else getattr(site.decorated, "name", "")
     in_program = _IN_PROGRAMS.search(text) or _is_made_here(text.partition(".")[0], site)
-    return is_test(path) or name.startswith("test") or not in_program
+    return is_test(resolver.model.path) or name.startswith("test") or not in_program
 
 
 def _is_made_here(name: str, site: Site) -> bool:
@@ -61,7 +61,7 @@ def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
     if new is None and leaf in {"object", "patch", "setattr"}:
         by_name = leaf == "patch" or (leaf == "setattr" and len(call.args) == 2)
         new = next(iter(call.args[1 if by_name else 2 :]), None)
-    of_a_test = _is_of_a_test(text, site, resolver.model.path)
+    of_a_test = is_of_a_test(text, site, resolver)
 
     def install(target: str) -> list[Install]:
         owner, _, attribute = target.rpartition(".")

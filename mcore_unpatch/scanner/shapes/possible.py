@@ -40,7 +40,11 @@ def of_method(site: Site, resolver: Resolver, subject: ast.expr, name: str, boun
 
 def imports_megatron(resolver: Resolver) -> bool:
     """Whether a file itself imports something of Megatron's."""
-    return _IMPORTS_MEGATRON.search(resolver.model.data) is not None
+    return resolver.once(_imports_it, resolver.model.data)
+
+
+def _imports_it(data: bytes) -> bool:
+    return _IMPORTS_MEGATRON.search(data) is not None
 
 
 def _last_name(node: ast.expr) -> str:

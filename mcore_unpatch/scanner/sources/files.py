@@ -17,7 +17,7 @@ Reader = Callable[[str], bytes]
 # What is kept while one file after the other is looked at does not grow with the project: so many files' bytes, so many
 # answers on names and paths.
 _READ = 32
-_ANSWERS = 1 << 16
+_ANSWERS = 1 << 14
 # More imports than this are no one's own work; the first ones tell.
 _IMPORTS = 10_000
 

@@ -31,6 +31,11 @@ class RecentValues(Generic[T]):
         self._values.move_to_end(path)
         return self._values[path][0]
 
+    def demote(self, path: str) -> None:
+        """Let go of what is kept for a path first."""
+        if path in self._values:
+            self._values.move_to_end(path, last=False)
+
     def keep(self, path: str, value: T, size: int) -> T:
         """Keep a value, and let go of the oldest ones."""
         if path in self._values:
@@ -55,6 +60,13 @@ class Parsed:
     def __init__(self, every_call: bool = False) -> None:
         self._files: RecentValues[_ParsedFile] = RecentValues(_MOST)
         self._every_call = every_call  # not only on the lines where the text says that one may matter
+
+    def wanted(self, path: str, again: bool) -> None:
+        """Say whether a file is likely to be asked for again: one that nobody imports is let go first."""
+        if again:
+            self._files.get(path)
+        else:
+            self._files.demote(path)
 
     def tree(self, path: str, data: bytes) -> ast.Module:
         """The syntax tree of a file; raises `Unreadable`."""

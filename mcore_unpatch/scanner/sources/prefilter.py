@@ -96,6 +96,7 @@ _CALL_WORDS = (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"pat
 # `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The first
 # pattern finds what is named; the second, in what stands before it, the name.
 _NAMED = re.compile(rb"setattr\b(?!" + _GAP + rb"\()|vars\b|__dict__|_modules\b")
+_NAMED_WORDS = (b"setattr", b"vars", b"__dict__", b"_modules")
 _NAME_OF = re.compile(rb"(\w++)" + _GAP + rb"=(?!=)" + _GAP + rb"[\w.(\s\\]*+$")
 _DELETION = re.compile(rb"\bdel[\s\\(]++(?!self\b)[^\n=]{1,200}+")
 _IMPORT = re.compile(
@@ -193,7 +194,7 @@ def _every(word: bytes, data: bytes) -> Iterator[int]:
 def _aliases(data: bytes) -> set[bytes]:
     """The names that something goes by which writes attributes."""
     found = set()
-    for match in _NAMED.finditer(data):
+    for match in _NAMED.finditer(data) if any(word in data for word in _NAMED_WORDS) else ():
         before = data[max(0, match.start() - _LOOK_BACK) : match.start()]
         if b"=" in before and (name := _NAME_OF.search(before)):
             found.add(name[1])
@@ -298,9 +299,8 @@ def _is_type_or_comment(match: re.Match[bytes]) -> bool:
 def _is_argument(match: re.Match[bytes]) -> bool:
     """Whether what looks like an assignment is none for certain: a keyword of a call, or two statements."""
     data, end = match.string, match.start()
-    target = data[match.start() : match.end(2)]
-    if b"\n" in target and b"\\" not in target and b"#" not in target and not target.rstrip().endswith((b")", b"]")):
-        return True  # what goes on behind a line's end stands in brackets, and these are closed
+    if _is_over(data[match.start() : match.end(2)]):
+        return True
     start = data.rfind(b"\n", 0, max(0, end - _FAR_BACK)) + 1
     window = data[start:end]
     if b'"""' in window or b"'''" in window:
@@ -320,6 +320,25 @@ def _is_argument(match: re.Match[bytes]) -> bool:
             if sign == b"{" or ((head[-1:].isalnum() or head[-1:] in (b"_", b")", b"]")) and not _KEYWORD.search(head)):
                 return True
     return False
+
+
+def _is_over(target: bytes) -> bool:
+    """Whether a line's end within what looks like a target ends the statement: no bracket is open there."""
+    if b"\n" not in target:
+        return False
+    target = _STRING_OR_COMMENT.sub(b"", target)
+    if b'"' in target or b"'" in target:
+        return False
+    depth, ends = 0, list[int]()  # how deep the ends of lines stand; those in a bracket that is closed later are none
+    *lines, last = target.split(b"\n")
+    for line in (*lines, last):
+        for bracket in _BRACKETS.findall(line):
+            depth += 1 if bracket in b"([{" else -1
+            while ends and ends[-1] > depth:
+                ends.pop()
+        if line is not last and not line.endswith(b"\\"):
+            ends.append(depth)
+    return bool(ends)
 
 
 def _may_setattr(data: bytes) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -200,11 +200,7 @@ class _Walker:
         if statements:
             self.model.blocks.append((statements, block, scope))
         for node in statements:
-            handler = getattr(self, "on_" + type(node).__name__, None)
-            if handler is not None:
-                handler(node, scope, block)
-            else:
-                self.expressions(node, scope, block)
+            _HANDLERS.get(type(node), _Walker.expressions)(self, node, scope, block)
 
     # --- names -------------------------------------------------------------------------------------------------
 
@@ -407,10 +403,17 @@ class _Walker:
     # --- calls -------------------------------------------------------------------------------------------------
 
     def expressions(self, node: ast.AST, scope: Scope, block: Block, statement: ast.stmt | None = None) -> None:
-        for found in calls_and_loops_on(node, self.call_lines):
+        for found in calls_and_loops_on(node, self.call_lines) if self.call_lines else ():
             owner = statement or node
             assert isinstance(owner, ast.stmt)
             if isinstance(found, ast.Call):
                 self.model.calls.append(Site(found, owner, scope, block))
             elif isinstance(found.target, ast.Name):  # [setattr(cls, "forward", fn) for cls in classes]
                 self.bind(scope, found.target.id, Binding("item", owner.lineno, block, found.iter))
+
+
+_HANDLERS: dict[type[ast.stmt], Callable[..., None]] = {
+    getattr(ast, name.removeprefix("on_")): handler
+    for name, handler in vars(_Walker).items()
+    if name.startswith("on_") and hasattr(ast, name.removeprefix("on_"))
+}
