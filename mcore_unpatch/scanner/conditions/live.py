@@ -18,7 +18,7 @@ from mcore_unpatch.scanner.conditions.values import LATER, Named, Values, writte
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import Block, path_text
+from mcore_unpatch.scanner.sources.scopes import Block, last_name, path_text
 
 _NEAREST = 40  # statements above a place that are looked at, in each block around it
 _MISSING = {"ImportError", "ModuleNotFoundError"}
@@ -340,7 +340,7 @@ def _is_for_missing(handler: ast.ExceptHandler) -> bool:
 def _caught(handler: ast.ExceptHandler) -> set[str]:
     """The exceptions a handler is for; empty for all of them."""
     caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return {(path_text(one) or "").rpartition(".")[2] for one in caught if one is not None}
+    return {last_name(one) for one in caught if one is not None}
 
 
 def _is_quiet(statement: ast.stmt) -> bool:

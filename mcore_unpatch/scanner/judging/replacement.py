@@ -11,7 +11,7 @@ from mcore_unpatch.library.definitions import given_counts
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, last_name, path_text
 
 # What code at the output boundary speaks of, and Megatron's own forward and _postprocess do not.
 OUTPUT_WORDS = re.compile(
@@ -173,7 +173,7 @@ def _function(
     if isinstance(value, ast.Call):
         if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
             return _function(value.func.value, install, resolver, depth + 1)
-        leaf = (path_text(value.func) or "").rpartition(".")[2]
+        leaf = last_name(value.func)
         if (leaf in _WRAPPERS or isinstance(value.func, ast.Call)) and value.args:  # also wraps(original)(new)
             return _function(value.args[0], install, resolver, depth + 1)
         ref = resolver.at(install.site).expr(value.func)
@@ -224,7 +224,7 @@ def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | as
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
             value = value.func.value
         elif isinstance(value, ast.Call) and value.args:
-            value = value.args[0] if (path_text(value.func) or "").rpartition(".")[2] in _WRAPPERS else value
+            value = value.args[0] if last_name(value.func) in _WRAPPERS else value
         if isinstance(value, ast.Lambda):
             return value
         if isinstance(value, ast.Name) and value.id in inner:

@@ -14,7 +14,7 @@ from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import Scope, path_text
+from mcore_unpatch.scanner.sources.scopes import Scope, last_name, path_text
 
 Trait = Callable[[Install, Replacement, Resolver], bool]
 
@@ -199,7 +199,7 @@ def _may_hold(name: str, install: Install) -> bool:
 
 def _of_the_head(install: Install, _: Replacement, __: Resolver) -> bool:
     """The output layer of a model is changed: no ModuleSpec names it."""
-    return install.base is not None and (path_text(install.base) or "").rpartition(".")[2] == "output_layer"
+    return install.base is not None and last_name(install.base) == "output_layer"
 
 
 def _is_part(install: Install, _: Replacement, resolver: Resolver) -> bool:

@@ -10,7 +10,7 @@ from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.sources.callers import argument, called_as
-from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, path_text
+from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, last_name, path_text
 
 CONTAINERS = {"Optional", "Union", "List", "list", "Sequence", "Iterable", "Iterator", "tuple", "Tuple", "Final"}
 
@@ -243,7 +243,7 @@ def annotation(node: ast.AST | None, at: Position) -> Ref | None:
     if isinstance(node, ast.Tuple):
         return next((ref for one in node.elts if (ref := annotation(one, at))), None)
     if isinstance(node, ast.Subscript):
-        outer = (path_text(node.value) or "").rpartition(".")[2]
+        outer = last_name(node.value)
         if outer in {"type", "Type"}:
             return _classes(node.slice, at)
         return annotation(node.slice, at) if outer in CONTAINERS else None

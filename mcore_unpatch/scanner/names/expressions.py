@@ -20,7 +20,7 @@ from mcore_unpatch.scanner.names.bindings import (
 )
 from mcore_unpatch.scanner.names.resolver import Handler, Position, Ref, Resolver
 from mcore_unpatch.scanner.names.strings import string, strings
-from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, path_text
+from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, last_name, path_text
 
 PASS_THROUGH_METHODS = {"to", "cuda", "cpu", "eval", "train", "half", "bfloat16", "float", "requires_grad_", "copy"}
 PASS_THROUGH_CALLS = {"list", "tuple", "reversed", "iter", "next", "sorted", "set", "copy", "deepcopy"}
@@ -171,7 +171,7 @@ def methods(node: ast.ClassDef) -> dict[str, FunctionNode]:
 
 def _is_property(node: ast.AST | None) -> bool:
     decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
-    return any((path_text(one) or "").rpartition(".")[2] in {"property", "cached_property"} for one in decorators)
+    return any(last_name(one) in {"property", "cached_property"} for one in decorators)
 
 
 # --- calls -----------------------------------------------------------------------------------------------------

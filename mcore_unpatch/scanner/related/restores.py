@@ -11,7 +11,7 @@ from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import string
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import children, walk
-from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import Scope, Site, last_name, path_text
 
 _KEPT = re.compile(r"orig|backup|\bbak|_bak|saved|\bold|_old|prev|unpatched|_real\b|vanilla|default_", re.IGNORECASE)
 
@@ -71,7 +71,7 @@ def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> 
         return "yes"
     if isinstance(value, ast.Name) and _holds_original(value.id, install, resolver):
         return "yes"
-    if isinstance(value, ast.Call) and (path_text(value.func) or "").rpartition(".")[2] not in {
+    if isinstance(value, ast.Call) and last_name(value.func) not in {
         "getattr",
         "get",
         "pop",

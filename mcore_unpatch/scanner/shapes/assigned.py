@@ -6,7 +6,7 @@ import ast
 
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
-from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import Scope, Site, last_name
 
 DATA = (ast.Constant, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp, ast.JoinedStr)
 _TYPES = {"set", "dict", "list", "object"}
@@ -18,14 +18,14 @@ def is_bound_method(value: ast.expr) -> bool:
         return False
     if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
         return True
-    return (path_text(value.func) or "").rpartition(".")[2] == "MethodType"
+    return last_name(value.func) == "MethodType"
 
 
 def is_mock_object(value: ast.expr) -> bool:
     """`MagicMock()` and its kin."""
     if not isinstance(value, ast.Call):
         return False
-    return (path_text(value.func) or "").rpartition(".")[2] in {"Mock", "MagicMock", "AsyncMock", "create_autospec"}
+    return last_name(value.func) in {"Mock", "MagicMock", "AsyncMock", "create_autospec"}
 
 
 def is_callable(site: Site, resolver: Resolver, value: ast.expr) -> bool:
@@ -33,7 +33,7 @@ def is_callable(site: Site, resolver: Resolver, value: ast.expr) -> bool:
     if isinstance(value, ast.Lambda) or is_bound_method(value):
         return True
     if isinstance(value, ast.Call):
-        name = (path_text(value.func) or "").rpartition(".")[2]
+        name = last_name(value.func)
         made = {"property", "staticmethod", "classmethod", "wraps", "partialmethod", "cached_property"}
         return name in made or is_function(site, resolver, value)
     ref = resolver.at(site).expr(value)
@@ -47,7 +47,7 @@ def is_function(site: Site, resolver: Resolver, value: ast.expr) -> bool:
     if isinstance(value, ast.Call):
         if isinstance(value.func, ast.Lambda):
             return isinstance(value.func.body, ast.Lambda)
-        if (path_text(value.func) or "").rpartition(".")[2] == "partial" or wraps(site.target, value):
+        if last_name(value.func) == "partial" or wraps(site.target, value):
             return True
         called = resolver.at(site).expr(value.func)
         return called is not None and called.kind == "local-function" and _makes_functions(called)

@@ -21,7 +21,7 @@ from mcore_unpatch.scanner.shapes.assigned import (
 )
 from mcore_unpatch.scanner.shapes.fillings import Filling
 from mcore_unpatch.scanner.shapes.install import Install, core_target
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, last_name, path_text
 
 _STEPS_OF_A_NAME = 10
 
@@ -46,8 +46,7 @@ def from_assignment(site: Site, resolver: Resolver) -> list[Install]:
 
 def from_setattr(site: Site, resolver: Resolver) -> list[Install]:
     """The patches a `setattr(obj, name, value)` makes."""
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     if not is_setattr(call):
         return []
     subject, name, value = call.args
@@ -79,7 +78,7 @@ def _row_by_row(
 
 def is_setattr(call: ast.Call) -> bool:
     """`setattr(obj, name, value)` and `nn.Module.__setattr__(obj, name, value)`, whosever it is."""
-    return len(call.args) == 3 and (path_text(call.func) or "").rpartition(".")[2] in {"setattr", "__setattr__"}
+    return len(call.args) == 3 and last_name(call.func) in {"setattr", "__setattr__"}
 
 
 def set_by_name(

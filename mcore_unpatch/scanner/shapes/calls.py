@@ -17,8 +17,7 @@ _HOOKS = ("register_forward_hook", "register_forward_pre_hook")
 
 def from_call(site: Site, resolver: Resolver, tests: bool) -> list[Install]:
     """The patches one call makes; `tests`: also the mocks that test something."""
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     text = path_text(call.func) or ""
     if mocks.is_mock(text, site, resolver):
         return mocks.from_mock(site, resolver, text) if tests or not mocks.is_of_a_test(text, site, resolver) else []
@@ -36,8 +35,7 @@ def from_call(site: Site, resolver: Resolver, tests: bool) -> list[Install]:
 
 def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
     """`module.__dict__.update(name=fn)` and `sys.modules.update({...})`."""
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in {"update", "setdefault", "__setitem__"}:
         return []
     entries: list[tuple[str, ast.expr]] = [(k.arg, k.value) for k in call.keywords if k.arg]
@@ -58,8 +56,7 @@ def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
 
 def _from_head_hook(site: Site, resolver: Resolver) -> list[Install]:
     """`model.output_layer.register_forward_hook(f)`: what it changes, a processor of the hidden states never meets."""
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _HOOKS or not call.args:
         return []
     layer = resolver.at(site).expr(call.func.value)

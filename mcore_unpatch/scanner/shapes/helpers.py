@@ -55,8 +55,7 @@ def installers(resolver: Resolver) -> frozenset[str]:
 
 def is_parametric(site: Site, resolver: Resolver) -> bool:
     """`setattr(obj, name, ...)` where the function or class around it is given both: its callers are the patches."""
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     if len(call.args) != 3:
         return False
     subject, name = call.args[:2]
@@ -82,8 +81,7 @@ def _given_to(node: ast.expr, scope: Scope, resolver: Resolver) -> set[str]:
 
 def from_helper_call(site: Site, resolver: Resolver) -> list[Install]:
     """A call of a function or class of the repository that sets an attribute of what it is given, by name."""
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     if not any(_may_be_core(value) for value in (*call.args, *(k.value for k in call.keywords))):
         return []
     called = resolver.at(site).expr(call.func)
@@ -131,8 +129,7 @@ def _size(node: ast.AST) -> int:
 
 def _assigned_by_helper(site: Site, resolver: Resolver, home: Resolver, function: FunctionNode) -> list[Install]:
     """A helper of another file that assigns to a fixed attribute of its parameter: `obj.__class__ = ...`."""
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     found = []
     for inner in home.sites_in(function):
         target = inner.target

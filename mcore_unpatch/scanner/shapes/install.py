@@ -34,6 +34,12 @@ class Install:
     restores: list[Site] = field(default_factory=list)
 
 
+def parted(target: str) -> tuple[str, str]:
+    """The class or module of a dotted name, and what of it."""
+    owner, _, attribute = target.rpartition(".")
+    return owner, attribute
+
+
 def core_target(dotted: str) -> str:
     """A dotted string as the definition it names; a method keeps its name behind its class."""
     owner, _, leaf = dotted.rpartition(".")

@@ -10,7 +10,7 @@ from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import string, strings
 from mcore_unpatch.scanner.shapes.assignments import set_by_name
-from mcore_unpatch.scanner.shapes.install import Install, core_target
+from mcore_unpatch.scanner.shapes.install import Install, core_target, parted
 from mcore_unpatch.scanner.sources.scopes import Site, path_text
 
 _MOCKERS = re.compile(
@@ -49,8 +49,7 @@ def _is_made_here(name: str, site: Site) -> bool:
 
 def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
     """What a mock replaces."""
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     leaf = text.rpartition(".")[2]
     if not call.args:
         return []
@@ -64,8 +63,7 @@ def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
     of_a_test = is_of_a_test(text, site, resolver)
 
     def install(target: str) -> list[Install]:
-        owner, _, attribute = target.rpartition(".")
-        return [Install(site, call, target, "mock", True, "", new, owner, attribute, mock=of_a_test)]
+        return [Install(site, call, target, "mock", True, "", new, *parted(target), mock=of_a_test)]
 
     dotted = string(first, resolver.at(site))
     if dotted is not None and within(dotted):

@@ -13,7 +13,7 @@ from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.sources.callers import argument
-from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, Site, last_name, path_text
 
 _IMPORTS_MEGATRON = re.compile(rb"^[ \t]*+(?:from|import)[ \t]++megatron\b", re.MULTILINE)
 _DEFINED = ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -48,7 +48,7 @@ def _imports_it(data: bytes) -> bool:
 
 
 def _last_name(node: ast.expr) -> str:
-    return (path_text(node) or "").rpartition(".")[2].lower()
+    return last_name(node).lower()
 
 
 def _is_class_of_object(node: ast.expr) -> bool:

@@ -11,8 +11,8 @@ from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.expressions import member
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.names.strings import string, strings
-from mcore_unpatch.scanner.shapes.install import Install, core_target
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, path_text
+from mcore_unpatch.scanner.shapes.install import Install, core_target, parted
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, last_name, path_text
 
 _REGISTERS = re.compile(r"register|patch|replace|override|substitute|swap|monkey|adapt|wrap|set_?attr", re.IGNORECASE)
 _PATCHES = re.compile(r"patch|replace|override|substitute|swap|monkey|wrap", re.IGNORECASE)
@@ -21,8 +21,7 @@ _TAKES_BACK = re.compile(r"unpatch|remove|unregister|restore|revert|undo|clear|p
 
 def from_register_call(site: Site, resolver: Resolver) -> list[Install]:
     """`register("megatron.core....", fn)` or the same as a decorator; a table of such names."""
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     if not _is_called(call, _REGISTERS):
         return []
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
@@ -42,8 +41,7 @@ def from_register_call(site: Site, resolver: Resolver) -> list[Install]:
             continue  # a label or a module to import, no name to replace
         target = core_target(dotted)
         replacement = others[0] if others else _decorated_name(site)
-        owner, _, attribute = target.rpartition(".")
-        install = Install(site, call, target, "string-target", True, "", replacement, owner, attribute, None)
+        install = Install(site, call, target, "string-target", True, "", replacement, *parted(target))
         install.named = "" if others else next(filter(None, map(_foreign_name, values)), "")
         return [install]
     return []
@@ -51,8 +49,7 @@ def from_register_call(site: Site, resolver: Resolver) -> list[Install]:
 
 def from_patcher(site: Site, resolver: Resolver) -> list[Install]:
     """`patcher.replace(GPTModel, "forward", fn)`, `@patches(GPTModel)`: what is called does as its name says."""
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     if not values or not _is_called(call, _PATCHES):
         return []
@@ -91,7 +88,7 @@ def _may_have(dotted: str, name: str) -> bool:
 
 def _is_called(call: ast.Call, verb: re.Pattern[str]) -> bool:
     """Whether the name of what is called says that it patches, and not that it takes a patch back."""
-    leaf = (path_text(call.func) or "").rpartition(".")[2] or getattr(call.func, "attr", "")
+    leaf = last_name(call.func) or getattr(call.func, "attr", "")
     return bool(verb.search(leaf)) and not _TAKES_BACK.search(leaf)
 
 
@@ -107,8 +104,7 @@ def from_literal(site: Site, resolver: Resolver) -> list[Install]:
 
 def from_table_method(site: Site, _: Resolver) -> list[Install]:
     """`patches.extend([...])` and `patches.append((name, fn))`."""
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     if (
         not isinstance(call.func, ast.Attribute)
         or call.func.attr not in {"extend", "append", "update"}
@@ -131,8 +127,7 @@ def _table(site: Site, table: ast.expr | None) -> list[Install]:
         if dotted is None or isinstance(value, ast.Constant):
             continue
         target = core_target(dotted)
-        owner, _, attribute = target.rpartition(".")
-        found.append(Install(site, key, target, "string-target", True, "", value, owner, attribute, None))
+        found.append(Install(site, key, target, "string-target", True, "", value, *parted(target)))
     return found
 
 

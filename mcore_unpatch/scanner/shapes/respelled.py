@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.scanner.names.resolver import Resolver
-from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import Scope, Site, last_name, path_text
 
 _SETATTR = {"setattr", "builtins.setattr"}
 _CHILDREN = {"add_module", "register_module", "set_submodule"}
@@ -15,18 +15,13 @@ _STEPS = 3  # names that stand for names
 
 def setattrs(site: Site, resolver: Resolver) -> Iterator[ast.Call]:
     """The calls `setattr(object, name, value)` that a call amounts to, where it is written otherwise."""
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     func, args = call.func, call.args
     if isinstance(func, ast.Attribute) and func.attr in _CHILDREN and len(args) == 2:
         yield from _child(call, func.value)
     elif isinstance(func, ast.Attribute) and func.attr == "__setattr__" and len(args) == 2:
         yield _setattr(call, [func.value, *args])
-    elif (
-        (path_text(func) or "").rpartition(".")[2] in {"starmap", "map"}
-        and args
-        and _means_setattr(args[0], site.scope)
-    ):
+    elif last_name(func) in {"starmap", "map"} and args and _means_setattr(args[0], site.scope):
         yield from (_setattr(call, row) for row in _rows(call, site.scope))
     elif (path_text(func) or "") not in _SETATTR and (given := _given(func, site.scope)) is not None:
         yield _setattr(call, [*given, *args])
@@ -50,7 +45,7 @@ def _given(func: ast.expr, scope: Scope, steps: int = _STEPS) -> list[ast.expr] 
     """What `setattr` is given before the call, if `func` stands for it: nothing, or the arguments of a `partial`."""
     if path_text(func) in _SETATTR:
         return []
-    if isinstance(func, ast.Call) and (path_text(func.func) or "").rpartition(".")[2] == "partial" and func.args:
+    if isinstance(func, ast.Call) and last_name(func.func) == "partial" and func.args:
         inner = _given(func.args[0], scope, steps)
         return None if inner is None or func.keywords else [*inner, *func.args[1:]]
     if isinstance(func, ast.Name) and steps:

@@ -8,9 +8,9 @@ from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes.assignments import dict_owner, module_of, parameter_of
-from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.shapes.install import Install, parted
 from mcore_unpatch.scanner.sources.callers import argument
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, last_name
 
 
 def from_module(resolver: Resolver) -> list[Install]:
@@ -23,18 +23,16 @@ def from_module(resolver: Resolver) -> list[Install]:
             continue
         ref = resolver.at(site).expr(subject)
         if ref is not None and ref.is_core and parameter_of(subject, site.scope) is None:
-            owner, _, attribute = ref.name.rpartition(".")
             found.append(
-                Install(runner, runner.node, ref.name, "source-rewrite", ref.sure, ref.why, None, owner, attribute)
+                Install(runner, runner.node, ref.name, "source-rewrite", ref.sure, ref.why, None, *parted(ref.name))
             )
     return found
 
 
 def from_exec(site: Site, resolver: Resolver) -> list[Install]:
     """`exec(text, module.__dict__)`: whatever the text defines is put into the module."""
-    call = site.node
-    assert isinstance(call, ast.Call)
-    if (path_text(call.func) or "").rpartition(".")[2] != "exec" or len(call.args) != 2:
+    call = site.call
+    if last_name(call.func) != "exec" or len(call.args) != 2:
         return []  # with a third argument, names go there
     holder = dict_owner(call.args[1])
     base = resolver.at(site).expr(holder) if holder is not None else None
@@ -57,8 +55,7 @@ def _defined(text: ast.expr) -> list[str]:
 
 def from_helper(site: Site, resolver: Resolver, home: Resolver, function: FunctionNode) -> list[Install]:
     """A call of a function of the repository that rewrites the source of what it is given."""
-    call = site.node
-    assert isinstance(call, ast.Call)
+    call = site.call
     scope = home.model.functions[function]
     for inner in home.calls_in(function):
         subject = _source_subject(inner)
@@ -74,14 +71,13 @@ def from_helper(site: Site, resolver: Resolver, home: Resolver, function: Functi
             if ref.kind in {"class", "module"}:
                 named = next((s for s in texts if s.isidentifier() and _has_member(ref.kind, ref.name, s)), None)
                 target = f"{ref.name}.{named}" if named else ref.name
-            owner, _, attribute = target.rpartition(".")
-            return [Install(site, call, target, "source-rewrite", ref.sure, ref.why, None, owner, attribute)]
+            return [Install(site, call, target, "source-rewrite", ref.sure, ref.why, None, *parted(target))]
     return []
 
 
 def _source_subject(site: Site) -> ast.expr | None:
     call = site.node
-    if isinstance(call, ast.Call) and (path_text(call.func) or "").rpartition(".")[2] in {
+    if isinstance(call, ast.Call) and last_name(call.func) in {
         "getsource",
         "getsourcelines",
     }:

@@ -9,7 +9,7 @@ from mcore_unpatch.megatron.roots import ROOT
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes.assignments import dict_owner
-from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.shapes.install import Install, parted
 from mcore_unpatch.scanner.sources.scopes import Block, Site, path_text
 
 
@@ -28,8 +28,7 @@ def from_loops(resolver: Resolver) -> list[Install]:
         if isinstance(value, ast.Constant) and api.attribute_names().isdisjoint(names):
             continue  # a mark on the module
         for target, sure, why in _targets(names, value, loop, site, resolver):
-            owner, _, attribute = target.rpartition(".")
-            found.append(Install(site, site.node, target, "sys-modules", sure, why, value, owner, attribute, subject))
+            found.append(Install(site, site.node, target, "sys-modules", sure, why, value, *parted(target), subject))
     return found
 
 

@@ -9,7 +9,7 @@ from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.shapes import fillings
 from mcore_unpatch.scanner.shapes.fillings import Filling
-from mcore_unpatch.scanner.shapes.install import Install, core_target
+from mcore_unpatch.scanner.shapes.install import Install, core_target, parted
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
 
@@ -51,11 +51,10 @@ def _installs(site: Site, setter: Site, home: Resolver, given: Filling) -> list[
             ):
                 put = row.get(path_text(value) or "")
                 target = core_target(dotted[0])
-                owner, _, attribute = target.rpartition(".")
                 new = put.node if put is not None else value
                 # The row itself, if it is here.
                 node = cell.node if cell.at.home is home and site is setter else site.node
-                found.append(Install(site, node, target, "string-target", True, "", new, owner, attribute, None))
+                found.append(Install(site, node, target, "string-target", True, "", new, *parted(target)))
     return found
 
 

@@ -106,6 +106,12 @@ class Site:
     value: ast.expr | None = None
     decorated: FunctionNode | ast.ClassDef | None = None
 
+    @property
+    def call(self) -> ast.Call:
+        """The call that this is."""
+        assert isinstance(self.node, ast.Call)
+        return self.node
+
 
 @dataclass(slots=True, eq=False)
 class ModuleModel:
@@ -179,6 +185,11 @@ def path_text(node: ast.expr) -> str | None:
         parts.append(node.attr)
         node = node.value
     return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else None
+
+
+def last_name(node: ast.expr) -> str:
+    """`c` of `a.b.c`; empty for any other expression."""
+    return (path_text(node) or "").rpartition(".")[2]
 
 
 def build(path: str, data: bytes, tree: ast.Module, call_lines: Sequence[int]) -> ModuleModel:
