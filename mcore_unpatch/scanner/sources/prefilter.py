@@ -26,6 +26,8 @@ _CONSTANT = re.compile(
 )
 _HTAP = re.compile(rb"[\w.]*+")  # read backwards
 _LOOK_BACK, _FAR_BACK = 300, 800
+# `else:`, `Args:` of a docstring; of an annotation the type stands on the same line.
+_HEAD_OF_A_BLOCK = re.compile(rb"[\s)\]]*+:[ \t\f]*+(?:#[^\n]*+)?\n")
 _BRACKETS = re.compile(rb"[()\[\]{}]")
 _STRING_OR_COMMENT = re.compile(rb"\"[^\"\\\n]*+\"|'[^'\\\n]*+'|#[^\n]*+")
 # `name: torch.Tensor = ...`: the type of a name, and `# ... .`: a comment.
@@ -35,7 +37,7 @@ _SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:
 _DEF = re.compile(rb"def[\s\\]++(\w++)")
 _SELF = re.compile(rb"\n(?:async[ \t]++)?def[\s\\]++\w++[\s\\]*+\(" + _GAP + rb"self\b")
 _NAMESPACES = (b"getsource", b"__dict__", b"__globals__")
-_VARS = re.compile(rb"vars\b")
+_VARS = re.compile(rb"\bvars\b")
 _CHILDREN = re.compile(rb"_modules" + _GAP + rb"[\[.]")
 _CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
 _HOOK, _HEAD = b"register_forward", b"output_layer"  # a hook on the LM head
@@ -299,15 +301,12 @@ def _is_type_or_comment(match: re.Match[bytes]) -> bool:
 def _is_argument(match: re.Match[bytes]) -> bool:
     """Whether what looks like an assignment is none for certain: a keyword of a call, or two statements."""
     data, end = match.string, match.start()
-    if _is_over(data[match.start() : match.end(2)]):
+    if _HEAD_OF_A_BLOCK.match(match[2]) or _is_over(data[match.start() : match.end(2)]):
         return True
     start = data.rfind(b"\n", 0, max(0, end - _FAR_BACK)) + 1
-    window = data[start:end]
-    if b'"""' in window or b"'''" in window:
-        return False  # a text may hold any bracket
-    window = _STRING_OR_COMMENT.sub(b"", window)
-    if b'"' in window or b"'" in window:
-        return False
+    window = _STRING_OR_COMMENT.sub(b"", data[start:end])
+    # A text that began or ended further up may hold any bracket; what stands behind it is code, or text itself.
+    window = window[max(window.rfind(b'"'), window.rfind(b"'")) + 1 :]
     depth = 0
     for bracket in reversed(list(_BRACKETS.finditer(window))):
         sign = bracket[0]
