@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.versions import RELEASES
-from mcore_unpatch.scanner.conditions.live import Condition, Run, conditions
+from mcore_unpatch.scanner.conditions.live import Condition, conditions, run_on
+from mcore_unpatch.scanner.conditions.release import Release
 from mcore_unpatch.scanner.names.resolver import Position
 from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -23,12 +24,12 @@ _ASKS = {"getattr", "hasattr", "isinstance", "len"}  # calls that give the same 
 
 def on(model: Model, at: Position, tests: Tests) -> bool:
     """Whether a release reaches a place; `tests` are those in its own statement, each with what it has to be."""
-    run = Run(model.label, model=None if model.label in RELEASES else model)
+    run = run_on(Release(model.label, None if model.label in RELEASES else model))
     try:
         with at.home.project.effort.at_most(_MOST_STEPS):
             if any(run.truth(test, at) is (not wanted) for test, wanted in tests):
                 return False
-            return run.runs(at) is not False and not _contradicted(at, tests)
+            return run.reaches(at) is not False and not _contradicted(at, tests)
     except Exhausted:
         return True  # what keeps it from running is too much to work out
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from mcore_unpatch.scanner.conditions.release import Release
 from mcore_unpatch.scanner.names.resolver import Position, Ref
+from mcore_unpatch.scanner.sources.scopes import Binding, Scope
 
 LONGEST = 1000  # items of what is looped over
 _DEEPEST = 30
@@ -36,6 +38,16 @@ class AtLeast(NamedTuple):
     bound: tuple[int, ...]
 
 
+class ParameterNames(tuple[str, ...]):
+    """The names of a signature's parameters."""
+
+    __slots__ = ()
+
+
+# A name of a scope that runs over several, and the one of them at hand.
+Named = tuple[Scope, str, str]
+
+
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -50,10 +62,25 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
-class Literals:
-    """Expressions whose worth their parts tell; names and calls are known to a subclass."""
+Handler = Callable[[Any, Position, "Run"], object]
 
-    _depth = 0
+
+class Run:
+    """Expressions on one release: `kinds` says how each kind is worked out, `reaches` whether a position is reached."""
+
+    def __init__(
+        self,
+        release: Release,
+        kinds: Mapping[type, Handler],
+        reaches: Callable[[Run, Position, Position | None], bool | None],
+        known: tuple[str, str] | None = None,
+        named: Named | None = None,
+    ) -> None:
+        self.release, self._kinds, self._reaches = release, kinds, reaches
+        self.named = named
+        self.object = known  # an object as it is written, and its class: known by what is done to it
+        self.bindings: dict[tuple[Binding, int], tuple[object, bool, object]] = {}
+        self._depth = 0
 
     def truth(self, node: ast.expr, at: Position) -> bool | None:
         """Whether an expression is true; None where that is not known."""
@@ -62,123 +89,141 @@ class Literals:
     def value(self, node: ast.AST | None, at: Position) -> object:
         """What an expression is worth, or `UNKNOWN`; a name of Megatron's or of the repository is a `Ref`."""
         at.home.project.effort.spend()
-        handler: Callable[[Any, Position], object] | None = getattr(self, "_on_" + type(node).__name__, None)
+        handler = self._kinds.get(type(node))
         if handler is None or self._depth > _DEEPEST:
             return UNKNOWN
         self._depth += 1
         try:
-            return handler(node, at)
+            return handler(node, at, self)
         finally:
             self._depth -= 1
 
-    def _on_Constant(self, node: ast.Constant, _: Position) -> object:
-        return node.value
-
-    def _elements(self, nodes: Iterable[ast.expr], at: Position) -> list[Any] | None:
+    def values(self, nodes: Iterable[ast.expr], at: Position) -> list[Any] | None:
+        """What several are worth; None where one is not known."""
         values = [self.value(node, at) for node in nodes]
         return None if any(value is UNKNOWN for value in values) else values
 
-    def _on_Tuple(self, node: ast.Tuple, at: Position) -> object:
-        values = self._elements(node.elts, at)
-        return UNKNOWN if values is None else tuple(values)
+    def reaches(self, at: Position, seen_from: Position | None = None) -> bool | None:
+        """Whether a position is reached, given that `seen_from` is; None where that is not known."""
+        return self._reaches(self, at, seen_from)
 
-    def _on_List(self, node: ast.List, at: Position) -> object:
-        values = self._elements(node.elts, at)
-        return UNKNOWN if values is None else values
 
-    def _on_Set(self, node: ast.Set, at: Position) -> object:
-        values = self._elements(node.elts, at)
-        return UNKNOWN if values is None else tried(frozenset, values)
+def _display(node: ast.Tuple | ast.List | ast.Set, at: Position, run: Run) -> object:
+    values = run.values(node.elts, at)
+    made = {ast.Tuple: tuple, ast.List: list, ast.Set: frozenset}[type(node)]
+    return UNKNOWN if values is None else tried(made, values)
 
-    def _on_UnaryOp(self, node: ast.UnaryOp, at: Position) -> object:
-        value = self.value(node.operand, at)
-        if isinstance(node.op, ast.Not):
-            truth = as_bool(value)
-            return UNKNOWN if truth is None else not truth
-        return tried(operator.neg, value) if isinstance(node.op, ast.USub) else UNKNOWN
 
-    def _on_BoolOp(self, node: ast.BoolOp, at: Position) -> object:
-        ends = isinstance(node.op, ast.Or)  # the truth value that ends the chain
-        known = True
-        value: object = UNKNOWN
-        for part in node.values:
-            value = self.value(part, at)
-            truth = as_bool(value)
-            if truth is ends:
-                return value if known else ends
-            known = known and truth is not None
-        return value if known else UNKNOWN
+def _unary_op(node: ast.UnaryOp, at: Position, run: Run) -> object:
+    value = run.value(node.operand, at)
+    if isinstance(node.op, ast.Not):
+        truth = as_bool(value)
+        return UNKNOWN if truth is None else not truth
+    return tried(operator.neg, value) if isinstance(node.op, ast.USub) else UNKNOWN
 
-    def _on_IfExp(self, node: ast.IfExp, at: Position) -> object:
-        truth = self.truth(node.test, at)
-        if truth is not None:
-            return self.value(node.body if truth else node.orelse, at)
-        return same([self.value(node.body, at), self.value(node.orelse, at)])
 
-    def _on_NamedExpr(self, node: ast.NamedExpr, at: Position) -> object:
-        return self.value(node.value, at)
+def _bool_op(node: ast.BoolOp, at: Position, run: Run) -> object:
+    ends = isinstance(node.op, ast.Or)  # the truth value that ends the chain
+    known = True
+    value: object = UNKNOWN
+    for part in node.values:
+        value = run.value(part, at)
+        truth = as_bool(value)
+        if truth is ends:
+            return value if known else ends
+        known = known and truth is not None
+    return value if known else UNKNOWN
 
-    def _on_BinOp(self, node: ast.BinOp, at: Position) -> object:
-        left, right = self.value(node.left, at), self.value(node.right, at)
-        if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, str | int | tuple):
-            return tried(operator.add, left, right)
+
+def _if_exp(node: ast.IfExp, at: Position, run: Run) -> object:
+    truth = run.truth(node.test, at)
+    if truth is not None:
+        return run.value(node.body if truth else node.orelse, at)
+    return same([run.value(node.body, at), run.value(node.orelse, at)])
+
+
+def _bin_op(node: ast.BinOp, at: Position, run: Run) -> object:
+    left, right = run.value(node.left, at), run.value(node.right, at)
+    if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, str | int | tuple):
+        return tried(operator.add, left, right)
+    return UNKNOWN
+
+
+def _compare(node: ast.Compare, at: Position, run: Run) -> object:
+    left = run.value(node.left, at)
+    known = True
+    for symbol, comparator in zip(node.ops, node.comparators, strict=True):
+        right = run.value(comparator, at)
+        truth = _compared(symbol, left, right, run)
+        if truth is False:
+            return False
+        known = known and truth is True
+        left = right
+    return True if known else UNKNOWN
+
+
+def _compared(symbol: ast.cmpop, left: object, right: object, run: Run) -> bool | None:
+    """Whether a comparison holds; None where that is not known."""
+    if isinstance(right, ParameterNames) and left not in right and run.release.is_later:
+        return None  # a release to come may have parameters that are not known yet
+    equality = isinstance(symbol, ast.Is | ast.IsNot | ast.Eq | ast.NotEq)
+    if equality and (left is ABSENT or right is ABSENT):
+        other = right if left is ABSENT else left
+        return (other is None or other is ABSENT) is isinstance(symbol, ast.Is | ast.Eq)
+    if left is UNKNOWN or right is UNKNOWN:
+        return None
+    if equality and (left is None or right is None):
+        other = right if left is None else left
+        equal = (False if as_bool(other) else None) if isinstance(other, Ref) else other is None
+        return equal if equal is None or isinstance(symbol, ast.Is | ast.Eq) else not equal
+    if isinstance(left, AtLeast) and isinstance(right, tuple):
+        return _compared_bound(symbol, left.bound, right)
+    if any(isinstance(one, Ref | AtLeast) for one in (left, right)):
+        return None
+    answer = tried(_COMPARISONS[type(symbol)], left, right)
+    return answer if isinstance(answer, bool) else None
+
+
+def _subscript(node: ast.Subscript, at: Position, run: Run) -> object:
+    value = run.value(node.value, at)
+    if isinstance(node.slice, ast.Slice):
+        ends = [run.value(end, at) if end is not None else None for end in (node.slice.lower, node.slice.upper)]
+        if node.slice.step is not None or UNKNOWN in ends:
+            return UNKNOWN
+        return value if isinstance(value, AtLeast) else tried(operator.getitem, value, slice(*ends))
+    index = run.value(node.slice, at)
+    if isinstance(value, AtLeast):
+        return value.bound[0] if index == 0 else UNKNOWN
+    return tried(operator.getitem, value, index) if isinstance(value, str | tuple | list | dict) else UNKNOWN
+
+
+def _generator_exp(node: ast.GeneratorExp | ast.ListComp, at: Position, run: Run) -> object:
+    first = node.generators[0]
+    values = run.value(first.iter, at)
+    if len(node.generators) > 1 or first.ifs or not isinstance(first.target, ast.Name):
         return UNKNOWN
+    if not isinstance(values, str | tuple | list) or len(values) > LONGEST:
+        return UNKNOWN
+    name = first.target.id
+    found = [run.value(node.elt, at._replace(given={**(at.given or {}), name: one})) for one in values]
+    return UNKNOWN if any(one is UNKNOWN for one in found) else found
 
-    def _on_Compare(self, node: ast.Compare, at: Position) -> object:
-        left = self.value(node.left, at)
-        known = True
-        for symbol, comparator in zip(node.ops, node.comparators, strict=True):
-            right = self.value(comparator, at)
-            truth = self.compare(symbol, left, right)
-            if truth is False:
-                return False
-            known = known and truth is True
-            left = right
-        return True if known else UNKNOWN
 
-    def compare(self, symbol: ast.cmpop, left: object, right: object) -> bool | None:
-        """Whether a comparison holds; None where that is not known."""
-        equality = isinstance(symbol, ast.Is | ast.IsNot | ast.Eq | ast.NotEq)
-        if equality and (left is ABSENT or right is ABSENT):
-            other = right if left is ABSENT else left
-            return (other is None or other is ABSENT) is isinstance(symbol, ast.Is | ast.Eq)
-        if left is UNKNOWN or right is UNKNOWN:
-            return None
-        if equality and (left is None or right is None):
-            other = right if left is None else left
-            equal = (False if as_bool(other) else None) if isinstance(other, Ref) else other is None
-            return equal if equal is None or isinstance(symbol, ast.Is | ast.Eq) else not equal
-        if isinstance(left, AtLeast) and isinstance(right, tuple):
-            return _compared_bound(symbol, left.bound, right)
-        if any(isinstance(one, Ref | AtLeast) for one in (left, right)):
-            return None
-        answer = tried(_COMPARISONS[type(symbol)], left, right)
-        return answer if isinstance(answer, bool) else None
-
-    def _on_Subscript(self, node: ast.Subscript, at: Position) -> object:
-        value = self.value(node.value, at)
-        if isinstance(node.slice, ast.Slice):
-            ends = [self.value(end, at) if end is not None else None for end in (node.slice.lower, node.slice.upper)]
-            if node.slice.step is not None or UNKNOWN in ends:
-                return UNKNOWN
-            return value if isinstance(value, AtLeast) else tried(operator.getitem, value, slice(*ends))
-        index = self.value(node.slice, at)
-        if isinstance(value, AtLeast):
-            return value.bound[0] if index == 0 else UNKNOWN
-        return tried(operator.getitem, value, index) if isinstance(value, str | tuple | list | dict) else UNKNOWN
-
-    def _on_GeneratorExp(self, node: ast.GeneratorExp | ast.ListComp, at: Position) -> object:
-        first = node.generators[0]
-        values = self.value(first.iter, at)
-        if len(node.generators) > 1 or first.ifs or not isinstance(first.target, ast.Name):
-            return UNKNOWN
-        if not isinstance(values, str | tuple | list) or len(values) > LONGEST:
-            return UNKNOWN
-        name = first.target.id
-        found = [self.value(node.elt, at._replace(given={**(at.given or {}), name: one})) for one in values]
-        return UNKNOWN if any(one is UNKNOWN for one in found) else found
-
-    _on_ListComp = _on_GeneratorExp
+LITERALS: dict[type, Handler] = {
+    ast.Constant: lambda node, _, __: node.value,
+    ast.Tuple: _display,
+    ast.List: _display,
+    ast.Set: _display,
+    ast.UnaryOp: _unary_op,
+    ast.BoolOp: _bool_op,
+    ast.IfExp: _if_exp,
+    ast.NamedExpr: lambda node, at, run: run.value(node.value, at),
+    ast.BinOp: _bin_op,
+    ast.Compare: _compare,
+    ast.Subscript: _subscript,
+    ast.GeneratorExp: _generator_exp,
+    ast.ListComp: _generator_exp,
+}
 
 
 def as_bool(value: object) -> bool | None:

@@ -14,7 +14,9 @@ from mcore_unpatch.megatron import known as megatron
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.conditions.exits import LEAVES, imported, leaves_by_choice, may_leave
-from mcore_unpatch.scanner.conditions.values import LATER, Named, Values, written
+from mcore_unpatch.scanner.conditions.literals import Named, Run
+from mcore_unpatch.scanner.conditions.release import LATER, Release
+from mcore_unpatch.scanner.conditions.values import KINDS, written
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -43,107 +45,116 @@ class Condition:
     body: tuple[ast.stmt, ...] = ()
 
 
-class Run(Values):
-    """One release: which places are reached on it."""
+def run_on(release: Release, known: tuple[str, str] | None = None, named: Named | None = None) -> Run:
+    """Conditions on one release; `known` is an object as it is written and its class, `named` a name of a loop."""
+    return Run(release, KINDS, _reaches, known, named)
 
-    def runs(self, at: Position, seen_from: Position | None = None) -> bool | None:
-        """Whether a place is reached; None where that is not known."""
-        held = {(one.owner, one.branch) for one in conditions(seen_from)} if seen_from is not None else ()
-        return _both(self.holds(one) for one in conditions(at) if (one.owner, one.branch) not in held)
 
-    def holds(self, condition: Condition) -> bool | None:
-        """Whether a condition holds on this release."""
-        owner, at = condition.owner, condition.at
-        match condition.branch:
-            case "if":
-                assert condition.test is not None
-                return self.truth(condition.test, at)
-            case "else" if condition.test is not None:
-                return _not(self.truth(condition.test, at))
-            case "loaded":
-                assert isinstance(condition.test, ast.Constant)
-                return not self.has_not_yet(str(condition.test.value))
-            case "after":
-                assert isinstance(owner, ast.stmt)
-                return self._falls(owner, at)
-            case "try":
-                return _not(self._fails(condition.body, at))
-            case "else" if isinstance(owner, ast.Try):
-                return _not(self._fails(owner.body, at))
-            case "except" if isinstance(owner, ast.Try):
-                return self._fails(owner.body, at) if _catches_missing(owner, condition.body) else None
-        return None
+def _reaches(run: Run, at: Position, seen_from: Position | None = None) -> bool | None:
+    """Whether a place is reached; None where that is not known."""
+    held = {(one.owner, one.branch) for one in conditions(seen_from)} if seen_from is not None else ()
+    return _both(holds(one, run) for one in conditions(at) if (one.owner, one.branch) not in held)
 
-    def _falls(self, statement: ast.stmt, at: Position) -> bool | None:
-        """Whether what stands behind a statement is reached."""
-        at = at._replace(line=statement.lineno)
-        match statement:
-            case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
-                return False
-            case ast.Import() | ast.ImportFrom():
-                return not any(map(self.has_not_yet, imported(statement)))
-            case ast.Assert(test=test):
-                return self.truth(test, at)
-            case ast.If(test=test, body=body, orelse=orelse):
-                truth = self.truth(test, at)
-                ways = [self._fall(body, at), self._fall(orelse, at)]
-                return ways[not truth] if truth is not None else ways[0] if ways[0] is ways[1] else None
-            case ast.With(body=body):
-                return self._fall(body, at)
-            case ast.Try(body=body, handlers=handlers):
-                fails = self._fails(body, at)
-                if fails is False:
-                    return self._fall(body, at)
-                # An error that no handler is for is one that nobody foresaw: it decides nothing.
-                ways = [self._fall(handler.body, at) for handler in handlers if _is_for_missing(handler)] or [None]
-                ways += [self._fall(body, at)] if fails is None else []
-                return ways[0] if all(way is ways[0] for way in ways) else None
-            case ast.Expr(value=ast.Call(func=func)):
-                return path_text(func) not in LEAVES
+
+def holds(condition: Condition, run: Run) -> bool | None:
+    """Whether a condition holds on this release."""
+    owner, at = condition.owner, condition.at
+    match condition.branch:
+        case "if":
+            assert condition.test is not None
+            return run.truth(condition.test, at)
+        case "else" if condition.test is not None:
+            return _not(run.truth(condition.test, at))
+        case "loaded":
+            assert isinstance(condition.test, ast.Constant)
+            return not run.release.has_not_yet(str(condition.test.value))
+        case "after":
+            assert isinstance(owner, ast.stmt)
+            return _falls(owner, at, run)
+        case "try":
+            return _not(_fails(condition.body, at, run))
+        case "else" if isinstance(owner, ast.Try):
+            return _not(_fails(owner.body, at, run))
+        case "except" if isinstance(owner, ast.Try):
+            return _fails(owner.body, at, run) if _catches_missing(owner, condition.body) else None
+    return None
+
+
+def _falls(statement: ast.stmt, at: Position, run: Run) -> bool | None:
+    """Whether what stands behind a statement is reached."""
+    at = at._replace(line=statement.lineno)
+    match statement:
+        case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
+            return False
+        case ast.Import() | ast.ImportFrom():
+            return not any(map(run.release.has_not_yet, imported(statement)))
+        case ast.Assert(test=test):
+            return run.truth(test, at)
+        case ast.If(test=test, body=body, orelse=orelse):
+            truth = run.truth(test, at)
+            ways = [_fall(body, at, run), _fall(orelse, at, run)]
+            return ways[not truth] if truth is not None else ways[0] if ways[0] is ways[1] else None
+        case ast.With(body=body):
+            return _fall(body, at, run)
+        case ast.Try(body=body, handlers=handlers):
+            fails = _fails(body, at, run)
+            if fails is False:
+                return _fall(body, at, run)
+            # An error that no handler is for is one that nobody foresaw: it decides nothing.
+            ways = [_fall(handler.body, at, run) for handler in handlers if _is_for_missing(handler)] or [None]
+            ways += [_fall(body, at, run)] if fails is None else []
+            return ways[0] if all(way is ways[0] for way in ways) else None
+        case ast.Expr(value=ast.Call(func=func)):
+            return path_text(func) not in LEAVES
+    return True
+
+
+def _fall(statements: Iterable[ast.stmt], at: Position, run: Run) -> bool | None:
+    return _both(_falls(statement, at, run) for statement in statements if may_leave(statement))
+
+
+def _fails(statements: Iterable[ast.stmt], at: Position, run: Run) -> bool | None:
+    """Whether one of these raises because a name is missing."""
+    unsure = False
+    for statement in statements:
+        failed = _misses(statement, at, run)
+        if failed:
+            return None if unsure else True
+        unsure = unsure or failed is None
+    return None if unsure else False
+
+
+def _misses(statement: ast.stmt, at: Position, run: Run) -> bool | None:
+    match statement:
+        case ast.ImportFrom(module=module, names=names, level=0) if module is not None:
+            return _any(_lacks(f"{module}.{alias.name}" if alias.name != "*" else module, run) for alias in names)
+        case ast.Import(names=names):
+            return _any(_lacks(alias.name, run) for alias in names)
+        case ast.ImportFrom():
+            return None
+        case ast.Assign() | ast.AnnAssign() | ast.Expr() | ast.Return() | ast.FunctionDef() | ast.ClassDef():
+            return _reads_missing(statement, at, run)
+    return None if any(isinstance(node, ast.Import | ast.ImportFrom) for node in walk(statement)) else False
+
+
+def _lacks(name: str, run: Run) -> bool | None:
+    if within(name):
+        lacks = _not(run.release.has(name))
+        # What is there fails to load where a package is missing that it imports and not everybody has.
+        return None if lacks is False and megatron.needed(name, run.release.model) else lacks
+    return False if name.partition(".")[0] in ALWAYS_THERE else None
+
+
+def _reads_missing(statement: ast.stmt, at: Position, run: Run) -> bool | None:
+    """Whether a statement reads `module.name` or `Class.name` of Megatron's that this release does not have."""
+    if any(run.release.has(name) is False for name in at.home.once(at.home.core_reads, statement)):
         return True
-
-    def _fall(self, statements: Iterable[ast.stmt], at: Position) -> bool | None:
-        return _both(self._falls(statement, at) for statement in statements if may_leave(statement))
-
-    def _fails(self, statements: Iterable[ast.stmt], at: Position) -> bool | None:
-        """Whether one of these raises because a name is missing."""
-        unsure = False
-        for statement in statements:
-            failed = self._misses(statement, at)
-            if failed:
-                return None if unsure else True
-            unsure = unsure or failed is None
-        return None if unsure else False
-
-    def _misses(self, statement: ast.stmt, at: Position) -> bool | None:
-        match statement:
-            case ast.ImportFrom(module=module, names=names, level=0) if module is not None:
-                return _any(self._lacks(f"{module}.{alias.name}" if alias.name != "*" else module) for alias in names)
-            case ast.Import(names=names):
-                return _any(self._lacks(alias.name) for alias in names)
-            case ast.ImportFrom():
-                return None
-            case ast.Assign() | ast.AnnAssign() | ast.Expr() | ast.Return() | ast.FunctionDef() | ast.ClassDef():
-                return self._reads_missing(statement, at)
-        return None if any(isinstance(node, ast.Import | ast.ImportFrom) for node in walk(statement)) else False
-
-    def _lacks(self, name: str) -> bool | None:
-        if within(name):
-            lacks = _not(self.has(name))
-            # What is there fails to load where a package is missing that it imports and not everybody has.
-            return None if lacks is False and megatron.needed(name, self.model) else lacks
-        return False if name.partition(".")[0] in ALWAYS_THERE else None
-
-    def _reads_missing(self, statement: ast.stmt, at: Position) -> bool | None:
-        """Whether a statement reads `module.name` or `Class.name` of Megatron's that this release does not have."""
-        if any(self.has(name) is False for name in at.home.once(at.home.core_reads, statement)):
-            return True
-        for call in at.home.once(_imports_by_call, statement):
-            name = self.value(call.args[0], at._replace(line=statement.lineno)) if call.args else None
-            lacks = self._lacks(name) if isinstance(name, str) else None
-            if lacks is not False:
-                return lacks
-        return False
+    for call in at.home.once(_imports_by_call, statement):
+        name = run.value(call.args[0], at._replace(line=statement.lineno)) if call.args else None
+        lacks = _lacks(name, run) if isinstance(name, str) else None
+        if lacks is not False:
+            return lacks
+    return False
 
 
 def _imports_by_call(statement: ast.AST) -> list[ast.Call]:
@@ -191,6 +202,10 @@ def _leaving(home: Resolver, block: Block) -> list[ast.stmt]:
     return [one for one in statements if may_leave(one) or (in_function and imported(one))]
 
 
+def _runs(known: tuple[str, str] | None = None, named: Named | None = None) -> list[Run]:
+    return [run_on(Release(label), known, named) for label in (*RELEASES, LATER)]
+
+
 class Liveness:
     """When the patches of one file run: each condition is asked once, for all the patches it stands around."""
 
@@ -204,14 +219,16 @@ class Liveness:
         known = (name, install.owner) if name else None
         key = (known, named := _looped(install))
         if key not in self._runs:
-            self._runs[key] = [Run(release, known, named) for release in (*RELEASES, LATER)]
+            self._runs[key] = _runs(known, named)
         inner = conditions(install.inner) if install.inner is not None else ()
         around = (*_in_expression(install, at), *_in_loaded(install, at), *inner, *conditions(at))
         return self._of(around, self._runs[key], key)
 
     def at(self, place: Position) -> Live:
         """The releases on which a place is reached."""
-        return self._of(conditions(place), self._runs.setdefault(None, [Run(one) for one in (*RELEASES, LATER)]), None)
+        if None not in self._runs:
+            self._runs[None] = _runs()
+        return self._of(conditions(place), self._runs[None], None)
 
     def _of(self, around: Iterable[Condition], runs: list[Run], known: Hashable) -> Live:
         asked = [(one, self._holds(one, runs, known)) for one in around]
@@ -220,7 +237,7 @@ class Liveness:
         depends = []
         for condition, held in asked:
             undecided = [run for run, truth, all_of in zip(runs, held, alive, strict=True) if truth is None is all_of]
-            if undecided and (dead or undecided[0].release != LATER):
+            if undecided and (dead or not undecided[0].release.is_later):
                 depends.append(_words(condition, undecided[0]))
         return Live(
             tuple(release for release, truth in zip(RELEASES, alive, strict=False) if truth is not False),
@@ -233,9 +250,9 @@ class Liveness:
         given = id(condition.at.given) if condition.at.given is not None else 0  # of a call that is looked into
         key = (condition.owner, condition.branch, condition.body[-1:], condition.test, known, given)
         if key not in self._held:
-            runs[0].touched = False
-            first = runs[0].holds(condition)
-            rest = (run.holds(condition) for run in runs[1:]) if runs[0].touched else [first] * len(RELEASES)
+            runs[0].release.touched = False
+            first = holds(condition, runs[0])
+            rest = (holds(condition, run) for run in runs[1:]) if runs[0].release.touched else [first] * len(RELEASES)
             self._held[key] = (first, *rest)
         return self._held[key]
 

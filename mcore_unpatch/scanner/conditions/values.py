@@ -9,28 +9,27 @@ import ast
 import re
 import sys
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, cast
 
-from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import api, known as megatron
-from mcore_unpatch.megatron.layout import COMPILED
-from mcore_unpatch.megatron.roots import ROOT, TRAINING, TRAINING_SINCE, within
-from mcore_unpatch.megatron.versions import OLDEST_PYTHON, RELEASES, parse_version
-from mcore_unpatch.scanner.conditions.literals import ABSENT, LONGEST, UNKNOWN, AtLeast, Literals, same, tried
+from mcore_unpatch.megatron.roots import ROOT, within
+from mcore_unpatch.scanner.conditions.literals import (
+    ABSENT,
+    LITERALS,
+    LONGEST,
+    UNKNOWN,
+    AtLeast,
+    Handler,
+    ParameterNames,
+    Run,
+    same,
+    tried,
+)
 from mcore_unpatch.scanner.names.bindings import bound
 from mcore_unpatch.scanner.names.expressions import member
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
-from mcore_unpatch.scanner.names.strings import marks_in
+from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, Scope, path_text
-
-LATER: Final = "0.99.0"  # stands for any release that is newer than the known ones
-
-
-class ParameterNames(tuple[str, ...]):
-    """The names of a signature's parameters."""
-
-    __slots__ = ()
-
 
 _BUILTINS: dict[str, Callable[..., Any]] = {
     function.__name__: function
@@ -63,319 +62,268 @@ def written(node: ast.expr) -> str | None:
     return path_text(node)
 
 
-# A name of a scope that runs over several, and the one of them at hand.
-Named = tuple[Scope, str, str]
+def _name(node: ast.Name, at: Position, run: Run) -> object:
+    value: object = UNKNOWN
+    if run.named is not None and run.named[:2] == (at.scope, node.id):
+        return run.named[2]
+    if at.given is not None and node.id in at.given:
+        value = at.given[node.id]
+    else:
+        scope = at.scope.home_of(node.id)
+        if scope is not None:
+            value = _bound(node.id, scope, at, run)
+    if value is UNKNOWN:  # which object it is, is known more often than what it is worth
+        ref = at.expr(node)
+        if ref is None and run.object is not None and node.id == run.object[0]:
+            return Ref("instance", run.object[1])
+        return ref if ref is not None and ref.kind == "instance" else UNKNOWN
+    return value
 
 
-class Values(Literals):
-    """Expressions on one release. `touched` tells whether an answer leaned on which release it is."""
+def _bound(name: str, scope: Scope, at: Position, run: Run) -> object:
+    """The last binding that this release reaches: above the line in the same scope, anywhere in an outer one."""
+    here = scope is at.scope
+    for binding in reversed(scope.bindings[name]):
+        if binding.kind == "narrow" or (here and binding.line >= at.line and binding.kind != "param"):
+            continue
+        place = Position(at.home, scope, binding.block, binding.line, at.given if here else None)
+        reached = _reached(binding, place, at, run)
+        if reached is None and binding.block.kind != "except":  # an error that nobody foresees does not count
+            return UNKNOWN
+        if reached:
+            return _remembered(binding, place, run)
+    return UNKNOWN
 
-    def __init__(
-        self,
-        release: str,
-        known: tuple[str, str] | None = None,
-        named: Named | None = None,
-        model: Model | None = None,
-    ) -> None:
-        self.release, self._model = release, model  # the model where it is none of the known releases
-        self._named = named
-        self._object = known  # an object as it is written, and its class: known by what is done to it
-        self.touched = False
-        self._known: dict[tuple[Binding, int], tuple[object, bool, object]] = {}
 
-    @property
-    def model(self) -> Model:
-        """What this release defines; the newest that is known stands for those to come."""
-        return self._model or megatron.model(RELEASES[-1] if self.release == LATER else self.release)
+def _reached(binding: Binding, place: Position, at: Position, run: Run) -> bool | None:
+    imported = _imported_name(binding)
+    if imported is not None and run.release.has(imported) is False:
+        return False
+    block: Block | None = binding.block
+    while block is not None and block is not place.scope.block:
+        if block.kind == "function":
+            return None  # `global name` in a function that may run or not
+        block = block.parent
+    return run.reaches(place, at)
 
-    def runs(self, at: Position, seen_from: Position | None = None) -> bool | None:
-        """Whether a place is reached, given that `seen_from` is."""
-        raise NotImplementedError
 
-    def has(self, name: str) -> bool | None:
-        """Whether this release has a name of Megatron's; None where that is the machine's matter."""
-        self.touched = True
-        if name.startswith(COMPILED):
-            return None
-        if f"{name}.".startswith(f"{TRAINING}.") and parse_version(self.release) < TRAINING_SINCE:
-            return None  # where it was, it came with a checkout
-        if self.release == LATER:  # what the newest has or has lost; of other names nothing is known
-            return megatron.has(name, RELEASES[-1]) if megatron.ever(name) else None
-        return megatron.holds(self.model, name) if self._model is not None else megatron.has(name, self.release)
+def _remembered(binding: Binding, place: Position, run: Run) -> object:
+    key = (binding, id(place.given) if place.given is not None else 0)
+    if key not in run.bindings:
+        before, run.release.touched = run.release.touched, False
+        run.bindings[key] = UNKNOWN, False, place.given  # what a cycle gets to see
+        value = _of_binding(binding, place, run)
+        run.bindings[key] = value, run.release.touched, place.given
+        run.release.touched = before
+    value, touched, _ = run.bindings[key]
+    run.release.touched = run.release.touched or touched
+    return value
 
-    def has_not_yet(self, name: str) -> bool:
-        """Whether this release is older than the first that has a name. One that has lost it breaks: another matter."""
-        if not name.startswith(ROOT) or self.release not in RELEASES or self.has(name) is not False:
-            return False
-        since = megatron.first(name)
-        return since is not None and RELEASES.index(self.release) < RELEASES.index(since)
 
-    def compare(self, symbol: ast.cmpop, left: object, right: object) -> bool | None:
-        """As for any value; a release to come may have parameters that are not known yet."""
-        absent = isinstance(right, ParameterNames) and left not in right
-        return None if absent and self.release == LATER else super().compare(symbol, left, right)
+def _of_binding(binding: Binding, place: Position, run: Run) -> object:
+    home = place.home
+    if binding.kind == "value":
+        value = run.value(binding.node, place)
+        return UNKNOWN if isinstance(value, list | set | dict) and not value else value  # it is there to be filled
+    if binding.kind == "from" and isinstance(binding.node, ast.ImportFrom):
+        found = home.from_import(binding.node)
+        if found is not None and binding.detail in found.model.scope.bindings:
+            return _exported(found, binding.detail, run)
+        fact = run.release.version_fact(binding.detail) if binding.node.module in _VERSIONED else None
+        if fact is not None:
+            return fact
+    return _known(bound(binding, home, place.scope)) if binding.kind in _NAMED else UNKNOWN
 
-    # --- names -------------------------------------------------------------------------------------------------
 
-    def _on_Name(self, node: ast.Name, at: Position) -> object:
-        value: object = UNKNOWN
-        if self._named is not None and self._named[:2] == (at.scope, node.id):
-            return self._named[2]
-        if at.given is not None and node.id in at.given:
-            value = at.given[node.id]
-        else:
-            scope = at.scope.home_of(node.id)
-            if scope is not None:
-                value = self._bound(node.id, scope, at)
-        if value is UNKNOWN:  # which object it is, is known more often than what it is worth
-            ref = at.expr(node)
-            if ref is None and self._object is not None and node.id == self._object[0]:
-                return Ref("instance", self._object[1])
-            return ref if ref is not None and ref.kind == "instance" else UNKNOWN
-        return value
+def _exported(home: Resolver, name: str, run: Run) -> object:
+    scope = home.model.scope
+    return _bound(name, scope, home.in_body(scope, sys.maxsize), run)
 
-    def _bound(self, name: str, scope: Scope, at: Position) -> object:
-        """The last binding that this release reaches: above the line in the same scope, anywhere in an outer one."""
-        here = scope is at.scope
-        for binding in reversed(scope.bindings[name]):
-            if binding.kind == "narrow" or (here and binding.line >= at.line and binding.kind != "param"):
-                continue
-            place = Position(at.home, scope, binding.block, binding.line, at.given if here else None)
-            reached = self._reached(binding, place, at)
-            if reached is None and binding.block.kind != "except":  # an error that nobody foresees does not count
-                return UNKNOWN
-            if reached:
-                return self._remembered(binding, place)
+
+def _attribute(node: ast.Attribute, at: Position, run: Run) -> object:
+    base = run.value(node.value, at)
+    if isinstance(base, Ref):
+        return _member(base, node.attr, at, run)
+    if isinstance(base, ParameterNames):
+        return base if node.attr in _SIGNATURE_PARTS else UNKNOWN
+    if isinstance(base, AtLeast):
+        return base.bound[0] if node.attr == "major" else UNKNOWN
+    if type(base).__name__ == "Version" and node.attr in _VERSION_PARTS:
+        return getattr(base, node.attr)
+    ref = at.expr(node) if base is UNKNOWN and not at.given else None
+    return ref if ref is not None and ref.kind == "instance" else UNKNOWN
+
+
+def _member(base: Ref, name: str, at: Position, run: Run) -> object:
+    if base.kind == "module" and base.name in _VERSIONED:
+        fact = run.release.version_fact(name)
+        if fact is not None:
+            return fact
+    if base.kind == "external" and base.name == "sys" and name == "version_info":
+        return AtLeast(run.release.python())
+    if base.kind == "local-module" and base.home is not None and name in base.home.model.scope.bindings:
+        return _exported(base.home, name, run)
+    if base.kind == "function" and name == "__code__":
+        return base
+    if base.kind == "function" and name in _SIGNATURE_PARTS:
+        return _signature(base, run)
+    return _known(member(base, name, at.home))
+
+
+def _call(node: ast.Call, at: Position, run: Run) -> object:
+    if isinstance(node.func, ast.Name) and not any(node.func.id in scope.bindings for scope in at.scope.chain()):
+        return _builtin(node.func.id, node, at, run)
+    if isinstance(node.func, ast.Attribute):
+        subject = run.value(node.func.value, at)
+        if not isinstance(subject, Ref) and subject is not UNKNOWN:
+            return _method(subject, node.func.attr, node, at, run)
+    called = run.value(node.func, at)
+    if not isinstance(called, Ref):
         return UNKNOWN
+    if called.kind == "local-function" and called.home is not None:
+        assert isinstance(called.node, ast.FunctionDef | ast.AsyncFunctionDef)
+        return _returned(called.node, called.home, node, at, run)
+    if called.kind == "external":
+        return _external(called.name, node, at, run)
+    ref = at.expr(node) if not at.given else None
+    return ref if ref is not None and ref.kind == "instance" else UNKNOWN
 
-    def _reached(self, binding: Binding, place: Position, at: Position) -> bool | None:
-        imported = _imported_name(binding)
-        if imported is not None and self.has(imported) is False:
-            return False
-        block: Block | None = binding.block
-        while block is not None and block is not place.scope.block:
-            if block.kind == "function":
-                return None  # `global name` in a function that may run or not
-            block = block.parent
-        return self.runs(place, at)
 
-    def _remembered(self, binding: Binding, place: Position) -> object:
-        key = (binding, id(place.given) if place.given is not None else 0)
-        if key not in self._known:
-            before, self.touched = self.touched, False
-            self._known[key] = UNKNOWN, False, place.given  # what a cycle gets to see
-            value = self._of_binding(binding, place)
-            self._known[key] = value, self.touched, place.given
-            self.touched = before
-        value, touched, _ = self._known[key]
-        self.touched = self.touched or touched
-        return value
+def _method(subject: object, name: str, node: ast.Call, at: Position, run: Run) -> object:
+    if isinstance(subject, ParameterNames) and name in {"keys", "get"}:
+        wanted = run.value(node.args[0], at) if node.args else None
+        return subject if name == "keys" else wanted if wanted in subject else None
+    arguments = run.values(node.args, at)
+    if arguments is None or node.keywords or name not in _METHODS.get(type(subject), "").split():
+        return UNKNOWN
+    return tried(getattr(subject, name), *arguments)
 
-    def _of_binding(self, binding: Binding, place: Position) -> object:
-        home = place.home
-        if binding.kind == "value":
-            value = self.value(binding.node, place)
-            return UNKNOWN if isinstance(value, list | set | dict) and not value else value  # it is there to be filled
-        if binding.kind == "from" and isinstance(binding.node, ast.ImportFrom):
-            found = home.from_import(binding.node)
-            if found is not None and binding.detail in found.model.scope.bindings:
-                return self._exported(found, binding.detail)
-            if binding.node.module in _VERSIONED and (fact := self._version_fact(binding.detail)) is not UNKNOWN:
-                return fact
-        return _known(bound(binding, home, place.scope)) if binding.kind in _NAMED else UNKNOWN
 
-    def _exported(self, home: Resolver, name: str) -> object:
-        scope = home.model.scope
-        return self._bound(name, scope, home.in_body(scope, sys.maxsize))
-
-    def _on_Attribute(self, node: ast.Attribute, at: Position) -> object:
-        base = self.value(node.value, at)
-        if isinstance(base, Ref):
-            return self._member(base, node.attr, at)
-        if isinstance(base, ParameterNames):
-            return base if node.attr in _SIGNATURE_PARTS else UNKNOWN
-        if isinstance(base, AtLeast):
-            return base.bound[0] if node.attr == "major" else UNKNOWN
-        if type(base).__name__ == "Version" and node.attr in _VERSION_PARTS:
-            return getattr(base, node.attr)
-        ref = at.expr(node) if base is UNKNOWN and not at.given else None
-        return ref if ref is not None and ref.kind == "instance" else UNKNOWN
-
-    def _member(self, base: Ref, name: str, at: Position) -> object:
-        if base.kind == "module" and base.name in _VERSIONED:
-            fact = self._version_fact(name)
-            if fact is not UNKNOWN:
-                return fact
-        if base.kind == "external" and base.name == "sys" and name == "version_info":
-            return self._python()
-        if base.kind == "local-module" and base.home is not None and name in base.home.model.scope.bindings:
-            return self._exported(base.home, name)
-        if base.kind == "function" and name == "__code__":
-            return base
-        if base.kind == "function" and name in _SIGNATURE_PARTS:
-            return self._signature(base)
-        return _known(member(base, name, at.home))
-
-    def _version_fact(self, name: str) -> object:
-        self.touched = True
-        major, minor, patch = map(int, self.release.split(".")[:3])
-        numbers = {"MAJOR": major, "MINOR": minor, "PATCH": patch, "VERSION": (major, minor, patch, "")}
-        return self.release if name in {"__version__", "__shortversion__"} else numbers.get(name, UNKNOWN)
-
-    def _python(self) -> AtLeast:
-        self.touched = True
-        version = parse_version(self.release)
-        return AtLeast([python for since, python in OLDEST_PYTHON if since <= version][-1])
-
-    # --- calls -------------------------------------------------------------------------------------------------
-
-    def _on_Call(self, node: ast.Call, at: Position) -> object:
-        if isinstance(node.func, ast.Name) and not any(node.func.id in scope.bindings for scope in at.scope.chain()):
-            return self._builtin(node.func.id, node, at)
-        if isinstance(node.func, ast.Attribute):
-            subject = self.value(node.func.value, at)
-            if not isinstance(subject, Ref) and subject is not UNKNOWN:
-                return self._method(subject, node.func.attr, node, at)
-        called = self.value(node.func, at)
-        if not isinstance(called, Ref):
+def _builtin(name: str, node: ast.Call, at: Position, run: Run) -> object:
+    if name == "hasattr" and len(node.args) == 2:
+        return _hasattr(node.args[0], node.args[1], at, run)
+    if name == "getattr" and len(node.args) >= 2:
+        return _getattr(node, at, run)
+    if name == "map" and len(node.args) == 2 and isinstance(node.args[0], ast.Name):
+        values, function = run.value(node.args[1], at), _BUILTINS.get(node.args[0].id)
+        if function is None or not isinstance(values, str | tuple | list) or len(values) > LONGEST:
             return UNKNOWN
-        if called.kind == "local-function" and called.home is not None:
-            assert isinstance(called.node, ast.FunctionDef | ast.AsyncFunctionDef)
-            return self._returned(called.node, called.home, node, at)
-        if called.kind == "external":
-            return self._external(called.name, node, at)
-        ref = at.expr(node) if not at.given else None
-        return ref if ref is not None and ref.kind == "instance" else UNKNOWN
+        return tried(lambda: tuple(map(function, values)))
+    arguments = run.values(node.args, at)
+    if name not in _BUILTINS or arguments is None or node.keywords or any(isinstance(a, Ref) for a in arguments):
+        return UNKNOWN
+    return tried(_BUILTINS[name], *arguments)
 
-    def _method(self, subject: object, name: str, node: ast.Call, at: Position) -> object:
-        if isinstance(subject, ParameterNames) and name in {"keys", "get"}:
-            wanted = self.value(node.args[0], at) if node.args else None
-            return subject if name == "keys" else wanted if wanted in subject else None
-        arguments = self._elements(node.args, at)
-        if arguments is None or node.keywords or name not in _METHODS.get(type(subject), "").split():
-            return UNKNOWN
-        return tried(getattr(subject, name), *arguments)
 
-    def _builtin(self, name: str, node: ast.Call, at: Position) -> object:
-        if name == "hasattr" and len(node.args) == 2:
-            return self._hasattr(node.args[0], node.args[1], at)
-        if name == "getattr" and len(node.args) >= 2:
-            return self._getattr(node, at)
-        if name == "map" and len(node.args) == 2 and isinstance(node.args[0], ast.Name):
-            values, function = self.value(node.args[1], at), _BUILTINS.get(node.args[0].id)
-            if function is None or not isinstance(values, str | tuple | list) or len(values) > LONGEST:
-                return UNKNOWN
-            return tried(lambda: tuple(map(function, values)))
-        arguments = self._elements(node.args, at)
-        if name not in _BUILTINS or arguments is None or node.keywords or any(isinstance(a, Ref) for a in arguments):
-            return UNKNOWN
-        return tried(_BUILTINS[name], *arguments)
-
-    def _hasattr(self, subject: ast.expr, attribute: ast.expr, at: Position) -> object:
-        base, name = self.value(subject, at), self.value(attribute, at)
-        if base is UNKNOWN and self._object is not None and written(subject) == self._object[0]:
-            base = Ref("instance", self._object[1])
-        if not isinstance(name, str):
-            return UNKNOWN
-        if not isinstance(base, Ref):
-            return False if _is_mark(subject, name, at) else UNKNOWN
-        if base.is_core and base.kind in {"module", "class", "instance"}:
-            own = member(base, name, at.home) if base.node is not None else None
-            if own is not None and own.home is not None:
-                return True
-            dotted = f"{base.name}.{name}"
-            known = megatron.ever(dotted)
-            if (known or base.kind in {"module", "class"}) and not (known and base.via):
-                return _known(self.has(dotted))
+def _hasattr(subject: ast.expr, attribute: ast.expr, at: Position, run: Run) -> object:
+    base, name = run.value(subject, at), run.value(attribute, at)
+    if base is UNKNOWN and run.object is not None and written(subject) == run.object[0]:
+        base = Ref("instance", run.object[1])
+    if not isinstance(name, str):
+        return UNKNOWN
+    if not isinstance(base, Ref):
         return False if _is_mark(subject, name, at) else UNKNOWN
+    if base.is_core and base.kind in {"module", "class", "instance"}:
+        own = member(base, name, at.home) if base.node is not None else None
+        if own is not None and own.home is not None:
+            return True
+        dotted = f"{base.name}.{name}"
+        known = megatron.ever(dotted)
+        if (known or base.kind in {"module", "class"}) and not (known and base.via):
+            return _known(run.release.has(dotted))
+    return False if _is_mark(subject, name, at) else UNKNOWN
 
-    def _getattr(self, node: ast.Call, at: Position) -> object:
-        base, name = self.value(node.args[0], at), self.value(node.args[1], at)
-        if not isinstance(name, str):
-            return UNKNOWN
-        has = self._hasattr(node.args[0], node.args[1], at)
-        if has is False and len(node.args) == 3:
-            default = self.value(node.args[2], at)
-            return ABSENT if default is None and isinstance(base, Ref) and base.kind == "class" else default
-        return self._member(base, name, at) if isinstance(base, Ref) else UNKNOWN
 
-    def _external(self, name: str, node: ast.Call, at: Position) -> object:
-        arguments = [self.value(argument, at) for argument in node.args]
-        first = arguments[0] if arguments else UNKNOWN
-        if name in _SIGNATURES:
-            return self._signature(first)
-        if not isinstance(first, str):
-            return UNKNOWN
-        if _VERSION_MAKERS.search(name):
-            from packaging.version import InvalidVersion, Version
-
-            try:
-                return Version(first)
-            except InvalidVersion:
-                return UNKNOWN
-        if name in _DISTRIBUTION_VERSION and re.sub(r"[-_.]+", "-", first).lower() == "megatron-core":
-            return self._version_fact("__version__")
-        if name == _FOUND_SPEC and within(first):
-            has = self.has(first)
-            return UNKNOWN if has is None else True if has else None
+def _getattr(node: ast.Call, at: Position, run: Run) -> object:
+    base, name = run.value(node.args[0], at), run.value(node.args[1], at)
+    if not isinstance(name, str):
         return UNKNOWN
+    has = _hasattr(node.args[0], node.args[1], at, run)
+    if has is False and len(node.args) == 3:
+        default = run.value(node.args[2], at)
+        return ABSENT if default is None and isinstance(base, Ref) and base.kind == "class" else default
+    return _member(base, name, at, run) if isinstance(base, Ref) else UNKNOWN
 
-    def _signature(self, value: object) -> object:
-        """The parameters of a function: of a method without `self` where it was reached through an object."""
-        if not isinstance(value, Ref):
+
+def _external(name: str, node: ast.Call, at: Position, run: Run) -> object:
+    arguments = [run.value(argument, at) for argument in node.args]
+    first = arguments[0] if arguments else UNKNOWN
+    if name in _SIGNATURES:
+        return _signature(first, run)
+    if not isinstance(first, str):
+        return UNKNOWN
+    if _VERSION_MAKERS.search(name):
+        from packaging.version import InvalidVersion, Version
+
+        try:
+            return Version(first)
+        except InvalidVersion:
             return UNKNOWN
-        if isinstance(value.node, ast.FunctionDef | ast.AsyncFunctionDef):
-            spec = value.node.args
-            named = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, *filter(None, (spec.vararg, spec.kwarg))]
-            names = tuple(argument.arg for argument in named)
-        elif value.is_core and value.kind in {"function", "class"}:
-            self.touched = True
-            known = megatron.parameter_names(value.name, self.model)
-            if known is None:
-                return UNKNOWN
-            names = known
-        else:
+    if name in _DISTRIBUTION_VERSION and re.sub(r"[-_.]+", "-", first).lower() == "megatron-core":
+        return _known(run.release.version_fact("__version__"))
+    if name == _FOUND_SPEC and within(first):
+        has = run.release.has(first)
+        return UNKNOWN if has is None else True if has else None
+    return UNKNOWN
+
+
+def _signature(value: object, run: Run) -> object:
+    """The parameters of a function: of a method without `self` where it was reached through an object."""
+    if not isinstance(value, Ref):
+        return UNKNOWN
+    if isinstance(value.node, ast.FunctionDef | ast.AsyncFunctionDef):
+        spec = value.node.args
+        named = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, *filter(None, (spec.vararg, spec.kwarg))]
+        names = tuple(argument.arg for argument in named)
+    elif value.is_core and value.kind in {"function", "class"}:
+        known = run.release.parameters(value.name)
+        if known is None:
             return UNKNOWN
-        bound = value.bound or value.kind == "class"
-        return ParameterNames(names[1:] if bound and names[:1] == ("self",) else names)
-
-    def _returned(self, function: FunctionNode, home: Resolver, call: ast.Call, at: Position) -> object:
-        """What a function of the repository returns for these arguments: by the first return that is reached."""
-        scope = home.model.functions.get(function)
-        if scope is None or any(keyword.arg is None for keyword in call.keywords):
-            return UNKNOWN
-        given = self._arguments(function, scope, home, call, at)
-        possible: list[object] = []
-        for statement, place in home.returns_of(function):
-            place = place._replace(given=given)
-            reached = self.runs(place)
-            if reached is None and place.block.kind == "except":
-                continue
-            if reached is not False:
-                possible.append(self.value(statement.value, place) if statement.value is not None else None)
-            if reached:
-                break
-        return same(possible) if possible else UNKNOWN
-
-    def _arguments(
-        self, function: FunctionNode, scope: Scope, home: Resolver, call: ast.Call, at: Position
-    ) -> dict[str, object]:
-        spec = function.args
-        positional = [*spec.posonlyargs, *spec.args]
-        outer = home.in_body(scope.parent or scope, function.lineno)
-        given: dict[str, object] = dict.fromkeys((one.arg for one in (*positional, *spec.kwonlyargs)), UNKNOWN)
-        for one, default in zip(reversed(positional), reversed(spec.defaults), strict=False):
-            given[one.arg] = self.value(default, outer)
-        for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
-            given[one.arg] = self.value(value, outer) if value is not None else UNKNOWN
-        bound = isinstance(call.func, ast.Attribute) and scope.parent is not None and scope.parent.kind == "class"
-        for one, node in zip(positional[1:] if bound else positional, call.args, strict=False):
-            given[one.arg] = self.value(node, at)
-        given.update({keyword.arg: self.value(keyword.value, at) for keyword in call.keywords if keyword.arg})
-        return given
+        names = known
+    else:
+        return UNKNOWN
+    bound = value.bound or value.kind == "class"
+    return ParameterNames(names[1:] if bound and names[:1] == ("self",) else names)
 
 
-def _known(value: Ref | bool | None) -> object:
+def _returned(function: FunctionNode, home: Resolver, call: ast.Call, at: Position, run: Run) -> object:
+    """What a function of the repository returns for these arguments: by the first return that is reached."""
+    scope = home.model.functions.get(function)
+    if scope is None or any(keyword.arg is None for keyword in call.keywords):
+        return UNKNOWN
+    given = _arguments(function, scope, home, call, at, run)
+    possible: list[object] = []
+    for statement, place in home.returns_of(function):
+        place = place._replace(given=given)
+        reached = run.reaches(place)
+        if reached is None and place.block.kind == "except":
+            continue
+        if reached is not False:
+            possible.append(run.value(statement.value, place) if statement.value is not None else None)
+        if reached:
+            break
+    return same(possible) if possible else UNKNOWN
+
+
+def _arguments(
+    function: FunctionNode, scope: Scope, home: Resolver, call: ast.Call, at: Position, run: Run
+) -> dict[str, object]:
+    spec = function.args
+    positional = [*spec.posonlyargs, *spec.args]
+    outer = home.in_body(scope.parent or scope, function.lineno)
+    given: dict[str, object] = dict.fromkeys((one.arg for one in (*positional, *spec.kwonlyargs)), UNKNOWN)
+    for one, default in zip(reversed(positional), reversed(spec.defaults), strict=False):
+        given[one.arg] = run.value(default, outer)
+    for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
+        given[one.arg] = run.value(value, outer) if value is not None else UNKNOWN
+    bound = isinstance(call.func, ast.Attribute) and scope.parent is not None and scope.parent.kind == "class"
+    for one, node in zip(positional[1:] if bound else positional, call.args, strict=False):
+        given[one.arg] = run.value(node, at)
+    given.update({keyword.arg: run.value(keyword.value, at) for keyword in call.keywords if keyword.arg})
+    return given
+
+
+def _known(value: object) -> object:
     return UNKNOWN if value is None else value
 
 
@@ -385,7 +333,7 @@ def _is_mark(subject: ast.expr, name: str, at: Position) -> bool:
     if function is None or name in api.attribute_names():
         return False
     node = cast("FunctionNode", function.node)
-    marks = at.home.kept((marks_in, node), lambda: marks_in(at.home, node))
+    marks = at.home.kept((_marks_in, node), lambda: _marks_in(at.home, node))
     return (None, name) in marks or (path_text(subject), name) in marks
 
 
@@ -398,3 +346,27 @@ def _imported_name(binding: Binding) -> str | None:
     else:
         return None
     return name if within(name) else None
+
+
+def _marks_in(home: Resolver, function: FunctionNode) -> frozenset[tuple[str | None, str]]:
+    """What a function writes, as object and attribute: the marks it leaves on an object are not there before.
+
+    `new.mine = True` is a mark on what is put in place, which is asked for under another name: None stands for it.
+    """
+    found: set[tuple[str | None, str]] = set()
+    for site in home.sites_in(function):
+        if isinstance(site.target, ast.Attribute):
+            found |= _marks(site.target.value, [site.target.attr], site.value)
+    for site in home.calls_in(function):
+        if isinstance(site.node, ast.Call) and path_text(site.node.func) == "setattr" and len(site.node.args) == 3:
+            subject, name, value = site.node.args
+            found |= _marks(subject, strings(name, home.at(site)), value)
+    return frozenset(found)
+
+
+def _marks(subject: ast.expr, names: list[str], value: ast.expr | None) -> set[tuple[str | None, str]]:
+    flag = isinstance(subject, ast.Name) and isinstance(value, ast.Constant) and value.value is True
+    return {(text, name) for name in names for text in (path_text(subject) or "", None)[: 1 + flag]}
+
+
+KINDS: dict[type, Handler] = {**LITERALS, ast.Name: _name, ast.Attribute: _attribute, ast.Call: _call}

@@ -9,7 +9,7 @@ from math import prod
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.callers import argument, called_as
 from mcore_unpatch.scanner.sources.effort import DEPTH
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
 
 _PASSED_ON = 6  # names and calls that a string is followed through, once it is a parameter
 
@@ -108,24 +108,3 @@ def _elements(node: ast.AST | None) -> list[ast.expr]:
     if isinstance(node, ast.Dict):
         return [key for key in node.keys if key is not None]
     return node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else []
-
-
-def marks_in(home: Resolver, function: FunctionNode) -> frozenset[tuple[str | None, str]]:
-    """What a function writes, as object and attribute: the marks it leaves on an object are not there before.
-
-    `new.mine = True` is a mark on what is put in place, which is asked for under another name: None stands for it.
-    """
-    found: set[tuple[str | None, str]] = set()
-    for site in home.sites_in(function):
-        if isinstance(site.target, ast.Attribute):
-            found |= _marks(site.target.value, [site.target.attr], site.value)
-    for site in home.calls_in(function):
-        if isinstance(site.node, ast.Call) and path_text(site.node.func) == "setattr" and len(site.node.args) == 3:
-            subject, name, value = site.node.args
-            found |= _marks(subject, strings(name, home.at(site)), value)
-    return frozenset(found)
-
-
-def _marks(subject: ast.expr, names: list[str], value: ast.expr | None) -> set[tuple[str | None, str]]:
-    flag = isinstance(subject, ast.Name) and isinstance(value, ast.Constant) and value.value is True
-    return {(text, name) for name in names for text in (path_text(subject) or "", None)[: 1 + flag]}

@@ -119,7 +119,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "function": "if 'padding_mask' in inspect.signature(GPTModel.forward).parameters: GPTModel.forward = f",
         "class": "if 'vp_stage' in inspect.signature(GPTModel).parameters: GPTModel.forward = f",
     },
-    "values._version_fact": "if megatron.core.{} < '0.16': GPTModel.forward = f",
+    "release.version_fact": "if megatron.core.{} < '0.16': GPTModel.forward = f",
     "calls.from_call": {
         "setattr": "setattr(GPTModel, 'forward', f)",
         "__setattr__": "type.__setattr__(GPTModel, 'forward', f)",
