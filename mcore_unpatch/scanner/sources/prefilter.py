@@ -14,12 +14,20 @@ from mcore_unpatch.megatron import api
 # or ends after so many bytes. Most begin with literal bytes, and few are joined by `|`: those are searched for fast.
 # Between any two tokens may stand white space, continued lines and, in brackets, comments.
 _GAP = rb"(?:[\s\\]|#[^\n]*+\n)*+"
+
+
+@lru_cache(64)
+def _tokens(pattern: bytes) -> re.Pattern[bytes]:
+    """A pattern in which `~` stands for what may stand between two tokens."""
+    return re.compile(pattern.replace(b"~", _GAP))
+
+
 # `.attribute = value`, `.attribute: T = value`, `.attribute, other = ...`, `[a.attribute] = ...`
-_ASSIGNMENT = re.compile(
-    rb"\." + _GAP + rb"([A-Za-z_]\w*+)(?=((?:[\s\\)\]]|#[^\n]*+\n)*+(?:[:,][^=]{0,300}+)?)=(?!=)"
+_ASSIGNMENT = _tokens(
+    rb"\.~([A-Za-z_]\w*+)(?=((?:[\s\\)\]]|#[^\n]*+\n)*+(?:[:,][^=]{0,300}+)?)=(?!=)"
     rb"(?:[\s(\[\\])*+([^\n]{0,120}))"
 )
-_LAYER_ASSIGNMENT = re.compile(rb"\blayers" + _GAP + rb"\[[^\]]{0,200}+\]" + _GAP + rb"=(?!=)")
+_LAYER_ASSIGNMENT = _tokens(rb"\blayers~\[[^\]]{0,200}+\]~=(?!=)")
 # A value that is written out, and nothing behind it.
 _CONSTANT = re.compile(
     rb"=[ \t\f]*+(?:True|False|-?[0-9][\w.]*+|\{\}|[fbrFBR]{0,2}(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'))[ \t\f]*+(?:[#;\n]|$)"
@@ -35,53 +43,30 @@ _TYPE_OF_A_NAME = re.compile(rb"[ \t]*+(?!(?:else|try|finally)\b)\w++[ \t]*+:(?!
 _KEYWORD = re.compile(rb"(?:^|\W)(?:for|as|in|and|or|not|if|else|return|yield|await|assert|del|is|while|elif|with)$")
 _SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:[\"'](\w{1,100}+)[\"'])?")
 _DEF = re.compile(rb"def[\s\\]++(\w++)")
-_SELF = re.compile(rb"\n(?:async[ \t]++)?def[\s\\]++\w++[\s\\]*+\(" + _GAP + rb"self\b")
+_SELF = _tokens(rb"\n(?:async[ \t]++)?def[\s\\]++\w++[\s\\]*+\(~self\b")
 _NAMESPACES = (b"getsource", b"__dict__", b"__globals__")
 _VARS = re.compile(rb"\bvars\b")
-_CHILDREN = re.compile(rb"_modules" + _GAP + rb"[\[.]")
+_CHILDREN = _tokens(rb"_modules~[\[.]")
 _CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
 _HOOK, _HEAD = b"register_forward", b"output_layer"  # a hook on the LM head
-_SYS_MODULES = re.compile(rb"sys" + _GAP + rb"\." + _GAP + rb"modules\b")
+_SYS_MODULES = _tokens(rb"sys~\.~modules\b")
 _MOCKS = (b"monkeypatch", b"mock")
 # A class, or an object and a name of it.
 _GIVEN = (
-    _GAP
-    + rb"\("
-    + _GAP
-    + rb"(?:\w++"
-    + _GAP
-    + rb"="
-    + _GAP
-    + rb")?(?:[\w.\[\]\s\\]{1,200}+,"
-    + _GAP
-    + rb"(?:\w++"
-    + _GAP
-    + rb"="
-    + _GAP
-    + rb")?[\"'][\w.]++[\"']|"
-    rb"(?:[\w.\[\]\s\\]{1,200}+," + _GAP + rb")?(?:\w+" + _GAP + rb"\." + _GAP + rb")*[A-Z]\w++" + _GAP + rb"[,.)])"
+    rb"~\(~(?:\w++~=~)?(?:[\w.\[\]\s\\]{1,200}+,~(?:\w++~=~)?[\"'][\w.]++[\"']|"
+    rb"(?:[\w.\[\]\s\\]{1,200}+,~)?(?:\w+~\.~)*[A-Z]\w++~[,.)])"
 )
 _PATCH_VERBS = (b"patch", b"Patch", b"override", b"swap", b"replace", b"substitute", b"wrap")
-_PATCH_CALLS = {verb: re.compile(verb + rb"\w{0,100}+" + _GIVEN) for verb in _PATCH_VERBS}
+_PATCH_CALLS = {verb: _tokens(verb + rb"\w{0,100}+" + _GIVEN) for verb in _PATCH_VERBS}
 # A name that is computed, on an object that the function or the class around may be given.
-_COMPUTED = re.compile(
-    rb"setattr(?:__)?"
-    + _GAP
-    + rb"\("
-    + _GAP
-    + rb"(?!self,)([\w.]{1,200}+)"
-    + _GAP
-    + rb","
-    + _GAP
-    + rb"(?![\"'])[\w.]{1,200}+"
-)
-_OTHER_CLASS = re.compile(rb"\b(\w++)" + _GAP + rb"\." + _GAP + rb"__class__" + _GAP + rb"=(?!=)")
+_COMPUTED = _tokens(rb"setattr(?:__)?~\(~(?!self,)([\w.]{1,200}+)~,~(?![\"'])[\w.]{1,200}+")
+_OTHER_CLASS = _tokens(rb"\b(\w++)~\.~__class__~=(?!=)")
 # A function that is given both an object and its new method.
 _GIVEN_METHOD = re.compile(rb"\b(\w++)\.forward[ \t]*+=[ \t]*+(\w++)[ \t]*+(?:[#\n]|$)")
 # What begins with any word is slow to look for: first what each of these three must have.
 _GIVES = (
     (re.compile(rb"setattr"), _COMPUTED),
-    (re.compile(rb"__class__" + _GAP + rb"=(?!=)"), _OTHER_CLASS),
+    (_tokens(rb"__class__~=(?!=)"), _OTHER_CLASS),
     (re.compile(rb"\.forward[ \t]*+=[ \t]*+\w++[ \t]*+(?:[#\n]|$)"), _GIVEN_METHOD),
 )
 _LEVELS = 3  # helpers that call helpers
@@ -89,7 +74,7 @@ _NEAREST = 200  # definitions above a place
 _DEFINITION = re.compile(
     rb"^([ \t]*+)(?:class[ \t]++(\w++)|(?:async[ \t]++)?def[ \t]++(\w++)([^)]{0,1000}+))", re.MULTILINE
 )
-STRING_TARGETS = re.compile(rb"[\"']megatron(?:\.|[\"']" + _GAP + rb"(?:[+\"']|[fFrRbBuU]{1,2}[\"']))")
+STRING_TARGETS = _tokens(rb"[\"']megatron(?:\.|[\"']~(?:[+\"']|[fFrRbBuU]{1,2}[\"']))")
 # A root that names are put together from: `f"{ROOT}.core"`.
 _ROOT = re.compile(rb"[\"']megatron[\"'.]")
 _BY_NAME = re.compile(rb"import_module|__import__|resolve_name")
@@ -97,16 +82,16 @@ _BY_NAME = re.compile(rb"import_module|__import__|resolve_name")
 _CALL_WORDS = (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"patch", b"exec", _HOOK, *_CHILD_SETTERS)
 # `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The first
 # pattern finds what is named; the second, in what stands before it, the name.
-_NAMED = re.compile(rb"setattr\b(?!" + _GAP + rb"\()|vars\b|__dict__|_modules\b")
+_NAMED = _tokens(rb"setattr\b(?!~\()|vars\b|__dict__|_modules\b")
 _NAMED_WORDS = (b"setattr", b"vars", b"__dict__", b"_modules")
-_NAME_OF = re.compile(rb"(\w++)" + _GAP + rb"=(?!=)" + _GAP + rb"[\w.(\s\\]*+$")
+_NAME_OF = _tokens(rb"(\w++)~=(?!=)~[\w.(\s\\]*+$")
 _DELETION = re.compile(rb"\bdel[\s\\(]++(?!self\b)[^\n=]{1,200}+")
 _IMPORT = re.compile(
     rb"\n[ \t]*+(?:from[ \t]++([\w.]++)[ \t]++import\b[ \t]*+(\([^)]*+|[^\n]*+)|import[ \t]++([\w., \t]++))"
 )
 _WORD = re.compile(rb"\w++")
 _NAME = re.compile(r"(?:^|[,(])\s*+([A-Za-z_]\w*+)")
-_IMPORTS_MEGATRON = re.compile(rb"\b(?:import|from)\b" + _GAP + rb"megatron\b")
+_IMPORTS_MEGATRON = _tokens(rb"\b(?:import|from)\b~megatron\b")
 _MODELS = (b"GPTModel", b"HybridModel", b"MambaModel")
 _METHOD_OF_A_MODEL = re.compile(rb"\n[ \t]++(?:async )?+def (?:forward|_postprocess)\(")
 
@@ -172,7 +157,7 @@ def call_lines(data: bytes) -> list[int]:
     if not calls_matter(data, True) and b"delattr" not in data:
         return []
     patterns = [_PATCH_CALLS[verb] for verb in _PATCH_VERBS if verb in data]
-    patterns += [re.compile(rb"\b%b" % name + _GAP + rb"[.(]") for name in sorted(_aliases(data))]
+    patterns += [_tokens(rb"\b%b~[.(]" % name) for name in sorted(_aliases(data))]
     patterns += [STRING_TARGETS] if b"megatron" in data else []
     starts = {match.start() for pattern in patterns for match in pattern.finditer(data)}
     starts |= {start for word in _CALL_WORDS if word in data for start in _every(word, data)}
@@ -238,7 +223,7 @@ def _given_to(place: re.Match[bytes], definitions: list[re.Match[bytes]]) -> Ite
 
 def calls_one_of(data: bytes, names: Iterable[str]) -> bool:
     """Whether a file has a call of one of these that gives it a class, or an object and a name."""
-    return any(name in data and re.search(name + _GIVEN, data) for name in map(str.encode, names))
+    return any(name in data and _tokens(name + _GIVEN).search(data) for name in map(str.encode, names))
 
 
 class _Assignments:
