@@ -31,13 +31,11 @@ def tests_a_release(data: bytes) -> bool:
 def installer(scope: Scope) -> str:
     """The function that has to be called for a patch to be made; empty where that cannot be told by its calls."""
     outermost: FunctionNode | None = None
-    around: Scope | None = scope
-    while around is not None:
+    for around in scope.outwards():
         if isinstance(around.node, ast.FunctionDef | ast.AsyncFunctionDef):
             outermost = around.node
         elif around.kind == "class":
             return ""
-        around = around.parent
     return outermost.name if outermost is not None and not outermost.decorator_list else ""
 
 

@@ -9,6 +9,7 @@ import ast
 import re
 import sys
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any, cast
 
 from mcore_unpatch.megatron import api, known as megatron
@@ -29,7 +30,7 @@ from mcore_unpatch.scanner.names.bindings import bound
 from mcore_unpatch.scanner.names.expressions import member
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings
-from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, Scope, path_text
+from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, path_text
 
 _BUILTINS: dict[str, Callable[..., Any]] = {
     function.__name__: function
@@ -99,11 +100,9 @@ def _reached(binding: Binding, place: Position, at: Position, run: Run) -> bool 
     imported = _imported_name(binding)
     if imported is not None and run.release.has(imported) is False:
         return False
-    block: Block | None = binding.block
-    while block is not None and block is not place.scope.block:
-        if block.kind == "function":
-            return None  # `global name` in a function that may run or not
-        block = block.parent
+    blocks = takewhile(lambda block: block is not place.scope.block, binding.block.outwards())
+    if any(block.kind == "function" for block in blocks):
+        return None  # `global name` in a function that may run or not
     return run.reaches(place, at)
 
 

@@ -6,6 +6,7 @@ import ast
 from itertools import product
 from math import prod
 
+from mcore_unpatch.scanner.names.displays import elements
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.callers import argument, called_as
 from mcore_unpatch.scanner.sources.effort import DEPTH
@@ -68,9 +69,9 @@ def _of_name(name: str, home: Resolver, scope: Scope, steps: int) -> list[str]:
             case "value":
                 return strings(binding.node, home.at_binding(binding, scope), steps)
             case "item":
-                elements = _elements(binding.node) or _constant_elements(binding.node, scope)
-                effort.spend(len(elements))
-                return [e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)]
+                looped = elements(binding.node, home.at_binding(binding, scope))
+                effort.spend(len(looped))
+                return [e.value for e in looped if isinstance(e, ast.Constant) and isinstance(e.value, str)]
             case "from":
                 assert isinstance(binding.node, ast.ImportFrom)
                 other = home.from_import(binding.node)
@@ -92,19 +93,3 @@ def _passed(name: str, home: Resolver, scope: Scope, steps: int) -> list[str]:
         if (value := argument(call, function, name, is_method)) is not None:
             found |= dict.fromkeys(strings(value, caller, steps - 1))
     return list(found)
-
-
-def _constant_elements(node: ast.AST | None, scope: Scope) -> list[ast.expr]:
-    if isinstance(node, ast.Name):
-        for home in scope.chain():
-            for binding in home.bindings.get(node.id, []):
-                if elements := _elements(binding.node):
-                    return elements
-    return []
-
-
-def _elements(node: ast.AST | None) -> list[ast.expr]:
-    """What a loop gets from a collection that is written out; of a dict the keys."""
-    if isinstance(node, ast.Dict):
-        return [key for key in node.keys if key is not None]
-    return node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else []

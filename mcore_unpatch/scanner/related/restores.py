@@ -84,10 +84,8 @@ def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> 
 
 def _holds_original(name: str, install: Install, resolver: Resolver) -> bool:
     """Whether a local was read from the very attribute that is assigned."""
-    scope: Scope | None = install.site.scope
-    while scope is not None and name not in scope.bindings:
-        scope = scope.parent
-    values = [binding.node for binding in scope.bindings[name]] if scope is not None else []
+    bindings = next((scope.bindings[name] for scope in install.site.scope.outwards() if name in scope.bindings), [])
+    values = [binding.node for binding in bindings]
     resolver.project.effort.spend(len(values))
     return bool(values) and all(
         isinstance(value, ast.Attribute)
@@ -147,7 +145,7 @@ def _is_undone(install: Install, resolver: Resolver) -> bool:
         other = site.scope.function
         if function is None or other is None:
             continue
-        if other is function or _encloses(function, other) or _encloses(other, function):
+        if function in other.outwards() or other in function.outwards():
             if _in_finally(site) or resolver.once(_is_generator, function.node) or _is_callback(site):
                 return True
         names = (getattr(function.node, "name", ""), getattr(other.node, "name", ""))
@@ -156,24 +154,9 @@ def _is_undone(install: Install, resolver: Resolver) -> bool:
     return False
 
 
-def _encloses(outer: Scope, inner: Scope) -> bool:
-    scope: Scope | None = inner
-    while scope is not None:
-        if scope is outer:
-            return True
-        scope = scope.parent
-    return False
-
-
 def _in_finally(site: Site) -> bool:
-    block = site.block
-    while block is not None:
-        if block.kind == "finally":
-            return True
-        if block.kind == "function":
-            return False
-        block = block.parent  # type: ignore[assignment]
-    return False
+    kinds = (block.kind for block in site.block.outwards() if block.kind in {"finally", "function"})
+    return next(kinds, "") == "finally"
 
 
 def _is_callback(site: Site) -> bool:

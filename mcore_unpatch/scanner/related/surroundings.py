@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from mcore_unpatch.findings.finding import Related
@@ -100,7 +100,7 @@ class Surroundings:
         base = ast.dump(install.base) if install.base is not None else ""
         name, scope = install.attribute, install.site.scope
         places = [_Place(name, base, home, True) for home in {None, scope.function}]
-        places += [_Place(name, base, home, False) for home in {*_with_parents(scope), self._resolver.model.scope}]
+        places += [_Place(name, base, home, False) for home in {*scope.outwards(), self._resolver.model.scope}]
         lines = [self._reads[place] for place in places if place in self._reads]
         return {line for some in lines for line in nearest(some, _line(install), int)}
 
@@ -151,9 +151,3 @@ def _line(install: Install) -> int:
 
 def _spans(node: ast.AST, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or 0)  # type: ignore[attr-defined,no-any-return]
-
-
-def _with_parents(scope: Scope | None) -> Iterable[Scope]:
-    while scope is not None:
-        yield scope
-        scope = scope.parent

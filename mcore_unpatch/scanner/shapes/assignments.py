@@ -9,7 +9,7 @@ from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings
-from mcore_unpatch.scanner.shapes import evidence, fillings
+from mcore_unpatch.scanner.shapes import evidence, fillings, possible
 from mcore_unpatch.scanner.shapes.assigned import (
     DATA,
     is_bound_method,
@@ -71,7 +71,7 @@ def _row_by_row(
         if isinstance(name, str):
             found += _attribute(site, resolver, subject, base, name, new, "")
             continue
-        names = given.strings() if given is not None else strings(name, resolver.at(site))
+        names = strings(*given) if given is not None else strings(name, resolver.at(site))
         found += set_by_name(site, resolver, subject, base, names, new)
     return found
 
@@ -152,7 +152,7 @@ def _class_attribute(site, resolver, subject, base, name, value, install) -> lis
         return []  # a method the repository's own subclass defines: its own business
     if isinstance(value, ast.Constant) and value.value is not None:
         return []  # a mark
-    kind = "class-of-instance" if _is_class_of_instance(subject) else "class-attr"
+    kind = "class-of-instance" if possible.is_class_of_object(subject) else "class-attr"
     replaces = api.has_callable(base.name, name) or (name == "__bases__" and base.node is None)
     if not replaces and (base.node is not None or not is_callable(site, resolver, value)):
         return []
@@ -277,26 +277,17 @@ def _is_code(site: Site, resolver: Resolver, value: ast.expr) -> bool:
 
 def _is_own_self(node: ast.Name, scope: Scope) -> bool:
     """`self` of a method: what a class does to itself is not a patch."""
-    function = scope.function
-    while function is not None:
-        parent = function.parent
-        if parent is not None and parent.kind == "class":
+    for function in scope.outwards():
+        if function.kind == "function" and function.parent is not None and function.parent.kind == "class":
             arguments = function.node.args  # type: ignore[attr-defined]
             first = (arguments.posonlyargs + arguments.args)[:1]
             return bool(first) and first[0].arg == node.id
-        function = parent.function if parent else None
     return False
 
 
 def _defines(base: Ref, name: str) -> bool:
     """Whether the repository's own class behind `base` defines `name` in its body."""
     return isinstance(base.node, ast.ClassDef) and base.home is not None and name in base.home.once(methods, base.node)
-
-
-def _is_class_of_instance(node: ast.expr) -> bool:
-    if isinstance(node, ast.Attribute):
-        return node.attr == "__class__"
-    return isinstance(node, ast.Call) and path_text(node.func) == "type"
 
 
 def _last_name(node: ast.Name | ast.Attribute) -> str:

@@ -159,10 +159,7 @@ def _possible(site: Site, resolver: Resolver, subject: ast.expr, name: str, valu
 def _surroundings(site: Site, subject: ast.expr) -> Iterator[str]:
     """The names around a statement: its object and the functions it stands in."""
     yield ast.unparse(subject)
-    scope: Scope | None = site.scope
-    while scope is not None:
-        yield getattr(scope.node, "name", "")
-        scope = scope.parent
+    yield from (getattr(scope.node, "name", "") for scope in site.scope.outwards())
 
 
 def _last_name(node: ast.Name | ast.Attribute) -> str:

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import NamedTuple
+from itertools import takewhile
 
+from mcore_unpatch.scanner.names.displays import Given, display, items
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
-from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.sources.callers import argument
-from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, path_text
 
 _MOST_ROWS = 1000
-
-
-class Given(NamedTuple):
-    """An expression, and where it stands."""
-
-    node: ast.expr
-    at: Position
-
-    def ref(self) -> Ref | None:
-        """What it stands for."""
-        return self.at.expr(self.node)
-
-    def strings(self) -> list[str]:
-        """The strings it may be."""
-        return strings(self.node, self.at)
-
-    def other(self, node: ast.expr) -> Given:
-        """Another expression of the same place."""
-        return self._replace(node=node)
 
 
 Filling = dict[str, Given]  # by the path that is written: `cls`, `self.owner`, `row.name`
@@ -93,14 +74,11 @@ def of_loops(site: Site, resolver: Resolver, subject: ast.expr) -> list[Filling]
 
 def rows_around(site: Site, resolver: Resolver, given: Filling) -> list[Filling]:
     """The rows of the loops around a statement; `given` is what is known of the function's parameters."""
-    loops: list[tuple[ast.For, Block]] = []
-    block: Block | None = site.block
-    while block is not None and block is not site.scope.block:
-        if block.kind == "for" and isinstance(block.owner, ast.For) and block.parent is not None:
-            loops.append((block.owner, block.parent))
-        block = block.parent
+    inner = takewhile(lambda block: block is not site.scope.block, site.block.outwards())
+    loops = [(one.owner, one.parent) for one in inner if one.kind == "for" and isinstance(one.owner, ast.For)]
     filled: list[Filling] = [given]
     for loop, around in reversed(loops):
+        assert around is not None
         over = Given(loop.iter, Position(resolver, site.scope, around, loop.lineno))
         filled = [{**one, **more} for one in filled for more in _rows(loop.target, over, one)][:_MOST_ROWS]
         resolver.project.effort.spend(len(filled))
@@ -127,54 +105,18 @@ def _taken_apart(target: ast.expr, row: Given) -> Filling:
 
 def _items(over: Given, known: Filling) -> Iterator[Given]:
     """What a loop runs over, where it is written out."""
-    table = _display(over, known)
+    table = display(over, known)
     match over.node:
         case ast.Call(func=ast.Attribute(attr="items", value=inner), args=[]):
-            table = _display(over.other(inner), known)
+            table = display(over.other(inner), known)
             if table is not None and isinstance(table.node, ast.Dict):
                 for key, value in zip(table.node.keys, table.node.values, strict=True):
                     if key is not None:
                         yield table.other(ast.Tuple([key, value], ast.Load()))
         case ast.Call(func=ast.Name(id="zip"), args=columns):
-            tables = [_display(over.other(column), known) for column in columns]
-            written = [_elements(table) for table in tables if table is not None]
+            tables = [display(over.other(column), known) for column in columns]
+            written = [items(table) for table in tables if table is not None]
             if len(written) == len(tables):
                 yield from (over.other(ast.Tuple(list(row), ast.Load())) for row in zip(*written, strict=False))
         case _ if table is not None:
-            yield from map(table.other, _elements(table))
-
-
-def _elements(table: Given) -> list[ast.expr]:
-    return table.node.elts if isinstance(table.node, ast.Tuple | ast.List | ast.Set) else []
-
-
-def _display(over: Given, known: Filling) -> Given | None:
-    """The table behind an expression: written there, given by a row around, or kept under a name."""
-    if isinstance(over.node, ast.Tuple | ast.List | ast.Set | ast.Dict):
-        return over
-    path = path_text(over.node)
-    if path is None:
-        return None
-    if path in known:
-        return known[path]
-    home = over.at.home
-    for scope in over.at.scope.chain():
-        for binding in scope.bindings.get(path, ()):
-            if binding.kind == "value" and isinstance(binding.node, ast.Tuple | ast.List | ast.Set | ast.Dict):
-                return Given(binding.node, home.at_binding(binding, scope))
-            if binding.kind == "from" and isinstance(binding.node, ast.ImportFrom):
-                if (other := home.from_import(binding.node)) is not None:
-                    name = ast.Name(binding.detail, ast.Load())
-                    return _display(Given(name, other.in_body(other.model.scope, 0)), {})
-            if binding.kind == "param" and isinstance(scope.node, FunctionNode):
-                return _display_passed(path, scope.node, home)
-    return None
-
-
-def _display_passed(name: str, function: FunctionNode, home: Resolver) -> Given | None:
-    """The table that the first call of a function in its own module gives it."""
-    for call, at in home.calls_of(function.name):
-        value = argument(call, function, name, False)
-        if value is not None and path_text(value) != name:
-            return _display(Given(value, at), {})
-    return None
+            yield from map(table.other, items(table))

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.scanner.names.displays import Given
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes import fillings, source_rewrites, tables
 from mcore_unpatch.scanner.shapes.assigned import is_data
 from mcore_unpatch.scanner.shapes.assignments import is_setattr, parameter_of, set_by_name
-from mcore_unpatch.scanner.shapes.fillings import Filling, Given
+from mcore_unpatch.scanner.shapes.fillings import Filling
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -70,10 +71,7 @@ def _given_to(node: ast.expr, scope: Scope, resolver: Resolver) -> set[str]:
     """Who is given something: the function that has it as a parameter, the class that keeps it."""
     if (parameter := parameter_of(node, scope)) is not None:
         return {parameter[0].name}
-    around: Scope | None = scope
-    while around is not None and around.kind != "class":
-        around = around.parent
-    owner = around.node if around is not None else None
+    owner = next((around.node for around in scope.outwards() if around.kind == "class"), None)
     if isinstance(owner, ast.ClassDef) and (path_text(node) or "") in fillings.fields(owner, resolver):
         return {owner.name}
     return set()
@@ -190,10 +188,10 @@ def _names(site: Site, write: _Write, node: ast.expr) -> list[str]:
     if isinstance(node, ast.BoolOp):  # name or fn.__name__
         return next((found for one in node.values if (found := _names(site, write, one))), [])
     if (given := write.filling.get(path_text(node) or "")) is not None:
-        return given.strings()
+        return strings(*given)
     if isinstance(node, ast.Attribute) and node.attr == "__name__":
         if (given := write.filling.get(path_text(node.value) or "")) is not None:
-            return given.other(ast.Attribute(given.node, "__name__", ast.Load())).strings()
+            return strings(ast.Attribute(given.node, "__name__", ast.Load()), given.at)
         return (
             [site.decorated.name] if site.decorated is not None else []
         )  # @patch_method(GPTModel) above `def forward`
@@ -223,7 +221,7 @@ def _inner(write: _Write) -> Position:
     """Where the helper sets the attribute, with what is known of its parameters."""
     known = {}
     for name, given in write.filling.items():
-        texts, ref = given.strings(), given.ref()
+        texts, ref = strings(*given), given.ref()
         if len(texts) == 1 or ref is not None:
             known[name] = texts[0] if len(texts) == 1 else ref
     return write.at._replace(given=known)

@@ -34,7 +34,7 @@ def of_method(site: Site, resolver: Resolver, subject: ast.expr, name: str, boun
         owner = MODULE
     if owner is None or _is_foreign(subject, site, resolver):
         return None
-    kind = "class" if _is_class_of_object(subject) else "instance"
+    kind = "class" if is_class_of_object(subject) else "instance"
     return Ref(kind, owner, False, f"the method `{name}`, in a file that imports Megatron", possible=True)
 
 
@@ -51,7 +51,8 @@ def _last_name(node: ast.expr) -> str:
     return last_name(node).lower()
 
 
-def _is_class_of_object(node: ast.expr) -> bool:
+def is_class_of_object(node: ast.expr) -> bool:
+    """`x.__class__` and `type(x)`."""
     if isinstance(node, ast.Attribute):
         return node.attr == "__class__"
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.names.displays import elements
+from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.scopes import Scope, Site, last_name, path_text
 
 _SETATTR = {"setattr", "builtins.setattr"}
@@ -22,7 +23,7 @@ def setattrs(site: Site, resolver: Resolver) -> Iterator[ast.Call]:
     elif isinstance(func, ast.Attribute) and func.attr == "__setattr__" and len(args) == 2:
         yield _setattr(call, [func.value, *args])
     elif last_name(func) in {"starmap", "map"} and args and _means_setattr(args[0], site.scope):
-        yield from (_setattr(call, row) for row in _rows(call, site.scope))
+        yield from (_setattr(call, row) for row in _rows(call, resolver.at(site)))
     elif (path_text(func) or "") not in _SETATTR and (given := _given(func, site.scope)) is not None:
         yield _setattr(call, [*given, *args])
 
@@ -58,16 +59,9 @@ def _means_setattr(node: ast.expr, scope: Scope) -> bool:
     return _given(node, scope) == []
 
 
-def _rows(call: ast.Call, scope: Scope) -> Iterator[list[ast.expr]]:
+def _rows(call: ast.Call, at: Position) -> Iterator[list[ast.expr]]:
     """What `starmap` takes row by row and `map` column by column, where it is written out."""
-    tables = [_elements(table, scope) for table in call.args[1:]]
+    tables = [elements(table, at) for table in call.args[1:]]
     is_map = (path_text(call.func) or "").endswith("starmap") is False
-    rows = [list(row) for row in zip(*tables, strict=False)] if is_map else [_elements(row, scope) for row in tables[0]]
+    rows = [list(row) for row in zip(*tables, strict=False)] if is_map else [elements(row, at) for row in tables[0]]
     yield from (row for row in rows if len(row) == 3)
-
-
-def _elements(node: ast.expr, scope: Scope) -> list[ast.expr]:
-    if isinstance(node, ast.Name):
-        written = [b.node for b in scope.bindings_of(node.id) if isinstance(b.node, ast.List | ast.Tuple)]
-        node = written[-1] if written else node
-    return node.elts if isinstance(node, ast.List | ast.Tuple) else []

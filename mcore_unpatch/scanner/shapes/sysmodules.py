@@ -33,15 +33,10 @@ def from_loops(resolver: Resolver) -> list[Install]:
 
 
 def _loop_over_modules(block: Block, resolver: Resolver) -> ast.For | None:
-    current: Block | None = block
-    while current is not None:
-        if (
-            isinstance(current.owner, ast.For)
-            and current.kind == "for"
-            and "sys.modules" in resolver.once(ast.unparse, current.owner.iter)
-        ):
-            return current.owner
-        current = current.parent
+    for around in block.outwards():
+        loop = around.owner if around.kind == "for" else None
+        if isinstance(loop, ast.For) and "sys.modules" in resolver.once(ast.unparse, loop.iter):
+            return loop
     return None
 
 

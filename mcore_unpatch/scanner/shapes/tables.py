@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes import fillings
+from mcore_unpatch.scanner.shapes.assignments import is_setattr
 from mcore_unpatch.scanner.shapes.fillings import Filling
 from mcore_unpatch.scanner.shapes.install import Install, core_target, parted
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -26,12 +28,8 @@ def from_call(site: Site, called: Ref, given: Filling) -> list[Install]:
     home, function = called.home, called.node
     if home is None or not isinstance(function, FunctionNode):
         return []
-    setters = [inner for inner in home.calls_in(function) if _is_setattr(inner.node)]
+    setters = [inner for inner in home.calls_in(function) if is_setattr(inner.call)]
     return [install for inner in setters for install in _installs(site, inner, home, given)]
-
-
-def _is_setattr(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and path_text(node.func) == "setattr" and len(node.args) == 3
 
 
 def _installs(site: Site, setter: Site, home: Resolver, given: Filling) -> list[Install]:
@@ -43,7 +41,7 @@ def _installs(site: Site, setter: Site, home: Resolver, given: Filling) -> list[
     found = []
     for row in fillings.rows_around(setter, home, given):
         for path, cell in row.items():
-            dotted = cell.strings()
+            dotted = strings(*cell)
             if (
                 len(dotted) == 1
                 and within(dotted[0])

@@ -35,11 +35,16 @@ class Block:
     def within(self, other: Block) -> bool:
         """Whether this block is `other` or lies inside it."""
         block: Block | None = self
-        while block is not None:
-            if block is other:
-                return True
+        while block is not None and block is not other:
             block = block.parent
-        return False
+        return block is not None
+
+    def outwards(self) -> Iterator[Block]:
+        """This block and those around it."""
+        block: Block | None = self
+        while block is not None:
+            yield block
+            block = block.parent
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +79,13 @@ class Scope:
         while scope is not None and scope.kind != "function":
             scope = scope.parent
         return scope
+
+    def outwards(self) -> Iterator[Scope]:
+        """This scope and those around it."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
 
     def chain(self) -> Iterator[Scope]:
         """Scopes in which a name used here is looked up, innermost first."""
