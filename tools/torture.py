@@ -41,7 +41,7 @@ from mcore_unpatch.survey.scan import scan
 from mcore_unpatch.survey.survey import ScanOptions
 
 ROOT = Path(__file__).parents[1]
-MIGRATE = ("migrate", "--unsafe-fixes", "--annotate", "--add-dependency")
+MIGRATE = ("migrate", "--unsafe-fixes", "--annotate")
 UNDO = ("undo",)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 OPERATIONS = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.chmod", "os.utime", "os.rmdir"}
