@@ -155,8 +155,12 @@ def _is_undone(install: Install, resolver: Resolver) -> bool:
 
 
 def _in_finally(site: Site) -> bool:
-    kinds = (block.kind for block in site.block.outwards() if block.kind in {"finally", "function"})
-    return next(kinds, "") == "finally"
+    for block in site.block.outwards():
+        if block.kind == "finally":
+            return True
+        if block.kind == "function":
+            return False
+    return False
 
 
 def _is_callback(site: Site) -> bool:

@@ -289,6 +289,12 @@ CASES: dict[str, str | dict[str, str]] = {
         "__dict__": "#!import megatron.core.utils as u\nu.__dict__['get_model_config'] = f",
         "__globals__": "#!from megatron.core.utils import divide\ndivide.__globals__['divide'] = f",
     },
+    "prefilter._NAMED_WORDS": {
+        "setattr": "put = setattr\nput(GPTModel, 'forward', f)",
+        "vars": "names = vars(megatron.core.utils)\nnames.update(get_model_config=f)",
+        "__dict__": "names = megatron.core.utils.__dict__\nnames.update(get_model_config=f)",
+        "_modules": "m = GPTModel()\nkids = m._modules\nkids.update(output_layer=torch.nn.Linear(1, 1))",
+    },
     "prefilter._PATCH_VERBS": "#!import nowhere\nnowhere.{}_it(GPTModel, 'forward', f)",
     "prefilter._CALL_WORDS": {
         "setattr": "setattr(GPTModel, NAME, f)",
