@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand
-from mcore_unpatch.judge.statement import CHANGES, RAISES, SPEED, Statement
+from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, SPEED, Statement
 from mcore_unpatch.library.fact import Call, Parameters, quoted
 from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.megatron import known
@@ -144,10 +144,11 @@ def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     }
     for name in _set_beside(demand) if other else ():
         other.pop(name, None)
-    for kind in (CHANGES, SPEED) if other and demand.runs_on(new, "TypeError") else ():
-        names = [name for name in other if _kind(name) == kind]
+    for kind in (CHANGES, SPEED, IDLE) if other and demand.runs_on(new, "TypeError") else ():
+        names = [name for name in other if _kind(f"{demand.on(new).name}.{name}", new) == kind]
         if names:
             also = f"; so have {quoted(names[1:], _MOST_FIELDS)} another default" if names[1:] else ""
+            also += "; Megatron itself does not read it by name" if kind == IDLE else ""
             text = f"`{names[0]}` of `{leaf(demand.name)}`, which is not passed, is {other[names[0]]}{also}"
             yield _changes(demand, text, kind)
 
@@ -160,9 +161,12 @@ def _is_same(was: str, now: str) -> bool:
     return all(type(value) in (int, float) for value in values) and values[0] == values[1]
 
 
-def _kind(parameter: str) -> str:
-    """What another default of a parameter changes, as far as its name tells."""
-    return SPEED if SPEED_ONLY.search(parameter) else CHANGES
+def _kind(parameter: str, model: Model) -> str:
+    """What another default of a parameter or field changes: nothing where nobody reads it, or what its name tells."""
+    found = model.find(parameter)
+    if found is not None and found.fact.trait("unread") is not None:
+        return IDLE
+    return SPEED if SPEED_ONLY.search(leaf(parameter)) else CHANGES
 
 
 def _set_beside(demand: Demand) -> set[str]:
@@ -182,7 +186,7 @@ def _values(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     same = then.digest == now.digest or (all(fields) and len(fields) == 2 and _is_same(*fields))
     if not same and demand.runs_on(new, "AttributeError"):
         what = "value" if demand.through_class else "default"
-        yield _changes(demand, f"`{name}` has another {what} on megatron-core {new.label}", _kind(name))
+        yield _changes(demand, f"`{name}` has another {what} on megatron-core {new.label}")
 
 
 def _unpacked(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:

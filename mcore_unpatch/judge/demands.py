@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from mcore_unpatch.judge import reached
-from mcore_unpatch.judge.meaning import Meant, built, class_around, ever, is_super, own_member, written
+from mcore_unpatch.judge.meaning import Meant, built, class_around, ever, is_super, own_member, picked, written
 from mcore_unpatch.judge.reached import Tests
 from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.model import Model
@@ -127,7 +127,7 @@ class Demands:
                     waiting.append((read, tests, 0))
                     continue
                 case ast.Call():
-                    meant = self._meant(node.func, home, itself)
+                    meant = self._meant(node.func, home, itself) or picked(node.func, home)
                     yield from self._called(node, meant, home, when, tests, unpacked, depth)
                     if _asks_first(node):
                         continue

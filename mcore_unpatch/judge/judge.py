@@ -11,9 +11,9 @@ from mcore_unpatch.judge.asked import absent, advice, instead, leaf, raised, sho
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself
 from mcore_unpatch.judge.originals import reaches_original
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
-from mcore_unpatch.library.definitions import parameters_of
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
 from mcore_unpatch.library.model import Model, Usage
+from mcore_unpatch.library.syntax import parameters_of
 from mcore_unpatch.megatron import facts, known
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES, minor, parse_version, show

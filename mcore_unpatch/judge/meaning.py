@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.sources.scopes import path_text
 
 _MOST_BASES = 30
+_NAMES = ast.Attribute | ast.Name
 
 
 class Meant(NamedTuple):
@@ -52,6 +53,24 @@ def written(node: ast.Attribute | ast.Name, home: Resolver) -> Meant | None:
     if not names or not all(map(within, names)):
         return None
     return Meant(tuple(names), not rest, True, rest.count(".") + 1 if rest else 0)
+
+
+def picked(node: ast.expr, home: Resolver) -> Meant | None:
+    """`get_forward_backward_func()`, called at once or by a variable: one of the functions that it may give."""
+    if isinstance(node, ast.Name):
+        node = only_value(node, home) or node
+    given = written(node.func, home) if isinstance(node, ast.Call) and isinstance(node.func, _NAMES) else None
+    maker = next((one for name in given.names if (one := api.union().find(name))), None) if given is not None else None
+    picks = maker.fact.trait("picks") if maker is not None else None
+    return Meant((picks.partition("|")[0],), True, True) if picks else None
+
+
+def only_value(node: ast.Name, home: Resolver) -> ast.expr | None:
+    """What a variable is set to, where that happens once."""
+    scope, _ = home.model.at(node.lineno)
+    bound = next((one.bindings[node.id] for one in scope.chain() if node.id in one.bindings), [])
+    value = bound[0].node if len(bound) == 1 and bound[0].kind == "value" else None
+    return value if isinstance(value, ast.expr) else None
 
 
 def is_super(node: ast.expr) -> bool:

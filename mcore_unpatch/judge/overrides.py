@@ -11,9 +11,9 @@ from mcore_unpatch.judge.demands import CALL, Demand
 from mcore_unpatch.judge.judge import callers
 from mcore_unpatch.judge.meaning import written
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement
-from mcore_unpatch.library.definitions import Function, given_counts, parameters_of
 from mcore_unpatch.library.fact import Call, Parameters, parameters, quoted, without_self
 from mcore_unpatch.library.model import SLOT, Model, Usage
+from mcore_unpatch.library.syntax import Function, given_counts, parameters_of
 from mcore_unpatch.megatron import known
 from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Resolver
@@ -206,26 +206,37 @@ def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
         if isinstance(function, Function) and function.decorator_list:
             continue
         takes = parameters(parameters_of(function))
-        if any(takes.misfit(call) for call in then):
-            continue
-        wrong = next((said for call in calls if (said := takes.misfit(call))), "")
-        if wrong and demand.runs_on(new, "TypeError"):
-            called = f"`{getattr(function, 'name', 'the lambda')}`"
-            text = f"`{leaf(now.name)}` of megatron-core {new.label} {unfit(wrong, called)}"
-            trigger = f"when `{leaf(now.name)}` calls it"
+        fitted, wrong = ([takes.misfit(call) for call in some] for some in (then, calls))
+        # Some calls may be for other cases: each of them did fit, or now none does.
+        broken = any(wrong) and (not any(fitted) or (not all(fitted) and all(wrong)))
+        called = f"`{getattr(function, 'name', 'the lambda')}`"
+        said = f"`{leaf(now.name)}` of megatron-core {new.label}"
+        trigger = f"when `{leaf(now.name)}` calls it"
+        if broken and demand.runs_on(new, "TypeError"):
+            text = f"{said} {unfit(next(filter(None, wrong)), called)}"
             yield Statement(RAISES, text, "TypeError", demand.path, demand.line, CALL, now.name, trigger=trigger)
+        counts, wanted = given_counts(function), {call.unpacked for call in calls}
+        if (
+            0 not in {*counts, *wanted}
+            and counts
+            and counts <= {call.unpacked for call in then}
+            and not counts & wanted
+        ):
+            text = f"{said} unpacks {max(wanted)} values from {called}, which gives {max(counts)}"
+            yield Statement(RAISES, text, "ValueError", demand.path, demand.line, CALL, now.name, trigger=trigger)
 
 
 def _hands(traits: tuple[str, ...], name: str) -> list[Call]:
-    """What a function calls its parameter with: `hands:name=2*+keyword,**`."""
+    """What a function calls its parameter with: `hands:name=2*+keyword,**/2`."""
     found = []
     for word in traits:
         key, _, form = word.partition(":")
         parameter, _, call = form.partition("=")
         if key == "hands" and parameter == name:
+            call, _, unpacked = call.partition("/")
             positions, _, keywords = call.partition("+")
             words = [one for one in keywords.split(",") if one]
+            named = tuple(one for one in words if one != "**")
             star = positions.endswith("*")
-            number = int(positions.rstrip("*")) - star
-            found.append(Call(number, tuple(one for one in words if one != "**"), star, "**" in words))
+            found.append(Call(int(positions.rstrip("*")), named, star, "**" in words, int(unpacked or 0)))
     return found

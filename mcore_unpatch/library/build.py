@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.definitions import ModuleFacts, source_of
+from mcore_unpatch.library.definitions import ModuleFacts
 from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import Library, Model
 from mcore_unpatch.library.slots import Slots
+from mcore_unpatch.library.syntax import source_of
 from mcore_unpatch.library.usage import UseCollector
 
 # What every installation has: Python's own modules, torch and what it depends on.
@@ -45,13 +46,22 @@ def _build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
     _resolve(facts, modules, model)
     model = Model(library, label, facts, {})
     for name, packages in _needs(library, modules).items():
-        facts[name] = replace(facts[name], traits=(*facts[name].traits, f"needs:{','.join(sorted(packages))}"))
+        _mark(facts, name, f"needs:{','.join(sorted(packages))}")
     uses = UseCollector(model, Slots(modules.values()))
     for module in modules.values():
         uses.take(module)
     used = uses.result()
+    for name, words in uses.handed.traits(model).items():
+        _mark(facts, name, *words)
+    if options := uses.options.names(model):
+        _mark(facts, library.packages[-1], f"options:{','.join(sorted(options))}")
     _mark_unread(facts, modules, model, used, uses)
     return Model(library, label, facts, used)
+
+
+def _mark(facts: dict[str, Fact], name: str, *words: str) -> None:
+    if name in facts:
+        facts[name] = replace(facts[name], traits=(*facts[name].traits, *words))
 
 
 def _modules(library: Library, files: Iterable[SourceFile]) -> Iterator[tuple[str, ModuleFacts]]:
@@ -102,9 +112,13 @@ def _resolved(word: str, module: str, model: Model) -> str:
     found = []
     for text in texts.split("|"):
         known = model.find(f"{module}.{text}")
-        if known is not None and (known.fact.kind == "class" or (key == "alias" and known.fact.kind != "import")):
+        kind = known.fact.kind if known is not None else ""
+        wanted = kind == "function" if key == "picks" else kind == "class" or (key == "alias" and kind != "import")
+        if known is not None and wanted:
             found.append(known.name)
-    if key == "several":
+    if key == "picks" and len(found) <= texts.count("|"):
+        return ""  # not all of them are functions
+    if key in ("several", "picks"):
         return f"{key}:{'|'.join(dict.fromkeys(found))}" if found else ""
     return f"{key}:{found[0]}" if len(found) == 1 else ""
 
@@ -116,7 +130,7 @@ def _mark_unread(
     used: Mapping[str, object],
     uses: UseCollector,
 ) -> None:
-    """Names of modules that nothing of the library reads: other packages may."""
+    """Names of modules, and fields of dataclasses, that nothing of the library reads: other packages may."""
     imported = {fact.detail for fact in facts.values() if fact.kind == "import"}
     imported |= {known.name for detail in imported if (known := model.find(detail))}
     local = {inner for module in modules.values() for inner in _imported_in_functions(module)}
@@ -128,7 +142,10 @@ def _mark_unread(
             if name in used or name in imported or owner in starred or leaf in uses.loose or leaf in uses.texts:
                 continue
             if not leaf.startswith("__") and leaf != "*":
-                facts[name] = replace(fact, traits=(*fact.traits, "unread"))
+                _mark(facts, name, "unread")
+        elif fact.kind == "value" and leaf not in uses.reads and leaf not in uses.texts:
+            if owner in facts and facts[owner].trait("dataclass") is not None:
+                _mark(facts, name, "unread")
 
 
 def _imported_in_functions(module: ModuleFacts) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from hashlib import blake2b
 
 from mcore_unpatch.library.normal import dump, is_text
@@ -25,17 +26,23 @@ def parts(node: ast.AST, package: str) -> bytes:
     return b"".join(found)
 
 
+@cache
+def _blocks(kind: type[ast.AST]) -> tuple[str, ...]:
+    return tuple(name for name in _BLOCKS if name in kind._fields and kind is not ast.Lambda)
+
+
 def _collect(node: ast.AST, package: str, found: list[bytes]) -> None:
+    kind = node.__class__
     if isinstance(node, ast.stmt):
-        if is_text(node):
+        if kind is ast.Expr and is_text(node):
             return
         found.append(head(node, package))
-    for name in _BLOCKS:
-        block = getattr(node, name, None) or ()
-        for child in block if isinstance(block, list) else ():  # the body of a lambda is an expression
-            _collect(child, package, found)
-        if name != "body" and getattr(node, name, None):
-            found.append(_MARKS[name])
+    for name in _blocks(kind):  # type: ignore[arg-type]
+        if block := getattr(node, name, None):
+            for child in block:
+                _collect(child, package, found)
+            if name != "body":
+                found.append(_MARKS[name])
 
 
 _MARKS = {name: bytes([number] * _FULL) for number, name in enumerate(_BLOCKS)}

@@ -101,10 +101,6 @@ class Model:
         star = self.facts.get(f"{owner_name}.*")
         return self.find(f"{star.detail.removesuffix('*')}{leaf}", hops + 1) if star else None
 
-    def has(self, name: str) -> bool:
-        """Whether this version defines a name itself."""
-        return self.find(name) is not None
-
     def function(self, name: str) -> Known | None:
         """The function behind a name; of a class its constructor, where it has one."""
         known = self.find(name)
@@ -196,6 +192,12 @@ class Model:
     def _names(self) -> NameIndex:
         known: NameIndex | None = getattr(self.facts, "names", None)
         return known or NameIndex(self.facts)
+
+    @cached_property
+    def options(self) -> frozenset[str]:
+        """The attributes that the library's parsers put on what they return."""
+        fact = self.facts.get(self.library.packages[-1])
+        return frozenset(filter(None, (fact.trait("options") or "").split(","))) if fact is not None else frozenset()
 
     # --- uses --------------------------------------------------------------------------------------------------
 

@@ -27,11 +27,13 @@ def _telling_fields(kind: type[ast.AST]) -> tuple[str, ...]:
 
 def dump(node: object, package: str, without: tuple[str, ...] = ()) -> str:
     """Like `ast.dump`, the same on every version of Python; the commonest nodes first, for speed."""
-    kind = type(node)
+    kind = node.__class__
     if kind is ast.Name:
         return f"Name(id={node.id!r})"  # type: ignore[attr-defined]
     if kind is ast.Attribute:
         return f"Attribute(value={dump(node.value, package)},attr={node.attr!r})"  # type: ignore[attr-defined]
+    if kind is ast.Constant:
+        return "Constant()" if node.value is None else f"Constant(value={node.value!r})"  # type: ignore[attr-defined]
     if kind is list:
         items: list[object] = node  # type: ignore[assignment]
         return f"[{','.join([dump(item, package) for item in items if not is_text(item)])}]"
@@ -42,10 +44,10 @@ def dump(node: object, package: str, without: tuple[str, ...] = ()) -> str:
         return f"ImportFrom({node.level}{without_package(node.module or '', package)}{names})"
     if isinstance(node, ast.AST):
         fields = []
-        for name in _telling_fields(type(node)):  # type: ignore[arg-type]
+        for name in _telling_fields(kind):  # type: ignore[arg-type]
             value = getattr(node, name, None)
             if value is None or value == [] or name in without:
                 continue
-            fields.append(f"{name}={dump(value, package)}")
-        return f"{type(node).__name__}({','.join(fields)})"
+            fields.append(f"{name}={value!r}" if value.__class__ is str else f"{name}={dump(value, package)}")
+        return f"{kind.__name__}({','.join(fields)})"
     return repr(node)

@@ -11,8 +11,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from mcore_unpatch.library.definitions import ModuleFacts, Nodes
+from mcore_unpatch.library.definitions import ModuleFacts
 from mcore_unpatch.library.model import SLOT, Model, Usage
+from mcore_unpatch.library.syntax import Nodes
 
 _DEEPEST = 6  # calls and variables on the way from a slot to a class
 _AROUND = {"partial": 0, "not_none": 0, "cast": 1, "replace": 0}  # which argument is the class

@@ -13,7 +13,7 @@ from mcore_unpatch.library.build import SourceFile, build
 from mcore_unpatch.library.model import Library, Model
 from mcore_unpatch.repository import git, reading
 
-_BUILDER = 2  # another number for another builder: what an older one has left in the cache is not read
+_BUILDER = 3  # another number for another builder: what an older one has left in the cache is not read
 _MOST_FILES = 20_000
 _LARGEST_FILE = 4 << 20
 _LARGEST = 256 << 20

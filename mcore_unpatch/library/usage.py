@@ -12,10 +12,12 @@ from queue import Queue
 from threading import Thread
 from typing import NamedTuple
 
-from mcore_unpatch.library.definitions import Body, ModuleFacts, Nodes, dotted, source_of
+from mcore_unpatch.library.definitions import Body, ModuleFacts
 from mcore_unpatch.library.fact import Call
+from mcore_unpatch.library.handed import Handed, ParserOptions
 from mcore_unpatch.library.model import ASKED, BASE, CALLED, DEFAULT, DERIVED, EXACT, NAMED, USED, Model, Usage
 from mcore_unpatch.library.slots import Slots
+from mcore_unpatch.library.syntax import Nodes, annotated, dotted, source_of
 
 _SPECS = ("ModuleSpec", "Submodules", "partial")
 _ASKS = {"isinstance", "issubclass"}
@@ -32,6 +34,8 @@ class _Where(NamedTuple):
     body: Body | None
     local: dict[str, str]
     place: str
+    nodes: Nodes
+    given: frozenset[str]  # the parameters of the function
 
 
 class UseCollector:
@@ -42,11 +46,17 @@ class UseCollector:
         self._seen: dict[str, _Seen] = defaultdict(dict)
         self.loose: set[str] = set()  # attributes that are read from objects nobody knows
         self.texts: set[str] = set()  # words of strings
+        self.reads: set[str] = set()  # attributes of whatever object
+        self.handed, self.options = Handed(), ParserOptions()
         self._owners = _method_owners(model)
+        self._constructors: dict[str, tuple[str, ast.arguments]] = {}  # by class: its module, and what it is given
 
     def take(self, module: ModuleFacts) -> None:
         """Collect what one module uses."""
         bodies = {body.node for body in module.functions}
+        for body in module.functions:
+            if body.node.name == "__init__":
+                self._constructors[body.owner] = module.name, body.node.args
         self._collect(Nodes([module.tree], stop=bodies), module, None, {})
         for body in module.functions:
             self._collect(body.nodes, module, body, _locals(body, module.package))
@@ -72,7 +82,7 @@ class UseCollector:
 
     def _collect(self, nodes: Nodes, module: ModuleFacts, body: Body | None, local: dict[str, str]) -> None:
         place = body.name if body is not None else module.name
-        where = _Where(module, body, local, place)
+        where = _Where(module, body, local, place, nodes, _parameters(body))
         roles = _roles(nodes)
         unpacked: dict[int, int] = {}
         for node in nodes.of(ast.Assign):
@@ -81,10 +91,14 @@ class UseCollector:
             self._call(node, roles, unpacked, where)
         parts: set[int] = set()  # of a longer dotted name
         for node in nodes.of(ast.Attribute):
+            if type(node.ctx) is ast.Load:
+                self.reads.add(node.attr)
+            else:
+                self.options.set_on(node)
             if id(node) not in parts:
                 self._read(node, roles.get(id(node), USED), parts, where)
         for node in nodes.of(ast.Name):
-            if id(node) not in parts and type(node.ctx) is ast.Load:
+            if local.get(node.id) != "" and type(node.ctx) is ast.Load and id(node) not in parts:
                 self._read(node, roles.get(id(node), USED), parts, where)
         alone = {id(node.value) for node in nodes.of(ast.Expr)}
         for node in nodes.of(ast.Constant):
@@ -97,29 +111,27 @@ class UseCollector:
 
     def _read(self, node: ast.Attribute | ast.Name, how: str, parts: set[int], where: _Where) -> None:
         inner: ast.expr = node
-        while isinstance(inner, ast.Attribute):
+        words: list[str] = []
+        while inner.__class__ is ast.Attribute:
+            words.append(inner.attr)
             inner = inner.value
             parts.add(id(inner))
-        path = dotted(node)
-        if not path:
-            if isinstance(node, ast.Attribute):
-                parts.discard(id(inner))
-                self.loose.add(node.attr)
+        if inner.__class__ is not ast.Name:
+            parts.discard(id(inner))
+            self.loose.add(words[0])
             return
-        root, _, rest = path.partition(".")
+        root = inner.id
         start = where.local.get(root, f"{where.module.name}.{root}")
         place = where.place
         if not start:  # an object of the function's own
-            self.loose.update(rest.split("."))
+            self.loose.update(words)
             return
         prefixes = [start]
-        for word in rest.split(".") if rest else ():
+        for word in reversed(words):
             prefixes.append(f"{prefixes[-1]}.{word}")
         for prefix in prefixes:
             known = self._model.find(prefix)
-            if known is None:
-                continue
-            if known.fact.kind != "module":
+            if known is not None and known.fact.kind != "module":
                 way = how if prefix == prefixes[-1] else USED
                 if way and known.name != place.rpartition(".")[0]:  # a class that names itself tells nothing
                     if way != CALLED:
@@ -137,8 +149,18 @@ class UseCollector:
             for name in self._of_slot(node.args[0], where.body):
                 self._note(f"{name}.__init__", EXACT, place, shifted)
             return
+        if leaf == "add_argument":
+            self.options.added(node, where.body.owner if where.body is not None else "")
+        if path in where.given:
+            self.handed.called(place, path, call)
         for name, sure, how in self._called(path, node.func, where):
             self._note(name, how, place, call, sure)
+            if sure and where.given:
+                self.handed.passed(place, where.given, node, name)
+            if node.args and name.endswith(".__init__") and (target := dotted(node.args[0])):
+                root, _, rest = target.partition(".")
+                start = where.local.get(root, f"{where.module.name}.{root}")
+                self.options.opened(name.removesuffix(".__init__"), f"{start}.{rest}".rstrip("."), node, where.nodes)
 
     def _called(self, path: str, function: ast.expr, where: _Where) -> Iterator[tuple[str, bool, str]]:
         """The functions that an expression may call, whether that is sure, and whether it is just that definition."""
@@ -169,6 +191,8 @@ class UseCollector:
         if not start:
             if rest:
                 yield from self._by_name(rest.rpartition(".")[2])
+            else:
+                yield from ((name, True, EXACT) for name in self._picked(root, where))
             return
         known = model.find(f"{start}.{rest}" if rest else start)
         if known is None:
@@ -178,6 +202,17 @@ class UseCollector:
             yield f"{known.name}.__init__", True, EXACT
         elif known.fact.kind == "function":
             yield known.name, True, EXACT
+
+    def _picked(self, variable: str, where: _Where) -> list[str]:
+        """The functions that a variable may be: it is set to what a function gives that picks one of them."""
+        for node in where.nodes.of(ast.Assign):
+            if isinstance(node.value, ast.Call) and dotted(node.targets[0]) == variable and dotted(node.value.func):
+                root, _, rest = dotted(node.value.func).partition(".")
+                start = where.local.get(root, f"{where.module.name}.{root}")
+                known = self._model.find(f"{start}.{rest}".rstrip("."))
+                if known is not None and (picks := known.fact.trait("picks")):
+                    return picks.split("|")
+        return []
 
     def _on_self(self, owner: str, rest: str) -> Iterator[tuple[str, bool, str]]:
         """`self.method(...)`, `self.part(...)`, `self.part.method(...)`."""
@@ -210,10 +245,20 @@ class UseCollector:
                 return named
         if several := known.fact.trait("several"):
             return several.split("|")
+        if known.name != f"{owner}.{attribute}" and (own := self._given_to(owner, attribute)):
+            return [own]
         for trait in ("builds", "type"):
             if (name := known.fact.trait(trait)) and not name.startswith("@"):
                 return [name]
         return []
+
+    def _given_to(self, owner: str, attribute: str) -> str:
+        """The class that a constructor says its argument of an attribute's name has, where a base class keeps that."""
+        module, spec = self._constructors.get(owner, ("", None))
+        named = [arg for arg in (*spec.args, *spec.kwonlyargs) if arg.arg == attribute] if spec is not None else []
+        texts = annotated(named[0].annotation) if named else []
+        known = self._model.find(f"{module}.{texts[0]}") if len(texts) == 1 else None
+        return known.name if known is not None and known.fact.kind == "class" else ""
 
     def _of_slot(self, node: ast.expr, body: Body | None) -> list[str]:
         path = dotted(node)
@@ -317,6 +362,12 @@ def _roles(nodes: Nodes) -> _ROLE:
             roles |= {id(value): ASKED for value in asked}
         roles[id(node.func)] = CALLED
     return roles
+
+
+def _parameters(body: Body | None) -> frozenset[str]:
+    spec = body.node.args if body is not None else None
+    every = (*spec.posonlyargs, *spec.args, *spec.kwonlyargs) if spec is not None else ()
+    return frozenset(arg.arg for arg in every) - {"self", "cls"}
 
 
 def _first(body: Body | None) -> str:

@@ -109,12 +109,6 @@ def called_with(name: str, version: Version) -> Parameters | None:
     return parameters(release.detail_for_callers(found)) if found is not None else None
 
 
-def first_parameters(name: str) -> tuple[str, ...]:
-    """The parameters a function had in the first release that has it."""
-    release = first(name)
-    return (parameter_names(name, model(release)) or ()) if release is not None else ()
-
-
 def needed(name: str, release: Model) -> tuple[str, ...]:
     """The packages without which a release cannot import a dotted name; `optional` where only a condition is known."""
     facts = release.facts

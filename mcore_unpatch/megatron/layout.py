@@ -59,58 +59,17 @@ SEAM_METHODS = {
 }
 
 # Methods of classes outside Megatron Core that Megatron's classes inherit from.
-EXTERNAL_METHODS = {
-    "Module": frozenset(
-        [
-            "_apply",
-            "_call_impl",
-            "_load_from_state_dict",
-            "_save_to_state_dict",
-            "add_module",
-            "apply",
-            "bfloat16",
-            "buffers",
-            "children",
-            "compile",
-            "cpu",
-            "cuda",
-            "double",
-            "eval",
-            "extra_repr",
-            "float",
-            "forward",
-            "get_buffer",
-            "get_extra_state",
-            "get_parameter",
-            "get_submodule",
-            "half",
-            "load_state_dict",
-            "modules",
-            "named_buffers",
-            "named_children",
-            "named_modules",
-            "named_parameters",
-            "parameters",
-            "register_buffer",
-            "register_forward_hook",
-            "register_forward_pre_hook",
-            "register_full_backward_hook",
-            "register_module",
-            "register_parameter",
-            "register_state_dict_pre_hook",
-            "requires_grad_",
-            "set_extra_state",
-            "set_submodule",
-            "share_memory",
-            "state_dict",
-            "to",
-            "to_empty",
-            "train",
-            "type",
-            "xpu",
-            "zero_grad",
-        ]
-    ),
-    "Function": frozenset(["forward", "backward", "apply", "setup_context", "jvp", "vmap"]),
-    "Optimizer": frozenset(["step", "zero_grad", "state_dict", "load_state_dict", "add_param_group"]),
+_MODULE = """
+_apply _call_impl _load_from_state_dict _save_to_state_dict add_module apply bfloat16 buffers children compile
+cpu cuda double eval extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half
+load_state_dict modules named_buffers named_children named_modules named_parameters parameters register_buffer
+register_forward_hook register_forward_pre_hook register_full_backward_hook register_module register_parameter
+register_state_dict_pre_hook requires_grad_ set_extra_state set_submodule share_memory state_dict to to_empty
+train type xpu zero_grad
+"""
+_OUTSIDE = {
+    "Module": _MODULE,
+    "Function": "forward backward apply setup_context jvp vmap",
+    "Optimizer": "step zero_grad state_dict load_state_dict add_param_group",
 }
+EXTERNAL_METHODS = {name: frozenset(words.split()) for name, words in _OUTSIDE.items()}

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from mcore_unpatch.library.syntax import source_of
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.roots import within
 
@@ -102,12 +103,6 @@ def mentions(tree: ast.Module, package: str = "") -> Mentions:
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in objects:
             found.values |= {of for of in _objects(node, bound) if of}
     return found
-
-
-def source_of(node: ast.ImportFrom, package: str) -> str:
-    """The module that a `from` import names."""
-    above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-    return ".".join([*above, *filter(None, [node.module])])
 
 
 def _objects(node: ast.expr, bound: dict[str, set[str]]) -> Iterator[str]:

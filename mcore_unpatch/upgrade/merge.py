@@ -13,9 +13,9 @@ from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
 
-from mcore_unpatch.library.definitions import bound_names
 from mcore_unpatch.library.digests import digest_of, parts
 from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.syntax import bound_names
 from mcore_unpatch.megatron.roots import LIBRARY
 from mcore_unpatch.repository import git
 from mcore_unpatch.upgrade.fates import Fate

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.definitions import Function, statements
 from mcore_unpatch.library.lazy import light_model
 from mcore_unpatch.library.sources import Files, cache_folder, read_source
+from mcore_unpatch.library.syntax import Function, statements
 from mcore_unpatch.megatron.roots import LIBRARY
 
 # The Pythons that wheels were made for; a wheel's source is the same in all of them.

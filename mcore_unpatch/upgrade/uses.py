@@ -12,6 +12,7 @@ from typing import Any
 from mcore_unpatch.findings.finding import FileError
 from mcore_unpatch.judge.asked import changed, raised
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
+from mcore_unpatch.judge.options import gone
 from mcore_unpatch.judge.overrides import handed, overridden
 from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
 from mcore_unpatch.library.model import Model
@@ -110,7 +111,8 @@ def uses_for(
                 for demand in demands:
                     uses.affected += _judged(demand, old, new, uses)
                 with project.effort.at_most(_MOST_STEPS):
-                    uses.affected += [Affected(one, "", one.caller) for one in overridden(home, old, new)]
+                    every_one = (*overridden(home, old, new), *gone(home, old, new))
+                    uses.affected += [Affected(one, "", one.caller) for one in every_one]
         except FileNotFoundError:
             continue
         except (Unreadable, OSError, RecursionError, Exhausted) as error:
@@ -166,10 +168,11 @@ def _bytes_of(path: str, project: Project) -> bytes:
 def _is_set_here(use: Affected, paths: Sequence[str], project: Project) -> bool:
     """Whether a field that a class of Megatron's has no more is put on the object by the repository itself."""
     demand = use.demand
-    if demand is None or demand.through_class or demand.module or use.statement.exception != "AttributeError":
+    if use.statement.exception != "AttributeError" or (demand is not None and (demand.through_class or demand.module)):
         return False
     name = re.escape(use.name.rpartition(".")[2].encode())
-    sets = re.compile(rb"\.%b\s*(?::[^=\n]+)?=(?!=)|setattr\([^\n]*[\"']%b[\"']" % (name, name))
+    flag = rb"--" + name.replace(b"_", b"-")  # an option of the repository's own
+    sets = re.compile(rb"\.%b\s*(?::[^=\n]+)?=(?!=)|setattr\([^\n]*[\"']%b[\"']|[\"']%b[\"']" % (name, name, flag))
     return any(sets.search(_bytes_of(path, project)) for path in paths)
 
 

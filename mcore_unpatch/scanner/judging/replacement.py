@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from mcore_unpatch.library.definitions import given_counts
+from mcore_unpatch.library.syntax import given_counts
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 
 from mcore_unpatch.judge.originals import calls_of_original, calls_original_once, reaches_original
-from mcore_unpatch.library.definitions import own_nodes
 from mcore_unpatch.library.model import ASKED
+from mcore_unpatch.library.syntax import own_nodes
 from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver

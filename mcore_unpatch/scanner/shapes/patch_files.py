@@ -11,6 +11,7 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding, Related
 from mcore_unpatch.library.build import read_module
+from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.roots import LIBRARY
 from mcore_unpatch.megatron.sources import MegatronSource
@@ -39,6 +40,7 @@ def findings_in(
         return []
     fits: Counter[str] = Counter()
     touched: dict[str, int] = {}
+    raises: list[str] = []
     if source is not None:
         with tempfile.TemporaryDirectory(prefix="unpatch-") as folder:
             tree = _Scratch(Path(folder), source)
@@ -52,11 +54,12 @@ def findings_in(
                 touched |= dict.fromkeys(
                     tree.changed(new) if fit == APPLIES and new else _touched(file, new or old), file.line
                 )
+            raises = tree.raises() if [*fits] == [APPLIES] else []  # what is left of another one tells nothing
     else:
         for file, old, new in files:
             for number, name in file.changes or [(file.line, "")]:
                 touched.setdefault(_placed(_module(new or old), name), number)
-    return [_finding(path, data, files[0][0], touched, fits, source)]
+    return [_finding(path, data, touched, fits, source, raises)]
 
 
 def _names(file: FileDiff) -> tuple[str, str]:
@@ -86,6 +89,8 @@ class _Scratch:
     def __init__(self, folder: Path, source: MegatronSource) -> None:
         self._folder, self._source = folder, source
         self._laid: set[str] = set()
+        self._facts: dict[str, Fact] = {}  # of the files that were changed
+        self._changed: dict[str, set[str]] = {}  # by file: its definitions that the source has not so
 
     def apply(self, file: FileDiff, old: str, new: str) -> str:
         """Apply the diff of one file; how it fits."""
@@ -111,8 +116,20 @@ class _Scratch:
         except UsageError:
             return [module]
         other = [one for one in {**now, **then} if now.get(one) != then.get(one) and one != module]
+        self._facts |= then
+        self._changed[name] = set(other)
         inner = [one for one in other if not any(rest.startswith(f"{one}.") for rest in other)]
         return inner or [module]
+
+    def raises(self) -> list[str]:
+        """What the rest of the source does not go with, or has not, of what was changed."""
+        from mcore_unpatch.judge import patched
+        from mcore_unpatch.library.sources import model_of
+
+        texts = {name: (self._folder / name).read_bytes() for name in self._changed}
+        every = {one for some in self._changed.values() for one in some}
+        model = model_of(LIBRARY, self._source.label, self._source.files)
+        return patched.broken(texts, self._facts, every, model)
 
     def _lay(self, name: str) -> None:
         if name not in self._laid and name in self._source.files:
@@ -141,7 +158,12 @@ def _prefixed(file: FileDiff) -> Iterator[bytes]:
 
 
 def _finding(
-    path: str, data: bytes, first: FileDiff, touched: dict[str, int], fits: Counter[str], source: MegatronSource | None
+    path: str,
+    data: bytes,
+    touched: dict[str, int],
+    fits: Counter[str],
+    source: MegatronSource | None,
+    raises: Sequence[str] = (),
 ) -> Finding:
     names = sorted(touched, key=lambda name: (touched[name], name))
     modules = {
@@ -151,11 +173,8 @@ def _finding(
     label = source.label if source is not None else ""
     said = [f"{_count(number, 'file')} {fit}" for fit, number in fits.items()]
     on = f"on megatron-core {label}: {', '.join(said)}" if said else ""
-    breaks = (
-        (f"no longer applies to megatron-core {label} ({fits[FAILS]} of {sum(fits.values())} files)",)
-        if fits[FAILS]
-        else ()
-    )
+    failed = f"no longer applies to megatron-core {label} ({fits[FAILS]} of {sum(fits.values())} files)"
+    breaks = (*([failed] if fits[FAILS] else []), *(f"{text} on megatron-core {label}" for text in raises))
     done = f"megatron-core {label} has all of these changes, and nothing is left to apply" if [*fits] == [DONE] else ""
     return Finding(
         rule=_RULE,
@@ -179,7 +198,7 @@ def _finding(
 
 def _kept_because(breaks: tuple[str, ...], source: MegatronSource | None) -> str:
     if breaks:
-        return f"It {breaks[0]}; make it anew for that release, or leave it out"
+        return f"It {breaks[0]}; make it anew for that release, or leave it out"  # each says what the file does
     if source is None:
         return "It changes Megatron's own source; `--target-mcore PATH` says whether it still applies, and to what"
     return f"It changes Megatron's own source, and applies to megatron-core {source.label}"

@@ -16,11 +16,66 @@ from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import LIBRARY
 from mcore_unpatch.megatron.versions import RELEASES
 
+CALLBACKS = {
+    "a": """
+from toy.b import Config, Factory
+def forward(step, data):
+    out, loss = step(data, last=True)
+def pick(kind):
+    if kind:
+        return forward
+    chosen = other
+    return chosen
+def other(step, data):
+    step(data)
+def pretrain(*, func):
+    run = pick(1)
+    run(step=func, data=1)
+    return wrap(func)
+def wrap(inner): return lambda: inner()
+def parse(parser):
+    parser.add_argument("-x", "--long-name")
+    parser.add_argument("--plain", dest="other_name")
+    left = ["hidden"]
+    Factory(Config, exclude=left).build(parser)
+""",
+    "b": """
+from dataclasses import dataclass
+@dataclass
+class Config:
+    size: int = 1
+    hidden: int = 2
+    spare: int = 3
+class Factory:
+    def build(self, parser):
+        for name in self.names:
+            parser.add_argument(*name)
+class Base:
+    def __init__(self, model: Config): self.model = model
+    def run(self): return self.model(1)
+class Sub(Base):
+    def __init__(self, model: Factory): super().__init__(model)
+    def go(self): return self.model.build(2)
+def read(config): return config.size
+""",
+}
+
+
 TOY = Library("toy", ("toy",))
 
 
 def model(files: Mapping[str, str], label: str = "1.0") -> Model:
     return build(TOY, label, [(f"toy/{name}.py", text.encode()) for name, text in {"__init__": "", **files}.items()])
+
+
+def test_callbacks_are_followed_and_options_collected() -> None:
+    toy = model(CALLBACKS)
+    hands = [word for word in toy.facts["toy.a.pretrain"].traits if word.startswith("hands")]
+    assert hands == ["hands:func=0+", "hands:func=1+", "hands:func=1+last/2"]
+    assert toy.options == {"long_name", "other_name", "size", "spare"}
+    assert toy.facts["toy.b.Config.spare"].trait("unread") is not None
+    assert toy.facts["toy.b.Config.size"].trait("unread") is None
+    assert {one.place for one in toy.calls("toy.b.Factory.build")} == {"toy.a.parse", "toy.b.Sub.go"}
 
 
 SHAPES = {

@@ -249,12 +249,32 @@ class Worker:
 
 def get_model(provider):
     return provider(pre_process=True)
+
+def pretrain(model, step_func):
+    train(step_func, get_model(model))
+
+def train(function, model):
+    output, loss = function(model)
+""",
+    "megatron/training/__init__.py": b"""
+from megatron.core.work import Worker
+def parse(parser):
+    parser.add_argument("--micro-batch", "-m")
+    parser.add_argument("--old-thing", action="store_true")
+    parser.add_argument("--also-gone", action="store_true")
+    args = parser.parse_args()
+    args.world_size = 1
+def get_args():
+    return _ARGS
 """,
 }
 LATER = (
     (b"def stop(self):", b"@abstractmethod\n    def stop(self):"),
     (b"first = self.start(1)", b"first, second = self.start(1)"),
     (b"provider(pre_process=True)", b"provider(pre_process=True, vp_stage=0)"),
+    (b"output, loss = function(model)", b"output, loss, count = function(model)"),
+    (b"--old-thing", b"--old-things"),
+    (b"--also-gone", b"--new"),
 )
 MINE = """
 from megatron.core.work import Worker, get_model
@@ -265,6 +285,18 @@ def provider(pre_process):
     return pre_process
 get_model(provider)
 get_model(lambda **rest: rest)
+
+from megatron.core.work import pretrain
+def step(model):
+    return model, 1
+pretrain(lambda **rest: rest, step)
+
+from megatron.training import get_args
+def use():
+    args = get_args()
+    if hasattr(args, "also_gone"):
+        args.also_gone
+    return args.micro_batch, args.old_thing
 """
 
 
@@ -272,15 +304,22 @@ def test_what_megatron_calls_in_the_repository() -> None:
     """An abstract method that appeared, values that the caller unpacks, a callback that is given more."""
     later = dict(SMALL)
     for old, new in LATER:
-        later["megatron/core/work.py"] = later["megatron/core/work.py"].replace(old, new)
+        later = {path: text.replace(old, new) for path, text in later.items()}
     models = [build(LIBRARY, label, files.items()) for label, files in (("0.30.0", SMALL), ("0.31.0", later))]
     project = Project({"a.py"}.__contains__, lambda _: MINE.encode())
     said = {one.statement.line: one.statement for one in uses_of(["a.py"], project, *models).affected}
-    assert {line: one.exception for line, one in said.items()} == {3: "TypeError", 4: "ValueError", 8: "TypeError"}
+    raised = {3: "TypeError", 4: "ValueError", 8: "TypeError", 14: "ValueError", 21: "AttributeError"}
+    assert {line: one.exception for line, one in said.items()} == raised
     assert "`stop` of `Worker` is abstract" in said[3].text
     assert "returns 3 values where `Worker.run` of megatron-core 0.31.0 unpacks 2" in said[4].text
     assert "passes `vp_stage`, which `provider` does not take" in said[8].text
+    assert "`pretrain` of megatron-core 0.31.0 unpacks 3 values from `step`, which gives 2" in said[14].text
+    assert "`args.old_thing` is made by no option of megatron-core 0.31.0" in said[21].text
+    assert said[21].instead == "`args.old_things` is the closest match"
     assert uses_of(["a.py"], project, models[1], models[1]).affected == []
+    own = f"{MINE}parser.add_argument('--old-thing')\n"
+    project = Project({"a.py"}.__contains__, lambda _: own.encode())
+    assert 21 not in {one.statement.line for one in uses_of(["a.py"], project, *models).affected}
 
 
 def test_the_screen_folds_tests_and_says_what_was_read(tmp_path: Path) -> None:

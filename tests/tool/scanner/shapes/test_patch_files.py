@@ -155,6 +155,31 @@ class TestOnASource:
         (megatron / FILE).write_text(CHANGED)
         assert "has all of these changes" in self.judged(diff, megatron).upstream_has
 
+    @pytest.mark.parametrize(
+        ("before", "after", "said"),
+        [
+            (
+                "def helper(x):",
+                "def helper(x, y):",
+                "`GPTModel.forward` does not pass `y`, which it requires: TypeError",
+            ),
+            ("def helper(x):", "def helper(x, y=1):", ""),
+            ("    def run(self):\n        return 1\n", "    pass\n", ""),
+            ("def helper(x):\n    return x\n", "", "takes `gpt_model.helper` away, which `GPTModel.forward` calls"),
+            (
+                "self.config = config",
+                f"from {CORE}.enums import ModelType\n        ModelType.encoder_and_decoder",
+                "changes `__init__`, where `ModelType.encoder_and_decoder` does not exist after megatron-core 0.16.1",
+            ),
+        ],
+    )
+    def test_a_changed_definition_is_held_to_the_rest(
+        self, before: str, after: str, said: str, tmp_path: Path, megatron: Path
+    ) -> None:
+        write_files(megatron, {"megatron/core/enums.py": "class ModelType:\n    encoder_or_decoder = 1\n"})
+        finding = self.judged(made_by_git(tmp_path, SOURCE.replace(before, after)), megatron)
+        assert [said in text for text in finding.breaks] == [True] * bool(said)
+
     def test_behind_another_patch(self, tmp_path: Path, megatron: Path) -> None:
         first = made_by_git(tmp_path / "first", CHANGED)
         second = made_by_git(tmp_path / "second", CHANGED.replace("two = one + 1", "two = one + 2"))

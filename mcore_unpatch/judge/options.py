@@ -1,0 +1,64 @@
+"""What a repository reads of Megatron's arguments, `get_args().name`: is there still an option that makes it?"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from mcore_unpatch.judge.demands import CALL, Demand
+from mcore_unpatch.judge.meaning import only_value, written
+from mcore_unpatch.judge.statement import RAISES, Statement
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron.roots import TRAINING
+from mcore_unpatch.scanner.names.resolver import Position, Resolver
+from mcore_unpatch.scanner.sources.nodes import walk
+
+_MAKER = "get_args"
+_ALIKE = 0.8
+
+
+def gone(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
+    """Options that the older release has and the newer one has not, where they are read."""
+    lost = old.options - new.options if new.options else frozenset()
+    if not lost or _MAKER.encode() not in home.model.data:
+        return
+    nodes = list(walk(home.model.tree))
+    asked = {text for node in nodes if isinstance(node, ast.Call) for text in _asked(node)}
+    for node in nodes:
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load) or node.attr not in lost - asked:
+            continue
+        at = Position(home, *home.model.at(node.lineno), node.lineno)
+        name = f"{TRAINING}.{_MAKER}.{node.attr}"
+        if _is_made(node.value, home) and Demand(name, CALL, at).runs_on(new, "AttributeError"):
+            now = get_close_matches(node.attr, new.options - old.options, 1, _ALIKE)
+            instead = f"`args.{now[0]}` is the closest match" if now else ""
+            text = f"`args.{node.attr}` is made by no option of megatron-core {new.label}"
+            function = getattr(at.scope.function and at.scope.function.node, "name", "")
+            trigger = f"when `{function}` is called" if function else "when the file is imported"
+            yield Statement(
+                RAISES,
+                text,
+                "AttributeError",
+                home.model.path,
+                node.lineno,
+                CALL,
+                name,
+                trigger=trigger,
+                instead=instead,
+            )
+
+
+def _is_made(node: ast.expr, home: Resolver) -> bool:
+    """`get_args()` of Megatron's, or a variable that is set to that alone."""
+    value = only_value(node, home) if isinstance(node, ast.Name) else node
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute | ast.Name):
+        return False
+    meant = written(value.func, home)
+    return meant is not None and all(name.startswith(TRAINING) and name.endswith(_MAKER) for name in meant.names)
+
+
+def _asked(node: ast.Call) -> Iterator[str]:
+    """The name in `hasattr(args, "name")`: who asks for it once knows that it may not be there."""
+    if isinstance(node.func, ast.Name) and node.func.id in ("hasattr", "getattr"):
+        yield from (one.value for one in node.args[1:2] if isinstance(one, ast.Constant) and isinstance(one.value, str))
