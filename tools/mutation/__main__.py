@@ -1,30 +1,30 @@
 """Put small faults into a copy of the package, one at a time, and see which ones the tests notice.
 
-python -m tools.mutation --seed 1 --faults 15
+python -m tools.mutation --seed 1 --faults 17
 
-A fault is tried with the tests whose words are nearest to it. The faults drawn for a seed and what became of each are
-written down after every trial: a run that was cut short goes on where it stopped, and `--again` tries what was not
-noticed once more.
+A fault is tried with the tests that run its lines, those whose words are nearest to it first. The faults drawn for a
+seed and what became of each are written down after every trial: a run that was cut short goes on where it stopped, and
+`--again` tries what was not noticed once more.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 
 from tools.mutation import reach, report
 from tools.mutation.sample import AREAS, REPOSITORY, sample
-from tools.mutation.trial import Bench, Result
+from tools.mutation.trial import Result, attempt, take_a_bench
 
 
 def main() -> int:
     """Sample, try, report."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutation", description=__doc__.splitlines()[0])
-    parser.add_argument("--faults", type=int, default=15, help="how many faults of each area")
+    parser.add_argument("--faults", type=int, default=17, help="how many faults of each area")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--area", action="append", choices=sorted(AREAS), help="one area alone; may be repeated")
     parser.add_argument("--again", action="store_true", help="try what was not noticed once more")
@@ -34,41 +34,40 @@ def main() -> int:
         "--folder", type=Path, default=REPOSITORY / ".cache" / "mutation", help="where results are kept"
     )
     parser.add_argument("--list", action="store_true", help="only say which faults were drawn and what became of them")
-    parser.add_argument("--jobs", type=int, default=1, help="how many areas are tried at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="how many faults are tried at a time")
     arguments = parser.parse_args()
-    if not (reach.RECORD / "done").exists() and not arguments.list:
-        print("Which tests run what is recorded first, once: the whole suite runs.", flush=True)
-        reach.record(arguments.jobs)
-    if arguments.jobs > 1 and not arguments.list:
-        _each_by_itself(arguments.area or list(AREAS), arguments)
-        arguments.list = True
-    everything: list[Result] = []
-    for area in arguments.area or AREAS:
-        kept = arguments.folder / f"seed-{arguments.seed}" / f"{area.replace(' ', '-')}.json"
-        if kept.exists():
-            results = [report.from_json(row) for row in json.loads(kept.read_text())]
-        else:
-            results = [Result(fault) for fault in sample(area, arguments.faults, arguments.seed)]
-            kept.parent.mkdir(parents=True, exist_ok=True)
-        waiting = [at for at, result in enumerate(results) if _is_to_do(result, arguments.again)]
-        bench = Bench(AREAS[area][0][0].startswith("compat")) if waiting and not arguments.list else None
-        for at in waiting if bench else []:
-            results[at] = bench.attempt(results[at].fault, arguments.tests, arguments.seconds)
-            kept.write_text(json.dumps([report.as_json(result) for result in results], indent=1) + "\n")
-            print(f"[{at + 1}/{len(results)}] {report.line(results[at])}", flush=True)
-        if bench:
-            bench.close()
-        everything += results
-    print(report.table(everything))
+    folder = arguments.folder / f"seed-{arguments.seed}"
+    kept = {area: folder / f"{area.replace(' ', '-')}.json" for area in arguments.area or AREAS}
+    results = {area: _drawn(area, file, arguments) for area, file in kept.items()}
+    waiting = [
+        (area, at) for area in results for at, result in enumerate(results[area]) if _is_to_do(result, arguments.again)
+    ]
+    if waiting and not arguments.list:
+        if not reach.RECORD.exists():
+            print("Which tests run what is recorded first, once: the whole suite runs.", flush=True)
+            reach.record(arguments.jobs)
+        folder.mkdir(parents=True, exist_ok=True)
+        waiting.sort(key=lambda place: place[1])  # of every area, also where the run is cut short
+        with ProcessPoolExecutor(arguments.jobs, get_context("spawn"), initializer=take_a_bench) as pool:
+            trials = {
+                pool.submit(attempt, results[area][at].fault, arguments.tests, arguments.seconds): (area, at)
+                for area, at in waiting
+            }
+            for number, trial in enumerate(as_completed(trials), start=1):
+                area, at = trials[trial]
+                results[area][at] = trial.result()
+                rows = [report.as_json(result) for result in results[area]]
+                kept[area].write_text(json.dumps(rows, indent=1) + "\n")
+                print(f"[{number}/{len(trials)}] {report.line(results[area][at])}", flush=True)
+    print(report.table([result for own in results.values() for result in own]))
     return 0
 
 
-def _each_by_itself(areas: list[str], arguments: argparse.Namespace) -> None:
-    """A process for each area, as many at a time as are asked for; what they find is written down by them."""
-    options = [f"--{name}={getattr(arguments, name)}" for name in ("faults", "seed", "tests", "seconds", "folder")]
-    command = [sys.executable, "-m", "tools.mutation", *options, *(["--again"] if arguments.again else [])]
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        list(pool.map(lambda area: subprocess.run([*command, "--area", area], check=True), areas))
+def _drawn(area: str, kept: Path, arguments: argparse.Namespace) -> list[Result]:
+    """The faults of an area: those of an earlier run with what became of them, else a new sample."""
+    if kept.exists():
+        return [report.from_json(row) for row in json.loads(kept.read_text())]
+    return [Result(fault) for fault in sample(area, arguments.faults, arguments.seed)]
 
 
 def _is_to_do(result: Result, again: bool) -> bool:

@@ -30,8 +30,11 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 # Without these nothing changes that a test could see: a line in a warning, what is the default anyway, a guard against
 # our own mistakes, an encoding that this machine has without being asked.
-_UNSEEN = {"stacklevel", "strict", "check", "encoding", "help", "show_default", "flush", "category", "repr", "maxsize"}
-_BOUND = 100  # a larger number is a bound with room, or a size that only costs speed
+_UNSEEN = {
+    "stacklevel", "strict", "check", "encoding", "help", "show_default", "flush", "category", "repr", "maxsize",
+    "indent", "clean",
+}  # fmt: skip
+_BOUND = 60  # a larger number is a bound with room, or a size that only costs speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,8 @@ def _is_silent(node: ast.AST) -> bool:
             return True  # the parser sets both; the question is for the type checker
         case ast.If(ast.Name("TYPE_CHECKING")) | ast.Assign([ast.Name("__all__")]):
             return True
+        case ast.BoolOp() | ast.Compare() if "sys.version_info" in ast.unparse(node):
+            return True  # of other Pythons than the one that the tests run on
         case ast.FunctionDef(decorator_list=decorators):
             return any("triton" in ast.unparse(decorator) for decorator in decorators)
     return False
@@ -146,7 +151,7 @@ def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:
                     rest = [other for other in elements if other is not element]
                     made = ast.Set(rest) if isinstance(node, ast.Set) else type(node)(rest, ast.Load())  # type: ignore[call-arg]
                     yield "member dropped", _text(made)
-        case ast.Return(ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+        case ast.Return(ast.expr() as value) if not (isinstance(value, ast.Constant) and not value.value):
             yield "nothing returned", "return None"
         case ast.Expr(ast.Call()) | ast.AugAssign() | ast.Raise():
             yield "statement dropped", "pass"

@@ -1,4 +1,4 @@
-"""Which tests are nearest to a fault: those that run its function and share its words, the rare ones above all."""
+"""Which tests are nearest to a fault: those that run its lines and share its words, the rare ones above all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from tools.mutation.faults import Fault
-from tools.mutation.reach import PACKAGES, REPOSITORY, function_at, reached, seconds
+from tools.mutation.reach import KEPT, PACKAGES, REPOSITORY, recorded, running
 
 # Over whole releases and environments, or with a compiler: tried after the others.
 _SLOW = re.compile("releases|accuracy|plugins|torture|test_own_tests|test_compiles")
@@ -27,28 +27,46 @@ class Test:
     words: frozenset[str]
 
 
-def nearest(fault: Fault, folders: tuple[str, ...], count: int) -> list[Test]:
-    """The tests to try for a fault, the nearest first."""
-    known = _tests(folders)
+def nearest(fault: Fault, count: int) -> list[Test]:
+    """The tests to try for a fault: those that run its lines, and those of its part that are newer than the record."""
+    known = _tests()
     seen = Counter(word for test in known for word in test.words)
     wanted = {word: weight * math.log(len(known) / seen[word]) for word, weight in _wanted(fault).items() if seen[word]}
+    took = _seconds()
+    running_it = running_tests(fault)
+    runs, others = {function_of(test) for test in running_it}, 0.5 if len(running_it) >= KEPT else 0.0
 
-    recorded = {function_of(test) for test in seconds()}
-    running = {function_of(test) for test in running_tests(fault)}
+    def of_compat(path: str) -> bool:
+        return path.startswith(("compat/", "tests/compat/"))
 
     def shared(test: Test) -> float:
-        near = 0.1 if _SLOW.search(test.path) else 2.0 if test.path.startswith(f"{folders[0]}/") else 1.0
-        if (test.path, test.name) in recorded:
-            near *= 3.0 if (test.path, test.name) in running else 0.03
+        key = (test.path, test.name)
+        near = 1.0 if key in runs else others if key in took else 0.3
+        near *= of_compat(test.path) == of_compat(fault.path) or key in runs
+        near *= 2.0 if fault.path.split("/")[1].removesuffix(".py") in test.path else 1.0
+        near *= 3.0 if Path(fault.path).stem in Path(test.path).stem else 1.0
+        near *= 0.1 if _SLOW.search(test.path) else 1.0
         return near * sum(wanted.get(word, 0.0) for word in test.words) / math.log2(8 + len(test.words))
 
-    return sorted(known, key=shared, reverse=True)[:count]
+    def soon(test: Test) -> float:
+        """What is as near and takes less time comes first."""
+        return shared(test) / (1 + took.get((test.path, test.name), 1.0)) ** 0.5
+
+    return sorted(sorted(filter(shared, known), key=shared, reverse=True)[:count], key=soon, reverse=True)
 
 
 def running_tests(fault: Fault) -> list[str]:
-    """The tests, by their ids, that run the function of a fault; those of its file where nothing is known of it."""
-    known = reached()
-    return known.get(function_at(fault.path, fault.line)) or known.get((fault.path, ""), [])
+    """The tests, by their ids, that run the lines of a fault."""
+    return running(fault.path, fault.line, fault.last_line)
+
+
+@cache
+def _seconds() -> dict[tuple[str, str], float]:
+    """How long a case of each recorded test takes, the shortest one."""
+    took: dict[tuple[str, str], float] = {}
+    for test, duration in recorded().items():
+        took[function_of(test)] = min(duration, took.get(function_of(test), duration))
+    return took
 
 
 def function_of(nodeid: str) -> tuple[str, str]:
@@ -97,9 +115,8 @@ def _callers() -> dict[str, set[str]]:
 
 
 @cache
-def _tests(folders: tuple[str, ...]) -> list[Test]:
-    paths = {path for folder in folders for path in (REPOSITORY / folder).glob("**/test_*.py")}
-    return [test for path in sorted(paths) for test in _of(path)]
+def _tests() -> list[Test]:
+    return [test for path in sorted((REPOSITORY / "tests").glob("**/test_*.py")) for test in _of(path)]
 
 
 def _of(path: Path) -> Iterator[Test]:

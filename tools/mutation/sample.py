@@ -10,62 +10,28 @@ from typing import Any
 from tools.mutation.faults import Fault, faults_in
 from tools.mutation.reach import REPOSITORY
 
-_SHIMS = ("verl", "nemo_rl", "skyrl", "slime", "miles", "roll", "areal")
-
 # Kernels are left out: they run on a GPU, or in an interpreter that takes minutes for each.
-AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], ...]]] = {
-    # area: source folders; test folders; tests over samples that lie in files, whose words are not known: tried last
-    "scanner": (
-        ("mcore_unpatch/scanner", "mcore_unpatch/megatron"),
-        ("tests/tool/scanner", "tests/tool"),
-        (("tests/migrate/codemods/test_golden.py", "test_golden"),),
+AREAS: dict[str, tuple[str, ...]] = {
+    "scanner": ("mcore_unpatch/scanner",),
+    "judge": tuple(f"mcore_unpatch/{part}" for part in ("judge", "library", "megatron", "stacks", "upgrade")),
+    "gate and reports": tuple(
+        f"mcore_unpatch/{part}" for part in ("*.py", "commands", "findings", "gate", "report", "repository", "survey")
     ),
-    "gate and reports": (
-        tuple(
-            f"mcore_unpatch/{part}"
-            for part in (
-                "*.py",
-                "commands",
-                "report",
-                "upgrade",
-                "repository",
-                "findings",
-                "survey",
-                "gate",
-                "judge",
-                "stacks",
-            )
-        ),
-        ("tests/tool",),
-        (),
-    ),
-    "migrate": (("mcore_unpatch/migrate",), ("tests/migrate/engine", "tests/migrate"), ()),
-    "codemods": (
-        ("codemods",),
-        ("tests/migrate/codemods", "tests/migrate", "tests/tool/plugins"),
-        (("tests/migrate/codemods/test_golden.py", "test_golden"),),
-    ),
-    "operator": (("compat/fused_head",), ("tests/compat/fused_head", "tests/compat/triton"), ()),
-    "hook and packing": (("compat/hook", "compat/packing"), ("tests/compat/hook", "tests/compat/packing"), ()),
-    "shims": (
-        ("compat/logits", "compat/*.py", *(f"compat/{name}" for name in _SHIMS)),
-        tuple(f"tests/compat/{name}" for name in (*_SHIMS, "logits", "downstream")),
-        (),
-    ),
+    "audit and verify": ("mcore_unpatch/audit", "mcore_unpatch/verify"),
+    "migrate": ("mcore_unpatch/editing", "mcore_unpatch/migrate"),
+    "codemods": ("codemods",),
+    "operator": ("compat/fused_head",),
+    "hook and packing": ("compat/hook", "compat/packing"),
+    "shims": ("compat/*.py", "compat/logits", "compat/verl"),
 }
 
 
 def sources(area: str) -> list[str]:
     """The Python files of an area, relative to the repository."""
     found: set[Path] = set()
-    for pattern in AREAS[area][0]:
+    for pattern in AREAS[area]:
         found.update(REPOSITORY.glob(pattern if pattern.endswith(".py") else f"{pattern}/**/*.py"))
-    return sorted(path.relative_to(REPOSITORY).as_posix() for path in found)
-
-
-def area_of(path: str) -> str:
-    """The area a source file belongs to."""
-    return next(area for area in AREAS if path in sources(area))
+    return sorted(path.relative_to(REPOSITORY).as_posix() for path in found if path.parent.name != "triton")
 
 
 def sample(area: str, size: int, seed: int) -> list[Fault]:

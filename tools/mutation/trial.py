@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ import pytest
 from tests.limits import Countdown
 from tools.mutation.faults import Fault
 from tools.mutation.nearest import function_of, nearest, running_tests
-from tools.mutation.reach import PACKAGES, REPOSITORY
-from tools.mutation.sample import AREAS, area_of
+from tools.mutation.reach import KEPT, PACKAGES, REPOSITORY, recorded
 
+_SOON = 10  # tests that are collected and run before the others are
 _FIRST = 6  # cases of a test that are tried before the others get their turn
-_HANGS = 300.0  # seconds beyond the time of a trial after which a fault is taken to make the tests run for ever
+_HANGS = 90.0  # seconds of one test after which a fault is taken to make it run for ever
 _RELEASE = "0.19.2"  # of megatron-core, whose ranks start warm; other releases are left out
 # Each trial starts from nothing: no failing example of a property is remembered, and its examples are the same.
 _OPTIONS = [
@@ -60,12 +61,13 @@ class Failure:
 
     test: tuple[str, str]
     said: str
+    case: str = ""  # its id
 
 
 class Bench:
     """The copy and the warm process. One at a time in a process; `close` ends what it started."""
 
-    def __init__(self, compat: bool) -> None:
+    def __init__(self) -> None:
         self.copy = Path(tempfile.mkdtemp(prefix="fault-"))
         for name in PACKAGES:
             inside = "mcore_unpatch" if name == "mcore_unpatch" else f"mcore_unpatch/{name}"
@@ -83,8 +85,9 @@ class Bench:
         sys.path[:] = [str(self.copy), *(path for path in sys.path if path not in ("", str(REPOSITORY)))]
         for name in ("hypothesis", "libcst.metadata", "rich", "tomlkit", "typer"):
             importlib.import_module(name)
-        self.ranks = _Ranks() if compat else None
-        self.passing: dict[tuple[str, str], bool] = {}
+        self.ranks: _Ranks | None = None
+        self.passing: dict[str, bool] = {}
+        self.failing: set[tuple[str, str]] = set()
 
     def close(self) -> None:
         """End the warm ranks, remove the copy."""
@@ -94,46 +97,64 @@ class Bench:
 
     def attempt(self, fault: Fault, count: int, seconds: float) -> Result:
         """Run the tests nearest to a fault until one fails, which passes without the fault."""
-        folders, wide = AREAS[area_of(fault.path)][1:]
-        near = [(test.path, test.name) for test in nearest(fault, folders, count)]
-        tests = [test for test in dict.fromkeys((*near, *wide)) if self.passing.get(test, True)]
+        if fault.path.startswith("compat/"):
+            self.ranks = self.ranks or _Ranks()
+        near = [(test.path, test.name) for test in nearest(fault, count)]
+        tests = [test for test in near if test not in self.failing]
         top, _, rest = fault.path.partition("/")
         target = self.copy / "mcore_unpatch" / (rest if top == "mcore_unpatch" else fault.path)
-        running = frozenset(running_tests(fault))
+        running, known = set(running_tests(fault)), recorded()
+
+        def reaches_it(case: str) -> bool:
+            return not running or len(running) >= KEPT or case in running or case not in known
+
         source = target.read_bytes()
         compiled = Path(importlib.util.cache_from_source(str(target)))
+        all_tried, time_left = 0, Countdown(seconds)
+        turn, later = tests[:_SOON], tests[_SOON:]  # most faults fall to the first, and collecting takes its time too
         while True:
             compiled.unlink(missing_ok=True)
             target.write_bytes(fault.applied_to(source))
             try:
-                failure, tried = self._run(tests, seconds, running)
+                failure, tried = self._run(turn, time_left.left(), reaches_it)
             finally:
                 target.write_bytes(source)
+            all_tried += tried
             if failure is None:
-                return Result(fault, None, tried, "" if self._ran_all() else "then there was no more time")
-            if self._passes(failure.test):
-                return Result(fault, "::".join(failure.test).rstrip(":"), tried, failure.said[:300])
-            if failure.test in tests:  # those before it passed
-                tests = tests[tests.index(failure.test) + 1 :]
+                if not later or not time_left.left():
+                    late = later or not self._ran_all()
+                    return Result(fault, None, all_tried, "then there was no more time" if late else "")
+                turn, later = later, []
+                continue
+            if self._passes(failure):
+                return Result(fault, "::".join(failure.test).rstrip(":"), all_tried, failure.said[:300])
+            if failure.test in turn:  # those before it passed
+                turn = turn[turn.index(failure.test) + 1 :]
             else:
-                tests = [test for test in tests if test[0] != failure.test[0]]
+                turn = [test for test in turn if test[0] != failure.test[0]]
 
     def _ran_all(self) -> bool:
         return "stopped" not in (self.copy / "log.txt").read_text()
 
-    def _passes(self, test: tuple[str, str]) -> bool:
-        if test not in self.passing:
-            self.passing[test] = self._run([test], _HANGS)[0] is None
-            if not self.passing[test]:
-                print(f"left out, it fails without any fault: {'::'.join(test)}", flush=True)
-        return self.passing[test]
+    def _passes(self, failure: Failure) -> bool:
+        """Whether a test that failed passes without the fault."""
+        test, case = failure.test, failure.case
+        known_by = case or test[0]
+        if known_by not in self.passing:
+            self.passing[known_by] = self._run([test], _HANGS, lambda other: not case or other == case)[0] is None
+            if not self.passing[known_by]:
+                self.failing.add(test)
+                print(f"left out, it fails without any fault: {known_by}", flush=True)
+        return self.passing[known_by]
 
     def _run(
-        self, tests: Sequence[tuple[str, str]], seconds: float, running: frozenset[str] = frozenset()
+        self, tests: Sequence[tuple[str, str]], seconds: float, wanted: Callable[[str], bool]
     ) -> tuple[Failure | None, int]:
-        """The first test that fails, and how many were run; `running` are known to run the function of the fault."""
+        """The first test that fails, and how many were run; `wanted` says which of their cases are."""
         log = self.copy / "log.txt"
         log.write_text("")
+        if not tests:
+            return None, 0
         if self.ranks:
             self.ranks.start()
         child = os.fork()
@@ -148,11 +169,13 @@ class Bench:
                 if self.ranks:
                     self.ranks.adopt(self.copy)
                 files = list(dict.fromkeys(path for path, _ in tests))
-                code = pytest.main([*_OPTIONS, *files], plugins=[_Watch(tests, log, seconds, running)])
+                code = pytest.main([*_OPTIONS, *files], plugins=[_Watch(tests, log, seconds, wanted)])
             finally:
                 os._exit(code)
-        hangs = Countdown(seconds + _HANGS)
+        hangs, written = Countdown(_HANGS), 0
         while not (done := os.waitpid(child, os.WNOHANG))[0]:
+            if (size := log.stat().st_size) != written:
+                hangs, written = Countdown(_HANGS), size
             if not hangs.left():
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
@@ -163,31 +186,48 @@ class Bench:
         with contextlib.suppress(ProcessLookupError):  # what the tests started and left behind
             os.killpg(child, signal.SIGKILL)
         lines = log.read_text().splitlines()
-        started = [line.split("\t")[1:] for line in lines if line.startswith("started")]
+        started = [line.split("\t")[1] for line in lines if line.startswith("started")]
         for line in lines:
             if line.startswith("failed"):
-                _, path, name, said = line.split("\t")
-                return Failure((path, name), said), len(started)
+                _, case, said = line.split("\t")
+                return Failure(function_of(case), said, case if "::" in case else ""), len(started)
         if not done[0] or os.waitstatus_to_exitcode(done[1]) not in (0, 2, 5):
-            path, name = started[-1] if started else (tests[0][0], "")
-            return Failure((path, name), "the limit of time" if not done[0] else "the process ended"), len(started)
+            case = started[-1] if started else tests[0][0]
+            said = "the limit of time" if not done[0] else "the process ended"
+            return Failure(function_of(case), said, case if started else ""), len(started)
         return None, len(started)
+
+
+_benches: list[Bench] = []  # the one of this process
+
+
+def take_a_bench() -> None:
+    """In a process of its own that tries faults: before the first."""
+    _benches.append(Bench())
+    Finalize(None, _benches[0].close, exitpriority=1)
+
+
+def attempt(fault: Fault, count: int, seconds: float) -> Result:
+    """What becomes of a fault, on the bench of this process."""
+    return _benches[0].attempt(fault, count, seconds)
 
 
 class _Watch:
     """Chooses and orders what was collected, and puts down what fails; in the trial's process."""
 
-    def __init__(self, tests: Sequence[tuple[str, str]], log: Path, seconds: float, running: frozenset[str]) -> None:
+    def __init__(
+        self, tests: Sequence[tuple[str, str]], log: Path, seconds: float, wanted: Callable[[str], bool]
+    ) -> None:
         self.rank = {test: number for number, test in enumerate(tests)}
-        self.running = running
+        self.wanted = wanted
         self.log = log.open("a", buffering=1)
         self.time = Countdown(seconds)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         def chosen(item: pytest.Item) -> bool:
-            other_release = any(mark in item.nodeid for mark in ("0.18.2", "growth"))
-            return function_of(item.nodeid) in self.rank and not other_release and not item.get_closest_marker("growth")
+            of_now = "0.18.2" not in item.nodeid and not item.get_closest_marker("growth")
+            return function_of(item.nodeid) in self.rank and of_now and self.wanted(item.nodeid)
 
         taken: Counter[tuple[str, str]] = Counter()
 
@@ -196,19 +236,18 @@ class _Watch:
             taken[test] += 1
             return taken[test] > _FIRST, self.rank[test]
 
-        chosen_items = sorted(filter(chosen, items), key=lambda item: item.nodeid not in self.running)
-        items[:] = sorted(chosen_items, key=turn)
+        items[:] = sorted(filter(chosen, items), key=turn)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._say("started", *function_of(nodeid))
+        self._say("started", nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self._say("failed", *function_of(report.nodeid), " ".join(str(report.longrepr)[-300:].split()))
+            self._say("failed", report.nodeid, " ".join(str(report.longrepr)[-300:].split()))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._say("failed", report.nodeid.partition("::")[0], "", " ".join(str(report.longrepr)[-300:].split()))
+            self._say("failed", report.nodeid.partition("::")[0], " ".join(str(report.longrepr)[-300:].split()))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
