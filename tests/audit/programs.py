@@ -77,5 +77,5 @@ def in_forks(release: str, programs: Mapping[str, str], *paths: Path | str) -> d
 
 def environment(release: str, *paths: Path | str) -> dict[str, str]:
     """The environment in which `import megatron.core` finds a release."""
-    folders = [*map(str, paths), str(unpacked("megatron-core", release))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "PYTHONWARNINGS": "ignore"}
+    folders = [*map(str, paths), str(unpacked("megatron-core", release)), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders)), "PYTHONWARNINGS": "ignore"}

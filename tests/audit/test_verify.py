@@ -8,6 +8,7 @@ from programs import environment
 from wrong_rows import breaks, not_a_number, wrong_by_a_little
 
 from mcore_unpatch.verify import ranks
+from mcore_unpatch.verify.measure import Row
 from mcore_unpatch.verify.models import Setting
 
 CONFIG = {
@@ -40,6 +41,10 @@ def test_what_fails_is_told(processes: None) -> None:
     assert all(row.fails for row in rows)
     ((row,),) = ranks.run([setting], not_a_number)
     assert row.fails
+    assert not row.holds
+    assert not any(row.holds for row in rows)
+    assert Row("GPT", "loss", 1.0, 1.0).holds
+    assert not Row("GPT", "loss", note="no GPU").holds
     first, second = ranks.run([setting, setting], breaks)
     assert [row.note for row in (*first, *second)] == ["RuntimeError: no such thing"] * 2
 

@@ -127,6 +127,7 @@ def test_processors_that_disagree_cannot_share_a_pass() -> None:
         with pytest.raises(ValueError, match="must have the same options"):
             Compose(LogProbs(temperature=one), Entropy(temperature=other))
     Compose(LogProbs(temperature=each), Entropy(temperature=each))
+    Compose(LogProbs(temperature=float("1.5")), Entropy(temperature=float("1.5")))  # equal is enough
     with pytest.raises(ValueError, match="at least one"):
         Compose()
     with pytest.raises(ValueError, match='"aligned" or "next_token", not \'left\''):

@@ -48,6 +48,7 @@ WORKS: list[Callable[[Any], Any]] = [
     lambda z: z.reshape((3, 4, VOCAB)),
     lambda z: z.reshape(12, -1),
     lambda z: z.flatten(0, 1),
+    lambda z: z.flatten(end_dim=1),
     lambda z: z.chunk(4, dim=1)[2],
     lambda z: z.split([1, 5], dim=1)[1],
     lambda z: torch.split(z, 4, dim=1)[1],
@@ -276,3 +277,24 @@ def test_float64_heads_give_float64() -> None:
     assert logits.dtype == logits.entropy().dtype == logits.logits().dtype == torch.float64
     with pytest.raises(TypeError, match="needs real logits"):
         logits.float()
+
+
+QUANTITIES: dict[str, Callable[[LazyLogits, dict[str, Tensor]], list[Tensor]]] = {
+    "log_probs": lambda z, mask: [z.log_probs(torch.ones_like(KEEP, dtype=torch.long), **mask)],
+    "log_probs_at": lambda z, mask: [z.log_probs_at(torch.ones(*KEEP.shape, 2, dtype=torch.long), **mask)],
+    "entropy": lambda z, mask: [z.entropy(**mask)],
+    "top_k": lambda z, mask: list(z.top_k(2, **mask).values()),
+    "sum_pi_squared": lambda z, mask: [z.sum_pi_squared(**mask)],
+    "logit_stats": lambda z, mask: list(z.logit_stats(**mask).values()),
+    "kl": lambda z, mask: [z.kl(lazy() / 2, **mask)],
+}
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES.values(), ids=QUANTITIES)
+def test_a_mask_leaves_tokens_out_of_every_quantity(
+    quantity: Callable[[LazyLogits, dict[str, Tensor]], list[Tensor]],
+) -> None:
+    for masked, whole in zip(quantity(lazy(), {"mask": KEEP}), quantity(lazy(), {}), strict=True):
+        assert_close(masked[KEEP].double(), whole[KEEP].double())
+        assert not masked[~KEEP].any()
+        assert whole[~KEEP].any()

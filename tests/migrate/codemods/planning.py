@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 from mcore_unpatch.codemods.planner import plan
@@ -36,11 +37,24 @@ class Result:
 
 
 def planned(files: Files, options: Options, editable: Collection[str] | None = None) -> tuple[Plan, list[Finding]]:
-    """The plan for some files, and their findings; all may be edited unless some are named."""
+    """The plan for some files, and their findings; all may be edited unless some are named. The same is made once."""
+    allowed = frozenset(files if editable is None else editable)
+    return _planned(_Contents(files), options, allowed)
+
+
+class _Contents(dict[str, bytes]):
+    """Files that are known by what is in them."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+@lru_cache(maxsize=32)
+def _planned(files: _Contents, options: Options, allowed: frozenset[str]) -> tuple[Plan, list[Finding]]:
     present = {*files, *(folder.as_posix() for path in files for folder in PurePosixPath(path).parents)}
     exists, read = present.__contains__, files.__getitem__
     findings = found(files, options)
-    editable = set(files if editable is None else editable)
+    editable = set(allowed)
     while True:
         try:
             return plan(Repository(sorted(files), exists, read, editable), findings, options), findings

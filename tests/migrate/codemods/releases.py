@@ -16,6 +16,17 @@ from limits import patience
 
 CACHE = Path(__file__).parents[3] / ".cache" / "verl"
 VERL = ("0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1")
+_PATCHED = (
+    "models/mcore/model_forward_fused.py",
+    "models/mcore/model_forward_1f1b_overlap.py",
+    "models/mcore/mtp_patch.py",
+    "models/mcore/patch.py",
+    "models/mcore/registry.py",
+    "models/mcore/util.py",
+    "models/mcore/__init__.py",
+    "utils/megatron_utils.py",
+    "workers/engine/megatron/transformer_impl.py",
+)
 NEMO_RL = os.environ.get("MCORE_UNPATCH_NEMO_RL", "")
 
 
@@ -30,6 +41,11 @@ def verl(release: str) -> dict[str, bytes]:
         wheels = list(CACHE.glob(f"verl-{release}-*.whl"))
     with zipfile.ZipFile(wheels[0]) as wheel:
         return {name: wheel.read(name) for name in wheel.namelist() if name.endswith(".py")}
+
+
+def patched_part(release: str) -> dict[str, bytes]:
+    """The files of a release of veRL that its patches, and who installs them, live in."""
+    return {path: data for path, data in verl(release).items() if path.endswith(_PATCHED)}
 
 
 @cache

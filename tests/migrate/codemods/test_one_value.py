@@ -47,20 +47,14 @@ def test_golden_files(case: str) -> None:
     check({path: before}, replace(options, annotate=False))
 
 
-def patched_part(release: str) -> dict[str, bytes]:
-    """The files of a release of veRL that its patches live in."""
-    around = ("verl/models/mcore/", "verl/utils/megatron_utils.py", "verl/workers/engine/megatron/")
-    return {path: data for path, data in releases.verl(release).items() if path.startswith(around)}
-
-
 @pytest.mark.slow
 def test_a_release() -> None:
-    check(patched_part("0.9.1"), Options())
+    check(releases.patched_part("0.9.1"), Options())
 
 
 @pytest.mark.slow
 def test_rules_that_are_not_selected() -> None:
-    check(patched_part("0.8.0"), Options(selection=Selection(ignore=("MCU2",))))
+    check(releases.patched_part("0.8.0"), Options(selection=Selection(ignore=("MCU2",))))
 
 
 @pytest.mark.parametrize("name", CHECKOUTS)

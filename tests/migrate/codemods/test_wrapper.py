@@ -77,6 +77,20 @@ def test_what_is_not_exactly_a_hook_stays(old: str, new: str, because: str) -> N
     assert [because] == [because for remark in result.plan.remarks if because in remark.text]
 
 
+@pytest.mark.parametrize("read", ["weight", "bias", "parameters()", "named_parameters()", "state_dict()"])
+def test_parameters_that_are_read_before_the_call_are_not_gathered_yet(read: str) -> None:
+    call = "return original(*args, **kwargs)"
+    before = WRAPPER.decode().replace(f"{call} * 2", f"print(model.decoder.{read})\n        {call}")
+    result = migrate({"pkg/wrapper.py": before.encode()}, Options(unsafe_fixes=True))
+    assert result.changed == set()
+    assert any(f"`{read.removesuffix('()')}`" in remark.text for remark in result.plan.remarks)
+    told = before.replace(read, "weight.dtype")
+    assert (
+        b"register_forward_pre_hook"
+        in migrate({"pkg/wrapper.py": told.encode()}, Options(unsafe_fixes=True)).files["pkg/wrapper.py"]
+    )
+
+
 FACTORY = """from functools import partial
 from types import MethodType
 

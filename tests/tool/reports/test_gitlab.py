@@ -31,3 +31,5 @@ def test_a_fingerprint_survives_moved_lines(tmp_path: Path) -> None:
         }
 
     assert marks(TWICE) == marks(f"# a comment\n\n{TWICE}")
+    first, second = sorted(marks(TWICE), key=len)
+    assert second == f"{first}-2"

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,18 @@ def test_grouped_by_file_with_the_line_quoted(project: Path) -> None:
 def test_a_test_is_said_to_be_one(tmp_path: Path) -> None:
     write_files(tmp_path, {"tests/test_a.py": "from megatron.core import utils\nutils.get_model_config = print\n"})
     assert "[none]  in a test\n" in unpatch("scan", "-v", cwd=tmp_path).out
+
+
+@pytest.mark.parametrize(("touched", "ending"), [(1, ""), (4, ""), (9, r" and \d more")])
+def test_what_a_patch_file_touches_is_named_until_there_is_no_room(touched: int, ending: str, tmp_path: Path) -> None:
+    file = "megatron/core/utils.py"
+    hunks = "".join(
+        f"@@ -{10 * at},2 +{10 * at},3 @@ def name_{at}(x):\n     a = 1\n+    b = 2\n     c = 3\n"
+        for at in range(1, touched + 1)
+    )
+    write_files(tmp_path, {"ours.patch": f"diff --git a/{file} b/{file}\n--- a/{file}\n+++ b/{file}\n{hunks}"})
+    said = " ".join(unpatch("scan", "-v", cwd=tmp_path).out.split())
+    assert re.search(rf"name_1\b(, name_\d)*{ending} keep:", said)
 
 
 def test_the_gate_asks_no_codemod(project: Path) -> None:

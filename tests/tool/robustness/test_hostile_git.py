@@ -226,9 +226,12 @@ def test_git_is_never_taken_from_the_current_folder(hostile: Repository, canary:
     assert canary.sang == ""
 
 
-@pytest.mark.parametrize("place", [".gitignore", "pkg/.gitignore", ".git/config", ".git/index", ".git/info/exclude"])
+@pytest.mark.parametrize(
+    "place", [".gitignore", "pkg/.gitignore", "objects/.gitignore", ".git/config", ".git/index", ".git/info/exclude"]
+)
 def test_a_pipe_that_git_would_wait_for(place: str, hostile: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(git, "_PATIENCE", 0.3)
+    (hostile.path / place).parent.mkdir(exist_ok=True)
     (hostile.path / place).unlink(missing_ok=True)
     os.mkfifo(hostile.path / place)
     with pytest.raises(git.GitError, match=f"{re.escape(place)} is not a regular file"):

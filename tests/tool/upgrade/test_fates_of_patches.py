@@ -9,7 +9,7 @@ from checking import Source, releases, write_files
 from downloads import unpacked
 
 from mcore_unpatch.survey.survey import ScanOptions
-from mcore_unpatch.upgrade.fates import Fate
+from mcore_unpatch.upgrade.fates import Fate, worst
 from mcore_unpatch.upgrade.run import upgrade
 
 
@@ -48,6 +48,14 @@ def test_within_one_minor_release_nothing_happened() -> None:
     fate = only(POSTPROCESS, "0.16.0", "0.16.1")
     assert (fate.urgency, fate.target.kind) == ("harmless", "unchanged")
     assert fate.reasons == ("what it replaces is unchanged",)
+
+
+def test_of_several_steps_the_worst_is_told_with_the_reasons_that_matter() -> None:
+    steps = [(*releases("0.16.0", "0.16.1"),), (*releases("0.16", "0.19"),)]
+    harmless, breaks = only(POSTPROCESS, "0.16.0", "0.16.1"), only(POSTPROCESS, "0.16", "0.19")
+    both = worst([harmless, breaks], steps)
+    assert (both.urgency, both.reasons) == ("breaks", breaks.reasons)
+    assert worst([harmless, harmless], steps).reasons == harmless.reasons
 
 
 GUARDED = """
