@@ -206,7 +206,7 @@ def _summary(outcome: Outcome) -> Iterator[Line]:
         "code": "in code",
         "tests": "in tests",
         "patch_files": "in patch files",
-        "possible": "only possibly patches",
+        "possible": "possible by name",
     }
     rest = [f"{len(left[name])} {head} ({brief(left[name])})" for name, head in heads.items() if left[name]]
     yield from wrapped("; ".join(rest) or "nothing", 0, "Left: ", "bold")

@@ -164,7 +164,10 @@ def _releases(findings: Sequence[Finding], report: Report) -> str:
     stacks, first = _stacks(report), _primary(report)
     if len(broken) > _MOST_RELEASES and first is not None:
         newest = show(first.versions[-1])
-        there = sum(newest in finding.fails for finding in findings)
+        breaking = [finding for finding in findings if finding.effect == "breaks"]
+        there = sum(newest in finding.fails for finding in breaking)
+        if there == len(breaking):
+            return f"{first.name}, which you run, and on others"
         return f"at least one of the {len(stacks)} Megatrons that you run, {there} on {first.name}"
     known = broken or [show(one) for one in sorted({one for judged in report.judged for one in judged.versions})]
     return f"megatron-core {' or '.join(known)}"

@@ -42,7 +42,7 @@ FILES = {
     """,
 }
 HEADS = {"tests": "In tests", "patch_files": "Patch files", "possible": "Possible, by a method's name alone"}
-LEFT = {"code": "in code", "tests": "in tests", "patch_files": "in patch files", "possible": "only possibly patches"}
+LEFT = {"code": "in code", "tests": "in tests", "patch_files": "in patch files", "possible": "possible by name"}
 
 
 def read(*arguments: str, cwd: Path) -> str:

@@ -119,6 +119,16 @@ def test_one_of_several_megatrons_is_offered_alone() -> None:
     assert "One of 3 Megatrons alone: unpatch scan --stack 0.19" in said
 
 
+def test_what_breaks_on_some_of_many_megatrons_is_not_said_of_all() -> None:
+    minors = (19, 18, 17, 16, 12)
+    old = replace(BREAKS, fails=("0.12", "0.16", "0.17"))
+    for newest, words in ((("0.19",), "0.19, which you run, and on others"), ((), "at least one of the 5 Megatrons")):
+        made = report(replace(BREAKS, fails=("0.17", "0.18", *newest)), replace(old, fails=(*old.fails, *newest)))
+        made.judged = [Judged(tuple(Stack(Revision(f"0.{minor}", ((0, minor),))) for minor in minors))]
+        said = " ".join(" ".join("".join(part for part, _ in line) for line in screen.lines(made)).split())
+        assert f"2 break on {words}" in said
+
+
 def test_the_numbers_add_up() -> None:
     safe, gone = (
         replace(ONE, assessment=Assessment("rewrite", fix="safe")),
