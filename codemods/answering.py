@@ -21,7 +21,6 @@ from mcore_unpatch.codemods.codemod import (
     Match,
     MoveImport,
     Note,
-    Stays,
 )
 from mcore_unpatch.codemods.quote import matches
 from mcore_unpatch.codemods.standing import RemainingPatches
@@ -69,7 +68,7 @@ class _FixAnswer:
     @cached_property
     def asked(self) -> list[Asked]:
         """The changes of the finding's file."""
-        said = AddImport | MoveImport | Note | Left | ByHand | Stays
+        said = AddImport | MoveImport | Note | Left | ByHand
         return [Asked(self.source, one, self.reason) for one in self.wanted if not isinstance(one, said)]
 
     def saying(self, name: str) -> list[ast.AST]:
@@ -178,10 +177,7 @@ class FixRunner:
             if self.told:
                 self._remark(finding, "by-hand", codemod.steps(answer.match, because))
         for one in answer.wanted:
-            if isinstance(one, Stays):
-                self.closed.add(finding)
-                self._remark(finding, "left", one.because)
-            elif isinstance(one, ByHand) and not left and (not answer.asked or self.options.applies(reason)):
+            if isinstance(one, ByHand) and not left and (not answer.asked or self.options.applies(reason)):
                 self._remark(finding, "by-hand", one.text)
 
     def _below(self, finding: Finding) -> Finding | None:

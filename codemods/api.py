@@ -30,7 +30,6 @@ from mcore_unpatch.codemods.codemod import (
     MoveImport,
     Note,
     PatchCodemod,
-    Stays,
 )
 from mcore_unpatch.codemods.imported import calls_of
 from mcore_unpatch.codemods.removal import remove
@@ -61,7 +60,6 @@ __all__ = [
     "Rewritten",
     "Rule",
     "Source",
-    "Stays",
     "Unwrap",
     "above",
     "below",

@@ -85,15 +85,8 @@ class ByHand:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stays:
-    """Nothing is to be done about the place, and no other codemod is asked."""
-
-    because: str
-
-
 COMPAT = "mcore_unpatch.compat"  # what new code imports
-Fix: TypeAlias = "Change | AddImport | MoveImport | Note | Left | ByHand | Stays"
+Fix: TypeAlias = "Change | AddImport | MoveImport | Note | Left | ByHand"
 
 
 class Codemod:

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mcore_unpatch.codemods.codemod import COMPAT, ByHand, Codemod, Match, MoveImport
+from mcore_unpatch.codemods.codemod import COMPAT, ByHand, Codemod, Example, Match, MoveImport
 from mcore_unpatch.findings.rules import Rule
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ that says what to use. Tests are left, as they are about the trainer's own funct
         cls.covers = f"imports of {names} in the files of {cls.title}'s Megatron backend and in what these import"
         shim = f"`{COMPAT}.{cls.name}`"
         cls.changes = f"- The functions are imported from {shim}, which gives real logits to {cls.title}'s own."
+        home, name = next((home, name) for name, (home, *_) in cls.homes.items() if not home.startswith("megatron."))
+        use = f"from {{}} import {name}\n\n\ndef log_probs(logits, labels):\n    return {name}(logits, labels)"
+        cls.examples = (Example(cls.code, before=use.format(home), after=use.format(f"{COMPAT}.{cls.name}")),)
         cls.by_hand = f"- **Attach** `DeferredHead` where the policy is built. {cls.attach_at}{cls.by_hand}"
         cls.rules = (
             Rule(

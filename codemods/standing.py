@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.syntax import is_name, is_value
-from mcore_unpatch.codemods.units import Unit, reached
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_CARRIERS
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -63,12 +62,6 @@ def processors(tree: ast.AST) -> Iterator[ast.expr]:
         else:
             continue
         yield from (value for value in values if not is_value(value, None) and not is_name(value, PROCESSOR))
-
-
-def is_fallback(line: int, units: Sequence[Unit]) -> bool:
-    """Whether the code at a line, or what it calls in its file, asks whether a model takes the hook."""
-    here = [unit for unit in units if unit.node.lineno <= line <= (unit.node.end_lineno or 0)]
-    return any(_says(node) for unit in reached(here, units) for node in walk(unit.node))
 
 
 def _says(node: ast.AST) -> bool:

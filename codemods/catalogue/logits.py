@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from mcore_unpatch.codemods.codemod import Example
 from mcore_unpatch.codemods.logits_caller import Homes, LogitsCaller
 
 _MILES = "miles.backends.training_utils"
@@ -23,35 +22,6 @@ class Slime(LogitsCaller):
         "get_label_token_log_probs_from_vocab_parallel_logits": ("slime.backends.megatron_utils.server.logprob_utils",),
     }
     attach_at = f"In `megatron_utils/model.py`, behind `setup_model_and_optimizer(args, role)`: {_UNLESS_CRITIC}."
-    examples = (
-        Example(
-            "MCU751",
-            before="""
-from megatron.core import mpu
-from slime.utils.ppo_utils import (
-    calculate_log_probs_and_entropy,
-    compute_approx_kl,
-)
-
-
-def log_probs(logits, tokens, reference):
-    group = mpu.get_tensor_model_parallel_group()
-    values, _ = calculate_log_probs_and_entropy(logits, tokens, group)
-    return values, compute_approx_kl(values, reference, "k1")
-""",
-            after="""
-from mcore_unpatch.compat.slime import calculate_log_probs_and_entropy
-from megatron.core import mpu
-from slime.utils.ppo_utils import compute_approx_kl
-
-
-def log_probs(logits, tokens, reference):
-    group = mpu.get_tensor_model_parallel_group()
-    values, _ = calculate_log_probs_and_entropy(logits, tokens, group)
-    return values, compute_approx_kl(values, reference, "k1")
-""",
-        ),
-    )
     by_hand = f"""
 - **Upgrade first.** slime's image {_OWN_FORK}
 - **Rows of prompts.** The calls in `loss.py` run slime's own `get_log_probs_and_entropy`, which computes them. Call the
@@ -71,29 +41,6 @@ class Miles(LogitsCaller):
     attach_at = (
         f"In `megatron_utils/model.py`, behind `setup_model_and_optimizer(args, role)`: {_UNLESS_CRITIC}. Then "
         "`checkpoint(func, ...)` in `training_utils/loss.py` needs `use_reentrant=False`."
-    )
-    examples = (
-        Example(
-            "MCU752",
-            before="""
-from megatron.core import mpu
-from miles.backends.training_utils.loss_hub.math_utils import calculate_log_probs_and_entropy
-
-
-def log_probs(logits, tokens):
-    group = mpu.get_tensor_model_parallel_group()
-    return calculate_log_probs_and_entropy(logits, tokens, group)[0]
-""",
-            after="""
-from mcore_unpatch.compat.miles import calculate_log_probs_and_entropy
-from megatron.core import mpu
-
-
-def log_probs(logits, tokens):
-    group = mpu.get_tensor_model_parallel_group()
-    return calculate_log_probs_and_entropy(logits, tokens, group)[0]
-""",
-        ),
     )
     by_hand = f"""
 - **Upgrade first.** miles' image {_OWN_FORK}
@@ -121,34 +68,6 @@ class Roll(LogitsCaller):
         "an empty sample is `single_output_tensor.new_zeros(new_shape)`, and `op_compute_topk_logits` and "
         "`op_compute_gather_by_teacher_indices` return what `mcore_unpatch.compat.roll` has by these names."
     )
-    examples = (
-        Example(
-            "MCU753",
-            before="""
-from megatron.core.tensor_parallel.cross_entropy import vocab_parallel_cross_entropy
-from mcore_adapter.parallel_functions import context_parallel_gather, vocab_parallel_logprobs
-from roll.third_party.megatron.tensor_parallel import vocab_parallel_entropy
-
-
-def outputs(logits, labels):
-    log_probs = context_parallel_gather(vocab_parallel_logprobs(logits, labels))
-    return log_probs, vocab_parallel_entropy(logits), vocab_parallel_cross_entropy(logits, labels)
-""",
-            after="""
-from mcore_unpatch.compat.roll import (
-    vocab_parallel_cross_entropy,
-    vocab_parallel_entropy,
-    vocab_parallel_logprobs,
-)
-from mcore_adapter.parallel_functions import context_parallel_gather
-
-
-def outputs(logits, labels):
-    log_probs = context_parallel_gather(vocab_parallel_logprobs(logits, labels))
-    return log_probs, vocab_parallel_entropy(logits), vocab_parallel_cross_entropy(logits, labels)
-""",
-        ),
-    )
     by_hand = """
 - **`patch_mtp_functions()`** replaces `GPTModel.forward` and `_postprocess`: `attach` refuses such a model until that
   is gone. `unpatch scan` lists the patches.
@@ -170,37 +89,6 @@ class Areal(LogitsCaller):
         "attach(self.model, DeferredHead())`. Then `vocab_min_logits, vocab_max_logits = "
         "get_vocab_min_max_logits(output)`, from `mcore_unpatch.compat.areal`, takes the place of the two lines that "
         "read them from the logits."
-    )
-    examples = (
-        Example(
-            "MCU754",
-            before="""
-from areal.utils.data import pad_mb_list, unpad_logits
-from areal.utils.functional import gather_logprobs, gather_logprobs_entropy
-from megatron.core import mpu
-
-
-def log_probs(logits, labels, padding, entropy):
-    group = mpu.get_tensor_model_parallel_group()
-    function = gather_logprobs_entropy if entropy else gather_logprobs
-    return function(unpad_logits(logits, padding), labels, tp_group=group), pad_mb_list
-""",
-            after="""
-from areal.utils.data import pad_mb_list
-from mcore_unpatch.compat.areal import (
-    gather_logprobs,
-    gather_logprobs_entropy,
-    unpad_logits,
-)
-from megatron.core import mpu
-
-
-def log_probs(logits, labels, padding, entropy):
-    group = mpu.get_tensor_model_parallel_group()
-    function = gather_logprobs_entropy if entropy else gather_logprobs
-    return function(unpad_logits(logits, padding), labels, tp_group=group), pad_mb_list
-""",
-        ),
     )
     by_hand = """
 - **Upgrade first**: AReaL pins megatron-core 0.17.0. The shim cannot be imported there, so not even an import is
