@@ -13,13 +13,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from mcore_unpatch.codemods import standing
-from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Make, Reason, Remove, Taken, Unwrap, least_safe
+from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Reason, Remove, Taken, Unwrap, least_safe
 from mcore_unpatch.codemods.emptied import Emptied, with_emptied
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.syntax import bound_by_import, leaf
+from mcore_unpatch.codemods.syntax import bound_by_import, is_pure, leaf
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Applicability, Options, Remark
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line, mentioned
@@ -30,11 +29,6 @@ from mcore_unpatch.megatron.versions import NEWEST, Version, parse_version, reac
 _TITLE = "deletes what never runs"
 _NOT_NEEDED = "deletes what Megatron does not need"
 _WITHOUT_A_PIN = "no project file names a release of megatron-core: support for older ones goes with it"
-# What a test of the release calls: it can go without anybody missing it.
-_PURE = {
-    *("parse", "Version", "version", "get_version", "signature", "hasattr", "getattr", "callable", "isinstance"),
-    *("issubclass", "int", "str", "tuple", "map", "split", "startswith", "is_mcore_min_version", "find_spec", "len"),
-}
 _IMPORTS = ast.Import | ast.ImportFrom
 
 
@@ -272,24 +266,19 @@ def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _DeadBran
     if not isinstance(node, ast.If | ast.Try):
         return None
     cut = partial(_DeadBranch, source, node, guard.branch, reason=reason)
-    if isinstance(node, ast.If) and _is_pure(node.test):
+    if isinstance(node, ast.If) and is_pure(node.test):
         return _of_if(cut, source, node, guard.branch)
     return _of_try(cut, source, node, guard.branch) if isinstance(node, ast.Try) else None
 
 
 def _of_if(cut: Callable[..., _DeadBranch], source: Source, node: ast.If, branch: str) -> _DeadBranch | None:
-    is_elif = source.line(node.lineno).lstrip().startswith("elif")
+    if source.line(node.lineno).lstrip().startswith("elif"):
+        return None
     if branch == "if":
-        if is_elif:
-            above = source.parents[node]
-            assert isinstance(above, ast.If)
-            return cut(dead=tuple(node.body), change=Make(above, _without_elif))
-        if node.orelse:
-            return cut(dead=tuple(node.body), change=Unwrap(node, "orelse"))
-        return cut(dead=tuple(node.body), whole=(node,))
+        left = {"change": Unwrap(node, "orelse")} if node.orelse else {"whole": (node,)}
+        return cut(dead=tuple(node.body), **left)
     if branch == "else":
-        change = Make(node, _without_else) if is_elif else Unwrap(node, "body")
-        return cut(dead=tuple(node.orelse), change=change)
+        return cut(dead=tuple(node.orelse), change=Unwrap(node, "body"))
     suite = source.home[id(node)]
     if branch == "after" and isinstance(source.parents[node], Function) and _asks_for_the_release(source, node.test):
         behind = tuple(suite[suite.index(node) + 1 :])
@@ -319,26 +308,6 @@ def _of_try(cut: Callable[..., _DeadBranch], source: Source, node: ast.Try, bran
             return cut(dead=dead, whole=(node,))  # it only asked whether the names are there
         return cut(dead=dead, change=Unwrap(node, "body"))
     return cut(dead=(*node.body, *node.orelse), change=Unwrap(node, "handler")) if branch == "try" else None
-
-
-def _without_elif(node: Any) -> Any:
-    return node.with_changes(orelse=node.orelse.orelse)
-
-
-def _without_else(node: Any) -> Any:
-    return node.with_changes(orelse=None)
-
-
-def _is_pure(node: ast.expr) -> bool:
-    """Whether nobody misses a test, or a value, that is no longer computed."""
-    for child in ast.walk(node):
-        if isinstance(child, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.Lambda):
-            return False
-        if isinstance(child, ast.Call):
-            name = child.func.attr if isinstance(child.func, ast.Attribute) else getattr(child.func, "id", "")
-            if name not in _PURE:
-                return False
-    return True
 
 
 def unused(source: Source, guards: Sequence[ast.stmt], gone: Sequence[ast.AST], bench: Workbench) -> Iterator[ast.stmt]:
@@ -378,6 +347,6 @@ def _bound(statement: ast.stmt, is_local: bool) -> str | None:
     if isinstance(statement, Function) and not statement.decorator_list:
         return statement.name
     target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-    if is_local and isinstance(target, ast.Name) and _is_pure(statement.value):  # type: ignore[attr-defined]
+    if is_local and isinstance(target, ast.Name) and is_pure(statement.value):  # type: ignore[attr-defined]
         return target.id
     return None

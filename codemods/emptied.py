@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.imports.places import Import
-from mcore_unpatch.codemods.syntax import bound_by_import, dotted, is_value
+from mcore_unpatch.codemods.syntax import bound_by_import, dotted, is_pure, is_value
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.repository.paths import is_test
@@ -155,12 +155,12 @@ def _is_empty(source: Source, function: Function, found: Emptied) -> bool:
             case ast.Assign([ast.Attribute(attr=name)], ast.Constant()):
                 return _is_only_asked_here(source, function, name)
             case ast.Assign([ast.Name()], value):
-                return _is_pure(value)
+                return is_pure(value)
             case ast.Try():
                 handlers = [one for handler in node.handlers for one in handler.body]
                 return all(map(nothing, [*node.body, *node.orelse, *node.finalbody, *handlers]))
             case ast.If():
-                return all(map(nothing, [*node.body, *node.orelse])) and _is_pure(node.test)
+                return all(map(nothing, [*node.body, *node.orelse])) and is_pure(node.test)
         return False
 
     return all(map(nothing, function.body))
@@ -174,18 +174,11 @@ def _is_only_asked_here(source: Source, function: Function, name: str) -> bool:
     return all(id(node) in own for node in (*said, *told)) and name.startswith("_")
 
 
-def _is_pure(test: ast.expr) -> bool:
-    calls = [node for node in ast.walk(test) if isinstance(node, ast.Call)]
-    return all(dotted(call.func) in {"getattr", "hasattr", "isinstance"} for call in calls) and not any(
-        isinstance(node, ast.NamedExpr | ast.Await) for node in ast.walk(test)
-    )
-
-
 def _is_call(source: Source, statement: ast.Expr) -> bool:
     """Whether a statement calls something and does nothing else: its arguments are names and values."""
     call = statement.value
     return (
         isinstance(call, ast.Call)
         and source.owns_lines(statement)
-        and all(map(_is_pure, [*call.args, *(one.value for one in call.keywords)]))
+        and all(map(is_pure, [*call.args, *(one.value for one in call.keywords)]))
     )

@@ -9,9 +9,9 @@ from itertools import groupby
 from typing import Any
 
 from mcore_unpatch.codemods.changes import Asked, Change, Insert, Make, Remove, Rewrite
+from mcore_unpatch.codemods.syntax import is_pure
 from mcore_unpatch.editing.source import Source, Suite, first_line, last_line
 
-_IMPURE = ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _OPENERS = _DEFINITIONS | ast.Module
 
@@ -74,8 +74,7 @@ def _is_idle(source: Source, block: ast.If | ast.Try, going: set[ast.stmt]) -> b
     if isinstance(block, ast.Try):
         return going.issuperset([*block.body, *block.orelse, *block.finalbody])
     is_elif = source.line(block.lineno).lstrip().startswith("elif")
-    asks = not any(isinstance(node, _IMPURE) for node in ast.walk(block.test))
-    return asks and not is_elif and going.issuperset(block.body + block.orelse)
+    return is_pure(block.test) and not is_elif and going.issuperset(block.body + block.orelse)
 
 
 def _from_suite(

@@ -72,6 +72,23 @@ def bound_by_import(alias: ast.alias, node: ast.Import | ast.ImportFrom) -> str:
     return alias.name if isinstance(node, ast.ImportFrom) else alias.name.partition(".")[0]
 
 
+# What asks, of a release or an object: nobody misses it where the answer is no longer needed.
+_PURE = {
+    *("parse", "Version", "version", "get_version", "signature", "hasattr", "getattr", "callable", "isinstance"),
+    *("issubclass", "int", "str", "tuple", "map", "split", "startswith", "is_mcore_min_version", "find_spec", "len"),
+}
+
+
+def is_pure(node: ast.expr) -> bool:
+    """Whether nobody misses a test, or a value, that is no longer computed."""
+    for child in ast.walk(node):
+        if isinstance(child, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.Lambda):
+            return False
+        if isinstance(child, ast.Call) and leaf(child.func) not in _PURE:
+            return False
+    return True
+
+
 def is_one_of(node: ast.AST, nodes: Iterable[ast.AST]) -> bool:
     """Whether a node is one of these very nodes."""
     return any(node is one for one in nodes)

@@ -82,24 +82,6 @@ CASES = {
             print("new")  # why
         """,
     ),
-    "one of several": (
-        f"""
-        def install(kind):
-            if kind == 1:
-                print("one")
-            elif {OLD}:
-                Attention.forward = forward
-            else:
-                print("two")
-        """,
-        """
-        def install(kind):
-            if kind == 1:
-                print("one")
-            else:
-                print("two")
-        """,
-    ),
     "the first of several": (
         f"""
         def install(kind):
@@ -208,6 +190,13 @@ STAYING = {
     "for the next release": """
         def install():
             if version.parse(megatron.core.__version__) > version.parse("0.99"):
+                Attention.forward = forward
+        """,
+    "one of several": f"""
+        def install(kind):
+            if kind == 1:
+                print("one")
+            elif {OLD}:
                 Attention.forward = forward
         """,
     "a test that does something": f"""
