@@ -51,13 +51,15 @@ def _python() -> Line:
 
 
 def _torch() -> list[Line]:
+    from packaging.version import Version
+
     lines = []
     for name, needed in (("torch", (2, 6)), ("triton", (3, 2))):
         version = _version(name)
         if version is None:
             remedy = "pip install 'mcore-unpatch[compat]'; scan, migrate, check and pin work without it"
             lines.append(Line(name, "not installed", "wrong", remedy))
-        elif _numbers(version) < needed:
+        elif Version(version).release[:2] < needed:
             least = ".".join(map(str, needed))
             lines.append(Line(name, version, "wrong", f"the replacements need {name} {least} or newer"))
         else:
@@ -67,12 +69,15 @@ def _torch() -> list[Line]:
 
 def _megatron() -> list[Line]:
     from mcore_unpatch.audit import wheel
+    from mcore_unpatch.megatron.sources import installed_model
 
     folder, distribution = wheel.folder_in_use(), wheel.installed()
     if folder is None:
         return [Line("megatron-core", "not installed", "wrong", "pip install 'mcore-unpatch[compat]' (Python 3.12)")]
     if distribution is None:
-        return [Line("megatron-core", f"{_release()} from the checkout {folder}", "ok")]
+        release = installed_model()
+        label = release.label if release is not None else "unknown"
+        return [Line("megatron-core", f"{label} from the checkout {folder}", "ok")]
     changed, _ = wheel.changed_files()
     if changed:
         said = f"{distribution.version}, but {changed[0]}" + (f" and {len(changed) - 1} more" if changed[1:] else "")
@@ -126,21 +131,8 @@ def _can_be_imported(module: str) -> bool:
         return False
 
 
-def _release() -> str:
-    from mcore_unpatch.megatron.sources import installed_model
-
-    release = installed_model()
-    return release.label if release is not None else "unknown"
-
-
 def _version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    from packaging.version import Version
-
-    return Version(version).release[:2]

@@ -24,6 +24,7 @@ class Config:
     folder: Path | None = None
     values: dict[str, Any] = field(default_factory=dict)
     name: str = _TABLE
+    misspelt: tuple[str, ...] = ()  # tables that may be meant for us, and are not read
 
     @property
     def file(self) -> Path:
@@ -38,9 +39,12 @@ class Config:
     @property
     def notes(self) -> list[str]:
         """What a user should change in it."""
-        if self.name == _TABLE:
-            return []
-        return [f"[tool.{_OLD_TABLE}] in {shown(self.file)} is read; its name is [tool.{_TABLE}] now."]
+        told = [
+            f"[tool.{name}] is not read; the name of this tool's table is [tool.{_TABLE}]." for name in self.misspelt
+        ]
+        if self.name != _TABLE:
+            told.append(f"[tool.{_OLD_TABLE}] in {shown(self.file)} is read; its name is [tool.{_TABLE}] now.")
+        return told
 
     def list(self, key: str) -> list[str]:
         """A list of strings, empty where the file says nothing."""
@@ -54,14 +58,15 @@ class Config:
 def load(start: Path, read: Callable[[Path], bytes | None] | None = None) -> Config:
     """The configuration that governs a path; raises `UsageError` if it cannot be read. `read` is for other trees."""
     folder = start if start.is_dir() else start.parent
+    misspelt: list[str] = []
     for candidate in (folder, *folder.parents):
         file = candidate / "pyproject.toml"
         data = (read or _bytes)(file)
-        named = None if data is None else table_of(data, file)
+        named = None if data is None else table_of(data, file, misspelt)
         if named is not None:
             name, table = named
-            return Config(candidate, _checked(file, name, table), name)
-    return Config()
+            return Config(candidate, _checked(file, name, table), name, tuple(misspelt))
+    return Config(misspelt=tuple(misspelt))
 
 
 def load_at(start: Path, top: Path, revision: str) -> Config:
@@ -83,9 +88,13 @@ def _bytes(file: Path) -> bytes | None:
         raise UsageError(f"{shown(file)} cannot be read: {error.strerror}") from None
 
 
-def table_of(text: bytes, file: Path) -> tuple[str, dict[str, Any]] | None:
-    """The table of this tool in the bytes of a file, if it has one, and its name; raises `UsageError`."""
+def table_of(text: bytes, file: Path, misspelt: list[str] | None = None) -> tuple[str, dict[str, Any]] | None:
+    """The table of this tool in the bytes of a file, if it has one, and its name; raises `UsageError`.
+
+    `misspelt` takes the names of tables that look like ours.
+    """
     import tomllib
+    from difflib import get_close_matches
 
     try:
         data = tomllib.loads(text.decode())
@@ -94,7 +103,10 @@ def table_of(text: bytes, file: Path) -> tuple[str, dict[str, Any]] | None:
     except RecursionError:
         raise UsageError(f"{shown(file)} is nested too deeply to be read") from None
     tool = data.get("tool", {})
-    name = next((one for one in (_TABLE, _OLD_TABLE) if isinstance(tool, dict) and one in tool), None)
+    ours = (_TABLE, _OLD_TABLE)
+    if misspelt is not None and isinstance(tool, dict):
+        misspelt += [one for one in tool if one not in ours and get_close_matches(one.lower(), ours, cutoff=0.8)]
+    name = next((one for one in ours if isinstance(tool, dict) and one in tool), None)
     if name is None:
         return None
     if not isinstance(tool[name], dict):

@@ -186,3 +186,14 @@ class TestConfiguration:
         result = unpatch("scan", cwd=project)
         assert result.code == ERROR
         assert "pyproject.toml" in result.err
+
+
+@pytest.mark.parametrize(
+    ("name", "is_told"),
+    [("mcore_unpatch", True), ("un-patch", True), ("unpatched", True), ("Unpatch", True), ("patchy", False)],
+)
+def test_a_table_that_looks_like_ours_is_told_and_not_read(tmp_path: Path, name: str, is_told: bool) -> None:
+    write_files(tmp_path, {"pyproject.toml": f"[tool.{name}]\nselect = ['MCU999']\n", "a.py": "x = 1\n"})
+    result = unpatch("check", cwd=tmp_path)
+    said = f"note: [tool.{name}] is not read; the name of this tool's table is [tool.unpatch].\n"
+    assert (result.code, result.err) == (CLEAN, said if is_told else "")
