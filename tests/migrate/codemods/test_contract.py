@@ -44,9 +44,7 @@ def test_migrated_files_of_verl_import_and_are_the_shims(
 ) -> None:
     path = f"verl/{shim.file}"
     if shim is FUSED and release == "0.9.1":  # stands on the hook, and changes only where that is asked for
-        folder = path.rpartition("/")[0]
-        files = {name: data for name, data in releases.verl(release).items() if name.startswith(folder)}
-        result = migrate(files, Options(unsafe_fixes=True))
+        result = migrate(releases.patched_part(release), Options(unsafe_fixes=True))
     else:
         result = migrated(release)
     module = types.ModuleType(shim.module)

@@ -60,7 +60,7 @@ def check_harmless(text: str) -> None:
 def test_in_a_pipe(command: str, style: str, hostile: Repository) -> None:
     if style == "github" and command.startswith("migrate"):
         pytest.skip("migrate has no such format")
-    result = unpatch_process(*command.split(), "--output-format", style, cwd=hostile.path, env=GIT)
+    result = unpatch(*command.split(), "--output-format", style, cwd=hostile.path, env=GIT)
     check_harmless(result.out)
     check_harmless(result.err)
     if command == "check" and style == "text":
@@ -112,7 +112,7 @@ def test_messages(tmp_path: Path) -> None:
         ["undo", f"no{name}"],
         ["scan", "--base", CLEAR],
     ):
-        result = unpatch_process(*arguments, cwd=repository.path, env=GIT)
+        result = unpatch(*arguments, cwd=repository.path, env=GIT)
         assert result.code == ERROR
         check_harmless(result.err)
 
@@ -123,7 +123,7 @@ def test_data_stays_exact(hostile: Repository) -> None:
 
 
 @pytest.mark.parametrize("command", ["scan", "check", "migrate --annotate"])
-@pytest.mark.parametrize("locale", ["C", "POSIX", "en_US.ISO-8859-1"])
+@pytest.mark.parametrize("locale", ["C", "en_US.ISO-8859-1"])
 def test_json_in_any_locale(command: str, locale: str, tmp_path: Path) -> None:
     repository = Repository(tmp_path)
     repository.commit({"naïve 世界.py": (WRITTEN % "é 世界").encode()})

@@ -14,7 +14,7 @@ CONFIGURED = '[tool.unpatch]\nbaseline = "%s"\n'
 
 
 def run(*arguments: str | Path, cwd: Path) -> Result:
-    return unpatch_process(*arguments, cwd=cwd, env=GIT)
+    return unpatch(*arguments, cwd=cwd, env=GIT)
 
 
 def put(kind: str, path: Path) -> None:
