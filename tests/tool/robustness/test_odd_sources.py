@@ -80,7 +80,7 @@ def test_no_empty_lock_is_written(repository: Repository, tmp_path: Path) -> Non
 
 def test_an_excluded_file_that_cannot_be_read(repository: Repository) -> None:
     repository.commit({"huge.py": b"#" * (65 << 20)})
-    result = unpatch("migrate", "--exclude", "huge.py", "--add-dependency", "--diff", cwd=repository.path)
+    result = unpatch("migrate", "--exclude", "huge.py", "--diff", cwd=repository.path)
     assert result.code == CLEAN, result.err
 
 

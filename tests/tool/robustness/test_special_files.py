@@ -59,7 +59,7 @@ def test_in_the_place_of_a_source_file(name: str, kind: str, under_git: bool, tm
 def test_in_the_place_of_a_project_file(name: str, kind: str, tmp_path: Path) -> None:
     Repository(tmp_path).commit({"good.py": PATCH})
     put(kind, tmp_path / name)
-    for command in (["check"], ["migrate", "--annotate", "--add-dependency"], ["check", "--base", "HEAD"]):
+    for command in (["check"], ["migrate", "--annotate"], ["check", "--base", "HEAD"]):
         result = run(*command, cwd=tmp_path)
         if name == "pyproject.toml":
             assert (result.code, result.out) == (ERROR, "")
@@ -181,7 +181,7 @@ def test_deep_files(name: str, tmp_path: Path) -> None:
     write_files(tmp_path, {"good.py": PATCH, name: ("megatron-core = " if "toml" in name else "") + DEEP})
     for command in (
         ["check", "--baseline", "base.json"],
-        ["migrate", "--annotate", "--add-dependency", "--allow-no-vcs"],
+        ["migrate", "--annotate", "--allow-no-vcs"],
     ):
         result = run(*command, cwd=tmp_path)
         if name == "pyproject.toml" or command[0] == "check":
