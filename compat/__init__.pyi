@@ -17,7 +17,6 @@ from .hook.call import HookCall as HookCall, Outputs as Outputs, Processor as Pr
 from .hook.context import HookContext as HookContext, ProcessGroups as ProcessGroups, resolve_groups as resolve_groups
 from .hook.distillation import (
     DistillationLoss as DistillationLoss,
-    LogProbsAt as LogProbsAt,
     TeacherStates as TeacherStates,
     TeacherTopK as TeacherTopK,
 )
@@ -48,6 +47,7 @@ from .hook.processors import (
     LogitStats as LogitStats,
     LogProbs as LogProbs,
     LogProbsAndEntropy as LogProbsAndEntropy,
+    LogProbsAt as LogProbsAt,
     SelectedTokenCrossEntropy as SelectedTokenCrossEntropy,
     SumPiSquared as SumPiSquared,
     TokenLoss as TokenLoss,

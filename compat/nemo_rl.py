@@ -20,7 +20,7 @@ from torch.nn import Module
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.utils.hooks import RemovableHandle
 
-from mcore_unpatch.compat.fused_head.checks import check_vocab_range
+from mcore_unpatch.compat.fused_head.checks import check_choice, check_count, check_temperature, check_vocab_range
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
 from mcore_unpatch.compat.fused_head.memory import chunk_tile_bytes
 from mcore_unpatch.compat.hook.attach import Watched, provide_hook, require_called
@@ -34,7 +34,7 @@ from mcore_unpatch.compat.hook.find import (
     refuse_patched,
     require_open_wrappers,
 )
-from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass
+from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
 from mcore_unpatch.compat.hook.one_call import OneCallFields
 from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence
 from mcore_unpatch.compat.packing.labels import next_token_labels
@@ -125,8 +125,10 @@ class NextTokenLogProbs:
     numbers: Numbers = "megatron"
 
     def __post_init__(self) -> None:
-        if self.numbers not in get_args(Numbers):
-            raise ValueError(f'numbers must be "megatron" or "nemo_rl", not {self.numbers!r}')
+        check_choice("numbers", self.numbers, *get_args(Numbers))
+        check_choice("cp_gradient", self.cp_gradient, "own", "summed")
+        check_count("chunk_size", self.chunk_size, 1)
+        check_temperature(self.temperature)
 
     def __call__(self, **keywords: Any) -> Any:
         """One pass over the vocabulary; without a graph in a call for inference."""
@@ -134,7 +136,7 @@ class NextTokenLogProbs:
         with torch.set_grad_enabled(torch.is_grad_enabled() and call.inference_context is None):
             one_sequence = self.numbers == "nemo_rl" and self._is_whole(call)
             shifted = replace(call, packed_seq_params=None) if one_sequence else call
-            out = head_pass(shifted, self._options(call), Wants(logprobs=True, entropy=self.entropy))
+            out = head_pass(shifted, self._options(call), {"logprobs", "entropy"} if self.entropy else {"logprobs"})
             results = {"log_probs": out.logprobs, "entropy": out.entropy if self.entropy else None}
             whole = {name: self._whole(call, value) for name, value in results.items() if value is not None}
         return Outputs(**whole) if self.entropy else whole["log_probs"]
@@ -293,8 +295,7 @@ def patch_gpt_model_forward_for_linear_ce_fusion(*, chunk_size: int) -> None:
     changes the chunk size.
     For a model that was built and wrapped before this call, use `linear_ce_fusion_kwargs`.
     """
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size: expected at least 1, got {chunk_size}")
+    check_count("chunk_size", chunk_size, 1)
     Fusion.chunk_size = chunk_size
     if not _registration:
         _registration.append(register_module_module_registration_hook(_serve_new_models))

@@ -7,10 +7,6 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.problem import BACKENDS
-from mcore_unpatch.compat.fused_head.settings import HeadSettings
-from mcore_unpatch.compat.fused_head.weight_grad import has_main_grad
-
 
 def _wrong(kind: type[Exception], argument: str, expected: str, got: object) -> Exception:
     return kind(f"{argument}: expected {expected}, got {got}")
@@ -43,7 +39,7 @@ def check_tensors(hidden: Any, weight: Any, labels: Any, mask: Any, temperature:
     for name, ids in (("labels", labels), ("token_ids", token_ids)):
         if ids is not None and (ids.dtype.is_floating_point or ids.dtype in (torch.bool, torch.complex64)):
             raise _wrong(TypeError, name, "an integer dtype (token ids)", ids.dtype)
-    _check_temperature(temperature, shape)
+    check_temperature(temperature, shape)
     for name, tensor in (given | {"temperature": temperature}).items():
         if isinstance(tensor, Tensor) and tensor.device != hidden.device:
             raise _wrong(ValueError, name, f"device {hidden.device} to match hidden", tensor.device)
@@ -64,7 +60,8 @@ def check_keep_mask(keep_mask: Any, hidden: Tensor, weight: Tensor) -> None:
         raise _wrong(ValueError, "keep_mask", f"device {hidden.device} to match hidden", keep_mask.device)
 
 
-def _check_temperature(temperature: Any, shape: torch.Size) -> None:
+def check_temperature(temperature: Any, shape: torch.Size | None = None) -> None:
+    """A number above zero, or a tensor of a scalar or of `shape`, where that is known."""
     if not isinstance(temperature, Tensor):
         check_number("temperature", temperature, positive=True)
         return
@@ -73,7 +70,7 @@ def _check_temperature(temperature: Any, shape: torch.Size) -> None:
     if temperature.requires_grad:
         expected = "a tensor without requires_grad (it gets no gradient; detach it)"
         raise _wrong(ValueError, "temperature", expected, "requires_grad=True")
-    if temperature.dim() > 0 and temperature.shape != shape:
+    if shape is not None and temperature.dim() > 0 and temperature.shape != shape:
         raise _wrong(ValueError, "temperature", f"a scalar or shape {list(shape)}", list(temperature.shape))
 
 
@@ -85,15 +82,22 @@ def check_number(name: str, value: Any, positive: bool) -> None:
         raise _wrong(ValueError, name, "a finite number" + (" above 0" if positive else ""), value)
 
 
-def check_count(name: str, value: Any, least: int, most: int | None = None) -> None:
+def check_count(name: str, value: Any, least: int | None = None, most: int | None = None) -> None:
     """None, or a whole number within bounds."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
         raise _wrong(TypeError, name, "an integer", type(value).__name__)
-    if value < least or (most is not None and value > most):
+    if (least is not None and value < least) or (most is not None and value > most):
         bounds = f"at least {least}" + (f" and at most {most}" if most is not None else "")
         raise _wrong(ValueError, name, bounds, value)
+
+
+def check_choice(name: str, value: Any, *choices: str) -> None:
+    """One of the names that are known."""
+    if value not in choices:
+        *others, last = map(repr, choices)
+        raise _wrong(ValueError, name, f"{', '.join(others)} or {last}", repr(value))
 
 
 def check_mask_count(mask_count: Any, mask: Tensor | None) -> None:
@@ -103,25 +107,10 @@ def check_mask_count(mask_count: Any, mask: Tensor | None) -> None:
     check_count("mask_count", mask_count, 0, None if mask is None else mask.numel())
 
 
-def check_settings(weight: Tensor, settings: HeadSettings) -> None:
-    """Names, numbers, the process group and the weight's `main_grad`."""
-    backend, ignore_index, tp_group = settings.backend, settings.ignore_index, settings.tp_group
-    if backend not in BACKENDS:
-        raise _wrong(ValueError, "backend", f"one of {', '.join(BACKENDS)}", repr(backend))
-    if settings.out_of_vocab_grad not in ("zero", "legacy"):
-        raise _wrong(ValueError, "out_of_vocab_grad", "'zero' or 'legacy'", repr(settings.out_of_vocab_grad))
-    if ignore_index is not None and (isinstance(ignore_index, bool) or not isinstance(ignore_index, int)):
-        raise _wrong(TypeError, "ignore_index", "an integer or None", type(ignore_index).__name__)
-    if tp_group is not None and (not isinstance(tp_group, ProcessGroup) or tp_group.rank() < 0):
-        raise _wrong(TypeError, "tp_group", "a process group this rank belongs to, or None", tp_group)
-    check_number("logit_scale", settings.logit_scale, positive=False)
-    check_count("tile_bytes", settings.tile_bytes, 1)
-    check_count("vocab_size", settings.vocab_size, 1)
-    will_have_grad = torch.is_grad_enabled() and weight.requires_grad
-    if settings.fuse_main_grad and will_have_grad and not has_main_grad(weight):
-        raise _wrong(
-            ValueError, "fuse_main_grad", "a weight with main_grad (a parameter under Megatron's DDP or FSDP)", "none"
-        )
+def check_group(name: str, group: Any) -> None:
+    """None, or a process group of this rank."""
+    if group is not None and (not isinstance(group, ProcessGroup) or group.rank() < 0):
+        raise _wrong(TypeError, name, "a process group this rank belongs to, or None", group)
 
 
 def check_positive(name: str, values: Tensor) -> None:
@@ -144,15 +133,8 @@ def check_vocabulary(total: int | Tensor, vocab_size: int | None, topk: int) -> 
     return None
 
 
-def check_divergence(
-    student_hidden: Tensor, student_weight: Tensor, teacher_hidden: Tensor, teacher_weight: Tensor, kind: Any, beta: Any
-) -> None:
-    """The kind of a divergence, and two heads over the same tokens and vocabulary."""
-    if kind not in ("forward", "reverse", "jsd"):
-        raise _wrong(ValueError, "kind", "'forward', 'reverse' or 'jsd'", repr(kind))
-    check_number("beta", beta, positive=True)
-    if beta >= 1:
-        raise _wrong(ValueError, "beta", "a number between 0 and 1", beta)
+def check_heads(student_hidden: Tensor, student_weight: Tensor, teacher_hidden: Tensor, teacher_weight: Tensor) -> None:
+    """Two heads over the same tokens and vocabulary."""
     shape = student_hidden.shape[:-1]
     if teacher_hidden.shape[:-1] != shape:
         raise _wrong(ValueError, "teacher_hidden", f"shape {list(shape)} + [h]", list(teacher_hidden.shape))

@@ -11,7 +11,7 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions
 from mcore_unpatch.compat.fused_head.backends import choose_backend
-from mcore_unpatch.compat.fused_head.checks import check_divergence, check_settings, check_tensors
+from mcore_unpatch.compat.fused_head.checks import check_heads, check_tensors
 from mcore_unpatch.compat.fused_head.linear_logprob import locate_rows, row_scale
 from mcore_unpatch.compat.fused_head.memory import default_tile_bytes
 from mcore_unpatch.compat.fused_head.pair import Divergence, Head, Kind, Pair, TorchPair, merge_pair_stats
@@ -87,8 +87,8 @@ def run_kl(
     own, others = temperatures
     check_tensors(student_hidden, student_weight, None, query.mask, own)
     check_tensors(teacher_hidden, teacher_weight, None, query.mask, others)
-    check_divergence(*tensors, divergence.kind, divergence.beta)
-    check_settings(student_weight, settings)
+    check_heads(*tensors)
+    settings.check_weight(student_weight)
     shape, dtype = student_hidden.shape[:-1], math_dtype(student_weight)
     shard, rows = locate_rows(student_hidden, student_weight, query, settings)
     scale = row_scale(rows, own, 1.0, dtype)

@@ -14,7 +14,6 @@ from mcore_unpatch.compat.fused_head.checks import (
     check_keep_mask,
     check_mask_count,
     check_positive,
-    check_settings,
     check_tensors,
     check_vocabulary,
     waiting_is_free,
@@ -123,7 +122,7 @@ def vocab_pass(
 def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery, settings: HeadSettings) -> VocabOutput:
     """`vocab_pass` for arguments that were sorted before."""
     check_tensors(hidden, weight, query.labels, query.mask, query.temperature, query.token_ids)
-    check_settings(weight, settings)
+    settings.check_weight(weight)
     check_keep_mask(query.keep_mask, hidden, weight)
     check_count("topk", query.topk, 0)
 

@@ -3,11 +3,12 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from mcore_unpatch.compat.fused_head.checks import check_choice, check_number
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem, TakeGrad, needed
 from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles
 from mcore_unpatch.compat.fused_head.torch_backend import _TorchTiles as TorchTiles
@@ -24,6 +25,12 @@ class Divergence:
 
     kind: Kind
     beta: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, *get_args(Kind))
+        check_number("beta", self.beta, positive=True)
+        if self.beta >= 1:
+            raise ValueError(f"beta: expected a number between 0 and 1, got {self.beta}")
 
     def swapped(self) -> "Divergence":
         """The same number with student and teacher swapped."""

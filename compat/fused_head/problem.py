@@ -13,7 +13,6 @@ from torch import Tensor
 
 # Stands for "no logit": its exponential is 0, and, unlike -inf, 0 times it is 0 and not NaN.
 NO_LOGIT = -1e30
-BACKENDS = ("auto", "torch", "triton")
 _Value = TypeVar("_Value")
 
 

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
+import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.fused_head.checks import check_choice, check_count, check_group, check_number
+from mcore_unpatch.compat.fused_head.weight_grad import has_main_grad
 
 OutOfVocabGrad = Literal["zero", "legacy"]
 BackendName = Literal["auto", "torch", "triton"]
@@ -40,6 +44,15 @@ class PassSettings:
     keep_bytes: KeepBytes = None
     batch_invariant: bool = False
 
+    def __post_init__(self) -> None:
+        check_choice("backend", self.backend, *get_args(BackendName))
+        check_choice("out_of_vocab_grad", self.out_of_vocab_grad, *get_args(OutOfVocabGrad))
+        check_count("ignore_index", self.ignore_index)
+        for name in ("vocab_size", "tile_bytes"):
+            check_count(name, getattr(self, name), 1)
+        if self.keep_bytes != "auto":
+            check_count("keep_bytes", self.keep_bytes, 0)
+
     def of_head(self, **shard: Any) -> "HeadSettings":
         """These settings, and those of one head's shards."""
         return HeadSettings(**{name: getattr(self, name) for name in _SETTINGS}, **shard)
@@ -53,6 +66,19 @@ class HeadSettings(PassSettings):
     tp_group: ProcessGroup | None = None
     reduce_hidden_grad: bool = True
     fuse_main_grad: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("logit_scale", self.logit_scale, positive=False)
+        check_group("tp_group", self.tp_group)
+
+    def check_weight(self, weight: Tensor) -> None:
+        """Raise unless the gradient of this weight can go where it is to go."""
+        will_have_grad = torch.is_grad_enabled() and weight.requires_grad
+        if self.fuse_main_grad and will_have_grad and not has_main_grad(weight):
+            raise ValueError(
+                "fuse_main_grad: expected a weight with main_grad (a parameter under Megatron's DDP or FSDP), got none"
+            )
 
 
 class _OfRows(TypedDict, total=False):

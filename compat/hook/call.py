@@ -1,6 +1,6 @@
 """The arguments of one call of the hook, as one typed and immutable value."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -95,13 +95,18 @@ class HookCall:
 KEYWORDS = tuple(f.name for f in fields(HookCall) if f.name != "extras")
 
 
-class Outputs(Mapping[str, Any]):
-    """Several results of one call, by key or by attribute: `out["entropy"]` and `out.entropy` are the same tensor."""
+class Outputs:
+    """Several results of one call by name, `out.entropy` or `out["entropy"]`, or in order: `log_probs, entropy = out`.
+
+    As of a dict there are `keys()`, `values()` and `items()`, `in` asks for a name, and `**out` passes all by name.
+    """
 
     def __init__(self, **results: Any) -> None:
         self.__dict__.update(results)
 
     def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(f"this call returned no {name!r}; it returned {', '.join(self.__dict__)}.")
         return self.__dict__[name]
 
     def __getattr__(self, name: str) -> Any:
@@ -110,11 +115,26 @@ class Outputs(Mapping[str, Any]):
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"cannot set {name!r}: the results of a call are read-only.")
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.__dict__)
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.__dict__.values())
 
     def __len__(self) -> int:
         return len(self.__dict__)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self.__dict__
+
+    def keys(self) -> KeysView[str]:
+        """The names."""
+        return self.__dict__.keys()
+
+    def values(self) -> ValuesView[Any]:
+        """The results."""
+        return self.__dict__.values()
+
+    def items(self) -> ItemsView[str, Any]:
+        """Names and results."""
+        return self.__dict__.items()
 
     def __repr__(self) -> str:
         return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self.items())})"

@@ -7,12 +7,11 @@ parallelism need nothing more than the same tokens of the teacher on this rank.
 
 from dataclasses import dataclass, replace
 from math import inf, log, nan
-from types import MappingProxyType
 from typing import Any, Literal
 
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.checks import waiting_is_free
+from mcore_unpatch.compat.fused_head.checks import check_choice, waiting_is_free
 from mcore_unpatch.compat.fused_head.linear_kl import run_kl
 from mcore_unpatch.compat.fused_head.pair import Divergence, Kind
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, needed
@@ -22,7 +21,6 @@ from mcore_unpatch.compat.hook.context import HookContext, resolve_groups
 from mcore_unpatch.compat.hook.errors import MissingContextError
 from mcore_unpatch.compat.hook.head import (
     HeadOptions,
-    Wants,
     as_rows,
     batch_first,
     enter_head,
@@ -30,16 +28,7 @@ from mcore_unpatch.compat.hook.head import (
     mask_of,
     temperature_of,
 )
-from mcore_unpatch.compat.hook.processors import HeadProcessor
 from mcore_unpatch.compat.logits.lazy import LazyLogits
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogProbsAt(HeadProcessor):
-    """Log-probs of the context's `token_ids`: `[b, s, k]` fp32; 0 for an id outside the vocabulary. Needs no labels."""
-
-    computes = Wants(token_logprobs=True)
-    returns = MappingProxyType({"log_probs_at": "token_logprobs"})
 
 
 @dataclass(frozen=True)
@@ -77,11 +66,8 @@ class DistillationLoss(HeadOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in (("kind", ("forward", "reverse", "jsd")), ("rest", ("zero", "renormalised", "ignored"))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}: expected one of {', '.join(known)}, got {getattr(self, name)!r}")
-        if not 0 < self.beta < 1:
-            raise ValueError(f"beta: expected a number between 0 and 1, got {self.beta!r}")
+        Divergence(self.kind, self.beta)  # checks them
+        check_choice("rest", self.rest, "zero", "renormalised", "ignored")
 
     def __call__(self, **keywords: Any) -> Tensor:
         """`[b, s]`, 0 where the mask is."""
@@ -122,7 +108,7 @@ class DistillationLoss(HeadOptions):
                 f"{list(teacher.log_probs.shape)}"
             )
         asked = replace(HookContext.of(call.context), token_ids=teacher.token_ids)
-        student = needed(head_pass(replace(call, context=asked), self, Wants(token_logprobs=True)).token_logprobs)
+        student = needed(head_pass(replace(call, context=asked), self, {"token_logprobs"}).token_logprobs)
         taken = teacher.log_probs != -inf
         a = student.masked_fill(~taken, NO_LOGIT)
         b = teacher.log_probs.detach().to(a.dtype).masked_fill(~taken, NO_LOGIT)

@@ -1,10 +1,12 @@
 """One pass over the vocabulary for a hook call: gather hidden states, shift labels, return results as `[b, s]`."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
 
+from mcore_unpatch.compat.fused_head.checks import check_choice, check_temperature
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
 from mcore_unpatch.compat.fused_head.settings import HeadSettings, PassSettings, VocabQuery
 from mcore_unpatch.compat.hook.call import HookCall
@@ -37,8 +39,9 @@ class HeadOptions(PassSettings):
     reduce_hidden_grad: bool = True
 
     def __post_init__(self) -> None:
-        if self.shift not in ("aligned", "next_token"):
-            raise ValueError(f'shift must be "aligned" or "next_token", not {self.shift!r}')
+        super().__post_init__()
+        check_temperature(self.temperature)
+        check_choice("shift", self.shift, "aligned", "next_token")
 
     def settings(self, call: HookCall, groups: ProcessGroups, gathered: bool, **more: Any) -> HeadSettings:
         """Those of a pass over the head of this call; `gathered` as from `enter_head`."""
@@ -50,39 +53,26 @@ class HeadOptions(PassSettings):
         )
 
 
-@dataclass(frozen=True)
-class Wants:
-    """What a pass over the vocabulary must compute."""
+def head_pass(call: HookCall, options: HeadOptions, asked: Collection[str], topk: int = 0) -> VocabOutput:
+    """Run the one pass for the fields of `VocabOutput` that are `asked` for, and no more.
 
-    logprobs: bool = False
-    entropy: bool = False
-    topk: int = 0
-    logit_stats: bool = False
-    token_logprobs: bool = False
-    sum_pi_squared: bool = False
-
-    def __or__(self, other: "Wants") -> "Wants":
-        """Everything that either asks for; the larger of each number."""
-        return Wants(**{f.name: max(getattr(self, f.name), getattr(other, f.name)) for f in fields(Wants)})
-
-
-def head_pass(call: HookCall, options: HeadOptions, wants: Wants) -> VocabOutput:
-    """Run the one pass; every tensor of the result is `[b, s]`, top-k and given tokens `[b, s, k]`."""
+    Every tensor of the result is `[b, s]`, top-k and given tokens `[b, s, k]`.
+    """
     context = HookContext.of(call.context)
     groups = context.groups or resolve_groups()
     hidden, gathered = enter_head(call, groups)
     shape = (hidden.shape[1], hidden.shape[0])
-    labels = _labels(call, context, options, groups) if wants.logprobs else None
+    labels = _labels(call, context, options, groups) if "logprobs" in asked else None
     query = VocabQuery(
         labels=as_rows("labels", labels, shape),
         temperature=temperature_of(context, options, shape),
         mask=as_rows("mask", mask_of(call, context, options), shape),
         mask_count=context.mask_count,
-        entropy=wants.entropy,
-        topk=wants.topk,
-        logit_stats=wants.logit_stats,
-        sum_pi_squared=wants.sum_pi_squared,
-        token_ids=as_rows("token_ids", _token_ids(context), shape, dims=3) if wants.token_logprobs else None,
+        entropy="entropy" in asked,
+        topk=topk,
+        logit_stats="logit_norm" in asked,
+        sum_pi_squared="sum_pi_squared" in asked,
+        token_ids=as_rows("token_ids", _token_ids(context), shape, dims=3) if "token_logprobs" in asked else None,
         keep_mask=as_rows("keep_mask", context.keep_mask, shape, dims=3),
     )
     logit_scale = call.logit_scale if options.scale_logits else 1.0

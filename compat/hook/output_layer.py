@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import get_ident
 from types import FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor
@@ -22,14 +22,26 @@ from mcore_unpatch.compat.hook.errors import UnsupportedHeadError
 
 # The hooks on a layer that were seen to hand gradients through.
 _transparent: WeakKeyDictionary[Module, tuple[Any, ...]] = WeakKeyDictionary()
+VALUE_HEADS: WeakSet[Module] = WeakSet()  # layers that `add_value_head` put there
 
 
 def check_head(call: HookCall) -> None:
     """Raise unless the layer is a plain column-parallel product whose weight is present on this rank."""
+    refuse_critic(call.output_layer, call.output_weight)
     if "forward" in vars(call.output_layer):
         refuse_head(call.output_layer, "its forward was replaced on the instance", "remove that patch")
     for reason in _obstacles(call):
         refuse_head(call.output_layer, reason)
+
+
+def refuse_critic(layer: Any, weight: Tensor | None = None, remedy: str = "call it without the processor") -> None:
+    """Raise for a value head: values have no distribution, however many a layer of one's own gives per token."""
+    weight = getattr(layer, "weight", None) if weight is None else weight
+    if layer in VALUE_HEADS or (isinstance(weight, Tensor) and weight.dim() == 2 and len(weight) == 1):
+        raise UnsupportedHeadError(
+            f"this model is a critic: its output_layer ({type(layer).__qualname__}) gives values and no logits, so "
+            f"there are no log-probs; {remedy}, and it returns the values."
+        )
 
 
 def refuse_head(layer: Module, reason: str, remedy: str = "use the Logits processor, which calls the layer") -> None:
@@ -108,14 +120,12 @@ def _obstacles(call: HookCall) -> Iterator[str]:
         yield "config.defer_embedding_wgrad_compute computes its weight gradient from inputs it would never see"
     if not isinstance(layer, ColumnParallelLinear):
         yield (
-            "it is not a ColumnParallelLinear of Megatron (a value head, an adapter around the head, or a head of "
+            "it is not a ColumnParallelLinear of Megatron (an adapter around the head, or a head of "
             "Transformer Engine, which multiplies in fp8?)"
         )
     rows = getattr(layer, "output_size_per_partition", len(weight))
     if len(weight) != rows or getattr(layer, "gtp_remat_size", 1) > 1 or getattr(weight, "gtp_remat_size", 1) > 1:
         yield f"its weight is sharded further: only {len(weight)} of its {rows} rows are on this rank"
-    if getattr(layer, "output_size", len(weight)) == 1:
-        yield "it is a value head: a single output has no distribution"
     if layer._backward_hooks or layer._backward_pre_hooks:
         yield "a backward hook on it would never run, because the layer is not called"
     for name in ("forward", "_forward_impl"):

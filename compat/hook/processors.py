@@ -7,33 +7,33 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from mcore_unpatch.compat.fused_head.checks import check_count
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, require_processor
-from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass, selection_mask
+from mcore_unpatch.compat.hook.head import HeadOptions, head_pass, selection_mask
 from mcore_unpatch.compat.hook.output_layer import check_head, lent_weight, run_layer_hooks
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadProcessor(HeadOptions):
-    """A processor that makes one pass over the vocabulary; subclasses say what to compute and what to return."""
+    """A processor that makes one pass over the vocabulary; subclasses say what they give."""
 
-    computes: ClassVar[Wants]
-    returns: ClassVar[Mapping[str, str]]  # the name of each result, and the field of the pass that it is
+    gives: ClassVar[Mapping[str, str]]  # the name of each result, and the field of the pass that it is
 
     @property
-    def wants(self) -> Wants:
-        """What the pass must compute."""
-        return self.computes
+    def topk(self) -> int:
+        """How many of the largest logits the pass must find."""
+        return 0
 
     def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
         """Name and value of each result."""
-        return {name: getattr(out, field) for name, field in self.returns.items()}
+        return {name: getattr(out, field) for name, field in self.gives.items()}
 
     def __call__(self, **keywords: Any) -> Any:
         """Return a single result as it is, several as `Outputs`."""
         call = HookCall.of(keywords)
-        results = self.results(call, head_pass(call, self, self.wants))
+        results = self.results(call, head_pass(call, self, self.gives.values(), self.topk))
         return Outputs(**results) if len(results) > 1 else next(iter(results.values()))
 
 
@@ -41,31 +41,28 @@ class HeadProcessor(HeadOptions):
 class LogProbs(HeadProcessor):
     """Log-probs of the labels: `[b, s]` fp32, 0 where there is no label."""
 
-    computes = Wants(logprobs=True)
-    returns = MappingProxyType({"log_probs": "logprobs"})
+    gives = MappingProxyType({"log_probs": "logprobs"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entropy(HeadProcessor):
     """Entropy of the next-token distribution: `[b, s]` fp32, with its gradient. Needs no labels."""
 
-    computes = Wants(entropy=True)
-    returns = MappingProxyType({"entropy": "entropy"})
+    gives = MappingProxyType({"entropy": "entropy"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogProbsAndEntropy(HeadProcessor):
     """`Outputs(log_probs, entropy)`, each `[b, s]` fp32, from the same pass."""
 
-    computes = Wants(logprobs=True, entropy=True)
-    returns = MappingProxyType({"log_probs": "logprobs", "entropy": "entropy"})
+    gives = MappingProxyType({"log_probs": "logprobs", "entropy": "entropy"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenLoss(HeadProcessor):
     """Cross-entropy per token, `[b, s]` fp32: what Megatron's default path returns when labels are given."""
 
-    computes = Wants(logprobs=True)
+    gives = MappingProxyType({"loss": "logprobs"})
 
     def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
         """`loss`."""
@@ -80,7 +77,7 @@ class SelectedTokenCrossEntropy(HeadProcessor):
     """
 
     use_loss_mask: bool = True
-    computes = Wants(logprobs=True)
+    gives = MappingProxyType({"selected_loss": "logprobs"})
 
     def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
         """`selected_loss`."""
@@ -96,25 +93,30 @@ class TopKLogits(HeadProcessor):
     """
 
     k: int
-    returns = MappingProxyType({name: name for name in ("topk_logits", "topk_ids", "logsumexp")})
+    gives = MappingProxyType({name: name for name in ("topk_logits", "topk_ids", "logsumexp")})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.k < 1:
-            raise ValueError(f"k: expected at least 1, got {self.k}")
+        check_count("k", self.k, 1)
 
     @property
-    def wants(self) -> Wants:
+    def topk(self) -> int:
         """The top k."""
-        return Wants(topk=self.k)
+        return self.k
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogProbsAt(HeadProcessor):
+    """Log-probs of the context's `token_ids`: `[b, s, k]` fp32; 0 for an id outside the vocabulary. Needs no labels."""
+
+    gives = MappingProxyType({"log_probs_at": "token_logprobs"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumPiSquared(HeadProcessor):
     """The sum of the squared probabilities of the next token: `[b, s]` fp32, with its gradient. Needs no labels."""
 
-    computes = Wants(sum_pi_squared=True)
-    returns = MappingProxyType({"sum_pi_squared": "sum_pi_squared"})
+    gives = MappingProxyType({"sum_pi_squared": "sum_pi_squared"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +126,7 @@ class LogitStats(HeadProcessor):
     Each `[b, s]` fp32, scaled and divided by the temperature, without gradient. Needs no labels.
     """
 
-    computes = Wants(logit_stats=True)
-    returns = MappingProxyType({name: name for name in ("logit_min", "logit_max", "logit_mean", "logit_norm")})
+    gives = MappingProxyType({name: name for name in ("logit_min", "logit_max", "logit_mean", "logit_norm")})
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,10 @@ class HeadInputs:
     keep: Callable[[Tensor], None] | None = None
     weight: Tensor | None = field(default=None, init=False, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        if self.keep is not None and not callable(self.keep):
+            raise TypeError(f"keep: expected a function to call with the weight, got {self.keep!r}")
+
     def __call__(self, **keywords: Any) -> Tensor:
         """Return the layer's input. Labels only serve the MTP loss; without MTP layers they raise a ValueError."""
         call = HookCall.of(keywords)
@@ -192,7 +197,7 @@ class Compose:
         self.readers = [p for p in processors if isinstance(p, HeadProcessor)]
         for reader in self.readers[1:]:
             _check_agreement(self.readers[0], reader)
-        lengths = sorted({reader.wants.topk for reader in self.readers} - {0})
+        lengths = sorted({reader.topk for reader in self.readers} - {0})
         if len(lengths) > 1:
             raise ValueError(
                 f"k: composed processors ask for the {' and the '.join(map(str, lengths))} largest logits under one "
@@ -206,10 +211,8 @@ class Compose:
         call = HookCall.of(keywords)
         results: dict[str, Any] = {}
         if self.readers:
-            wants = Wants()
-            for reader in self.readers:
-                wants |= reader.wants
-            shared = head_pass(call, self.readers[0], wants)
+            asked = {field for reader in self.readers for field in reader.gives.values()}
+            shared = head_pass(call, self.readers[0], asked, max(reader.topk for reader in self.readers))
         for processor in self.processors:
             if isinstance(processor, HeadProcessor):
                 new = processor.results(call, shared)

@@ -4,9 +4,9 @@ The head is `model.output_layer`, a submodule under the name that Megatron calls
 critic cannot do is refused: labels, MTP layers, an LM head that is tied over pipeline stages.
 """
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -14,11 +14,11 @@ from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.nn import Module
 
+from mcore_unpatch.compat.fused_head.checks import check_count
 from mcore_unpatch.compat.hook.context import resolve_groups
 from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.find import HookPath, argument_names, enter_as_module, find_language_model
-
-_critics: WeakSet[Module] = WeakSet()
+from mcore_unpatch.compat.hook.output_layer import VALUE_HEADS
 
 
 def add_value_head(model: Module | Sequence[Module], layer: Module | None = None, *, outputs: int = 1) -> None:
@@ -31,8 +31,11 @@ def add_value_head(model: Module | Sequence[Module], layer: Module | None = None
     runtime_gather_output=None)`; it returns `(values, None)`. Without it the head is a `ValueLayer`, with as many
     `outputs` per token as are asked for: `[b, s, outputs]`.
     """
+    check_count("outputs", outputs, 1)
     if layer is not None and outputs != 1:
         raise ValueError("outputs: the layer that is given decides how many it has; leave one of the two out.")
+    if layer is not None:
+        _require_callable(layer)
     for chunk in model if isinstance(model, Sequence) else [model]:
         path = find_language_model(chunk)
         if path.model.post_process:
@@ -69,6 +72,21 @@ class ValueLayer(torch.nn.Linear):
         return values, None
 
 
+def _require_callable(layer: Any) -> None:
+    """Raise for a layer that Megatron could not call, such as a plain `torch.nn.Linear`."""
+    if not isinstance(layer, Module):
+        got = f"the class {layer.__name__}" if isinstance(layer, type) else type(layer).__name__
+        raise TypeError(f"layer: expected a module, got {got}; pass an instance, or leave it out for a ValueLayer.")
+    try:
+        inspect.signature(layer.forward).bind(None, weight=None, runtime_gather_output=None)
+    except TypeError:
+        raise TypeError(
+            f"layer: Megatron calls it as layer(hidden, weight=..., runtime_gather_output=...) and takes (values, "
+            f"None), but {type(layer).__name__}.forward is {inspect.signature(layer.forward)}; leave it out for a "
+            "ValueLayer, or give your layer these two keywords."
+        ) from None
+
+
 def _give(path: HookPath, layer: Module | None, outputs: int) -> None:
     model: Any = path.model
     if layer is None:
@@ -76,8 +94,8 @@ def _give(path: HookPath, layer: Module | None, outputs: int) -> None:
         layer = ValueLayer(model.config, resolve_groups(model).tp, like=like, outputs=outputs)
     model.register_module("output_layer", layer)
     model.register_forward_pre_hook(_refuse_labels, with_kwargs=True)
+    VALUE_HEADS.add(layer)
     enter_as_module(path)  # or a model around it that calls `language_model.forward` would pass the hook by
-    _critics.add(model)
 
 
 def _refuse_labels(model: Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -89,7 +107,7 @@ def _refuse_labels(model: Module, args: tuple[Any, ...], keywords: dict[str, Any
 
 def _require_ready(path: HookPath) -> None:
     model: Any = path.model
-    if model in _critics:
+    if getattr(model, "output_layer", None) in VALUE_HEADS:
         raise HookError(f"this {type(model).__name__} already has a value head; add it once.")
     if model.config.mtp_num_layers:
         raise HookError(

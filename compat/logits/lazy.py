@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import register_pytree_node
 
+from mcore_unpatch.compat.fused_head.checks import check_temperature
 from mcore_unpatch.compat.fused_head.linear_kl import run_kl
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
 from mcore_unpatch.compat.fused_head.pair import Divergence, Kind
@@ -210,6 +211,10 @@ class DeferredHead(PassSettings):
     """
 
     temperature: float | Tensor = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_temperature(self.temperature)
 
     def __call__(self, **keywords: Any) -> LazyLogits | Tensor:
         """Return the logits' stand-in, or the loss of the call's labels."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from mcore_unpatch.compat.fused_head.checks import check_choice
 from mcore_unpatch.compat.hook.call import Outputs
 from mcore_unpatch.compat.packing.layout import zigzag_merge
 
@@ -69,7 +70,7 @@ def _rebuild(plan: Any, device: torch.device, group: ProcessGroup, source: int) 
 
 def _map(value: Any, change: Callable[[Any], Any]) -> Any:
     """A container of the same kind with every item changed; anything else as it is."""
-    if isinstance(value, Mapping):
+    if isinstance(value, (Mapping, Outputs)):
         items = {key: change(item) for key, item in value.items()}
         return Outputs(**items) if isinstance(value, Outputs) else items
     if isinstance(value, (tuple, list)):
@@ -136,8 +137,7 @@ def sum_gradient(value: Tensor, group: ProcessGroup | None) -> Tensor:
 
 
 def _check(gradient: str) -> None:
-    if gradient not in ("own", "summed"):
-        raise ValueError(f'gradient must be "own" or "summed", not {gradient!r}')
+    check_choice("gradient", gradient, "own", "summed")
 
 
 def _all_reduced(value: Tensor, group: ProcessGroup) -> Tensor:

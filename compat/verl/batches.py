@@ -12,6 +12,7 @@ from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from mcore_unpatch.compat.fused_head.checks import check_choice, check_count
 from mcore_unpatch.compat.packing.layout import PackedLayout
 from mcore_unpatch.compat.packing.pack import Packer, nested_packer, padded_packer
 
@@ -66,10 +67,8 @@ def plan_row(
     pad_to_length_bucket: int | None = None,
 ) -> PackedLayout:
     """Lay sequences of `lengths` into one row as veRL does, on this rank of `ranks`."""
-    if cp_layout not in ("zigzag", "contiguous"):
-        raise ValueError(f'cp_layout must be "zigzag" or "contiguous", not {cp_layout!r}.')
-    if pad_to_length_bucket is not None and pad_to_length_bucket <= 0:
-        raise ValueError(f"pad_to_length_bucket must be a positive number, not {pad_to_length_bucket}.")
+    check_choice("cp_layout", cp_layout, "zigzag", "contiguous")
+    check_count("pad_to_length_bucket", pad_to_length_bucket, 1)
     zigzag = cp_layout == "zigzag"
     unit = parallel_state.get_tensor_model_parallel_world_size() * ranks.size * (2 if zigzag and ranks.size > 1 else 1)
     row = 1

@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args
 from megatron.core.config_logger import has_config_logger_enabled, log_config_to_disk
 from torch import Tensor
 
+from mcore_unpatch.compat.fused_head.checks import check_choice
 from mcore_unpatch.compat.hook.call import HookCall
-from mcore_unpatch.compat.hook.errors import UnsupportedHeadError
-from mcore_unpatch.compat.hook.head import HeadOptions, Wants, head_pass
+from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
 
 Numbers = Literal["verl", "megatron"]
 
@@ -25,8 +25,7 @@ HEAD_OPTIONS: Mapping[Numbers, Mapping[str, Any]] = MappingProxyType(
 
 def check_numbers(numbers: Numbers) -> None:
     """Raise unless `numbers` is one of the two."""
-    if numbers not in get_args(Numbers):
-        raise ValueError(f'numbers must be "verl" or "megatron", not {numbers!r}.')
+    check_choice("numbers", numbers, *get_args(Numbers))
 
 
 def warn_where_kept(shim: str, numbers: Numbers, config: Any, *, logits_alone: bool = False) -> None:
@@ -76,8 +75,7 @@ class FusedProcessor(HeadOptions):
     def __call__(self, **keywords: Any) -> Any:
         """Run the pass."""
         call = HookCall.of(keywords)
-        refuse_value_head(call.output_layer, call.output_weight)
-        out = head_pass(call, self, Wants(logprobs=True, entropy=self.entropy))
+        out = head_pass(call, self, {"logprobs", "entropy"} if self.entropy else {"logprobs"})
         if has_config_logger_enabled(call.config):
             inputs = {name: getattr(call, name) for name in _LOGGED_INPUTS}
             logged = OrderedDict(**inputs, logprobs=out.logprobs, entropy=out.entropy)
@@ -89,16 +87,6 @@ class FusedProcessor(HeadOptions):
 
 
 _LOGGED_INPUTS = ("input_ids", "position_ids", "attention_mask", "decoder_input")  # as Megatron logs them with logits
-
-
-def refuse_value_head(output_layer: Any, weight: Tensor | None = None) -> None:
-    """Raise for a head with one output per token: without a vocabulary there are no log-probs."""
-    weight = getattr(output_layer, "weight", None) if weight is None else weight
-    if weight is not None and weight.dim() == 2 and weight.shape[0] == 1:
-        raise UnsupportedHeadError(
-            f"{type(output_layer).__name__} is a value head (one output per token), but fused log-probs need an LM "
-            "head; call a value model without patch_fused_forward."
-        )
 
 
 class FusedOutput(dict[str, Any]):

@@ -21,6 +21,7 @@ from mcore_unpatch.compat.hook.context import HookContext, complete_context
 from mcore_unpatch.compat.hook.errors import HookSwallowedError, MissingContextError
 from mcore_unpatch.compat.hook.find import HookPath, enter_as_module, find_language_model
 from mcore_unpatch.compat.hook.one_call import INSTALLING
+from mcore_unpatch.compat.hook.output_layer import refuse_critic
 from mcore_unpatch.compat.verl.batches import (
     Batch,
     CpLayout,
@@ -35,7 +36,6 @@ from mcore_unpatch.compat.verl.fused_processor import (
     FusedProcessor,
     Numbers,
     check_numbers,
-    refuse_value_head,
     several_rows,
     warn_where_kept,
 )
@@ -100,7 +100,7 @@ def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
     path = path_in(model)
     if path is None:
         return
-    refuse_value_head(getattr(path.model, "output_layer", None))
+    refuse_critic(getattr(path.model, "output_layer", None), remedy="do not call patch_fused_forward on it")
     install(path).fused = numbers
     warn_where_kept("patch_fused_forward", numbers, path.model.config)
 

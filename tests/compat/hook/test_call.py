@@ -46,6 +46,10 @@ def test_the_scale_of_the_logits_is_asked_of_the_model() -> None:
 def test_outputs_answer_by_key_and_by_attribute_and_stay_as_they_are() -> None:
     out = Outputs(log_probs=1, entropy=2)
     assert (out["entropy"], out.entropy, dict(out), len(out)) == (2, 2, {"log_probs": 1, "entropy": 2}, 2)
+    log_probs, entropy = out
+    assert (log_probs, entropy, "entropy" in out, {**out}) == (1, 2, True, dict(out))
+    with pytest.raises(KeyError, match="this call returned no 'loss'; it returned log_probs, entropy"):
+        _ = out["loss"]
     with pytest.raises(AttributeError, match="this call returned no 'loss'; it returned log_probs, entropy"):
         _ = out.loss
     with pytest.raises(AttributeError, match="cannot set"):

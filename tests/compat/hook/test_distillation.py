@@ -252,7 +252,7 @@ def test_what_is_wrong_is_named(release: str) -> None:
 
 
 def test_options_are_checked_before_any_call() -> None:
-    with pytest.raises(ValueError, match="kind: expected one of forward, reverse, jsd, got 'kl'"):
+    with pytest.raises(ValueError, match="kind: expected 'forward', 'reverse' or 'jsd', got 'kl'"):
         DistillationLoss(kind="kl")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="rest: expected one of zero, renormalised, ignored, got 'tail'"):
         DistillationLoss(rest="tail")  # type: ignore[arg-type]

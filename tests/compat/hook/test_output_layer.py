@@ -185,7 +185,7 @@ def _value_head() -> None:
     model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
     init = model.config.init_method
     model.output_layer = ColumnParallelLinear(16, 1, config=build_config(case), init_method=init, bias=False)
-    with pytest.raises(UnsupportedHeadError, match="value head"):
+    with pytest.raises(UnsupportedHeadError, match="this model is a critic"):
         call_with_processor(model, LogProbs(), **inputs)
 
 

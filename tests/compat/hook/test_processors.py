@@ -1,5 +1,6 @@
 """Each processor of the library on the real model: values, shapes, and one pass over the vocabulary for all."""
 
+import re
 from typing import Any
 from unittest import mock
 
@@ -15,7 +16,10 @@ from torch import Tensor
 from mcore_unpatch.compat import (
     AsTuple,
     Compose,
+    DeferredHead,
+    DistillationLoss,
     Entropy,
+    HeadInputs,
     HookContext,
     Logits,
     LogitStats,
@@ -103,12 +107,17 @@ def _composed() -> None:
         out = call_with_processor(model, Compose(*parts), **inputs)
     assert spy.call_count == 1
     assert isinstance(out, Outputs)
-    assert set(out) == {"log_probs", "entropy", "loss", "topk_logits", "topk_ids", "logsumexp", "logits"}
+    assert set(out.keys()) == {"log_probs", "entropy", "loss", "topk_logits", "topk_ids", "logsumexp", "logits"}
     for mine, part in zip([out.log_probs, out.entropy, out.loss], alone, strict=False):
         assert torch.equal(mine, part)
     assert torch.equal(out.logits, alone[4])
     assert torch.equal(out.topk_ids, alone[3].topk_ids)
     assert torch.equal(out.topk_logits, alone[3].topk_logits)
+    for part in parts[:2]:  # no more is computed than is given
+        with mock.patch.object(head, "run_pass", wraps=head.run_pass) as spy:
+            call_with_processor(model, part, **inputs)
+        query = spy.call_args.args[2]
+        assert (query.labels is not None, query.entropy) == (part == LogProbs(), part == Entropy())
     twice = call_with_processor(model, Compose(TopKLogits(k=3), TopKLogits(k=3), LogProbs()), **inputs)
     assert torch.equal(twice.topk_logits, alone[3].topk_logits)
     with pytest.raises(ValueError, match="the 2 and the 3 largest logits under one name; ask for k=3"):
@@ -130,8 +139,30 @@ def test_processors_that_disagree_cannot_share_a_pass() -> None:
     Compose(LogProbs(temperature=float("1.5")), Entropy(temperature=float("1.5")))  # equal is enough
     with pytest.raises(ValueError, match="at least one"):
         Compose()
-    with pytest.raises(ValueError, match='"aligned" or "next_token", not \'left\''):
-        LogProbs(shift="left")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("processor", "options", "message"),
+    [
+        (LogProbs, {"shift": "left"}, "shift: expected 'aligned' or 'next_token', got 'left'"),
+        (LogProbs, {"temperature": 0.0}, "temperature: expected a finite number above 0, got 0.0"),
+        (LogProbs, {"temperature": torch.tensor(1)}, "temperature: expected a floating-point dtype"),
+        (Entropy, {"backend": "cuda"}, "backend: expected 'auto', 'torch' or 'triton', got 'cuda'"),
+        (LogProbs, {"out_of_vocab_grad": "one"}, "out_of_vocab_grad: expected 'zero' or 'legacy', got 'one'"),
+        (LogProbs, {"ignore_index": 1.5}, "ignore_index: expected an integer, got float"),
+        (LogProbs, {"vocab_size": 0}, "vocab_size: expected at least 1, got 0"),
+        (LogProbs, {"tile_bytes": -1}, "tile_bytes: expected at least 1, got -1"),
+        (LogProbs, {"keep_bytes": "all"}, "keep_bytes: expected an integer, got str"),
+        (TopKLogits, {"k": 0}, "k: expected at least 1, got 0"),
+        (DeferredHead, {"temperature": -1.0}, "temperature: expected a finite number above 0, got -1.0"),
+        (DeferredHead, {"backend": "cuda"}, "backend: expected"),
+        (HeadInputs, {"keep": []}, "keep: expected a function"),
+        (DistillationLoss, {"rest": "none"}, "rest: expected 'zero', 'renormalised' or 'ignored', got 'none'"),
+    ],
+)
+def test_wrong_options_raise_where_the_processor_is_made(processor: Any, options: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        processor(**options)
 
 
 def _next_tokens() -> None:
@@ -207,7 +238,7 @@ def test_what_is_missing_or_wrong_is_named(release: str) -> None:
     assert "temperature: expected [batch, sequence] = [2, 16]" in failures["odd temperature"]
     assert "expected a HookContext, a mapping or None, got int" in failures["odd context"]
     assert "its forward was replaced on the instance" in failures["patched head"]
-    assert "a value head" in failures["value head"]
+    assert "this model is a critic" in failures["value head"]
 
 
 def _kept_and_measured(case: Case) -> None:

@@ -21,7 +21,17 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer.module import Float16Module
 from torch import Tensor
 
-from mcore_unpatch.compat import HookError, ValueLayer, add_value_head, zigzag_split
+from mcore_unpatch.compat import (
+    DeferredHead,
+    HeadInputs,
+    HookError,
+    LogProbs,
+    UnsupportedHeadError,
+    ValueLayer,
+    add_value_head,
+    call_with_processor,
+    zigzag_split,
+)
 
 ONE_RANK = [Case(), Case(mup=True), Case(hybrid=True), Case(dtype=torch.bfloat16), Case(tied=True)]
 CASES = [
@@ -355,6 +365,15 @@ def _refusals() -> None:
         add_value_head(model)
     with pytest.raises(ValueError, match="the layer that is given decides"):
         add_value_head(build_model(Case()), torch.nn.Linear(16, 2), outputs=2)
+    untouched = build_model(Case())
+    with pytest.raises(TypeError, match=r"Linear\.forward is \(input.*leave it out for a ValueLayer"):
+        add_value_head(untouched, torch.nn.Linear(16, 1))
+    with pytest.raises(TypeError, match="got the class Linear; pass an instance"):
+        add_value_head(untouched, torch.nn.Linear)  # type: ignore[arg-type]
+    assert untouched.output_layer.weight is not None
+    for processor in (LogProbs(), DeferredHead(), HeadInputs()):
+        with pytest.raises(UnsupportedHeadError, match="this model is a critic: its output_layer"):
+            call_with_processor(model, processor, **_call(Case()))
     with pytest.raises(ValueError, match="values and no loss"):
         model(**_call(Case()), labels=batch_of(Case())["labels"])
     with pytest.raises(ValueError, match="values and no loss"):

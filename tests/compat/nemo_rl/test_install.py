@@ -201,7 +201,7 @@ def _kept_numbers(case: Case) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         model(**call_of(case), **linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
-    with pytest.raises(ValueError, match='numbers must be "megatron" or "nemo_rl"'):
+    with pytest.raises(ValueError, match="numbers: expected 'megatron' or 'nemo_rl'"):
         linear_ce_fusion_kwargs(model, numbers="mine")
     model.decoder.register_forward_pre_hook(lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -294,10 +294,10 @@ def _refusals() -> None:
     start_world(Case())
     model = build_model(Case())
     model.output_layer = ValueHead(16, 1, bias=False)
-    with pytest.raises(UnsupportedHeadError, match="ValueHead is a value head"):
+    with pytest.raises(UnsupportedHeadError, match="this model is a critic"):
         patch_fused_forward(model)
     ids, real, labels = _batch(Case())
-    with pytest.raises(UnsupportedHeadError, match="ValueHead is a value head"):
+    with pytest.raises(UnsupportedHeadError, match="this model is a critic"):
         fused_forward_gptmodel(model, ids, None, real, sequence_parallel=False, labels=labels, labels_mask=real)
     assert not model._forward_pre_hooks
 

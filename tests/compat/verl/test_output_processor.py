@@ -142,7 +142,7 @@ def _by_hand() -> None:
     assert_close(out.log_probs, shim(model, inputs | {"labels": labels}).results["log_probs"])
     patch_fused_forward(model)
     assert_same(shim(model, inputs), processed(model, inputs, fused_output_processor, few["context"]))
-    with pytest.raises(ValueError, match='numbers must be "verl" or "megatron"'):
+    with pytest.raises(ValueError, match="numbers: expected 'verl' or 'megatron'"):
         shim(model, inputs, numbers="mine")
 
     for empty in (None, object()):
