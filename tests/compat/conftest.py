@@ -9,7 +9,10 @@ import pytest
 # Before the first import of torch: tests run side by side, and threads that wait by spinning would only be in the way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from harness.as_test import case, inputs, model, pytest_pyfunc_call
 from harness.pool import RELEASES, shut_down
+
+__all__ = ["case", "inputs", "model", "pytest_pyfunc_call"]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from downstream.checkouts import AREAL, checkouts, loaded
 from downstream.micro_batches import RESPONSE, TOTAL, packed, trained_on, wrapped_model
-from harness import run_on_ranks
-from harness.models import Case, start_world
+from harness import on_ranks
+from harness.models import Case
 from harness.rounding import assert_agree
 from megatron.core import parallel_state
 from torch import Tensor
@@ -32,9 +32,14 @@ def _unpad_logits(checkout: str) -> Any:
     return scope["unpad_logits"]
 
 
-def _same_results(case: Case, checkout: str) -> None:
+CASES = [Case(), Case(tp=2), Case(tp=2, sequence_parallel=True), Case(cp=2), Case(dtype=torch.bfloat16)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("checkout", checkouts(AREAL))
+@on_ranks
+def test_as_the_megatron_engine_calls_them(case: Case, checkout: str) -> None:
     """As AReaL's Megatron engine goes on from the model's output: squeeze, unpad, log-probs, entropy, statistics."""
-    start_world(case)
     batch, model = packed(case), wrapped_model(case)
     group = parallel_state.get_tensor_model_parallel_group() if case.tp > 1 else None
     bounds = batch.call["packed_seq_params"].cu_seqlens_q.long()
@@ -65,15 +70,6 @@ def _same_results(case: Case, checkout: str) -> None:
         assert_agree({"min": low, "max": high}, stats, case.dtype)
 
 
-CASES = [Case(), Case(tp=2), Case(tp=2, sequence_parallel=True), Case(cp=2), Case(dtype=torch.bfloat16)]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("checkout", checkouts(AREAL))
-def test_as_the_megatron_engine_calls_them(release: str, case: Case, checkout: str) -> None:
-    run_on_ranks(release, case.ranks, _same_results, case, checkout)
-
-
 class _Trie:
     """Stands for AReaL's tree of two sequences with a common prefix: three nodes, by first and last token."""
 
@@ -83,10 +79,10 @@ class _Trie:
         return [(0, 5), (6, 9)] if sequence == 0 else [(0, 5), (10, 15)]
 
 
-def _same_tree(checkout: str) -> None:
+@pytest.mark.parametrize("checkout", checkouts(AREAL))
+@on_ranks(Case(batch=1))
+def test_packed_trees(case: Case, checkout: str) -> None:
     """AReaL's own functions for packed trees, around its operators and around ours."""
-    case = Case(batch=1)
-    start_world(case)
     model = wrapped_model(case)
     tokens = torch.arange(16)[None] * 7 % case.vocab
     call = {"input_ids": tokens, "position_ids": torch.arange(16)[None], "attention_mask": None}
@@ -102,8 +98,3 @@ def _same_tree(checkout: str) -> None:
         tree.gather_logprobs, tree.gather_logprobs_entropy = areal.gather_logprobs, areal.gather_logprobs_entropy
         with attach(model, DeferredHead()):
             assert_agree(run(tree), expected)
-
-
-@pytest.mark.parametrize("checkout", checkouts(AREAL))
-def test_packed_trees(release: str, checkout: str) -> None:
-    run_on_ranks(release, 1, _same_tree, checkout)

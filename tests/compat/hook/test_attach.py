@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
 from harness.rounding import assert_agree, assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
@@ -43,7 +43,9 @@ def _plain(case: Case | None = None) -> tuple[Any, dict[str, Any]]:
     return build_model(case), {**batch_of(case), "attention_mask": None}
 
 
-def _life_of_a_handle(case: Case) -> None:
+@pytest.mark.parametrize("case", [Case(), Case(hybrid=True, mtp=1)], ids=str)
+@on_ranks
+def test_attached_once_used_and_removed_without_a_trace(case: Case) -> None:
     model, inputs = _plain(case)
     before = model(**inputs)
     names = list(model.state_dict())
@@ -67,12 +69,9 @@ def _life_of_a_handle(case: Case) -> None:
     assert torch.equal(model(**inputs), before)
 
 
-@pytest.mark.parametrize("case", [Case(), Case(hybrid=True, mtp=1)], ids=str)
-def test_attached_once_used_and_removed_without_a_trace(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _life_of_a_handle, case)
-
-
-def _wrapped(case: Case) -> None:
+@pytest.mark.parametrize("case", [Case(dtype=torch.bfloat16), Case(dtype=torch.bfloat16, hybrid=True)], ids=str)
+@on_ranks
+def test_through_ddp_float16module_and_a_vision_model(case: Case) -> None:
     model, inputs = _plain(case)
     loss = model(**inputs).float()
     config = build_config(case)
@@ -91,12 +90,8 @@ def _wrapped(case: Case) -> None:
         assert_close(out.loss, loss, torch.bfloat16)
 
 
-@pytest.mark.parametrize("case", [Case(dtype=torch.bfloat16), Case(dtype=torch.bfloat16, hybrid=True)], ids=str)
-def test_through_ddp_float16module_and_a_vision_model(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _wrapped, case)
-
-
-def _compiled() -> None:
+@on_ranks
+def test_through_torch_compile() -> None:
     model, inputs = _plain()
     loss = model(**inputs)
     compiled = torch.compile(model, backend="eager")
@@ -106,11 +101,8 @@ def _compiled() -> None:
     assert_close(call_with_processor(compiled, LogProbs(), **inputs), -loss)
 
 
-def test_through_torch_compile(release: str) -> None:
-    run_on_ranks(release, 1, _compiled)
-
-
-def _chunks() -> None:
+@on_ranks
+def test_the_chunks_of_a_virtual_pipeline_share_a_handle() -> None:
     first, inputs = _plain()
     second = build_model(Case())
     with attach([first, second], Entropy()) as handle:
@@ -123,11 +115,8 @@ def _chunks() -> None:
     assert not second._forward_hooks
 
 
-def test_the_chunks_of_a_virtual_pipeline_share_a_handle(release: str) -> None:
-    run_on_ranks(release, 1, _chunks)
-
-
-def _legacy() -> None:
+@on_ranks
+def test_legacy_keywords_become_context_and_a_selector_leaves_other_calls_alone() -> None:
     model, inputs = _plain()
     with attach(model, LogProbs(temperature=0.7)) as handle:
         expected = model(**inputs)
@@ -152,11 +141,8 @@ def _legacy() -> None:
         assert model(**inputs, output_processor=lambda **_: "another user") == "another user"
 
 
-def test_legacy_keywords_become_context_and_a_selector_leaves_other_calls_alone(release: str) -> None:
-    run_on_ranks(release, 1, _legacy)
-
-
-def _inference() -> None:
+@on_ranks
+def test_calls_for_inference_keep_their_own_path() -> None:
     model, inputs = _plain()
     inputs |= {"labels": None, "runtime_gather_output": True}
     expected = model(**inputs)
@@ -164,22 +150,15 @@ def _inference() -> None:
         assert torch.equal(model(**inputs), expected)
 
 
-def test_calls_for_inference_keep_their_own_path(release: str) -> None:
-    run_on_ranks(release, 1, _inference)
-
-
-def _failure(case: Case) -> None:
+@pytest.mark.parametrize("case", [Case(), Case(hybrid=True)], ids=str)
+@on_ranks
+def test_a_failing_call_leaves_the_next_one_whole(case: Case) -> None:
     model, inputs = _plain(case)
     with attach(model, LogProbs(), legacy={"mask": "mask"}):
         expected = model(**inputs)
         with pytest.raises(ValueError, match="mask: expected"):
             model(**inputs, mask=torch.ones(3))
         assert torch.equal(model(**inputs), expected)
-
-
-@pytest.mark.parametrize("case", [Case(), Case(hybrid=True)], ids=str)
-def test_a_failing_call_leaves_the_next_one_whole(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _failure, case)
 
 
 def _fully_sharded() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, build_model
 from harness.oracle import gradients_of
 from megatron.core.inference.utils import InferenceMode
 from torch.utils.checkpoint import checkpoint
@@ -22,11 +22,6 @@ class Switch:
     def ask(self) -> bool:
         self.asked += 1
         return self.on
-
-
-def _start(case: Case) -> tuple[Any, dict[str, Any]]:
-    start_world(case)
-    return build_model(case), {**batch_of(case), "attention_mask": None}
 
 
 def _with_a_switch_in_its_head(model: Any, switch: Switch) -> Any:
@@ -49,8 +44,9 @@ def _step(model: Any, inputs: dict[str, Any]) -> tuple[Any, Any]:
     return output, gradients_of(model)
 
 
-def _toggled(case: Case) -> None:
-    model, inputs = _start(case)
+@pytest.mark.parametrize("case", [Case(), Case(tp=2, tied=True), Case(hybrid=True)], ids=str)
+@on_ranks
+def test_switched_between_calls_it_gives_what_a_patch_with_a_switch_gave(case: Case, model: Any, inputs: Any) -> None:
     switch = Switch(on=False)
     other = _with_a_switch_in_its_head(build_model(case), switch)
     unlabelled = {**inputs, "labels": None}
@@ -67,13 +63,8 @@ def _toggled(case: Case) -> None:
     assert switch.asked == 5
 
 
-@pytest.mark.parametrize("case", [Case(), Case(tp=2, tied=True), Case(hybrid=True)], ids=str)
-def test_switched_between_calls_it_gives_what_a_patch_with_a_switch_gave(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _toggled, case)
-
-
-def _other_paths() -> None:
-    model, inputs = _start(Case())
+@on_ranks
+def test_what_else_a_call_may_bring(model: Any, inputs: Any) -> None:
     expected = model(**inputs)
     switch = Switch(on=False)
     with attach(model, LogProbs(), legacy={"temperature": "temperature"}, when=switch.ask):
@@ -89,12 +80,8 @@ def _other_paths() -> None:
         assert switch.asked == asked
 
 
-def test_what_else_a_call_may_bring(release: str) -> None:
-    run_on_ranks(release, 1, _other_paths)
-
-
-def _identity() -> None:
-    model, _ = _start(Case())
+@on_ranks
+def test_when_is_part_of_what_is_attached(model: Any) -> None:
     switch = Switch(on=True)
     handle = attach(model, Entropy(), when=switch.ask)
     assert attach(model, Entropy(), when=switch.ask) is handle
@@ -107,13 +94,10 @@ def _identity() -> None:
     assert not model._forward_pre_hooks
 
 
-def test_when_is_part_of_what_is_attached(release: str) -> None:
-    run_on_ranks(release, 1, _identity)
-
-
-def _checkpointed(case: Case) -> None:
+@pytest.mark.parametrize("case", [Case(), Case(recompute=True)], ids=str)
+@on_ranks
+def test_another_answer_while_a_whole_model_is_recomputed_is_no_secret(case: Case, model: Any, inputs: Any) -> None:
     """A whole model that runs again in the backward asks again there; recomputed layers of Megatron's do not ask."""
-    model, inputs = _start(case)
     unlabelled = {**inputs, "labels": None}
     switch = Switch(on=True)
 
@@ -136,8 +120,3 @@ def _checkpointed(case: Case) -> None:
         recomputed(LogProbs(), inputs, first=True, then=False)
     with pytest.raises(RuntimeError, match="recomput"):
         recomputed(HeadInputs(), unlabelled, first=False, then=True)
-
-
-@pytest.mark.parametrize("case", [Case(), Case(recompute=True)], ids=str)
-def test_another_answer_while_a_whole_model_is_recomputed_is_no_secret(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _checkpointed, case)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of
 from harness.rounding import assert_close
 from torch import Tensor
 
@@ -29,14 +29,15 @@ def _successors(tokens: Tensor) -> Tensor:
     return following.where(torch.cat([REAL[:, 1:], torch.zeros(2, 1, dtype=torch.bool)], 1), -100)
 
 
-def _calls_of_dynamic_context_parallelism(case: Case, shared: bool) -> None:
+@pytest.mark.parametrize(("case", "shared"), [(Case(dp=2), True), (Case(cp=2), False)], ids=["shared", "alone"])
+@on_ranks
+def test_a_call_may_name_its_own_ranks(case: Case, model: Any, shared: bool) -> None:
     """The hidden states of a real model, and a description of the row as dynamic context parallelism makes it anew.
 
     `shared`: a model without context parallelism, and a call whose sequences lie on two ranks. Otherwise the reverse.
     (Attention of these releases takes such groups with Transformer Engine alone; the hook is what is tested here.)
     """
-    start_world(case)
-    model, rank = build_model(case), torch.distributed.get_rank()
+    rank = torch.distributed.get_rank()
     tokens = batch_of(case, seed=0 if shared else rank)["input_ids"]
     packer = pack_padded(REAL, cp_size=2, cp_rank=rank) if shared else pack_padded(REAL)
     row, labels = packer.pack(tokens), packer.pack(_successors(tokens), fill=-100)
@@ -56,15 +57,9 @@ def _calls_of_dynamic_context_parallelism(case: Case, shared: bool) -> None:
         assert_close(whole.where(labels[:, :-1] >= 0, 0), expected[:, :-1])
 
 
-@pytest.mark.parametrize(("case", "shared"), [(Case(dp=2), True), (Case(cp=2), False)], ids=["shared", "alone"])
-def test_a_call_may_name_its_own_ranks(release: str, case: Case, shared: bool) -> None:
-    run_on_ranks(release, 2, _calls_of_dynamic_context_parallelism, case, shared)
-
-
-def _without_the_group() -> None:
-    case = Case(cp=2)
-    start_world(case)
-    model, tokens = build_model(case), torch.zeros(2, 8, dtype=torch.long)
+@on_ranks(Case(cp=2))
+def test_a_group_that_does_not_split_the_sequence_is_refused(model: Any) -> None:
+    tokens = torch.zeros(2, 8, dtype=torch.long)
     hook = {
         "output_processor": LogProbs(shift="next_token"),
         "output_processor_context": HookContext(groups=ProcessGroups()),
@@ -74,7 +69,3 @@ def _without_the_group() -> None:
     ):
         model(tokens, tokens, None, **hook)
     assert model(tokens, tokens, None, output_processor=LogProbs(shift="next_token")).shape == (2, 8)
-
-
-def test_a_group_that_does_not_split_the_sequence_is_refused(release: str) -> None:
-    run_on_ranks(release, 2, _without_the_group)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, build_config
 from harness.rounding import assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.transformer.module import Float16Module
@@ -74,13 +74,9 @@ class Around(torch.nn.Module):
         return self.module.forward(**kwargs)
 
 
-def _start(case: Case) -> tuple[Any, dict[str, Any]]:
-    start_world(case)
-    return build_model(case), {**batch_of(case), "attention_mask": None}
-
-
-def _served(case: Case) -> None:
-    model, inputs = _start(case)
+@pytest.mark.parametrize("case", KINDS, ids=str)
+@on_ranks
+def test_a_vision_model_that_calls_the_method_is_served(case: Case, model: Any, inputs: Any) -> None:
     expected = call_with_processor(model, LogProbsAndEntropy(), **inputs)
     loss = model(**inputs)
     vision = DirectVision(model)
@@ -106,14 +102,8 @@ def _served(case: Case) -> None:
         assert vision(**{**inputs, "labels": None}).shape == (2, 16, 16) if not case.mtp else True
 
 
-@pytest.mark.parametrize("case", KINDS, ids=str)
-def test_a_vision_model_that_calls_the_method_is_served(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _served, case)
-
-
-def _wrapped() -> None:
-    case = Case(dtype=torch.bfloat16)
-    model, inputs = _start(case)
+@on_ranks(Case(dtype=torch.bfloat16))
+def test_through_ddp_and_float16module_and_by_keyword(case: Case, model: Any, inputs: Any) -> None:
     config = build_config(case)
     vision = DirectVision(model)
     vision.config = config
@@ -124,22 +114,15 @@ def _wrapped() -> None:
     assert torch.equal(call_with_processor(OpenVision(model), LogProbs(), **inputs), expected)
 
 
-def test_through_ddp_and_float16module_and_by_keyword(release: str) -> None:
-    run_on_ranks(release, 1, _wrapped)
-
-
-def _hybrid_by_keyword() -> None:
-    model, inputs = _start(Case(hybrid=True))
+@on_ranks(Case(hybrid=True))
+def test_a_hybrid_model_by_keyword(model: Any, inputs: Any) -> None:
     expected = call_with_processor(model, LogProbs(), **inputs)
     assert torch.equal(call_with_processor(OpenVision(model), LogProbs(), **inputs), expected)
 
 
-def test_a_hybrid_model_by_keyword(release: str) -> None:
-    run_on_ranks(release, 1, _hybrid_by_keyword)
-
-
-def _told(case: Case) -> None:
-    model, inputs = _start(case)
+@pytest.mark.parametrize("case", [Case(), Case(hybrid=True)], ids=str)
+@on_ranks
+def test_where_nothing_can_be_done_the_call_is_refused(case: Case, model: Any, inputs: Any) -> None:
     for around in (DirectVision(model), Around(model)):
         with attach(model, LogProbs()), pytest.raises(HookBypassedError) as caught:
             around(**inputs)
@@ -155,13 +138,8 @@ def _told(case: Case) -> None:
     assert torch.isfinite(around(**inputs)).all()
 
 
-@pytest.mark.parametrize("case", [Case(), Case(hybrid=True)], ids=str)
-def test_where_nothing_can_be_done_the_call_is_refused(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _told, case)
-
-
-def _shims() -> None:
-    model, inputs = _start(Case(mtp=1))
+@on_ranks(Case(mtp=1))
+def test_the_shims_serve_it_too(model: Any, inputs: Any) -> None:
     plain = model(**inputs)
     vision = DirectVision(model)
     patch_fused_forward(vision, numbers="megatron")
@@ -179,7 +157,3 @@ def _shims() -> None:
     asked = {**inputs, "labels": inputs["input_ids"]}
     expected = model(**asked, **linear_ce_fusion_kwargs(model))
     assert torch.equal(opened(**asked, **linear_ce_fusion_kwargs(opened)), expected)
-
-
-def test_the_shims_serve_it_too(release: str) -> None:
-    run_on_ranks(release, 1, _shims)

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks
 from harness.faithful import in_float64, inputs_for
 from harness.models import Case, build_model, start_world
 from harness.oracle import gradients_of, main_logits
@@ -142,9 +142,10 @@ def _tries(teacher: Any, inputs: dict[str, Any], every: bool) -> Iterator[tuple[
                 yield processor, {"teacher": top_k}, _of_top_k(top_k, kind, rest, 0.3)
 
 
-def _faithful(case: Case) -> None:
+@pytest.mark.parametrize("case", CASES, ids=str)
+@on_ranks
+def test_every_teacher_gives_what_the_logits_say(case: Case) -> None:
     """Over ranks each kind and each teacher once: test_linear_kl.py has every kind on shards of the vocabulary."""
-    start_world(case)
     teacher = build_model(replace(case, hidden=32, mtp=0, tied=False, mup=False))
     model = build_model(case)
     twin = in_float64(case, model)
@@ -157,18 +158,14 @@ def _faithful(case: Case) -> None:
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_teacher_gives_what_the_logits_say(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _faithful, case)
-
-
 def _model_and_tokens() -> tuple[Any, dict[str, Any], Tensor]:
     start_world(Case())
     ids = torch.rand(2, 16, 48, generator=torch.Generator().manual_seed(1)).topk(K).indices
     return build_model(Case()), inputs_for(Case()), ids
 
 
-def _masks_and_gaps() -> None:
+@on_ranks
+def test_masked_rows_and_rows_with_fewer_tokens() -> None:
     model, inputs, ids = _model_and_tokens()
     log_probs = torch.randn(ids.shape, generator=torch.Generator().manual_seed(2)).log_softmax(-1)
     log_softmax = model(**{**inputs, "labels": None}).log_softmax(-1)
@@ -201,11 +198,8 @@ def _masks_and_gaps() -> None:
         run(teacher=unknown, mask=torch.ones(2, 16))
 
 
-def test_masked_rows_and_rows_with_fewer_tokens(release: str) -> None:
-    run_on_ranks(release, 1, _masks_and_gaps)
-
-
-def _one_pass() -> None:
+@on_ranks
+def test_log_probs_at_tokens_share_the_pass_of_others() -> None:
     model, inputs, ids = _model_and_tokens()
     parts = [LogProbs(), Entropy(), LogProbsAt()]
     with mock.patch.object(head, "run_pass", wraps=head.run_pass) as spy:
@@ -215,11 +209,12 @@ def _one_pass() -> None:
     assert torch.equal(out.log_probs, call_with_processor(model, parts[0], **inputs))
 
 
-def test_log_probs_at_tokens_share_the_pass_of_others(release: str) -> None:
-    run_on_ranks(release, 1, _one_pass)
+def _cut(lazy: Any) -> TeacherStates:
+    return TeacherStates(lazy.hidden, lazy.head.weight[:40])
 
 
-def _refusals() -> None:
+@on_ranks
+def test_what_is_wrong_is_named() -> None:
     model, inputs, ids = _model_and_tokens()
     top_k = TeacherTopK(ids, torch.zeros(ids.shape))
     with attach(model, DeferredHead()):
@@ -241,14 +236,6 @@ def _refusals() -> None:
     fails(ValueError, "teacher.hidden: expected", DistillationLoss(), teacher=TeacherStates(lazy.hidden[:1], ids))
     with pytest.raises(TypeError, match="'teacher' has no effect on DeferredHead"):
         call_with_processor(model, DeferredHead(), context={"teacher": top_k}, **inputs)
-
-
-def _cut(lazy: Any) -> TeacherStates:
-    return TeacherStates(lazy.hidden, lazy.head.weight[:40])
-
-
-def test_what_is_wrong_is_named(release: str) -> None:
-    run_on_ranks(release, 1, _refusals)
 
 
 def test_options_are_checked_before_any_call() -> None:

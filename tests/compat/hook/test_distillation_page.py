@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import gradients_of
@@ -34,9 +34,8 @@ def _reverse(student: Tensor, teacher: Tensor) -> Tensor:
     return (student.exp() * (student - teacher.detach())).sum(-1)
 
 
-def _same_process() -> None:
-    case = Case()
-    start_world(case)
+@on_ranks
+def test_a_teacher_in_the_same_process(case: Case) -> None:
     student, teacher = _pair(case)
     batch = inputs_for(case)
     loss = page("distillation_loss")(student, teacher, batch)
@@ -47,10 +46,6 @@ def _same_process() -> None:
     torch.autograd.backward(expected.sum() / batch["loss_mask"].sum())
     assert_close(loss, expected.sum() / batch["loss_mask"].sum())
     assert_agree(ours, gradients_of(student))
-
-
-def test_a_teacher_in_the_same_process(release: str) -> None:
-    run_on_ranks(release, 1, _same_process)
 
 
 def _top_k_inputs(case: Case) -> tuple[Tensor, Tensor, Tensor, Tensor]:

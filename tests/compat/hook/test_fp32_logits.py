@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of, build_model
 from harness.oracle import gradients_of, main_logits
 from torch import Tensor
 
@@ -38,8 +38,12 @@ def _with_an_fp32_head(case: Case) -> Any:
     return model
 
 
-def _same_bits(case: Case) -> None:
-    start_world(case)
+CASES = [Case(dtype=BF16), Case(dtype=BF16, tied=True), Case(dtype=BF16, tp=2, sequence_parallel=True)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@on_ranks
+def test_logits_and_gradients_are_those_of_an_fp32_head(case: Case) -> None:
     logits, gradients = _logits_and_gradients(case, _with_an_fp32_head(case))
     rounded, _ = _logits_and_gradients(case, build_model(case))
     model = build_model(case)
@@ -56,18 +60,8 @@ def _same_bits(case: Case) -> None:
     assert torch.equal(_logits_and_gradients(case, model)[0], rounded)
 
 
-CASES = [Case(dtype=BF16), Case(dtype=BF16, tied=True), Case(dtype=BF16, tp=2, sequence_parallel=True)]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_logits_and_gradients_are_those_of_an_fp32_head(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _same_bits, case)
-
-
-def _others() -> None:
-    case = Case(dtype=BF16, mtp=1)
-    start_world(case)
-    model = build_model(case)
+@on_ranks(Case(dtype=BF16, mtp=1))
+def test_mtp_layers_positions_and_what_is_refused(case: Case, model: Any) -> None:
     plain, _ = _logits_and_gradients(case, model)
     fp32_logits([model])
     seen: list[torch.dtype] = []
@@ -87,7 +81,3 @@ def _others() -> None:
     with pytest.raises(HookError, match="defer_embedding_wgrad_compute"):
         fp32_logits(deferring)
     assert not deferring.output_layer._forward_pre_hooks
-
-
-def test_mtp_layers_positions_and_what_is_refused(release: str) -> None:
-    run_on_ranks(release, 1, _others)

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
 from harness.rounding import assert_agree
 from megatron.core import parallel_state
@@ -124,12 +124,9 @@ def _toggled(fused: bool) -> dict[str, Tensor]:
     return {name: parameter.main_grad.clone() for name, parameter in model.named_parameters()}
 
 
-def _toggling() -> None:
+@on_ranks
+def test_switched_on_and_off_between_micro_batches() -> None:
     with _in_place_of_apex():
         expected = _toggled(False)
         found = _toggled(True)
     assert_agree(found, expected)
-
-
-def test_switched_on_and_off_between_micro_batches(release: str) -> None:
-    run_on_ranks(release, 1, _toggling)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness import on_ranks, run_on_ranks
+from harness.models import Case, start_world
 from megatron.core import parallel_state
 
 from mcore_unpatch.compat import (
@@ -40,11 +40,8 @@ def test_the_model_comes_first_then_the_argument_then_the_global_state(release: 
     run_on_ranks(release, 2, _order)
 
 
-def _wrong_group() -> None:
-    case = Case(tp=2)
-    start_world(case)
-    model = build_model(case)
-    inputs = {**batch_of(case), "attention_mask": None}
+@on_ranks(Case(tp=2))
+def test_a_group_that_does_not_match_the_head_is_refused(model: Any, inputs: Any) -> None:
     alone = [torch.distributed.new_group([r]) for r in range(2)][torch.distributed.get_rank()]
     with pytest.raises(ValueError, match=r"the model's pg_collection.tp is \[0, 1\]"):
         call_with_processor(model, LogProbs(), context={"groups": ProcessGroups(tp=alone)}, **inputs)
@@ -55,7 +52,3 @@ def _wrong_group() -> None:
     ):
         model(**inputs, **hook)
     assert model(**inputs, output_processor=LogProbs()).shape == (2, 16)
-
-
-def test_a_group_that_does_not_match_the_head_is_refused(release: str) -> None:
-    run_on_ranks(release, 2, _wrong_group)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_config, build_model, start_world
 from harness.oracle import gradients_of, main_logits
@@ -64,7 +64,24 @@ def _start(case: Case) -> tuple[Any, Any, dict[str, Any]]:
     return build_model(case), build_model(case), {**inputs_for(case), "labels": None}
 
 
-def _beside_the_patch(case: Case) -> None:
+CASES = [
+    Case(),
+    Case(tied=True),
+    Case(mup=True),
+    Case(tied=True, mup=True, hybrid=True),
+    Case(dtype=torch.bfloat16, mup=True),
+    Case(tp=2),
+    Case(tp=2, sequence_parallel=True),
+    Case(tp=2, sequence_parallel=True, tied=True, mup=True, packed=True, batch=3),
+    Case(tp=2, sequence_parallel=True, hybrid=True),
+    Case(packed=True, batch=3),
+    Case(packed=True, batch=3, cp=2),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@on_ranks
+def test_hidden_states_and_all_gradients_are_those_of_the_patch(case: Case) -> None:
     model, other, inputs = _start(case)
     logits = model(**inputs)
     if case.sequence_parallel:
@@ -88,27 +105,12 @@ def _beside_the_patch(case: Case) -> None:
     assert_close(hidden @ weight.T, logits, case.dtype)
 
 
-CASES = [
-    Case(),
-    Case(tied=True),
-    Case(mup=True),
-    Case(tied=True, mup=True, hybrid=True),
-    Case(dtype=torch.bfloat16, mup=True),
-    Case(tp=2),
-    Case(tp=2, sequence_parallel=True),
-    Case(tp=2, sequence_parallel=True, tied=True, mup=True, packed=True, batch=3),
-    Case(tp=2, sequence_parallel=True, hybrid=True),
-    Case(packed=True, batch=3),
-    Case(packed=True, batch=3, cp=2),
-]
+WRAPPED = [Case(dtype=torch.bfloat16), Case(dtype=torch.bfloat16, tied=True, mup=True, dp=2)]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_hidden_states_and_all_gradients_are_those_of_the_patch(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _beside_the_patch, case)
-
-
-def _wrapped(case: Case) -> None:
+@pytest.mark.parametrize("case", WRAPPED, ids=str)
+@on_ranks
+def test_through_ddp_and_float16module(case: Case) -> None:
     model, other, inputs = _start(case)
     config, ddp_config = build_config(case), DistributedDataParallelConfig(grad_reduce_in_fp32=True)
 
@@ -129,21 +131,21 @@ def _wrapped(case: Case) -> None:
     assert_equal(ours, gradients)
 
 
-WRAPPED = [Case(dtype=torch.bfloat16), Case(dtype=torch.bfloat16, tied=True, mup=True, dp=2)]
-
-
-@pytest.mark.parametrize("case", WRAPPED, ids=str)
-def test_through_ddp_and_float16module(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _wrapped, case)
-
-
 def _mtp_losses() -> dict[str, Tensor]:
     logged = {name: value.clone() for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)}
     MTPLossLoggingHelper.tracker.clear()
     return logged
 
 
-def _multi_token_prediction(case: Case, release: str, labelled: bool) -> None:
+MTP = [Case(mtp=1), Case(mtp=2, tied=True, mup=True), Case(mtp=1, hybrid=True)]
+
+
+@pytest.mark.parametrize("labelled", [True, False], ids=["labels", "no labels"])
+@pytest.mark.parametrize("case", MTP, ids=str)
+@on_ranks
+def test_the_mtp_loss_is_megatrons_own_where_the_patch_made_one_of_hidden_states(
+    case: Case, release: str, labelled: bool
+) -> None:
     model, other, inputs = _start(case)
     if labelled:
         inputs["labels"] = inputs_for(case)["labels"]
@@ -171,18 +173,12 @@ def _multi_token_prediction(case: Case, release: str, labelled: bool) -> None:
         assert not torch.allclose(_mtp_losses()[name], losses[name], rtol=1e-2)
 
 
-MTP = [Case(mtp=1), Case(mtp=2, tied=True, mup=True), Case(mtp=1, hybrid=True)]
+def _fill(weight: Tensor, values: Tensor) -> None:
+    weight.data.copy_(values)
 
 
-@pytest.mark.parametrize("labelled", [True, False], ids=["labels", "no labels"])
-@pytest.mark.parametrize("case", MTP, ids=str)
-def test_the_mtp_loss_is_megatrons_own_where_the_patch_made_one_of_hidden_states(
-    release: str, case: Case, labelled: bool
-) -> None:
-    run_on_ranks(release, 1, _multi_token_prediction, case, release, labelled)
-
-
-def _late_weights() -> None:
+@on_ranks
+def test_weights_that_arrive_in_the_layers_pre_hook_are_waited_for() -> None:
     """What `overlap_param_gather` does: the weight is whole only once the layer's pre-hook has run."""
     model, _, inputs = _start(Case())
     arrived = model.output_layer.weight.detach().clone()
@@ -194,15 +190,8 @@ def _late_weights() -> None:
     assert seen == [True]
 
 
-def _fill(weight: Tensor, values: Tensor) -> None:
-    weight.data.copy_(values)
-
-
-def test_weights_that_arrive_in_the_layers_pre_hook_are_waited_for(release: str) -> None:
-    run_on_ranks(release, 1, _late_weights)
-
-
-def _refusals() -> None:
+@on_ranks
+def test_labels_without_a_use_and_a_patch_still_in_place_are_refused() -> None:
     model, other, inputs = _start(Case())
     labels = inputs_for(Case())["labels"]
     processor = HeadInputs()
@@ -217,11 +206,8 @@ def _refusals() -> None:
         call_with_processor(patched(other, []), HeadInputs(), **inputs)
 
 
-def test_labels_without_a_use_and_a_patch_still_in_place_are_refused(release: str) -> None:
-    run_on_ranks(release, 1, _refusals)
-
-
-def _inference() -> None:
+@on_ranks
+def test_calls_for_inference_keep_their_own_path() -> None:
     model, _, inputs = _start(Case())
     inputs["runtime_gather_output"] = True
     expected = model(**inputs)
@@ -229,10 +215,6 @@ def _inference() -> None:
     with attach(model, processor), InferenceMode.active():
         assert torch.equal(model(**inputs), expected)
     assert processor.weight is None
-
-
-def test_calls_for_inference_keep_their_own_path(release: str) -> None:
-    run_on_ranks(release, 1, _inference)
 
 
 def _attached_again() -> None:

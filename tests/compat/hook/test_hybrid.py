@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of, build_model
 from harness.rounding import assert_agree, assert_close
 from megatron.core.inference.utils import InferenceMode
 from megatron.core.models.hybrid.hybrid_model import HybridModel
@@ -20,19 +20,14 @@ from mcore_unpatch.compat.verl.model_forward_fused import fused_forward_model_ge
 CASE = Case(hybrid=True, mtp=2)
 
 
-def _model() -> tuple[Any, dict[str, Any]]:
-    start_world(CASE)
-    return build_model(CASE), {**batch_of(CASE), "attention_mask": None}
-
-
 def _logged() -> dict[str, Any]:
     logged = {name: value.clone() for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)}
     MTPLossLoggingHelper.tracker.clear()
     return logged
 
 
-def _same_call() -> None:
-    model, inputs = _model()
+@on_ranks(CASE)
+def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(model: Any, inputs: Any) -> None:
     loss = model(**inputs)
     logged = _logged()
     assert logged
@@ -74,12 +69,8 @@ def _same_call() -> None:
         assert not module._forward_pre_hooks
 
 
-def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(release: str) -> None:
-    run_on_ranks(release, 1, _same_call)
-
-
-def _without_labels() -> None:
-    model, inputs = _model()
+@on_ranks(CASE)
+def test_without_labels_and_without_gradients(model: Any, inputs: Any) -> None:
     unlabelled = {**inputs, "labels": None}
     logits = model(**unlabelled)
     out = call_with_processor(model, LogProbs(shift="next_token"), **unlabelled)
@@ -87,10 +78,6 @@ def _without_labels() -> None:
     assert_close(out[:, :-1], picked)
     with torch.no_grad():
         assert torch.equal(call_with_processor(model, LogProbs(shift="next_token"), **unlabelled), out)
-
-
-def test_without_labels_and_without_gradients(release: str) -> None:
-    run_on_ranks(release, 1, _without_labels)
 
 
 def _checkpoint_keys(model: Any) -> dict[str, Any]:
@@ -101,8 +88,8 @@ def _checkpoint_keys(model: Any) -> dict[str, Any]:
     }
 
 
-def _checkpoints() -> None:
-    model, inputs = _model()
+@on_ranks(CASE)
+def test_checkpoints_stay_as_they_are(model: Any, inputs: Any) -> None:
     keys, names = _checkpoint_keys(model), [name for name, _ in model.named_parameters()]
     with attach(model, LogProbs()):
         model(**inputs)
@@ -118,10 +105,6 @@ def _checkpoints() -> None:
         other.load_state_dict(saved, strict=False)
         assert torch.equal(other(**inputs), expected)
     assert len(keys) > 10
-
-
-def test_checkpoints_stay_as_they_are(release: str) -> None:
-    run_on_ranks(release, 1, _checkpoints)
 
 
 class Hooked(HybridModel):
@@ -145,8 +128,12 @@ class Hooked(HybridModel):
         return output_processor(**given | own)
 
 
-def _own_hook() -> None:
-    model, inputs = _model()
+def _model_again() -> tuple[Any, dict[str, Any]]:
+    return build_model(CASE), {**batch_of(CASE), "attention_mask": None}
+
+
+@on_ranks(CASE)
+def test_a_hook_of_its_own_is_used_where_there_is_one(model: Any, inputs: Any) -> None:
     unlabelled = {**inputs, "labels": inputs["input_ids"]}
     mask = torch.ones(2, 16, dtype=torch.bool)
 
@@ -178,22 +165,10 @@ def _own_hook() -> None:
     assert isinstance(model(**inputs), torch.Tensor)
 
 
-def _model_again() -> tuple[Any, dict[str, Any]]:
-    return build_model(CASE), {**batch_of(CASE), "attention_mask": None}
-
-
-def test_a_hook_of_its_own_is_used_where_there_is_one(release: str) -> None:
-    run_on_ranks(release, 1, _own_hook)
-
-
-def _refusals() -> None:
-    model, inputs = _model()
+@on_ranks(CASE)
+def test_what_cannot_be_served_is_refused_with_the_reason(model: Any, inputs: Any) -> None:
     with provide_hook(model), InferenceMode.active(), pytest.raises(HookError, match="inference mode"):
         model(**inputs, output_processor=LogProbs())
     model.config.defer_embedding_wgrad_compute = True
     with pytest.raises(HookError, match="defer_embedding_wgrad_compute"):
         provide_hook(model)
-
-
-def test_what_cannot_be_served_is_refused_with_the_reason(release: str) -> None:
-    run_on_ranks(release, 1, _refusals)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from harness.rounding import assert_close
 from megatron.core.inference.contexts import StaticInferenceContext
@@ -20,7 +20,8 @@ def _model_and_logits(case: Case) -> tuple[Any, dict[str, Any], torch.Tensor]:
     return model, inputs, model(**inputs)
 
 
-def _after_a_failure(case: Case) -> None:
+@on_ranks
+def test_a_call_that_failed_before_its_processor_ran_is_not_held_against_the_next(case: Case) -> None:
     model, inputs, logits = _model_and_logits(case)
     outside = torch.full_like(inputs["input_ids"], case.vocab + 1000)
     with attach(model, Entropy()):
@@ -30,11 +31,9 @@ def _after_a_failure(case: Case) -> None:
             assert torch.equal(model(**inputs), logits)
 
 
-def test_a_call_that_failed_before_its_processor_ran_is_not_held_against_the_next(release: str) -> None:
-    run_on_ranks(release, 1, _after_a_failure, Case())
-
-
-def _context_by(name: str) -> None:
+@pytest.mark.parametrize("name", ["inference_context", "inference_params"])
+@on_ranks
+def test_both_names_of_the_inference_context_are_known(name: str) -> None:
     case = Case()
     model, inputs, logits = _model_and_logits(case)
     context = StaticInferenceContext(max_batch_size=case.batch, max_sequence_length=case.sequence)
@@ -43,8 +42,3 @@ def _context_by(name: str) -> None:
         result = model(**inputs, **{name: context})
     assert result.shape[-1] == case.vocab  # logits, where the processor would give one entropy per token
     assert_close(result, logits)
-
-
-@pytest.mark.parametrize("name", ["inference_context", "inference_params"])
-def test_both_names_of_the_inference_context_are_known(release: str, name: str) -> None:
-    run_on_ranks(release, 1, _context_by, name)

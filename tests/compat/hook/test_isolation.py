@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, build_model
 from harness.rounding import assert_agree, assert_close
 from torch.utils.checkpoint import checkpoint
 
@@ -26,17 +26,13 @@ from mcore_unpatch.compat import (
 KINDS = [Case(), Case(hybrid=True)]
 
 
-def _start(case: Case) -> dict[str, Any]:
-    start_world(case)
-    return {**batch_of(case), "attention_mask": None}
-
-
 def _untouched(model: Any) -> bool:
     return not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def _two_models(case: Case) -> None:
-    inputs = _start(case)
+@pytest.mark.parametrize("case", KINDS, ids=str)
+@on_ranks
+def test_two_processors_on_two_models(case: Case, inputs: Any) -> None:
     first, second, third = (build_model(case) for _ in range(3))
     with torch.no_grad():
         second.output_layer.weight.mul_(2)
@@ -50,13 +46,8 @@ def _two_models(case: Case) -> None:
     assert all(map(_untouched, (first, second, third)))
 
 
-@pytest.mark.parametrize("case", KINDS, ids=str)
-def test_two_processors_on_two_models(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _two_models, case)
-
-
-def _blocks() -> None:
-    inputs = _start(Case())
+@on_ranks
+def test_blocks_restore_what_they_found(inputs: Any) -> None:
     model = build_model(Case())
     loss = model(**inputs)
     kept = attach(model, LogProbs())
@@ -89,12 +80,8 @@ def _blocks() -> None:
     assert _untouched(model)
 
 
-def test_blocks_restore_what_they_found(release: str) -> None:
-    run_on_ranks(release, 1, _blocks)
-
-
-def _half_attached() -> None:
-    _start(Case())
+@on_ranks
+def test_chunks_are_attached_all_or_none() -> None:
     good, bad = build_model(Case(hybrid=True)), build_model(Case())
     bad.forward = lambda input_ids: input_ids
     with pytest.raises(HookMissingError):
@@ -102,12 +89,9 @@ def _half_attached() -> None:
     assert _untouched(good)
 
 
-def test_chunks_are_attached_all_or_none(release: str) -> None:
-    run_on_ranks(release, 1, _half_attached)
-
-
-def _failures(case: Case) -> None:
-    inputs = _start(case)
+@pytest.mark.parametrize("case", KINDS, ids=str)
+@on_ranks
+def test_a_failure_leaves_nothing_behind(case: Case, inputs: Any) -> None:
     model = build_model(case)
     loss = model(**inputs)
 
@@ -137,12 +121,8 @@ def _failures(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", KINDS, ids=str)
-def test_a_failure_leaves_nothing_behind(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _failures, case)
-
-
-def _forgotten(case: Case) -> None:
-    _start(case)
+@on_ranks
+def test_a_model_that_is_let_go_while_attached_is_freed(case: Case) -> None:
     model = build_model(case)
     attach(model, LogProbs())
     gone = weakref.ref(model)
@@ -151,14 +131,9 @@ def _forgotten(case: Case) -> None:
     assert gone() is None
 
 
-@pytest.mark.parametrize("case", KINDS, ids=str)
-def test_a_model_that_is_let_go_while_attached_is_freed(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _forgotten, case)
-
-
-def _checkpointed() -> None:
+@on_ranks
+def test_removed_before_a_whole_model_is_recomputed(inputs: Any) -> None:
     """The whole model is run again in the backward: attached it gives the same gradients, removed it is refused."""
-    inputs = _start(Case())
     model = build_model(Case())
     torch.autograd.backward(model(**inputs).sum())
     expected = {name: parameter.grad for name, parameter in model.named_parameters()}
@@ -172,12 +147,8 @@ def _checkpointed() -> None:
         torch.autograd.backward(out.sum())
 
 
-def test_removed_before_a_whole_model_is_recomputed(release: str) -> None:
-    run_on_ranks(release, 1, _checkpointed)
-
-
-def _positional() -> None:
-    inputs = _start(Case())
+@on_ranks
+def test_arguments_by_position_are_seen_by_name(inputs: Any) -> None:
     model = build_model(Case())
     loss = model(**inputs)
     first = [inputs[name] for name in ("input_ids", "position_ids", "attention_mask")]
@@ -191,7 +162,3 @@ def _positional() -> None:
             model(*first, None, None, object())
         watch.remove()
     assert "output_processor" not in seen[0]
-
-
-def test_arguments_by_position_are_seen_by_name(release: str) -> None:
-    run_on_ranks(release, 1, _positional)

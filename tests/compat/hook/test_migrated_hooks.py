@@ -9,10 +9,10 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from harness import run_on_ranks
+from harness import on_ranks
 from harness.faithful import inputs_for
 from harness.files import load_file
-from harness.models import Case, build_model, start_world
+from harness.models import Case, build_model
 from harness.oracle import gradients_of
 from torch import Tensor
 
@@ -86,14 +86,6 @@ HOOKS = {
 SAME_AS_WITHOUT = {"counts_calls", "in_one_expression", "named_parameter_changed"}
 
 
-def _before_and_after() -> None:
-    case = Case()
-    start_world(case)
-    inputs = {**inputs_for(case), "labels": None}
-    differ = [name for name in DRIVERS if not _is_same(name, case, inputs)]
-    assert not differ, f"the hooks do not give what the wrappers gave: {differ}"
-
-
 def _is_same(name: str, case: Case, inputs: dict[str, Any]) -> bool:
     sides, number = [], {"": 0, "in": 0, "out": HOOKS.get(name, 1)}
     for side, expected in number.items():
@@ -114,8 +106,11 @@ def _is_same(name: str, case: Case, inputs: dict[str, Any]) -> bool:
     return before.keys() == after.keys() and all(torch.equal(value, after[key]) for key, value in before.items())
 
 
-def test_hooks_give_what_the_wrappers_gave(release: str) -> None:
-    run_on_ranks(release, 1, _before_and_after)
+@on_ranks
+def test_hooks_give_what_the_wrappers_gave(case: Case) -> None:
+    inputs = {**inputs_for(case), "labels": None}
+    differ = [name for name in DRIVERS if not _is_same(name, case, inputs)]
+    assert not differ, f"the hooks do not give what the wrappers gave: {differ}"
 
 
 def test_every_pair_is_run() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, block_of, build_config, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of, block_of, build_config
 from harness.oracle import gradients_of
 
 from mcore_unpatch.compat import foreign_methods
@@ -32,8 +32,9 @@ def _critic(name: str, side: str) -> Any:
     return module.model_provider(config, block_of(config.num_layers))
 
 
-def _before_and_after(name: str) -> None:
-    start_world(Case())
+@pytest.mark.parametrize("name", NAMES)
+@on_ranks
+def test_a_migrated_value_head_gives_what_the_replaced_layer_gave(name: str) -> None:
     call = {key: value for key, value in batch_of(Case()).items() if key in {"input_ids", "position_ids"}}
     sides = []
     for side in ("in", "out"):
@@ -53,8 +54,3 @@ def _before_and_after(name: str) -> None:
     assert all(torch.equal(gradient, new_gradients[key]) for key, gradient in gradients.items())
     assert any("output_layer" in key and value.abs().sum() > 0 for key, value in gradients.items())
     assert keys == new_keys
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_migrated_value_head_gives_what_the_replaced_layer_gave(release: str, name: str) -> None:
-    run_on_ranks(release, 1, _before_and_after, name)

@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, build_config
 from megatron.core.tensor_parallel import ColumnParallelLinear, layers
 from torch import Tensor
 
@@ -132,10 +132,9 @@ WAYS: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-def _refused(way: str) -> None:
-    case = Case()
-    start_world(case)
-    model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
+@pytest.mark.parametrize("way", WAYS)
+@on_ranks
+def test_a_head_that_does_more_than_the_product_is_refused(model: Any, inputs: Any, way: str) -> None:
     change, reason = WAYS[way]
     before = call_with_processor(model, LogProbs(), **inputs)
     change(model)
@@ -146,16 +145,10 @@ def _refused(way: str) -> None:
     assert before.shape == logits.shape[:2]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_head_that_does_more_than_the_product_is_refused(release: str, way: str) -> None:
-    run_on_ranks(release, 1, _refused, way)
-
-
-def _under_another_name(name: str) -> None:
+@pytest.mark.parametrize("name", ["forward", "_forward_impl", "linear_with_grad_accumulation_and_async_allreduce"])
+@on_ranks
+def test_a_patch_is_known_by_its_code_and_not_by_its_name(model: Any, inputs: Any, name: str) -> None:
     """A patch of the class or of the function below it, dressed as the original by functools.wraps."""
-    case = Case()
-    start_world(case)
-    model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
     owner: Any = layers if name.startswith("linear") else ColumnParallelLinear
     original = getattr(owner, name)
 
@@ -174,30 +167,18 @@ def _under_another_name(name: str) -> None:
     call_with_processor(model, LogProbs(), **inputs)
 
 
-@pytest.mark.parametrize("name", ["forward", "_forward_impl", "linear_with_grad_accumulation_and_async_allreduce"])
-def test_a_patch_is_known_by_its_code_and_not_by_its_name(release: str, name: str) -> None:
-    run_on_ranks(release, 1, _under_another_name, name)
-
-
-def _value_head() -> None:
-    case = Case()
-    start_world(case)
-    model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
+@on_ranks
+def test_one_column_is_no_vocabulary(case: Case, model: Any, inputs: Any) -> None:
     init = model.config.init_method
     model.output_layer = ColumnParallelLinear(16, 1, config=build_config(case), init_method=init, bias=False)
     with pytest.raises(UnsupportedHeadError, match="this model is a critic"):
         call_with_processor(model, LogProbs(), **inputs)
 
 
-def test_one_column_is_no_vocabulary(release: str) -> None:
-    run_on_ranks(release, 1, _value_head)
-
-
-def _sharded_further(rows: int) -> None:
+@pytest.mark.parametrize("rows", [24, 48])
+@on_ranks
+def test_a_weight_that_is_sharded_further_is_refused(model: Any, inputs: Any, rows: int) -> None:
     """Megatron's generalized tensor parallelism leaves a part of the shard on each rank, padded to a multiple."""
-    case = Case()
-    start_world(case)
-    model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
     whole = model.output_layer.weight.detach()
     try:
         from megatron.core.tensor_parallel.generalized_tensor_parallelism import GTPShardedParam
@@ -213,15 +194,8 @@ def _sharded_further(rows: int) -> None:
             call_with_processor(model, processor, **{**inputs, "labels": None})
 
 
-@pytest.mark.parametrize("rows", [24, 48])
-def test_a_weight_that_is_sharded_further_is_refused(release: str, rows: int) -> None:
-    run_on_ranks(release, 1, _sharded_further, rows)
-
-
-def _handed_through() -> None:
-    case = Case()
-    start_world(case)
-    model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
+@on_ranks
+def test_a_hook_that_hands_its_output_through_is_let_be(model: Any, inputs: Any) -> None:
     results = []
     for hook in (None, _hand_through, lambda layer, args, output: (output[0].view_as(output[0]), output[1])):
         if hook is not None:
@@ -236,14 +210,8 @@ def _handed_through() -> None:
     assert all(torch.equal(one[0], results[0][0]) and torch.equal(one[1], results[0][1]) for one in results)
 
 
-def test_a_hook_that_hands_its_output_through_is_let_be(release: str) -> None:
-    run_on_ranks(release, 1, _handed_through)
-
-
-def _harmless() -> None:
-    case = Case()
-    start_world(case)
-    model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
+@on_ranks
+def test_hooks_that_only_look_are_let_be(model: Any, inputs: Any) -> None:
     expected = call_with_processor(model, LogProbs(), **inputs)
     seen: list[int] = []
     model.output_layer.register_forward_pre_hook(lambda layer, args: seen.append(1))
@@ -254,7 +222,3 @@ def _harmless() -> None:
             assert torch.equal(call_with_processor(model, LogProbs(), **inputs), expected)
         assert seen == [1, 2]
     assert len(model.output_layer._forward_hooks) == len(model.output_layer._forward_pre_hooks) == 1
-
-
-def test_hooks_that_only_look_are_let_be(release: str) -> None:
-    run_on_ranks(release, 1, _harmless)

@@ -4,8 +4,8 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of
 from megatron.core.models.gpt import GPTModel
 
 from mcore_unpatch.compat import HookMissingError, LogProbs, MissingContextError, call_with_processor
@@ -15,9 +15,9 @@ def _noisy(self: Any, input_ids: Any, position_ids: Any, attention_mask: Any, la
     return input_ids
 
 
-def _come_and_go() -> None:
-    start_world(Case())
-    model, call = build_model(Case()), {**batch_of(Case()), "attention_mask": None}
+@on_ranks
+def test_a_patch_of_the_class_is_seen_when_it_comes_and_forgotten_when_it_goes(model: Any) -> None:
+    call = {**batch_of(Case()), "attention_mask": None}
     call.pop("loss_mask", None)
     before = call_with_processor(model, LogProbs(), **call)
     with mock.patch.object(GPTModel, "forward", _noisy), pytest.raises(HookMissingError, match="remove that patch"):
@@ -25,7 +25,3 @@ def _come_and_go() -> None:
     assert call_with_processor(model, LogProbs(), **call).equal(before)
     with pytest.raises(MissingContextError, match="pass loss_mask= to the model or mask= in the context"):
         call_with_processor(model, LogProbs(use_loss_mask=True), **call)
-
-
-def test_a_patch_of_the_class_is_seen_when_it_comes_and_forgotten_when_it_goes(release: str) -> None:
-    run_on_ranks(release, 1, _come_and_go)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from megatron.core.models.common.language_module.language_module import LanguageModule
 from megatron.core.models.gpt.gpt_model import GPTModel
@@ -134,9 +134,9 @@ class PassingOnHybrid(HybridModel):
         return super().forward(*args, **kwargs)
 
 
-def _passed_on(case: Case) -> None:
-    start_world(case)
-    model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
+@pytest.mark.parametrize("case", [Case(), Case(hybrid=True, mtp=1)], ids=str)
+@on_ranks
+def test_a_subclass_that_passes_everything_on_has_the_hook(case: Case, model: Any, inputs: Any) -> None:
     expected = call_with_processor(model, LogProbs(), **inputs)
     model.__class__ = PassingOnHybrid if case.hybrid else PassingOn
     assert torch.equal(call_with_processor(model, LogProbs(), **inputs), expected)
@@ -144,8 +144,3 @@ def _passed_on(case: Case) -> None:
     with attach(model, LogProbs(), legacy={"temperature": "temperature"}):
         assert torch.equal(model(**inputs), expected)
         assert torch.equal(model(*first, None, inputs["labels"], temperature=1.0), expected)
-
-
-@pytest.mark.parametrize("case", [Case(), Case(hybrid=True, mtp=1)], ids=str)
-def test_a_subclass_that_passes_everything_on_has_the_hook(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _passed_on, case)

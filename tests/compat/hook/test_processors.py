@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import main_logits
 from harness.rounding import assert_close
@@ -56,7 +56,9 @@ def _close(mine: Tensor, true: Tensor) -> None:
     assert_close(mine, true.double())
 
 
-def _the_library(case: Case) -> None:
+@pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True), Case(hybrid=True)], ids=str)
+@on_ranks
+def test_every_processor_gives_what_the_logits_say(case: Case) -> None:
     model, inputs, logits = _model(case)
     labels, mask = inputs["labels"], inputs["loss_mask"]
     log_softmax = logits.log_softmax(-1)
@@ -94,12 +96,8 @@ def _the_library(case: Case) -> None:
     assert torch.equal(gathered, model(**{**inputs, "labels": None, "runtime_gather_output": True}))
 
 
-@pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True), Case(hybrid=True)], ids=str)
-def test_every_processor_gives_what_the_logits_say(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _the_library, case)
-
-
-def _composed() -> None:
+@on_ranks
+def test_several_processors_share_one_pass_over_the_vocabulary() -> None:
     model, inputs, _ = _model(Case())
     parts: list[Processor] = [LogProbs(), Entropy(), TokenLoss(), TopKLogits(k=3), Logits(), LogProbsAndEntropy()]
     alone = [call_with_processor(model, part, **inputs) for part in parts]
@@ -122,10 +120,6 @@ def _composed() -> None:
     assert torch.equal(twice.topk_logits, alone[3].topk_logits)
     with pytest.raises(ValueError, match="the 2 and the 3 largest logits under one name; ask for k=3"):
         Compose(TopKLogits(k=3), TopKLogits(k=2))
-
-
-def test_several_processors_share_one_pass_over_the_vocabulary(release: str) -> None:
-    run_on_ranks(release, 1, _composed)
 
 
 def test_processors_that_disagree_cannot_share_a_pass() -> None:
@@ -165,7 +159,8 @@ def test_wrong_options_raise_where_the_processor_is_made(processor: Any, options
         processor(**options)
 
 
-def _next_tokens() -> None:
+@on_ranks
+def test_next_token_labels_come_from_the_input_ids() -> None:
     model, inputs, logits = _model(Case())
     tokens = inputs["input_ids"]
     expected = torch.zeros(tokens.shape, dtype=torch.float64)
@@ -174,15 +169,12 @@ def _next_tokens() -> None:
     _close(call_with_processor(model, LogProbs(shift="next_token"), **{**inputs, "labels": tokens}), expected)
 
 
-def test_next_token_labels_come_from_the_input_ids(release: str) -> None:
-    run_on_ranks(release, 1, _next_tokens)
-
-
 def _fill(weight: Tensor, values: Tensor) -> None:
     weight.data.copy_(values)
 
 
-def _late_weights() -> None:
+@on_ranks
+def test_weights_that_arrive_in_the_layers_pre_hook_are_waited_for() -> None:
     """What `overlap_param_gather` does: the weight is whole only once the layer's pre-hook has run."""
     model, inputs, _ = _model(Case())
     expected = call_with_processor(model, LogProbs(), **inputs)
@@ -192,10 +184,6 @@ def _late_weights() -> None:
         weight.zero_()
     model.output_layer.register_forward_pre_hook(lambda layer, args: _fill(weight, arrived))
     assert torch.equal(call_with_processor(model, LogProbs(), **inputs), expected)
-
-
-def test_weights_that_arrive_in_the_layers_pre_hook_are_waited_for(release: str) -> None:
-    run_on_ranks(release, 1, _late_weights)
 
 
 def _errors() -> dict[str, str]:
@@ -241,11 +229,10 @@ def test_what_is_missing_or_wrong_is_named(release: str) -> None:
     assert "this model is a critic" in failures["value head"]
 
 
-def _kept_and_measured(case: Case) -> None:
+@pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True)], ids=str)
+@on_ranks
+def test_kept_tokens_and_the_logits_own_statistics(case: Case, model: Any, inputs: Any) -> None:
     """A keep-mask from the context, and the logits' own statistics beside the log-probs, in one pass."""
-    start_world(case)
-    model = build_model(case)
-    inputs = {**batch_of(case), "attention_mask": None}
     group = parallel_state.get_tensor_model_parallel_group()
     logits = main_logits(model, inputs).transpose(0, 1).double()  # [b, s, vocab / tp]
     parts = [torch.empty_like(logits) for _ in range(group.size())]
@@ -264,8 +251,3 @@ def _kept_and_measured(case: Case) -> None:
     assert_close(out.logit_norm, whole.norm(dim=-1))
     assert_close(out.logit_mean * whole.shape[-1], whole.sum(-1))
     assert torch.equal(out.log_probs, call_with_processor(model, LogProbs(), **inputs))
-
-
-@pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True)], ids=str)
-def test_kept_tokens_and_the_logits_own_statistics(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _kept_and_measured, case)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
 from harness.oracle import gradients_of
 from harness.pages import from_page
@@ -97,13 +97,14 @@ def _values_and_gradients(case: Case, model: Any) -> tuple[list[Tensor], dict[st
     return values, gradients_of(model)
 
 
-def _same_as_before(case: Case, source: str) -> None:
-    start_world(case)
-    expected, gradients = _values_and_gradients(case, _critic(case, source, "legacy"))
+@pytest.mark.parametrize("case", CASES, ids=str)
+@on_ranks
+def test_values_and_gradients_are_those_of_the_replaced_layer(case: Case, verl_value_layer: str) -> None:
+    expected, gradients = _values_and_gradients(case, _critic(case, verl_value_layer, "legacy"))
     if case.tied:  # the old layer has nothing to do with the LM head, and this one was never built
         assert not any(name.startswith("output_layer.") for name, _ in build_model(case).named_parameters())
     for how in ("kept", "own"):
-        model = _critic(case, source, how)
+        model = _critic(case, verl_value_layer, how)
         values, ours = _values_and_gradients(case, model)
         torch.testing.assert_close(values, expected, rtol=0, atol=0)
         torch.testing.assert_close(ours, gradients, rtol=0, atol=0)
@@ -114,14 +115,9 @@ def _same_as_before(case: Case, source: str) -> None:
             assert repr(model)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_values_and_gradients_are_those_of_the_replaced_layer(release: str, case: Case, verl_value_layer: str) -> None:
-    run_on_ranks(release, case.ranks, _same_as_before, case, verl_value_layer)
-
-
-def _no_vocabulary(case: Case) -> None:
-    start_world(case)
-    model = build_model(case)
+@pytest.mark.parametrize("case", [Case(vocab=512), Case(vocab=512, tied=True), Case(vocab=512, pp=2)], ids=str)
+@on_ranks
+def test_no_vocabulary_sized_weight_is_left(case: Case, model: Any) -> None:
     before = weakref.ref(model.output_layer.weight) if model.post_process and not case.tied else None
     add_value_head(model)
     gc.collect()
@@ -132,11 +128,6 @@ def _no_vocabulary(case: Case) -> None:
     }
     names = [name for name, _ in model.named_parameters() if "output_layer" in name]
     assert names == (["output_layer.weight"] if model.post_process else [])
-
-
-@pytest.mark.parametrize("case", [Case(vocab=512), Case(vocab=512, tied=True), Case(vocab=512, pp=2)], ids=str)
-def test_no_vocabulary_sized_weight_is_left(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _no_vocabulary, case)
 
 
 def _train(case: Case, source: str, how: str, overlap: bool) -> tuple[list[Tensor], dict[str, Any]]:
@@ -261,21 +252,17 @@ def test_a_checkpoint_of_a_language_model_loads_as_before(release: str, verl_val
     run_on_ranks(release, 1, _from_a_language_model, Case(), verl_value_layer, str(tmp_path))
 
 
-def _page(case: Case, source: str) -> None:
-    start_world(case)
+@on_ranks
+def test_the_page(case: Case, verl_value_layer: str) -> None:
     critic_of, config = from_page("compat-value-head.md", "critic_of"), build_config(case)
-    layer = _layer_of(source, config)
+    layer = _layer_of(verl_value_layer, config)
     model = critic_of(build_model(case), layer)
-    assert torch.equal(model(**_call(case)), _critic(case, source, "legacy")(**_call(case)))
+    assert torch.equal(model(**_call(case)), _critic(case, verl_value_layer, "legacy")(**_call(case)))
 
 
-def test_the_page(release: str, verl_value_layer: str) -> None:
-    run_on_ranks(release, 1, _page, Case(), verl_value_layer)
-
-
-def _plain_state(case: Case, source: str) -> None:
-    start_world(case)
-    old, new = _critic(case, source, "legacy"), _critic(case, source, "own")
+@on_ranks(Case(dtype=torch.bfloat16))
+def test_a_plain_state_dict_of_the_replaced_layer_loads(case: Case, verl_value_layer: str) -> None:
+    old, new = _critic(case, verl_value_layer, "legacy"), _critic(case, verl_value_layer, "own")
     with torch.no_grad():
         new.output_layer.weight.zero_()
     Float16Module(new.config, new).load_state_dict(Float16Module(old.config, old).state_dict())
@@ -283,10 +270,6 @@ def _plain_state(case: Case, source: str) -> None:
     new.load_state_dict(new.state_dict())
     with pytest.raises(RuntimeError, match=r"size mismatch for output_layer\.weight"):
         new.load_state_dict(build_model(case).state_dict())  # a language model's
-
-
-def test_a_plain_state_dict_of_the_replaced_layer_loads(release: str, verl_value_layer: str) -> None:
-    run_on_ranks(release, 1, _plain_state, Case(dtype=torch.bfloat16), verl_value_layer)
 
 
 class _VisionModel(torch.nn.Module):
@@ -301,11 +284,11 @@ class _VisionModel(torch.nn.Module):
         return result
 
 
-def _inside_others(case: Case, source: str) -> None:
-    start_world(case)
-    expected = _critic(case, source, "legacy")(**_call(case))
+@on_ranks
+def test_a_language_model_inside_another_model(case: Case, verl_value_layer: str) -> None:
+    expected = _critic(case, verl_value_layer, "legacy")(**_call(case))
     outer = _VisionModel(build_model(case))
-    add_value_head([outer], _layer_of(source, build_config(case)))
+    add_value_head([outer], _layer_of(verl_value_layer, build_config(case)))
     assert torch.equal(outer(**_call(case)), expected)
     heads = [name for name, _ in outer.named_parameters() if "output_layer" in name]
     assert heads == ["language_model.output_layer.weight"]
@@ -313,12 +296,9 @@ def _inside_others(case: Case, source: str) -> None:
         outer(**_call(case), labels=batch_of(case)["labels"])
 
 
-def test_a_language_model_inside_another_model(release: str, verl_value_layer: str) -> None:
-    run_on_ranks(release, 1, _inside_others, Case(), verl_value_layer)
-
-
-def _several_outputs(case: Case) -> None:
-    start_world(case)
+@pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True)], ids=str)
+@on_ranks
+def test_a_head_may_have_several_outputs(case: Case) -> None:
     sides = []
     for new in (False, True):
         model = build_model(case)
@@ -338,13 +318,8 @@ def _several_outputs(case: Case) -> None:
     assert all(torch.equal(value, new_gradients[name]) for name, value in gradients.items())
 
 
-@pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True)], ids=str)
-def test_a_head_may_have_several_outputs(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _several_outputs, case)
-
-
-def _refusals() -> None:
-    start_world(Case())
+@on_ranks
+def test_what_a_critic_cannot_be_is_refused_before_anything_changes() -> None:
     with pytest.raises(HookError, match="mtp_num_layers=None"):
         add_value_head(build_model(Case(mtp=1)))
     model = build_model(Case())
@@ -380,17 +355,8 @@ def _refusals() -> None:
         model(*_call(Case()).values(), None, batch_of(Case())["labels"])
 
 
-def test_what_a_critic_cannot_be_is_refused_before_anything_changes(release: str) -> None:
-    run_on_ranks(release, 1, _refusals)
-
-
-def _tied_over_stages(case: Case) -> None:
-    start_world(case)
-    model = build_model(case)
+@on_ranks(Case(pp=2, tied=True))
+def test_tied_embeddings_over_pipeline_stages_are_refused(model: Any) -> None:
     if model.post_process:
         with pytest.raises(HookError, match="share_embeddings_and_output_weights=False"):
             add_value_head(model)
-
-
-def test_tied_embeddings_over_pipeline_stages_are_refused(release: str) -> None:
-    run_on_ranks(release, 2, _tied_over_stages, Case(pp=2, tied=True))

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.faithful import inputs_for
-from harness.models import Case, build_model, start_world
+from harness import on_ranks
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree
 from logits.lazily import lazy
@@ -15,9 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from mcore_unpatch.compat import DeferredHead, HookError, LogProbs, LogProbsAndEntropy, attach
 
 
-def _whole_model(case: Case) -> None:
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
+@on_ranks
+def test_a_whole_model_in_a_checkpoint(model: Any, inputs: Any) -> None:
     labels = inputs.pop("labels")
     ids = inputs.pop("input_ids")
     anchor = torch.zeros((), requires_grad=True)  # what people add so that a reentrant checkpoint has a graph
@@ -39,10 +36,6 @@ def _whole_model(case: Case) -> None:
     assert_agree(ours, gradients_of(model))
     with attach(model, LogProbsAndEntropy()), pytest.raises(HookError, match="use_reentrant=False"):
         checkpoint(lambda _: model(ids, labels=labels, **inputs), anchor, use_reentrant=True)
-
-
-def test_a_whole_model_in_a_checkpoint(release: str) -> None:
-    run_on_ranks(release, 1, _whole_model, Case())
 
 
 def test_a_frozen_decoder_still_trains_the_head() -> None:

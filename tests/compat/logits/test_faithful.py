@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks
 from harness.faithful import TEMPERATURE, in_float64, inputs_for, lowest_dtype, weighted, with_a_default_path
-from harness.models import Case, build_config, build_model, start_world
+from harness.models import Case, build_config, build_model
 from harness.oracle import Result, assert_no_worse, default_path, gradients_of
 from harness.rounding import assert_agree
 from megatron.core import parallel_state
@@ -48,16 +48,6 @@ def through_lazy_logits(model: Any, inputs: dict[str, Any], way: str) -> Result:
     return Result(log_probs.detach(), entropy.detach(), loss.detach(), gradients_of(model))
 
 
-def _is_faithful(case: Case) -> None:
-    start_world(case)
-    model = build_model(case)
-    inputs = inputs_for(case)
-    truth = default_path(in_float64(case, model), inputs, inputs["labels"], TEMPERATURE, weighted)
-    default = default_path(with_a_default_path(case, model), inputs, inputs["labels"], TEMPERATURE, weighted)
-    for way in WAYS:
-        assert_no_worse(through_lazy_logits(model, inputs, way), default, truth, lowest_dtype(case))
-
-
 CASES = [
     Case(),
     Case(tied=True, mup=True),
@@ -73,15 +63,19 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_what_is_asked_of_lazy_logits_is_what_the_default_logits_give(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _is_faithful, case)
+@on_ranks
+def test_what_is_asked_of_lazy_logits_is_what_the_default_logits_give(case: Case, model: Any, inputs: Any) -> None:
+    truth = default_path(in_float64(case, model), inputs, inputs["labels"], TEMPERATURE, weighted)
+    default = default_path(with_a_default_path(case, model), inputs, inputs["labels"], TEMPERATURE, weighted)
+    for way in WAYS:
+        assert_no_worse(through_lazy_logits(model, inputs, way), default, truth, lowest_dtype(case))
 
 
-def _through_wrappers(case: Case, fused: bool) -> None:
+@pytest.mark.parametrize("fused", [False, True], ids=["through .grad", "fused into main_grad"])
+@pytest.mark.parametrize("case", [Case(dtype=torch.bfloat16), Case(dtype=torch.bfloat16, tp=2, tied=True)], ids=str)
+@on_ranks
+def test_float16_module_and_ddp_hand_them_through(case: Case, model: Any, inputs: Any, fused: bool) -> None:
     """Float16Module converts every output to fp32, and Megatron's DDP collects the gradients in `main_grad`."""
-    start_world(case)
-    model = build_model(case)
-    inputs = inputs_for(case)
     plain = through_lazy_logits(model, inputs, "together")
     model.zero_grad()
     config, buffers = build_config(case), DistributedDataParallelConfig(grad_reduce_in_fp32=True)
@@ -99,16 +93,11 @@ def _through_wrappers(case: Case, fused: bool) -> None:
     assert_agree(gradients, plain.gradients, torch.bfloat16)
 
 
-@pytest.mark.parametrize("fused", [False, True], ids=["through .grad", "fused into main_grad"])
-@pytest.mark.parametrize("case", [Case(dtype=torch.bfloat16), Case(dtype=torch.bfloat16, tp=2, tied=True)], ids=str)
-def test_float16_module_and_ddp_hand_them_through(release: str, case: Case, fused: bool) -> None:
-    run_on_ranks(release, case.ranks, _through_wrappers, case, fused)
-
-
-def _everything_else(case: Case) -> None:
+@pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True), Case(mup=True, tied=True)], ids=str)
+@on_ranks
+def test_every_other_result(case: Case, model: Any) -> None:
     """The other results, against the real logits in float64; the real logits, against Megatron's."""
-    start_world(case)
-    model, teacher = build_model(case), build_model(case)
+    teacher = build_model(case)
     with torch.no_grad():
         for parameter in teacher.parameters():
             parameter.mul_(1.25)
@@ -159,16 +148,10 @@ def _everything_else(case: Case) -> None:
     assert_agree({name: value.detach() for name, value in found.items()}, expected)
 
 
-@pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True), Case(mup=True, tied=True)], ids=str)
-def test_every_other_result(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _everything_else, case)
-
-
-def _gradients_of_the_rest(case: Case) -> None:
+@pytest.mark.parametrize("case", [Case(), Case(tp=2), Case(tp=2, sequence_parallel=True, tied=True)], ids=str)
+@on_ranks
+def test_gradients_of_every_other_result(case: Case, model: Any, inputs: Any) -> None:
     """Each result's gradients are those of the real logits that the same object gives, which are Megatron's own."""
-    start_world(case)
-    model = build_model(case)
-    inputs = inputs_for(case)
     labels = inputs.pop("labels")
     ids = torch.stack([labels, labels.flip(0)], -1)
     group = parallel_state.get_tensor_model_parallel_group()
@@ -196,28 +179,15 @@ def _gradients_of_the_rest(case: Case) -> None:
     assert_agree(gradients(lambda z: z.sum()), gradients(lambda z: z.logits().sum()))
 
 
-@pytest.mark.parametrize("case", [Case(), Case(tp=2), Case(tp=2, sequence_parallel=True, tied=True)], ids=str)
-def test_gradients_of_every_other_result(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _gradients_of_the_rest, case)
-
-
-def _with_labels(case: Case) -> None:
-    start_world(case)
-    model = build_model(case)
-    inputs = inputs_for(case)
+@on_ranks(Case(mtp=1))
+def test_a_call_with_labels_returns_the_loss(model: Any, inputs: Any) -> None:
     default = model(**inputs)
     with attach(model, DeferredHead()):
         assert_agree({"loss": model(**inputs)}, {"loss": default})
 
 
-def test_a_call_with_labels_returns_the_loss(release: str) -> None:
-    run_on_ranks(release, 1, _with_labels, Case(mtp=1))
-
-
-def _options(case: Case) -> None:
-    start_world(case)
-    model = build_model(case)
-    inputs = inputs_for(case)
+@on_ranks
+def test_options_and_context(model: Any, inputs: Any) -> None:
     labels = inputs.pop("labels")
     per_token = torch.linspace(0.5, 2.0, labels.numel()).view(labels.shape)
     plain = call_with_processor(model, DeferredHead(), **inputs)
@@ -241,7 +211,3 @@ def _options(case: Case) -> None:
         attach(model, DeferredHead())  # the same
         with pytest.raises(AttachmentError):
             attach(model, DeferredHead(backend="torch"))
-
-
-def test_options_and_context(release: str) -> None:
-    run_on_ranks(release, 1, _options, Case())

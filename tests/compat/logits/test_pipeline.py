@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks
 from harness.attention import Norm
-from harness.models import Case, batch_of, build_config, build_model, layer_spec, start_world
+from harness.models import Case, batch_of, build_config, build_model, layer_spec
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree, assert_close
 from megatron.core import parallel_state
@@ -66,8 +66,17 @@ def _from_lazy_logits(logits: LazyLogits, tokens: Tensor) -> Tensor:
     return log_probs + 0 * logits.entropy() + 0 * logits.sum()
 
 
-def _agrees(case: Case) -> None:
-    start_world(case)
+CASES = [
+    Case(pp=2),
+    Case(pp=2, tp=2, sequence_parallel=True, tied=True),
+    Case(pp=2, hybrid=True),
+    Case(pp=2, dtype=torch.bfloat16),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@on_ranks
+def test_the_schedule_gives_the_losses_and_gradients_of_real_logits(case: Case) -> None:
     model: Any = build_model(case)
     if case.dtype == torch.bfloat16:
         model = Float16Module(build_config(case), model)
@@ -84,22 +93,8 @@ def _agrees(case: Case) -> None:
     assert any(gradient.abs().max() > 0 for gradient in expected.values())
 
 
-CASES = [
-    Case(pp=2),
-    Case(pp=2, tp=2, sequence_parallel=True, tied=True),
-    Case(pp=2, hybrid=True),
-    Case(pp=2, dtype=torch.bfloat16),
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_schedule_gives_the_losses_and_gradients_of_real_logits(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _agrees, case)
-
-
-def _fully_sharded(case: Case) -> None:
-    start_world(case)
-    inputs = {**batch_of(case), "attention_mask": None}
+@on_ranks(Case(dp=2))
+def test_fully_sharded_models_get_their_gradients(case: Case, inputs: Any) -> None:
     labels = inputs.pop("labels")
     model = build_model(case)
     logits = model(**inputs)
@@ -116,11 +111,8 @@ def _fully_sharded(case: Case) -> None:
         logits.log_probs(labels)
 
 
-def test_fully_sharded_models_get_their_gradients(release: str) -> None:
-    run_on_ranks(release, 2, _fully_sharded, Case(dp=2))
-
-
-def _interleaved(case: Case) -> None:
+@on_ranks(Case(pp=2))
+def test_the_interleaved_schedule(case: Case) -> None:
     """Two chunks on each of two ranks, in Megatron's interleaved schedule; only the last chunk has a head."""
     parallel_state.initialize_model_parallel(
         pipeline_model_parallel_size=case.pp, virtual_pipeline_model_parallel_size=2
@@ -149,7 +141,3 @@ def _interleaved(case: Case) -> None:
         assert_close(mine, other)
     assert_agree(gradients_of(chunks), expected)
     assert any(gradient.abs().max() > 0 for gradient in expected.values())
-
-
-def test_the_interleaved_schedule(release: str) -> None:
-    run_on_ranks(release, 2, _interleaved, Case(pp=2))

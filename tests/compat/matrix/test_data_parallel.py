@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of, build_config
 from harness.rounding import assert_agree
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 
@@ -30,9 +30,13 @@ def _main_gradients(ddp: Any, case: Case, processor: Any) -> dict[str, torch.Ten
     return {name: p.main_grad.clone() for name, p in ddp.module.named_parameters()}
 
 
-def _agrees(case: Case, fused: bool) -> None:
-    start_world(case)
-    model = build_model(case)
+CASES = [Case(dp=2), Case(dp=2, tied=True), Case(dp=2, hybrid=True), Case(dp=2, tp=2), Case(dp=2, dtype=torch.bfloat16)]
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["through .grad", "fused into main_grad"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+@on_ranks
+def test_main_grad_is_what_the_default_path_leaves_there(case: Case, model: Any, fused: bool) -> None:
     ddp_config = DistributedDataParallelConfig(grad_reduce_in_fp32=True, overlap_grad_reduce=False)
     ddp = DistributedDataParallel(build_config(case), ddp_config, model)
     expected = _main_gradients(ddp, case, None)
@@ -44,12 +48,3 @@ def _agrees(case: Case, fused: bool) -> None:
     assert head.grad_added_to_main_grad == fused
     assert_agree(ours, expected, case.dtype)
     assert all(gradient.abs().max() > 0 for name, gradient in expected.items() if "weight" in name)
-
-
-CASES = [Case(dp=2), Case(dp=2, tied=True), Case(dp=2, hybrid=True), Case(dp=2, tp=2), Case(dp=2, dtype=torch.bfloat16)]
-
-
-@pytest.mark.parametrize("fused", [False, True], ids=["through .grad", "fused into main_grad"])
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_main_grad_is_what_the_default_path_leaves_there(release: str, case: Case, fused: bool) -> None:
-    run_on_ranks(release, case.ranks, _agrees, case, fused)

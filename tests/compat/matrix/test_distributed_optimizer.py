@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of, build_config, build_model
 from harness.rounding import assert_same_losses
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
@@ -45,15 +45,11 @@ def _losses(case: Case, processor: Any, overlap: bool) -> torch.Tensor:
     return torch.stack(losses)
 
 
-def _agrees(case: Case, overlap: bool) -> None:
-    start_world(case)
+@pytest.mark.parametrize("overlap", [False, True], ids=["in turn", "overlapped"])
+@pytest.mark.parametrize("case", [Case(dp=2), Case(dp=2, tied=True), Case(dp=2, hybrid=True, mtp=1)], ids=str)
+@on_ranks
+def test_the_distributed_optimizer_steps_the_same(case: Case, overlap: bool) -> None:
     expected = _losses(case, None, overlap)
     for processor in (TokenLoss(), *([] if case.mtp else [DeferredHead()])):
         assert_same_losses(_losses(case, processor, overlap).tolist(), expected.tolist())
     assert expected[0] - expected[-1] > 1e-3
-
-
-@pytest.mark.parametrize("overlap", [False, True], ids=["in turn", "overlapped"])
-@pytest.mark.parametrize("case", [Case(dp=2), Case(dp=2, tied=True), Case(dp=2, hybrid=True, mtp=1)], ids=str)
-def test_the_distributed_optimizer_steps_the_same(release: str, case: Case, overlap: bool) -> None:
-    run_on_ranks(release, case.ranks, _agrees, case, overlap)

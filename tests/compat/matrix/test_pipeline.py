@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree, assert_close
 from megatron.core.pipeline_parallel import get_forward_backward_func
@@ -43,9 +43,17 @@ def _run_schedule(case: Case, model: Any, loss_of: Callable[[Any, Tensor], Tenso
     return [result["loss"] for result in results]
 
 
-def _agrees(case: Case) -> None:
-    start_world(case)
-    model = build_model(case)
+CASES = [
+    Case(pp=2),
+    Case(pp=2, tied=True, mtp=1),
+    Case(pp=2, tp=2, sequence_parallel=True),
+    Case(pp=2, hybrid=True, mtp=1),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@on_ranks
+def test_the_schedule_gives_the_same_losses_and_gradients(case: Case, model: Any) -> None:
     groups = resolve_groups(model)
 
     def from_default(output: Tensor, mask: Tensor) -> Tensor:
@@ -70,16 +78,3 @@ def _agrees(case: Case) -> None:
     everywhere = broadcast_from_last_stage(ours, groups.pp, torch.device("cpu"))
     assert len(everywhere) == MICRO_BATCHES
     assert all(torch.is_tensor(loss) for loss in everywhere)
-
-
-CASES = [
-    Case(pp=2),
-    Case(pp=2, tied=True, mtp=1),
-    Case(pp=2, tp=2, sequence_parallel=True),
-    Case(pp=2, hybrid=True, mtp=1),
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_schedule_gives_the_same_losses_and_gradients(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _agrees, case)

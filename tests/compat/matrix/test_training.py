@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of, build_model
 from harness.oracle import default_path
 from harness.rounding import assert_same_losses
 from torch import Tensor
@@ -38,8 +38,9 @@ def _same(ours: list[float], theirs: list[float]) -> None:
     assert_same_losses(ours, theirs)
 
 
-def _cross_entropy(case: Case) -> None:
-    start_world(case)
+@pytest.mark.parametrize("case", CASES, ids=str)
+@on_ranks
+def test_cross_entropy_learns_the_same_in_the_hook(case: Case) -> None:
 
     def step_of(model: Any, step: int) -> Tensor:
         inputs = _inputs(case, 0)
@@ -56,13 +57,9 @@ def _cross_entropy(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_cross_entropy_learns_the_same_in_the_hook(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _cross_entropy, case)
-
-
-def _policy(case: Case) -> None:
+@on_ranks
+def test_a_policy_loss_learns_the_same_in_the_hook(case: Case) -> None:
     """A clipped ratio to old log-probs, a KL to a reference, and an entropy bonus, on masked tokens."""
-    start_world(case)
     inputs = _inputs(case, 0)
     with torch.no_grad():
         old = call_with_processor(build_model(case), LogProbs(), **inputs)
@@ -89,8 +86,3 @@ def _policy(case: Case) -> None:
         return default_path(model, inputs, inputs["labels"], 1.0, loss_of).loss
 
     _same(_trained(case, in_the_hook), _trained(case, default))
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_policy_loss_learns_the_same_in_the_hook(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _policy, case)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from downstream.checkouts import MILES, checkouts, loaded
 from downstream.micro_batches import ARGS, contiguous, packed, padded, trained_on, wrapped_model
-from harness import run_on_ranks
-from harness.models import Case, start_world
+from harness import on_ranks
+from harness.models import Case
 from harness.rounding import assert_agree
 from megatron.core import parallel_state
 from torch import Tensor
@@ -38,9 +38,23 @@ def _assert_same(ours: dict[str, Tensor], theirs: dict[str, Tensor], dtype: torc
         assert_agree({name: ours[name] for name in names}, {name: theirs[name] for name in names}, precision)
 
 
-def _same_results(case: Case, checkout: str, options: dict[str, Any]) -> None:
+CASES = [
+    (Case(), {}),
+    (Case(), {"rollout_temperature": 0.0, "log_probs_chunk_size": -1, "entropy_coef": 0.0}),
+    (Case(tp=2, sequence_parallel=True), {}),
+    (Case(cp=2, tp=2), {}),
+    (Case(cp=2), {"allgather_cp": True}),
+    (Case(), {"qkv_format": "bshd"}),
+    (Case(cp=2), {"qkv_format": "bshd"}),
+    (Case(dtype=torch.bfloat16), {}),
+]
+
+
+@pytest.mark.parametrize(("case", "options"), CASES, ids=str)
+@pytest.mark.parametrize("checkout", checkouts(MILES))
+@on_ranks
+def test_log_probs_and_entropy_of_responses(case: Case, checkout: str, options: dict[str, Any]) -> None:
     """`get_log_probs_and_entropy`: theirs from logits; theirs from lazy logits with our operator; and ours."""
-    start_world(case)
     torch._dynamo.config.disable = True  # Megatron's fused cross-entropy is compiled, which needs a compiler
     args = Namespace(**{**vars(ARGS), **options})
     layout = contiguous if args.allgather_cp else packed if args.qkv_format == "thd" else padded
@@ -63,21 +77,3 @@ def _same_results(case: Case, checkout: str, options: dict[str, Any]) -> None:
             mixed = miles.get_log_probs_and_entropy(lazy, **asked)
             _assert_same(trained_on(model, lazy, mixed), expected, case.dtype)
     assert ours["entropy"][0].requires_grad == (args.entropy_coef != 0)
-
-
-CASES = [
-    (Case(), {}),
-    (Case(), {"rollout_temperature": 0.0, "log_probs_chunk_size": -1, "entropy_coef": 0.0}),
-    (Case(tp=2, sequence_parallel=True), {}),
-    (Case(cp=2, tp=2), {}),
-    (Case(cp=2), {"allgather_cp": True}),
-    (Case(), {"qkv_format": "bshd"}),
-    (Case(cp=2), {"qkv_format": "bshd"}),
-    (Case(dtype=torch.bfloat16), {}),
-]
-
-
-@pytest.mark.parametrize(("case", "options"), CASES, ids=str)
-@pytest.mark.parametrize("checkout", checkouts(MILES))
-def test_log_probs_and_entropy_of_responses(release: str, case: Case, options: dict[str, Any], checkout: str) -> None:
-    run_on_ranks(release, case.ranks, _same_results, case, checkout, options)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks
 from harness.faithful import in_float64, lowest_dtype, weighted, with_a_default_path
-from harness.models import Case, batch_of, build_model, start_world
+from harness.models import Case, batch_of
 from harness.oracle import Result, assert_no_worse, default_path, gradients_of
 from megatron.core import parallel_state
 from megatron.core.transformer.multi_token_prediction import roll_tensor
@@ -43,9 +43,34 @@ def default_inputs(inputs: dict[str, Any]) -> dict[str, Any]:
     return inputs | {name: roll_tensor([inputs[name]] if several else inputs[name], **how)[0] for name in names}
 
 
-def _agrees(case: Case, options: dict[str, Any]) -> None:
-    start_world(case)
-    model = build_model(case)
+BF16 = torch.bfloat16
+CALLS = [
+    (Case(), {}),
+    (Case(tied=True), {}),
+    (Case(tp=2, sequence_parallel=True, tied=True), {}),
+    (Case(tp=2), {}),
+    (Case(cp=2), {}),
+    (Case(cp=2), {"cp_gradient": "own"}),
+    (Case(packed=True, batch=3), {}),
+    (Case(packed=True, batch=3, cp=2), {}),
+    (Case(packed=True, batch=3, cp=2), {"cp_gradient": "own", "entropy": True, "temperature": 0.7}),
+    (Case(), {"temperature": 1.7, "entropy": True}),
+    (Case(mup=True), {}),
+    (Case(mtp=1), {}),
+    (Case(mtp=2, tied=True), {}),
+    (Case(mtp=1, packed=True), {}),
+    (Case(mtp=1, cp=2), {}),
+    (Case(dtype=BF16), {}),
+    (Case(dtype=BF16, head_dtype=torch.float32), {}),
+    (Case(hybrid=True), {}),
+    (Case(hybrid=True, mtp=1), {}),
+    (Case(tp=2, pp=1, cp=2, sequence_parallel=True), {}),
+]
+
+
+@pytest.mark.parametrize(("case", "options"), CALLS, ids=str)
+@on_ranks
+def test_values_and_gradients_are_those_of_the_default_path(case: Case, model: Any, options: dict[str, Any]) -> None:
     inputs = inputs_of(case)
     packed = inputs.get("packed_seq_params")
     cp_group = resolve_groups(model).cp
@@ -78,33 +103,3 @@ def _agrees(case: Case, options: dict[str, Any]) -> None:
     rows = (1, inputs["input_ids"].shape[1] * case.cp - 1) if case.packed else (case.batch, case.sequence - 1)
     assert ours.log_probs.shape == rows
     assert_no_worse(ours, default(with_a_default_path(case, model)), truth, lowest_dtype(case))
-
-
-BF16 = torch.bfloat16
-CALLS = [
-    (Case(), {}),
-    (Case(tied=True), {}),
-    (Case(tp=2, sequence_parallel=True, tied=True), {}),
-    (Case(tp=2), {}),
-    (Case(cp=2), {}),
-    (Case(cp=2), {"cp_gradient": "own"}),
-    (Case(packed=True, batch=3), {}),
-    (Case(packed=True, batch=3, cp=2), {}),
-    (Case(packed=True, batch=3, cp=2), {"cp_gradient": "own", "entropy": True, "temperature": 0.7}),
-    (Case(), {"temperature": 1.7, "entropy": True}),
-    (Case(mup=True), {}),
-    (Case(mtp=1), {}),
-    (Case(mtp=2, tied=True), {}),
-    (Case(mtp=1, packed=True), {}),
-    (Case(mtp=1, cp=2), {}),
-    (Case(dtype=BF16), {}),
-    (Case(dtype=BF16, head_dtype=torch.float32), {}),
-    (Case(hybrid=True), {}),
-    (Case(hybrid=True, mtp=1), {}),
-    (Case(tp=2, pp=1, cp=2, sequence_parallel=True), {}),
-]
-
-
-@pytest.mark.parametrize(("case", "options"), CALLS, ids=str)
-def test_values_and_gradients_are_those_of_the_default_path(release: str, case: Case, options: dict[str, Any]) -> None:
-    run_on_ranks(release, case.ranks, _agrees, case, options)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from downstream.checkouts import NEMO_RL, checkouts, nemo_rl_patch
 from downstream.nemo_rl_calls import CHUNK, FLAG, KEPT, SAME, call_of, values_and_gradients
-from harness import run_on_ranks
-from harness.models import Case, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, build_model
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
@@ -37,9 +37,11 @@ def reads_the_layers_weight_alone(utils: Any) -> bool:
     return "output_weight" in inspect.signature(utils.from_parallel_hidden_states_to_logprobs).parameters
 
 
-def _same_as_the_patch(case: Case, checkout: str) -> None:
-    start_world(case)
-    model, call = build_model(case), call_of(case)
+@pytest.mark.parametrize("checkout", checkouts(NEMO_RL))
+@pytest.mark.parametrize("case", [*SAME, *KEPT], ids=str)
+@on_ranks
+def test_values_and_every_gradient_are_those_of_the_patch(case: Case, model: Any, checkout: str) -> None:
+    call = call_of(case)
     with nemo_rl_patch(checkout, CHUNK) as utils:
         if case.tied and reads_the_layers_weight_alone(utils):
             with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'T'"):
@@ -58,9 +60,3 @@ def _same_as_the_patch(case: Case, checkout: str) -> None:
     if case in SAME:
         assert_same(values_and_gradients(model, **call, **linear_ce_fusion_kwargs(model, chunk_size=CHUNK)), theirs)
     assert model.config.mtp_num_layers == (case.mtp or None)
-
-
-@pytest.mark.parametrize("checkout", checkouts(NEMO_RL))
-@pytest.mark.parametrize("case", [*SAME, *KEPT], ids=str)
-def test_values_and_every_gradient_are_those_of_the_patch(release: str, case: Case, checkout: str) -> None:
-    run_on_ranks(release, case.ranks, _same_as_the_patch, case, checkout)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from downstream.checkouts import NEMO_RL, checkouts, loaded, nemo_rl_patch
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree, assert_close
@@ -87,9 +87,9 @@ def test_the_same_losses_packed_and_context_parallel(release: str, checkout: str
             assert_agree(gradients, truth)
 
 
-def _with_fused_log_probs(checkout: str) -> None:
-    case = Case()
-    start_world(case)
+@pytest.mark.parametrize("checkout", checkouts(NEMO_RL))
+@on_ranks
+def test_their_fused_log_probs_leave_nothing_to_distil_from(case: Case, checkout: str) -> None:
     batch, (logits, ids) = batch_of(case), _teacher(case)
     call: dict[str, Any] = {"labels": batch["input_ids"], "return_logprobs_for_linear_ce_fusion": True}
     with nemo_rl_patch(checkout, 8) as utils:
@@ -97,8 +97,3 @@ def _with_fused_log_probs(checkout: str) -> None:
         assert output.dim() == 2  # log-probs of the labels: nothing to take other tokens from
         with pytest.raises((RuntimeError, IndexError)):
             utils.get_distillation_topk_logprobs_from_logits(output, logits, ids, True, False)
-
-
-@pytest.mark.parametrize("checkout", checkouts(NEMO_RL))
-def test_their_fused_log_probs_leave_nothing_to_distil_from(release: str, checkout: str) -> None:
-    run_on_ranks(release, 1, _with_fused_log_probs, checkout)

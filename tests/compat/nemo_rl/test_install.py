@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
 from harness.rounding import assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
@@ -56,8 +56,8 @@ def expected_log_probs(model: Any, case: Case) -> torch.Tensor:
     return logits[:, :-1].gather(-1, call_of(case)["labels"][:, 1:, None]).squeeze(-1).float()
 
 
-def _nothing_is_patched(case: Case) -> None:
-    start_world(case)
+@on_ranks
+def test_no_class_and_no_instance_is_patched(case: Case) -> None:
     before = {cls: dict(vars(cls)) for cls in (*GPTModel.__mro__, Module)}
     with patched():
         model = build_model(case)
@@ -68,12 +68,9 @@ def _nothing_is_patched(case: Case) -> None:
         build_model(case)(**call_of(case), **FLAG)
 
 
-def test_no_class_and_no_instance_is_patched(release: str) -> None:
-    run_on_ranks(release, 1, _nothing_is_patched, Case())
-
-
-def _flag_and_default(case: Case) -> None:
-    start_world(case)
+@pytest.mark.parametrize("case", [Case(), Case(tied=True)], ids=str)
+@on_ranks
+def test_the_flag_alone_changes_a_call(case: Case) -> None:
     with patched():
         model = build_model(case)
     expected = expected_log_probs(model, case)
@@ -88,14 +85,9 @@ def _flag_and_default(case: Case) -> None:
         model(**tokens_of(case), **FLAG)
 
 
-@pytest.mark.parametrize("case", [Case(), Case(tied=True)], ids=str)
-def test_the_flag_alone_changes_a_call(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _flag_and_default, case)
-
-
-def _wrapped(case: Case) -> None:
-    start_world(case)
-    model = build_model(case)
+@pytest.mark.parametrize("case", [Case(), Case(hybrid=True)], ids=str)
+@on_ranks
+def test_a_model_that_is_wrapped_later_is_served(case: Case, model: Any) -> None:
     with patched():
         wrapped = DistributedDataParallel(build_config(case), DistributedDataParallelConfig(), model)
     expected = expected_log_probs(model, case)
@@ -103,13 +95,8 @@ def _wrapped(case: Case) -> None:
     assert_close(wrapped(**call_of(case), **linear_ce_fusion_kwargs(wrapped)), expected)
 
 
-@pytest.mark.parametrize("case", [Case(), Case(hybrid=True)], ids=str)
-def test_a_model_that_is_wrapped_later_is_served(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _wrapped, case)
-
-
-def _others(case: Case) -> None:
-    start_world(case)
+@on_ranks
+def test_other_users_of_the_hook_are_left_alone(case: Case) -> None:
     with patched():
         model = build_model(case)
     plain, call = build_model(case), call_of(case)
@@ -121,10 +108,6 @@ def _others(case: Case) -> None:
     with pytest.raises(AttachmentError, match="another output_processor"):
         model(**call, **FLAG, output_processor=Logits())
     model(**call, **FLAG)
-
-
-def test_other_users_of_the_hook_are_left_alone(release: str) -> None:
-    run_on_ranks(release, 1, _others, Case())
 
 
 class Swallows(Module):
@@ -141,9 +124,9 @@ class Refuses(Swallows):
         return self.module(input_ids, position_ids, attention_mask, labels=labels)
 
 
-def _wrappers(case: Case) -> None:
-    start_world(case)
-    model, call = build_model(case), call_of(case)
+@on_ranks
+def test_a_wrapper_in_the_way_is_named(case: Case, model: Any) -> None:
+    call = call_of(case)
     with pytest.raises(WrapperRefusesError, match="Refuses"):
         linear_ce_fusion_kwargs(Refuses(model))
     wrapper = Swallows(model)
@@ -154,13 +137,9 @@ def _wrappers(case: Case) -> None:
         model(**call, **kwargs)  # a success before does not hide the next failure
 
 
-def test_a_wrapper_in_the_way_is_named(release: str) -> None:
-    run_on_ranks(release, 1, _wrappers, Case())
-
-
-def _graphs(case: Case) -> None:
-    start_world(case)
-    model, call = build_model(case), call_of(case)
+@on_ranks
+def test_calls_for_inference_keep_no_graph(case: Case, model: Any) -> None:
+    call = call_of(case)
     assert model(**call, **linear_ce_fusion_kwargs(model)).requires_grad
     with torch.no_grad():
         assert not model(**call, **linear_ce_fusion_kwargs(model)).requires_grad
@@ -169,10 +148,6 @@ def _graphs(case: Case) -> None:
     result = model(**call, **linear_ce_fusion_kwargs(model), inference_context=context)
     assert not result.requires_grad
     assert_close(result, expected_log_probs(model, case))
-
-
-def test_calls_for_inference_keep_no_graph(release: str) -> None:
-    run_on_ranks(release, 1, _graphs, Case())
 
 
 def _chunk_sizes() -> None:
@@ -191,8 +166,8 @@ def test_the_chunk_size_is_that_of_the_last_call() -> None:
     run_on_ranks("0.19.2", 1, _chunk_sizes)
 
 
-def _kept_numbers(case: Case) -> None:
-    start_world(case)
+@on_ranks(Case(mtp=1, mup=True))
+def test_the_flag_says_where_it_keeps_other_numbers_than_megatrons(case: Case) -> None:
     with patched():
         model = build_model(case)
     said = r"keeps NeMo RL's numbers: MTP layers are not trained; the logits are not scaled by MuP's factor\. For"
@@ -207,7 +182,3 @@ def _kept_numbers(case: Case) -> None:
     with pytest.raises(ZeroDivisionError):
         model(**call_of(case), **linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
     assert (model.config.mtp_num_layers, model.mtp_process) == (1, True)  # as before the call that failed
-
-
-def test_the_flag_says_where_it_keeps_other_numbers_than_megatrons(release: str) -> None:
-    run_on_ranks(release, 1, _kept_numbers, Case(mtp=1, mup=True))

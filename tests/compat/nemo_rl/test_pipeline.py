@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of, build_model
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree, assert_close
 from megatron.core import parallel_state
@@ -54,8 +54,9 @@ def run(case: Case, model: Any, flagged: bool) -> tuple[list[Tensor], dict[str, 
     return [result["loss"] for result in results], gradients_of(model)
 
 
-def _agrees(case: Case) -> None:
-    start_world(case)
+@pytest.mark.parametrize("case", [Case(pp=2), Case(pp=2, tied=True, mtp=1)], ids=str)
+@on_ranks
+def test_losses_and_gradients_are_those_of_the_default_path(case: Case) -> None:
     patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=4)
     try:
         model = build_model(case)
@@ -68,8 +69,3 @@ def _agrees(case: Case) -> None:
         assert_close(loss, expected_loss)
     assert_agree(gradients, expected)
     assert any(gradient.abs().max() > 1e-4 for gradient in expected.values())
-
-
-@pytest.mark.parametrize("case", [Case(pp=2), Case(pp=2, tied=True, mtp=1)], ids=str)
-def test_losses_and_gradients_are_those_of_the_default_path(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _agrees, case)

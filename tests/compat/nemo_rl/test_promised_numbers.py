@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from downstream.nemo_rl_calls import CHUNK, FLAG, KEPT, SAME, call_of, values_and_gradients
-from harness import run_on_ranks
-from harness.models import Case, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, build_model
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree
 from megatron.core import parallel_state
@@ -53,8 +53,9 @@ def by_hand(model: Any, call: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]
     return log_probs.detach(), gradients_of(model)
 
 
-def _keeps_its_promise(case: Case) -> None:
-    start_world(case)
+@pytest.mark.parametrize("case", [*SAME, *KEPT], ids=str)
+@on_ranks
+def test_values_and_gradients_by_hand(case: Case) -> None:
     call = call_of(case)
     patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=CHUNK)
     try:
@@ -75,14 +76,10 @@ def _keeps_its_promise(case: Case) -> None:
         assert_agree(found, gradients, case.dtype, plain=plain_gradients)
 
 
-@pytest.mark.parametrize("case", [*SAME, *KEPT], ids=str)
-def test_values_and_gradients_by_hand(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _keeps_its_promise, case)
-
-
-def _with_a_loss_of_its_own(case: Case) -> None:
+@pytest.mark.parametrize("case", [Case(mtp=1), Case(mtp=1, hybrid=True)], ids=str)
+@on_ranks
+def test_each_call_chooses_its_numbers(case: Case) -> None:
     """Megatron's numbers on the same model: its MTP layers learn, and the next call leaves them out again."""
-    start_world(case)
     call, model = call_of(case), build_model(case)
 
     def learned(numbers: Any) -> bool:
@@ -91,8 +88,3 @@ def _with_a_loss_of_its_own(case: Case) -> None:
         return any(g.any().item() for name, g in gradients_of(model).items() if name.startswith("mtp."))
 
     assert [learned(numbers) for numbers in ("nemo_rl", "megatron", "nemo_rl")] == [False, True, False]
-
-
-@pytest.mark.parametrize("case", [Case(mtp=1), Case(mtp=1, hybrid=True)], ids=str)
-def test_each_call_chooses_its_numbers(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _with_a_loss_of_its_own, case)

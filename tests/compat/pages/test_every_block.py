@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of, build_model
 from harness.pages import DOCS, blocks_of, from_page
 from harness.rounding import assert_close
 from megatron.core import parallel_state
@@ -39,8 +39,8 @@ def _next_token(model: Any, batch: dict[str, Any], temperature: float) -> tuple[
     return log_probs, -(log_p.exp() * log_p).sum(-1)
 
 
-def _shims(case: Case) -> None:
-    start_world(case)
+@on_ranks
+def test_the_pages_of_the_shims(case: Case) -> None:
     batch: dict[str, Any] = {**batch_of(case), "attention_mask": None}
     del batch["labels"], batch["loss_mask"]
     tokens, positions = batch["input_ids"], batch["position_ids"]
@@ -61,10 +61,6 @@ def _shims(case: Case) -> None:
     assert_close(level.detach(), entropy)
     found = from_page("frameworks/nemo-rl.md", "log_probs_by_flag")(lambda: build_model(case), batch)
     assert_close(found.detach(), _next_token(build_model(case), batch, 1.0)[0])
-
-
-def test_the_pages_of_the_shims(release: str) -> None:
-    run_on_ranks(release, 1, _shims, Case())
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of, build_model
 from harness.oracle import gradients_of
 from harness.pages import DOCS, from_page
 from harness.rounding import assert_agree
@@ -27,8 +27,8 @@ def _inputs(case: Case) -> tuple[dict[str, Any], Tensor]:
     return inputs, inputs.pop("labels")
 
 
-def _before_and_after() -> None:
-    start_world(Case())
+@on_ranks
+def test_before_and_after() -> None:
     inputs, labels = _inputs(Case())
     found = {}
     for name in ("loss_from_logits", "loss_from_lazy_logits"):
@@ -42,12 +42,8 @@ def _before_and_after() -> None:
     assert_agree(found["loss_from_lazy_logits"], found["loss_from_logits"])
 
 
-def test_before_and_after(release: str) -> None:
-    run_on_ranks(release, 1, _before_and_after)
-
-
-def _distillation() -> None:
-    start_world(Case())
+@on_ranks
+def test_distillation() -> None:
     inputs, _ = _inputs(Case())
     student, teacher = build_model(Case()), build_model(Case())
     with torch.no_grad():
@@ -61,10 +57,6 @@ def _distillation() -> None:
     torch.autograd.backward(ours)
     assert_agree({"loss": ours.detach(), **gradients_of(student)}, theirs)
     assert all(parameter.grad is None for parameter in teacher.parameters())
-
-
-def test_distillation(release: str) -> None:
-    run_on_ranks(release, 1, _distillation)
 
 
 def test_the_error_reads_as_on_the_page() -> None:

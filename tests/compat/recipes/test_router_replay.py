@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks
 from harness.files import load_file
-from harness.models import Case, build_config, start_world
+from harness.models import Case, build_config
 from harness.pages import from_page
 from harness.rounding import assert_agree
 from megatron.core.process_groups_config import ProcessGroupCollection
@@ -57,9 +57,9 @@ def _probabilities(routing: Any, seed: int, dtype: torch.dtype) -> tuple[Tensor,
     return probs.detach(), routing_map, logits.grad
 
 
-def _same_as_the_patch(path: str) -> None:
-    start_world(Case())
-    verl = load_file(Path(path))
+@on_ranks
+def test_it_gives_what_the_patch_gave(verl_patch: str) -> None:
+    verl = load_file(Path(verl_patch))
     record, replay = recipe("record_routes"), recipe("replay_routes")
     for settings in SETTINGS:
         RouterReplay.clear_global_router_replay_instances()
@@ -85,7 +85,3 @@ def _same_as_the_patch(path: str) -> None:
     with pytest.raises(AttributeError):
         router.routing(_logits(2, torch.float32))
     RouterReplay.clear_global_router_replay_instances()
-
-
-def test_it_gives_what_the_patch_gave(release: str, verl_patch: str) -> None:
-    run_on_ranks(release, 1, _same_as_the_patch, verl_patch)

@@ -12,8 +12,8 @@ import pytest
 import torch
 from downstream.checkouts import ROLL, checkouts, loaded
 from downstream.micro_batches import trained_on, wrapped_model
-from harness import run_on_ranks
-from harness.models import Case, batch_of, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of
 from harness.rounding import assert_agree
 from megatron.core import mpu, tensor_parallel
 from megatron.core.tensor_parallel import cross_entropy
@@ -115,8 +115,20 @@ def _questions(tokens: Tensor, mask: Tensor, here: Tensor) -> dict[str, Any]:
     }
 
 
-def _same_results(case: Case, checkout: str) -> None:
-    start_world(case)
+CASES = [
+    Case(),
+    Case(tp=2),
+    Case(tp=2, sequence_parallel=True),
+    Case(cp=2),
+    Case(cp=2, tp=2),
+    Case(dtype=torch.bfloat16),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("checkout", checkouts(ROLL))
+@on_ranks
+def test_the_strategys_methods(case: Case, checkout: str) -> None:
     torch._dynamo.config.disable = True  # ROLL compiles a product, which needs a compiler
     whole = batch_of(case)
     share = {name: zigzag_split(value, case.cp, mpu.get_context_parallel_rank()) for name, value in whole.items()}
@@ -135,19 +147,3 @@ def _same_results(case: Case, checkout: str) -> None:
             expected = run(theirs, question)
             with attach(model, DeferredHead()):
                 assert_agree(run(ours, question), expected, case.dtype)
-
-
-CASES = [
-    Case(),
-    Case(tp=2),
-    Case(tp=2, sequence_parallel=True),
-    Case(cp=2),
-    Case(cp=2, tp=2),
-    Case(dtype=torch.bfloat16),
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("checkout", checkouts(ROLL))
-def test_the_strategys_methods(release: str, case: Case, checkout: str) -> None:
-    run_on_ranks(release, case.ranks, _same_results, case, checkout)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from downstream.checkouts import loaded
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.faithful import TEMPERATURE, in_float64, lowest_dtype, weighted, with_a_default_path
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import Result, assert_no_worse, default_path, gradients_of
@@ -112,15 +112,6 @@ def from_logits(batch: Batch, model: Any) -> Result:
     return result
 
 
-def _agrees(case: Case) -> None:
-    start_world(case)
-    model, batch = build_model(case), Batch(case)
-    ours = in_two_steps(batch, model)
-    truth = from_logits(batch, in_float64(case, model))
-    assert ours.log_probs.shape == ours.entropy.shape == (case.batch, ACTIONS)
-    assert_no_worse(ours, from_logits(batch, with_a_default_path(case, model)), truth, lowest_dtype(case))
-
-
 CASES = [
     Case(),
     Case(tied=True),
@@ -140,8 +131,13 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_values_and_gradients_are_those_of_the_default_path(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _agrees, case)
+@on_ranks
+def test_values_and_gradients_are_those_of_the_default_path(case: Case, model: Any) -> None:
+    batch = Batch(case)
+    ours = in_two_steps(batch, model)
+    truth = from_logits(batch, in_float64(case, model))
+    assert ours.log_probs.shape == ours.entropy.shape == (case.batch, ACTIONS)
+    assert_no_worse(ours, from_logits(batch, with_a_default_path(case, model)), truth, lowest_dtype(case))
 
 
 NEWER = "skyrl.backends.skyrl_train.distributed.megatron.fused_lm_head"
@@ -198,9 +194,10 @@ def test_beside_skyrls_own(any_checkout: str, case: Case, older: str, newer: str
         assert expected in found
 
 
-def _by_the_general_way(case: Case) -> None:
-    start_world(case)
-    model, batch = build_model(case), Batch(case)
+@pytest.mark.parametrize("case", [Case(), Case(tp=2), Case(hybrid=True)], ids=str)
+@on_ranks
+def test_the_processor_is_one_as_any_other_and_short_hidden_states_are_refused(case: Case, model: Any) -> None:
+    batch = Batch(case)
     expected: dict[str, Any] = {}
     hidden = call_model_with_fused_lm_head(model, **batch.call, output_processor_context=expected)
     context: dict[str, Any] = {}
@@ -215,8 +212,3 @@ def _by_the_general_way(case: Case) -> None:
     assert torch.equal(call_with_processor(model, fused_lm_head_output_processor, **batch.call), hidden)
     with pytest.raises(ValueError, match=r"hidden: expected .* at least the 16 positions of target"):
         batch.log_probs(hidden[:, :-3], context["lm_head_weight"])
-
-
-@pytest.mark.parametrize("case", [Case(), Case(tp=2), Case(hybrid=True)], ids=str)
-def test_the_processor_is_one_as_any_other_and_short_hidden_states_are_refused(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _by_the_general_way, case)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from downstream.checkouts import SLIME, checkouts, loaded
 from downstream.micro_batches import ARGS, RESPONSE, contiguous, packed, trained_on, wrapped_model
-from harness import run_on_ranks
-from harness.models import Case, start_world
+from harness import on_ranks
+from harness.models import Case
 from harness.rounding import assert_agree
 from megatron.core import parallel_state
 from torch import Tensor
@@ -51,9 +51,25 @@ def _top_p(case: Case) -> dict[str, list[list[int]]]:
     return {"top_p_token_ids": ids, "top_p_token_offsets": offsets}
 
 
-def _same_results(case: Case, checkout: str, options: dict[str, Any]) -> None:
+CASES = [
+    (Case(), {}),
+    (Case(), {"rollout_temperature": 1.0, "log_probs_chunk_size": -1, "entropy_coef": 0.0}),
+    (Case(tp=2, sequence_parallel=True), {}),
+    (Case(cp=2), {}),
+    (Case(cp=2, tp=2), {}),
+    (Case(cp=2), {"allgather_cp": True}),
+    (Case(tp=2), {"top_p": True}),
+    (Case(cp=2), {"top_p": True}),
+    (Case(cp=2), {"top_p": True, "allgather_cp": True}),
+    (Case(dtype=torch.bfloat16), {}),
+]
+
+
+@pytest.mark.parametrize(("case", "options"), CASES, ids=str)
+@pytest.mark.parametrize("checkout", checkouts(SLIME))
+@on_ranks
+def test_log_probs_and_entropy_of_responses(case: Case, checkout: str, options: dict[str, Any]) -> None:
     """`get_log_probs_and_entropy`: theirs from logits; theirs from lazy logits with our operator; and ours."""
-    start_world(case)
     options = dict(options)
     top_p = _top_p(case) if options.pop("top_p", False) else {}
     args = Namespace(**{**vars(ARGS), **options})
@@ -77,26 +93,6 @@ def _same_results(case: Case, checkout: str, options: dict[str, Any]) -> None:
     assert ours["entropy"][0].requires_grad == (args.entropy_coef != 0)
 
 
-CASES = [
-    (Case(), {}),
-    (Case(), {"rollout_temperature": 1.0, "log_probs_chunk_size": -1, "entropy_coef": 0.0}),
-    (Case(tp=2, sequence_parallel=True), {}),
-    (Case(cp=2), {}),
-    (Case(cp=2, tp=2), {}),
-    (Case(cp=2), {"allgather_cp": True}),
-    (Case(tp=2), {"top_p": True}),
-    (Case(cp=2), {"top_p": True}),
-    (Case(cp=2), {"top_p": True, "allgather_cp": True}),
-    (Case(dtype=torch.bfloat16), {}),
-]
-
-
-@pytest.mark.parametrize(("case", "options"), CASES, ids=str)
-@pytest.mark.parametrize("checkout", checkouts(SLIME))
-def test_log_probs_and_entropy_of_responses(release: str, case: Case, options: dict[str, Any], checkout: str) -> None:
-    run_on_ranks(release, case.ranks, _same_results, case, checkout, options)
-
-
 POLICY = {
     "loss_type": "policy_loss",
     "advantage_estimator": "gspo",
@@ -108,9 +104,14 @@ POLICY = {
 }
 
 
-def _same_loss(case: Case, checkout: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"recompute_loss_function": True}, POLICY], ids=["sft", "recomputed", "policy"]
+)
+@pytest.mark.parametrize("case", [Case(), Case(cp=2, tp=2, sequence_parallel=True)], ids=str)
+@pytest.mark.parametrize("checkout", checkouts(SLIME))
+@on_ranks
+def test_the_whole_loss_function(case: Case, checkout: str, options: dict[str, Any]) -> None:
     """slime's whole `loss_function`, whose import of the one function is ours."""
-    start_world(case)
     args = Namespace(**{**vars(ARGS), **options})
     batch, model = packed(case), wrapped_model(case)
     masks = [torch.ones(length) for length in RESPONSE]
@@ -132,18 +133,11 @@ def _same_loss(case: Case, checkout: str, options: dict[str, Any]) -> None:
             assert_agree(run(slime), expected, case.dtype)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"recompute_loss_function": True}, POLICY], ids=["sft", "recomputed", "policy"]
-)
-@pytest.mark.parametrize("case", [Case(), Case(cp=2, tp=2, sequence_parallel=True)], ids=str)
+@pytest.mark.parametrize("case", [Case(), Case(tp=2), Case(cp=2)], ids=str)
 @pytest.mark.parametrize("checkout", checkouts(SLIME))
-def test_the_whole_loss_function(release: str, case: Case, options: dict[str, Any], checkout: str) -> None:
-    run_on_ranks(release, case.ranks, _same_loss, case, checkout, options)
-
-
-def _same_labels(case: Case, checkout: str) -> None:
+@on_ranks
+def test_log_probs_of_label_tokens(case: Case, checkout: str) -> None:
     """The teacher's log-probs at given ids, response by response, as slime's server slices them."""
-    start_world(case)
     batch, model = packed(case), wrapped_model(case)
     generator = torch.Generator().manual_seed(3)
     name = "slime.backends.megatron_utils.server.logprob_utils"
@@ -164,16 +158,10 @@ def _same_labels(case: Case, checkout: str) -> None:
             assert_agree(run(server, loss, get_label_token_log_probs_from_vocab_parallel_logits), expected)
 
 
-@pytest.mark.parametrize("case", [Case(), Case(tp=2), Case(cp=2)], ids=str)
 @pytest.mark.parametrize("checkout", checkouts(SLIME))
-def test_log_probs_of_label_tokens(release: str, case: Case, checkout: str) -> None:
-    run_on_ranks(release, case.ranks, _same_labels, case, checkout)
-
-
-def _same_operator(checkout: str) -> None:
+@on_ranks(Case(tp=2))
+def test_the_operator_by_itself(case: Case, checkout: str) -> None:
     """`calculate_log_probs_and_entropy` by itself, with a mask over the vocabulary, and of no tokens at all."""
-    case = Case(tp=2)
-    start_world(case)
     batch, model = packed(case), wrapped_model(case)
     group = parallel_state.get_tensor_model_parallel_group()
     tokens = batch.call["input_ids"][0]
@@ -196,8 +184,3 @@ def _same_operator(checkout: str) -> None:
                 assert_agree(run(calculate_log_probs_and_entropy, rows, **options), expected)
             real = run(calculate_log_probs_and_entropy, rows, **options)  # not attached: slime's own function
             assert all(torch.equal(real[name], value) for name, value in expected.items())
-
-
-@pytest.mark.parametrize("checkout", checkouts(SLIME))
-def test_the_operator_by_itself(release: str, checkout: str) -> None:
-    run_on_ranks(release, 2, _same_operator, checkout)

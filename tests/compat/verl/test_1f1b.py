@@ -7,7 +7,7 @@ import pytest
 import torch
 from downstream.overlap import MICRO_BATCHES, build_moe_model, micro_batches, no_streams, step
 from downstream.verl import verl_files
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.models import Case, build_model, start_world
 from harness.rounding import assert_agree
 from megatron.core.models.common.model_chunk_schedule_plan import TransformerModelChunkSchedulePlan
@@ -17,7 +17,10 @@ from mcore_unpatch.compat.verl.model_forward_1f1b_overlap import gptmodel_forwar
 from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
 
 
-def _overlapped(case: Case, entropy: bool) -> None:
+@pytest.mark.parametrize("entropy", [False, True], ids=["log-probs", "and entropy"])
+@pytest.mark.parametrize("case", [Case(), Case(tied=True), Case(mtp=1)], ids=str)
+@on_ranks
+def test_the_combined_schedule_gives_what_plain_forwards_give(case: Case, entropy: bool) -> None:
     with no_streams():
         model, batches = build_moe_model(case), micro_batches(case)
         plain, expected = step(model, batches, overlap=False, entropy=entropy)
@@ -28,12 +31,6 @@ def _overlapped(case: Case, entropy: bool) -> None:
     assert_agree(gradients, expected)
     assert any(gradient.abs().max() > 1e-4 for gradient in expected.values())
     assert not set(vars(model)) & {"forward", "_postprocess"}
-
-
-@pytest.mark.parametrize("entropy", [False, True], ids=["log-probs", "and entropy"])
-@pytest.mark.parametrize("case", [Case(), Case(tied=True), Case(mtp=1)], ids=str)
-def test_the_combined_schedule_gives_what_plain_forwards_give(release: str, case: Case, entropy: bool) -> None:
-    run_on_ranks(release, 2, _overlapped, case, entropy)
 
 
 def _refusals() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from downstream.comparing import Run, assert_same, run
 from downstream.verl import stand_in
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
 from harness.pool import forget_ranks
@@ -44,9 +44,9 @@ def _from_logits(logits: Tensor, labels: Tensor, temperature: float) -> dict[str
     }
 
 
-def _direct(case: Case) -> None:
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
+@pytest.mark.parametrize("case", [Case(batch=3), Case(tied=True), Case(mup=True), Case(packed=True)], ids=str)
+@on_ranks
+def test_a_patched_model_called_directly(case: Case, model: Any, inputs: Any) -> None:
     expected = run(model, lambda: _from_logits(model(**inputs | {"labels": None}), inputs["labels"], 0.7))
     for _ in range(2):
         assert patch_fused_forward(model, numbers="megatron") is None
@@ -65,11 +65,6 @@ def _direct(case: Case) -> None:
     for _ in range(2):
         assert unpatch_fused_forward(model) is None
     assert torch.is_tensor(model(**inputs))
-
-
-@pytest.mark.parametrize("case", [Case(batch=3), Case(tied=True), Case(mup=True), Case(packed=True)], ids=str)
-def test_a_patched_model_called_directly(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _direct, case)
 
 
 def _hooks_left(case: Case) -> list[str]:
@@ -108,10 +103,13 @@ def test_the_same_on_several_ranks_as_on_one(release: str, case: Case) -> None:
         assert_agree({name: several[0][1][name] + several[1][1][name] for name in one[1]}, one[1])
 
 
-def _with_mtp(data_format: str) -> None:
-    case = Case(mtp=2)
-    start_world(case)
-    model = build_model(case)
+def _sum(one: Run, other: Run) -> dict[str, Tensor]:
+    return {name: gradient + other.gradients[name] for name, gradient in one.gradients.items()}
+
+
+@pytest.mark.parametrize("data_format", ["thd", "bshd"])
+@on_ranks(Case(mtp=2))
+def test_fused_together_with_mtp(case: Case, model: Any, data_format: str) -> None:
     ids, real, labels = _batch(case)
     mask = real.clone()
     mask[:, -1] = False
@@ -147,19 +145,8 @@ def _with_mtp(data_format: str) -> None:
     assert_agree(_sum(both, without), _sum(with_logits, alone))
 
 
-def _sum(one: Run, other: Run) -> dict[str, Tensor]:
-    return {name: gradient + other.gradients[name] for name, gradient in one.gradients.items()}
-
-
-@pytest.mark.parametrize("data_format", ["thd", "bshd"])
-def test_fused_together_with_mtp(release: str, data_format: str) -> None:
-    run_on_ranks(release, 1, _with_mtp, data_format)
-
-
-def _nested_mtp() -> None:
-    case = Case(mtp=1)
-    start_world(case)
-    model = build_model(case)
+@on_ranks(Case(mtp=1))
+def test_nested_batches_with_mtp_a_temperature_for_each_sequence_and_without_labels(case: Case, model: Any) -> None:
     patch_postprocess(model)
     patch_fused_forward(model, numbers="megatron")
     ids, real, _ = _batch(case)
@@ -181,15 +168,10 @@ def _nested_mtp() -> None:
     assert [part.shape for part in logits.unbind()] == [(n, case.vocab) for n in LENGTHS]
 
 
-def test_nested_batches_with_mtp_a_temperature_for_each_sequence_and_without_labels(release: str) -> None:
-    run_on_ranks(release, 1, _nested_mtp)
-
-
-def _temperatures(data_format: str) -> None:
+@pytest.mark.parametrize("data_format", ["thd", "bshd"])
+@on_ranks(Case(batch=3))
+def test_a_temperature_for_each_sequence_of_a_padded_batch(case: Case, model: Any, data_format: str) -> None:
     """One per sequence, `[b]` or `[b, 1]`, or one per token."""
-    case = Case(batch=3)
-    start_world(case)
-    model = build_model(case)
     ids, real, labels = _batch(case)
     real[1, :4] = False
     each = torch.tensor([0.5, 1.0, 2.0])
@@ -204,11 +186,6 @@ def _temperatures(data_format: str) -> None:
     assert torch.equal(forward(torch.tensor([0.5])), forward(0.5))
     with pytest.raises(ValueError, match="temperature: expected a number, one per sequence or one per token"):
         forward(torch.ones(2))
-
-
-@pytest.mark.parametrize("data_format", ["thd", "bshd"])
-def test_a_temperature_for_each_sequence_of_a_padded_batch(release: str, data_format: str) -> None:
-    run_on_ranks(release, 1, _temperatures, data_format)
 
 
 class Wrapper(torch.nn.Module):
@@ -233,10 +210,8 @@ class Idle(Wrapper):
         return input_ids
 
 
-def _vision() -> None:
-    case = Case()
-    start_world(case)
-    model = build_model(case)
+@on_ranks
+def test_a_vision_wrapper_is_served_from_inside_and_one_that_passes_by_is_found(case: Case, model: Any) -> None:
     ids, real, labels = _batch(case)
     images = {"pixel_values": torch.ones(2), "image_grid_thw": torch.ones(1, 3), "other": torch.ones(1)}
     plain = fused_forward_model_gen()(model, ids, None, real, labels, real, 0.7, {})
@@ -257,14 +232,8 @@ def _vision() -> None:
     assert not model._forward_pre_hooks
 
 
-def test_a_vision_wrapper_is_served_from_inside_and_one_that_passes_by_is_found(release: str) -> None:
-    run_on_ranks(release, 1, _vision)
-
-
-def _stages() -> None:
-    case = Case(pp=2)
-    start_world(case)
-    model = build_model(case)
+@on_ranks(Case(pp=2))
+def test_pipeline_stages_without_output_pass_on_what_they_have(case: Case, model: Any) -> None:
     ids, real, labels = _batch(case)
     forward = fused_forward_model_gen()
     hidden = torch.empty(sum(LENGTHS), 1, case.hidden)
@@ -282,17 +251,12 @@ def _stages() -> None:
         assert_close(out[name], value * real)
 
 
-def test_pipeline_stages_without_output_pass_on_what_they_have(release: str) -> None:
-    run_on_ranks(release, 2, _stages)
-
-
 class ValueHead(torch.nn.Linear):
     """Stands for veRL's value head: one number per token."""
 
 
-def _refusals() -> None:
-    start_world(Case())
-    model = build_model(Case())
+@on_ranks
+def test_value_models_get_a_clear_error(model: Any) -> None:
     model.output_layer = ValueHead(16, 1, bias=False)
     with pytest.raises(UnsupportedHeadError, match="this model is a critic"):
         patch_fused_forward(model)
@@ -302,11 +266,8 @@ def _refusals() -> None:
     assert not model._forward_pre_hooks
 
 
-def test_value_models_get_a_clear_error(release: str) -> None:
-    run_on_ranks(release, 1, _refusals)
-
-
-def _own_class() -> None:
+@on_ranks
+def test_the_result_is_verls_own_class_where_verl_can_be_imported() -> None:
     class CausalLMOutputForPPO:
         def __init__(self, **values: Any) -> None:
             vars(self).update(values)
@@ -328,10 +289,6 @@ def _own_class() -> None:
         for name in names:
             del sys.modules[name]
         fused_processor._output_class.cache_clear()
-
-
-def test_the_result_is_verls_own_class_where_verl_can_be_imported(release: str) -> None:
-    run_on_ranks(release, 1, _own_class)
 
 
 def test_a_result_of_our_own_reads_like_verls() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from downstream.comparing import ROUNDING, Run, assert_same, run
 from downstream.verl import verl_files
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
 from harness.pool import MAIN
@@ -33,11 +33,6 @@ from mcore_unpatch.compat.verl.mtp_patch import (
 DECODER, HEAD, EMBEDDING = "decoder.layers.0.mlp.linear_fc1.weight", "output_layer.weight", "embedding.word_embeddings"
 
 
-def _start(case: Case) -> tuple[Any, dict[str, Any]]:
-    start_world(case)
-    return build_model(case), inputs_for(case)
-
-
 def _logits(model: Any, inputs: dict[str, Any]) -> Run:
     return run(model, lambda: {"logits": model(**inputs)})
 
@@ -46,8 +41,8 @@ def _has_detach_heads(model: Any) -> bool:
     return hasattr(model.config, "mtp_detach_heads")
 
 
-def _no_labels() -> None:
-    model, inputs = _start(Case(mtp=1))
+@on_ranks(Case(mtp=1))
+def test_without_labels_there_is_no_mtp_even_where_megatron_would_make_labels_up(model: Any, inputs: Any) -> None:
     inputs |= {"labels": None, "loss_mask": None}
     default = _logits(model, inputs)
     derived = bool(default.logged)
@@ -68,13 +63,9 @@ def _no_labels() -> None:
     assert model.config.mtp_num_layers == 1
 
 
-def test_without_labels_there_is_no_mtp_even_where_megatron_would_make_labels_up(release: str) -> None:
-    run_on_ranks(release, 1, _no_labels)
-
-
-def _interrupted() -> None:
+@on_ranks(Case(mtp=1))
+def test_an_interrupted_forward_leaves_the_next_one_its_mtp(model: Any, inputs: Any) -> None:
     """PyTorch runs no hook after a KeyboardInterrupt, so that nobody tidies up before the next call."""
-    model, inputs = _start(Case(mtp=1))
     patch_postprocess(model)
     expected = _logits(model, inputs)
     assert expected.logged
@@ -108,12 +99,9 @@ def _interrupted() -> None:
     assert_same(_logits(model, inputs), expected)
 
 
-def test_an_interrupted_forward_leaves_the_next_one_its_mtp(release: str) -> None:
-    run_on_ranks(release, 1, _interrupted)
-
-
-def _switch(case: Case) -> None:
-    model, inputs = _start(case)
+@pytest.mark.parametrize("case", [Case(mtp=1), Case(mtp=2, tied=True), Case(mtp=1, tp=2)], ids=str)
+@on_ranks
+def test_whether_the_mtp_loss_updates_the_lm_head_is_one_switch(case: Case, model: Any, inputs: Any) -> None:
     head = EMBEDDING + ".weight" if case.tied else HEAD
     patch_postprocess(model)
     patch_mtp_layer_get_embeddings(model, use_mtp_detach_heads=False)
@@ -130,13 +118,8 @@ def _switch(case: Case) -> None:
     assert not model.output_layer._forward_pre_hooks
 
 
-@pytest.mark.parametrize("case", [Case(mtp=1), Case(mtp=2, tied=True), Case(mtp=1, tp=2)], ids=str)
-def test_whether_the_mtp_loss_updates_the_lm_head_is_one_switch(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _switch, case)
-
-
-def _official_field() -> None:
-    model, inputs = _start(Case(mtp=1))
+@on_ranks(Case(mtp=1))
+def test_megatrons_own_field_where_it_means_the_same_and_a_warning_where_not(model: Any, inputs: Any) -> None:
     patch_postprocess(model, mtp_updates_lm_head=False)
     assert patch_mtp_layer_get_embeddings(model, use_mtp_detach_heads=False)
     hooks = _logits(model, inputs)
@@ -159,12 +142,9 @@ def _official_field() -> None:
         patch_postprocess(two)
 
 
-def test_megatrons_own_field_where_it_means_the_same_and_a_warning_where_not(release: str) -> None:
-    run_on_ranks(release, 1, _official_field)
-
-
-def _recompute(padding_mask: bool) -> None:
-    model, inputs = _start(Case(mtp=2))
+@pytest.mark.parametrize("padding_mask", [False, True], ids=["no mask", "padding mask"])
+@on_ranks(Case(mtp=2))
+def test_full_recompute_works_on_both_releases(model: Any, inputs: Any, padding_mask: bool) -> None:
     twin = build_model(Case(mtp=2, recompute=True))
     if padding_mask:
         inputs["padding_mask"] = torch.zeros(inputs["input_ids"].shape, dtype=torch.bool)
@@ -192,13 +172,8 @@ def _recompute(padding_mask: bool) -> None:
     assert all(type(layer) is MultiTokenPredictionLayer for layer in twin.mtp.layers)
 
 
-@pytest.mark.parametrize("padding_mask", [False, True], ids=["no mask", "padding mask"])
-def test_full_recompute_works_on_both_releases(release: str, padding_mask: bool) -> None:
-    run_on_ranks(release, 1, _recompute, padding_mask)
-
-
-def _twice() -> None:
-    model, inputs = _start(Case(mtp=2))
+@on_ranks(Case(mtp=2))
+def test_return_values_and_doing_things_twice(model: Any, inputs: Any) -> None:
     before = _logits(model, inputs)
     for _ in range(2):
         assert patch_postprocess(model) is None
@@ -219,13 +194,9 @@ def _twice() -> None:
         assert patch_postprocess(torch.nn.Linear(1, 1)) is None
 
 
-def test_return_values_and_doing_things_twice(release: str) -> None:
-    run_on_ranks(release, 1, _twice)
-
-
-def _still_patched(folder: str) -> None:
-    model, _ = _start(Case(mtp=1))
-    with verl_files(folder) as files:
+@on_ranks(Case(mtp=1))
+def test_a_model_that_is_still_patched_is_refused_with_the_name_of_the_patch(model: Any, verl_091: str) -> None:
+    with verl_files(verl_091) as files:
         theirs, fused = files("mtp_patch"), files("model_forward_fused")
         theirs.patch_postprocess(model)
         for patch in (patch_postprocess, patch_fused_forward):
@@ -243,12 +214,9 @@ def _still_patched(folder: str) -> None:
             patch_fused_forward(model)
 
 
-def test_a_model_that_is_still_patched_is_refused_with_the_name_of_the_patch(release: str, verl_091: str) -> None:
-    run_on_ranks(release, 1, _still_patched, verl_091)
-
-
-def _forgotten() -> None:
-    model, _ = _start(Case(mtp=1))
+@on_ranks
+def test_a_patched_model_is_not_kept_alive() -> None:
+    model = build_model(Case(mtp=1))
     patch_postprocess(model)
     patch_fused_forward(model)
     patch_mtp_layer_get_embeddings(model)
@@ -259,12 +227,8 @@ def _forgotten() -> None:
     assert alive() is None
 
 
-def test_a_patched_model_is_not_kept_alive(release: str) -> None:
-    run_on_ranks(release, 1, _forgotten)
-
-
-def _hybrid() -> None:
-    model, inputs = _start(Case(mtp=1, hybrid=True))
+@on_ranks(Case(mtp=1, hybrid=True))
+def test_hybrid_models_too(model: Any, inputs: Any) -> None:
     logits = model(**inputs | {"labels": None})
     patch_postprocess(model)
     MTPLossLoggingHelper.tracker.clear()
@@ -275,13 +239,11 @@ def _hybrid() -> None:
     assert not MTPLossLoggingHelper.tracker
 
 
-def test_hybrid_models_too(release: str) -> None:
-    run_on_ranks(release, 1, _hybrid)
-
-
 def _switched_by_argument() -> None:
     """HybridModel's own argument, given by the caller to an attached model and by the shim for a reference pass."""
-    model, inputs = _start(Case(hybrid=True, mtp=1))
+    case = Case(hybrid=True, mtp=1)
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
     with attach(model, LogProbs()):
         expected = model(**inputs)
         assert MTPLossLoggingHelper.tracker

@@ -8,7 +8,7 @@ import pytest
 import torch
 from downstream.comparing import ROUNDING, Run, assert_same, run
 from downstream.verl import verl_files
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
 from harness.rounding import assert_close
@@ -108,14 +108,12 @@ def test_every_depth_is_cut_where_it_is_asked_for_as_verl_07_did_and_09_does_not
     run_on_ranks(release, 1, _every_depth, verl("0.9.1"), verl("0.7.1"))
 
 
-def _factor(folder: str) -> None:
-    case = Case(mtp=2, packed=True)
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
+@on_ranks(Case(mtp=2, packed=True))
+def test_the_loss_normalisation_factor_of_verl_09(model: Any, inputs: Any, verl_091: str) -> None:
     model.config.calculate_per_token_loss = True
     plain = _shim(model, inputs, detach=False)
     inputs["packed_seq_params"]._verl_mtp_loss_normalization_factor = 2.5
-    theirs = _legacy(folder, model, inputs, detach=False)
+    theirs = _legacy(verl_091, model, inputs, detach=False)
     assert_same(_shim(model, inputs, detach=False), theirs)
     assert theirs.moved(plain, "mtp.layers.0.eh_proj.weight") == pytest.approx(1.5, rel=1e-3)
     assert model.config.mtp_loss_scaling_factor == 0.3
@@ -125,42 +123,30 @@ def _factor(folder: str) -> None:
     assert model.config.mtp_loss_scaling_factor == 0.3
 
 
-def test_the_loss_normalisation_factor_of_verl_09(release: str, verl_091: str) -> None:
-    run_on_ranks(release, 1, _factor, verl_091)
-
-
-def _dynamic_group(folder: str) -> None:
-    case = Case(mtp=1, cp=2, packed=True)
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
+@on_ranks(Case(mtp=1, cp=2, packed=True))
+def test_the_context_parallel_group_of_the_micro_batch(model: Any, inputs: Any, verl_091: str) -> None:
     static = _shim(model, inputs, detach=True)
     alone = [torch.distributed.new_group([rank]) for rank in range(2)][torch.distributed.get_rank()]
     params = inputs["packed_seq_params"]
     params.local_cp_size, params.cp_group = 1, alone
     # Each rank takes its own row for whole: half the tokens of each sequence.
     params.cu_seqlens_q = params.cu_seqlens_q // 2
-    theirs = _legacy(folder, model, inputs, detach=True)
+    theirs = _legacy(verl_091, model, inputs, detach=True)
     assert_same(_shim(model, inputs, detach=True), theirs)
     assert theirs.moved(static, "mtp.layers.0.eh_proj.weight") > 1e-3
     assert model.pg_collection.cp.size() == 2
     assert all(layer.cp_group.size() == 2 for layer in model.mtp.layers)
 
 
-def test_the_context_parallel_group_of_the_micro_batch(release: str, verl_091: str) -> None:
-    run_on_ranks(release, 2, _dynamic_group, verl_091)
-
-
-def _mup(folder: str) -> None:
-    case = Case(mtp=1, mup=True)
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
+@on_ranks(Case(mtp=1, mup=True))
+def test_mup_scales_the_logits_where_it_is_asked_for_and_else_as_there(model: Any, inputs: Any, verl_091: str) -> None:
     for one in (inputs, inputs | {"labels": None, "loss_mask": None}):
         with pytest.warns(
             UserWarning, match=r"patch_postprocess keeps veRL's numbers: the logits are not scaled by MuP"
         ):
             kept = _shim(model, one, False)
-        assert_same(kept, _legacy(folder, model, one, False))
-    theirs, mine = _legacy(folder, model, inputs, False), _shim(model, inputs, False, numbers="megatron")
+        assert_same(kept, _legacy(verl_091, model, one, False))
+    theirs, mine = _legacy(verl_091, model, inputs, False), _shim(model, inputs, False, numbers="megatron")
     default = model(**inputs | {"labels": None})
     assert_close(mine.results["logits"], default)
     scale = model._scale_logits(torch.ones(()))
@@ -168,26 +154,16 @@ def _mup(folder: str) -> None:
     assert_close(theirs.results["logits"] * scale, default)
 
 
-def test_mup_scales_the_logits_where_it_is_asked_for_and_else_as_there(release: str, verl_091: str) -> None:
-    run_on_ranks(release, 1, _mup, verl_091)
-
-
-def _own_processor(folder: str) -> None:
-    case = Case(mtp=1)
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
+@on_ranks(Case(mtp=1))
+def test_a_callers_own_processor_runs_here_and_is_swallowed_there(model: Any, inputs: Any, verl_091: str) -> None:
     inputs["output_processor"] = lambda **_: "called"
-    with verl_files(folder) as files:
+    with verl_files(verl_091) as files:
         files("mtp_patch").patch_postprocess(model)
         assert model(**inputs) != "called"
         files("mtp_patch").unpatch_postprocess(model)
     ours.patch_postprocess(model)
     assert model(**inputs) == "called"
     ours.unpatch_postprocess(model)
-
-
-def test_a_callers_own_processor_runs_here_and_is_swallowed_there(release: str, verl_091: str) -> None:
-    run_on_ranks(release, 1, _own_processor, verl_091)
 
 
 def _older(folder: str) -> None:

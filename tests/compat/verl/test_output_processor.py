@@ -11,9 +11,8 @@ import torch
 from downstream.comparing import Run, assert_same, run
 from downstream.training import TEMPERATURE, from_logits
 from downstream.verl import verl_files
-from harness import run_on_ranks
-from harness.faithful import inputs_for
-from harness.models import Case, build_model, start_world
+from harness import on_ranks
+from harness.models import Case
 from harness.rounding import assert_close
 from megatron.core.tensor_parallel import gather_from_tensor_model_parallel_region
 from torch import Tensor
@@ -75,26 +74,27 @@ def default_path(model: Any, inputs: dict[str, Any]) -> Run:
     return run(model, call)
 
 
-def _same(folder: str, case: Case) -> None:
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
-    theirs, ours = legacy(folder, model, inputs), shim(model, inputs)
+@pytest.mark.parametrize("case", ONE_ROW, ids=str)
+@on_ranks
+def test_the_same_as_verl(case: Case, model: Any, inputs: Any, verl_091: str) -> None:
+    theirs, ours = legacy(verl_091, model, inputs), shim(model, inputs)
     assert ours.results["log_probs"].shape == (inputs["labels"].numel(),)
     assert bool(ours.logged) == bool(case.mtp)
     assert_same(ours, theirs)
 
 
-@pytest.mark.parametrize("case", ONE_ROW, ids=str)
-def test_the_same_as_verl(release: str, verl_091: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _same, verl_091, case)
-
-
-def _different(folder: str, case: Case, parameter: str) -> None:
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
+@pytest.mark.parametrize(
+    ("case", "parameter"),
+    [(Case(batch=2), HEAD), (Case(batch=1, mup=True), HEAD), (Case(batch=1, tp=2), DECODER)],
+    ids=["several rows", "MuP", "tensor parallel without sequence parallel"],
+)
+@on_ranks
+def test_megatrons_numbers_where_verls_are_others(
+    case: Case, model: Any, inputs: Any, verl_091: str, parameter: str
+) -> None:
     truth = default_path(model, inputs)
     assert_same(shim(model, inputs, numbers="megatron"), truth)
-    assert legacy(folder, model, inputs).moved(truth, parameter) > 0.1
+    assert legacy(verl_091, model, inputs).moved(truth, parameter) > 0.1
     if case.batch > 1:
         with pytest.raises(
             ValueError, match=r"labels \[2, 16\]: with several rows, veRL's kernel pairs .*numbers=\"megatron\""
@@ -105,20 +105,9 @@ def _different(folder: str, case: Case, parameter: str) -> None:
             shim(model, inputs)
 
 
-@pytest.mark.parametrize(
-    ("case", "parameter"),
-    [(Case(batch=2), HEAD), (Case(batch=1, mup=True), HEAD), (Case(batch=1, tp=2), DECODER)],
-    ids=["several rows", "MuP", "tensor parallel without sequence parallel"],
-)
-def test_megatrons_numbers_where_verls_are_others(release: str, verl_091: str, case: Case, parameter: str) -> None:
-    run_on_ranks(release, case.ranks, _different, verl_091, case, parameter)
-
-
-def _by_hand() -> None:
+@on_ranks(Case(batch=1))
+def test_called_by_hand_and_with_other_contexts(model: Any, inputs: Any) -> None:
     """Called by somebody else than Megatron, and with other contexts than ours."""
-    case = Case(batch=1)
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
     expected = shim(model, inputs).results
     few = {
         "hidden_states": expected["hidden_states"],
@@ -156,16 +145,10 @@ def _by_hand() -> None:
         fused_output_processor(**few, numbers="megatron")
 
 
-def test_called_by_hand_and_with_other_contexts(release: str) -> None:
-    run_on_ranks(release, 1, _by_hand)
-
-
-def _logged(folder: str) -> None:
-    case = Case(batch=1)
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
+@on_ranks(Case(batch=1))
+def test_megatrons_config_logger_gets_the_same(model: Any, inputs: Any, verl_091: str) -> None:
     dumps = []
-    for call in (lambda: legacy(folder, model, inputs), lambda: shim(model, inputs)):
+    for call in (lambda: legacy(verl_091, model, inputs), lambda: shim(model, inputs)):
         with tempfile.TemporaryDirectory() as model.config.config_logger_dir:
             call()
             (file,) = Path(model.config.config_logger_dir).glob("input_and_logits*.pth")
@@ -177,7 +160,3 @@ def _logged(folder: str) -> None:
             assert ours[name] is None
         else:
             assert_close(ours[name].flatten(), value.flatten())
-
-
-def test_megatrons_config_logger_gets_the_same(release: str, verl_091: str) -> None:
-    run_on_ranks(release, 1, _logged, verl_091)

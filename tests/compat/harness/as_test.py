@@ -1,0 +1,72 @@
+"""A test whose body runs on the ranks: pytest collects it, and every rank runs it with the model of its case."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.pool import run_on_ranks
+
+Test = Callable[..., None]
+
+
+def on_ranks(what: Any = None) -> Any:
+    """Run the body of the test on as many ranks as its `case` has, with each megatron-core release.
+
+    The case is the parameter `case`, else the one given here (`@on_ranks(Case(tp=2))`), else the plainest. The world of
+    that case is laid out before. `model` and `inputs`, if the test takes them, are made on each rank: the case's model
+    and this rank's arguments for it.
+    """
+    given = () if what is None or callable(what) else (what,)
+
+    def mark(test: Test) -> Test:
+        marked: Test = pytest.mark.on_ranks(*given)(pytest.mark.usefixtures("release")(test))
+        return marked
+
+    return mark(what) if callable(what) else mark
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Send a test with this mark to the ranks instead of calling it here."""
+    marker = pyfuncitem.get_closest_marker("on_ranks")
+    if marker is None:
+        return None
+    from harness.models import Case
+
+    given: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    case = given.get("case") or (marker.args[0] if marker.args else Case())
+    if "case" in given:
+        given["case"] = case
+    path = str(pyfuncitem.path)
+    run_on_ranks(pyfuncitem.funcargs["release"], case.ranks, run_test, path, pyfuncitem.function.__name__, case, given)
+    return True
+
+
+def run_test(path: str, name: str, case: Any, given: dict[str, Any]) -> None:
+    """On a rank: the test `name` of the file at `path`, in the world of `case`."""
+    from harness.faithful import inputs_for
+    from harness.models import build_model, start_world
+    from harness.worker import load
+
+    start_world(case)
+    if "model" in given:
+        given["model"] = build_model(case)
+    if "inputs" in given:
+        given["inputs"] = inputs_for(case)
+    getattr(load(path), name)(**given)
+
+
+@pytest.fixture
+def case() -> None:
+    """The case of a test on ranks that is not parametrised: what `on_ranks` names."""
+
+
+@pytest.fixture
+def model() -> None:
+    """The model of a test on ranks: each rank builds its own."""
+
+
+@pytest.fixture
+def inputs() -> None:
+    """What that model takes, likewise."""
