@@ -8,7 +8,6 @@ from .fused_head.linear_logprob import (
 from .hook.attach import (
     Handle as Handle,
     attach as attach,
-    attach_selector as attach_selector,
     call_with_processor as call_with_processor,
     provide_hook as provide_hook,
     schedule_plan_with_processor as schedule_plan_with_processor,

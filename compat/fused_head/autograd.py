@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.memory import spans
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Backend, GradBuffer, Problem, Query, RowGrads, TakeGrad
+from mcore_unpatch.compat.fused_head.problem import (
+    NO_LOGIT,
+    Backend,
+    GradBuffer,
+    Problem,
+    Query,
+    RowGrads,
+    TakeGrad,
+    needed,
+)
 from mcore_unpatch.compat.fused_head.shards import ShardSum, VocabShard, merge_stats
 from mcore_unpatch.compat.fused_head.weight_grad import announce_main_grad, fresh_grad, main_grad
 
@@ -24,6 +33,7 @@ class PassOptions(Query):
     shard: VocabShard
     reduce_hidden_grad: bool
     main_grad_of: Tensor | None  # the parameter itself: only it carries `main_grad`
+    backend: Backend | None = None
 
     def problem(self, hidden: Tensor, weight: Tensor) -> Problem:
         """The part of the call a backend sees."""
@@ -52,13 +62,6 @@ class PassOptions(Query):
         return _spread_rows(part, hidden, self.rows, self.tile_bytes), weight_grad
 
 
-@dataclass(frozen=True, kw_only=True)
-class VocabOptions(PassOptions):
-    """The arguments of `VocabPass` except the two differentiable tensors."""
-
-    backend: Backend
-
-
 class VocabPass(torch.autograd.Function):
     """`(hidden [tokens, h], weight)` to the statistics of the rows.
 
@@ -68,10 +71,10 @@ class VocabPass(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, options: VocabOptions) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, options: PassOptions) -> tuple[Tensor | None, ...]:
         """Run the backend's pass and merge the shards."""
         with torch.autocast(hidden.device.type, enabled=False):
-            stats = merge_stats(options.backend.forward(options.problem(hidden, weight)), options.shard)
+            stats = merge_stats(needed(options.backend).forward(options.problem(hidden, weight)), options.shard)
             # A row of which nothing is kept, or with logits below every number that counts, has no distribution.
             stats = replace(stats, sum_exp=stats.sum_exp.where(stats.row_max > NO_LOGIT / 2, torch.nan))
             log_sum = stats.sum_exp.log()
@@ -110,17 +113,17 @@ class VocabPass(torch.autograd.Function):
         if all(grad is None for grad in output_grads):
             return None, None, None
         hidden, weight, *saved = ctx.saved_tensors
-        options: VocabOptions = ctx.options
+        options: PassOptions = ctx.options
         kept = () if ctx.used_up else tuple(saved[8:])
         grads = replace(_row_grads(options, output_grads, *saved[:8]), kept=kept)
         ctx.used_up = True  # the backend works in place on what was kept; another backward makes it again
         problem, fused = options.problem(hidden, weight), options.main_grad_of
-        run = partial(options.backend.backward, problem, grads)
+        run = partial(needed(options.backend).backward, problem, grads)
         return *options.gradients(problem, fused, ctx.needs_input_grad[:2], run), None
 
 
 def _row_grads(
-    options: VocabOptions,
+    options: PassOptions,
     output_grads: tuple[Tensor | None, ...],
     row_max: Tensor,
     log_sum: Tensor,

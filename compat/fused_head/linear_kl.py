@@ -14,7 +14,7 @@ from mcore_unpatch.compat.fused_head.backends import choose_backend
 from mcore_unpatch.compat.fused_head.checks import check_heads, check_tensors
 from mcore_unpatch.compat.fused_head.linear_logprob import locate_rows, row_scale
 from mcore_unpatch.compat.fused_head.memory import default_tile_bytes
-from mcore_unpatch.compat.fused_head.pair import Divergence, Head, Kind, Pair, TorchPair, merge_pair_stats
+from mcore_unpatch.compat.fused_head.pair import Divergence, Head, Kind, Pair, merge_pair_stats
 from mcore_unpatch.compat.fused_head.problem import math_dtype
 from mcore_unpatch.compat.fused_head.settings import HeadSettings, VocabQuery
 from mcore_unpatch.compat.fused_head.shards import gather
@@ -169,7 +169,7 @@ def _pair_of(heads: list[Head]) -> Pair:
     """Both heads, by the fused kernels where they can run."""
     first, second = heads
     if isinstance(choose_backend("auto", first.problem.weight.device), TorchBackend):
-        return TorchPair(first, second)
+        return Pair(first, second)
     from mcore_unpatch.compat.fused_head.triton.pair_kernels import TritonPair, pair_fits
 
-    return (TritonPair if pair_fits(first.problem, second.problem) else TorchPair)(first, second)
+    return (TritonPair if pair_fits(first.problem, second.problem) else Pair)(first, second)

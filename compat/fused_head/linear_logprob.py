@@ -7,7 +7,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.autograd import VocabOptions, VocabPass
+from mcore_unpatch.compat.fused_head.autograd import PassOptions, VocabPass
 from mcore_unpatch.compat.fused_head.backends import choose_backend
 from mcore_unpatch.compat.fused_head.checks import (
     check_count,
@@ -135,7 +135,7 @@ def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery, settings: HeadSe
         ids = sort_labels(rows.take(query.token_ids), shard, vocab_size, ignore_index=None)
     will_have_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     only_torch = "keep_mask" if query.keep_mask is not None else "logit_stats" if query.logit_stats else ""
-    options = VocabOptions(
+    options = PassOptions(
         backend=choose_backend(settings.backend, hidden.device, only_torch),
         shard=shard,
         rows=rows.index,

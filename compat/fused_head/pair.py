@@ -1,8 +1,8 @@
 """Two heads over the same vocabulary, tile by tile: the statistics, sums and products of `linear_kl`."""
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, get_args
 
 import torch
@@ -117,47 +117,31 @@ def merge_pair_stats(parts: Tensor, weighing: int) -> PairStats:
     return PairStats(row_max, (sums_exp * rescale).sum(0), cross)
 
 
-class Pair(ABC):
-    """The tiles of two heads, cut alike. Every pass sees the same logits to the last bit."""
+class Pair:
+    """The tiles of two heads, cut alike: in every pass the same products of the same shape, and so the same logits."""
 
     def __init__(self, first: Head, second: Head) -> None:
         self.heads = (first, second)
 
-    @abstractmethod
-    def stats(self, divergence: Divergence) -> PairStats:
-        """One pass over this shard; `cross` is 0 where the divergence has no use for it."""
-
-    @abstractmethod
-    def sums(self, divergence: Divergence) -> Tensor:
-        """`Divergence.sums` of this shard, `[2, rows]`."""
-
-    @abstractmethod
-    def grad_of_tile(
-        self, divergence: Divergence, mean_f: Tensor, grad: Tensor, weight_grad: GradBuffer
-    ) -> tuple[Tiles, GradOfTile]:
-        """How the gradient of a tile of the first head's logits is made; `mean_f` and `grad` are `[rows]`."""
+    @cached_property
+    def tiles(self) -> list[TorchTiles]:
+        """Those of both heads."""
+        budget = self.heads[0].problem.tile_bytes // _TILES_AT_ONCE
+        both = [TorchTiles(replace(head.problem, tile_bytes=budget)) for head in self.heads]
+        for tiles in both:
+            tiles.tile_rows = min(t.tile_rows for t in both)
+            tiles.tile_columns = min(t.tile_columns for t in both)
+        return both
 
     def backward(
         self, divergence: Divergence, mean_f: Tensor, grad: Tensor, hidden_grad: TakeGrad, weight_grad: GradBuffer
     ) -> None:
-        """As `Backend.backward`, for the first head."""
+        """As `Backend.backward`, for the first head; `mean_f` and `grad` are `[rows]`."""
         tiles, grad_of_tile = self.grad_of_tile(divergence, mean_f, grad, weight_grad)
         tiles.multiply_out(grad_of_tile, hidden_grad, weight_grad)
 
-
-class TorchPair(Pair):
-    """In plain PyTorch, by tiles of the same products of the same shape in every pass."""
-
-    def __init__(self, first: Head, second: Head) -> None:
-        super().__init__(first, second)
-        budget = first.problem.tile_bytes // _TILES_AT_ONCE
-        self.tiles = [TorchTiles(replace(head.problem, tile_bytes=budget)) for head in self.heads]
-        for tiles in self.tiles:
-            tiles.tile_rows = min(t.tile_rows for t in self.tiles)
-            tiles.tile_columns = min(t.tile_columns for t in self.tiles)
-
     def stats(self, divergence: Divergence) -> PairStats:
-        """Each tile is merged into what came before it."""
+        """One pass over this shard: each tile is merged into what came before it."""
         tiles, weighing = self.tiles[0], divergence.weighing
         rows = tiles.problem.row_count
         stats = PairStats(tiles.new(2, rows).fill_(NO_LOGIT), tiles.new(2, rows).zero_(), tiles.new(rows).zero_())
@@ -177,7 +161,7 @@ class TorchPair(Pair):
         return stats
 
     def sums(self, divergence: Divergence) -> Tensor:
-        """In a second pass."""
+        """`Divergence.sums` of this shard, `[2, rows]`, in a second pass."""
         first = self.tiles[0]
         sums = first.new(2, first.problem.row_count).zero_()
         for r in first.row_spans():
@@ -189,7 +173,7 @@ class TorchPair(Pair):
     def grad_of_tile(
         self, divergence: Divergence, mean_f: Tensor, grad: Tensor, weight_grad: GradBuffer
     ) -> tuple[Tiles, GradOfTile]:
-        """By `Divergence.student_grad`."""
+        """How the gradient of a tile of the first head's logits is made: by `Divergence.student_grad`."""
         factor = grad[:, None] * self.heads[0].problem.scale
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:

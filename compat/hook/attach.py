@@ -129,23 +129,17 @@ def attach(
             )
         return processor, HookContext.of(context).updated(values) if values else context
 
-    return attach_selector(model, select, same_as=(processor, context, names, when))
-
-
-def attach_selector(model: Module | Sequence[Module], select: Select, *, same_as: Any = None) -> Handle:
-    """Like `attach`, but `select(keywords)` chooses the processor and context of each call, or None for no change.
-
-    Two attachments are the same if their `same_as` is equal; without it, only if `select` is the same function.
-    """
     chunks = model if isinstance(model, Sequence) else [model]
     if not chunks:
         raise ValueError("model: expected a model or a list of its chunks, got an empty list")
-    paths = [find_language_model(chunk) for chunk in chunks]
-    return attach_along(paths, select, select if same_as is None else same_as)
+    return attach_along([find_language_model(chunk) for chunk in chunks], select, (processor, context, names, when))
 
 
 def attach_along(paths: list[HookPath], select: Select, identity: Any, finish: Finish = None) -> Handle:
-    """`attach_selector` along ways that were looked up before."""
+    """`attach` along ways that were looked up before; `select` chooses the processor and context of each call.
+
+    Two attachments are the same if their identities are equal.
+    """
     with INSTALLING:
         found = [installed_on(path.model, _Attachment) for path in paths]
         if any(attachment is not None for attachment in found):
@@ -161,7 +155,7 @@ def attach_along(paths: list[HookPath], select: Select, identity: Any, finish: F
 
 
 def selector_on(model: Module) -> Select | None:
-    """What `attach_selector` attached to this language model, if anything."""
+    """What chooses the processor of this language model, if anything is attached."""
     attachment = installed_on(model, _Attachment)
     return None if attachment is None else attachment.select
 

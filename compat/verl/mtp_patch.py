@@ -60,15 +60,11 @@ def unpatch_postprocess(model: Module) -> None:
         state.release()
 
 
-def patch_mtp_layer_get_embeddings(
-    model: Module, *, every_depth: bool = False, use_mtp_detach_heads: bool | None = None
-) -> bool:
+def patch_mtp_layer_get_embeddings(model: Module, *, every_depth: bool = False) -> bool:
     """Keep the MTP loss out of the decoder and the embedding; returns whether anything was changed.
 
     `every_depth`: also keep the loss of each depth out of the depths before it, as veRL 0.7 did; 0.8 and later do not.
     With one MTP layer both are the same.
-    `use_mtp_detach_heads`: None uses Megatron's own field if it has the same effect (0.19, one MTP layer, and an MTP
-    loss that may not update the LM head); True always uses it, with a warning if it differs; False never does.
     """
     path = path_in(model)
     layers = [] if path is None else mtp_layers(path.model)
@@ -76,22 +72,14 @@ def patch_mtp_layer_get_embeddings(
         logger.info("no MTP layers, or their encoder is already detached; nothing was changed")
         return False
     _refuse_patched_layers(layers)
-    state, config = installed(path), path.model.config
-    difference = _difference(config, state is None or state.mtp_updates_lm_head)
-    has_field = hasattr(config, "mtp_detach_heads")
-    if use_mtp_detach_heads is None:
-        use_mtp_detach_heads = has_field and not difference
-    if use_mtp_detach_heads and not has_field:
+    if getattr(path.model.config, "mtp_use_repeated_layer", False) and not every_depth:
         raise HookError(
-            "this megatron-core has no config.mtp_detach_heads, which was added in 0.19; upgrade, or leave out "
-            "use_mtp_detach_heads."
+            "config.mtp_use_repeated_layer: all depths share one MTP layer, so it cannot be detached before the first "
+            "depth only; pass every_depth=True."
         )
-    if use_mtp_detach_heads and difference:
-        text = f"config.mtp_detach_heads differs from veRL's encoder detach: {difference}."
-        warnings.warn(text, UserWarning, stacklevel=2)
-    by_config = use_mtp_detach_heads
-    handle = _detach_with_config(config) if by_config else _detach_with_hooks(config, layers, every_depth)
-    _detached[path.model] = handle
+    handle = _detached[path.model] = Handle()
+    for depth, layer in enumerate(layers):
+        handle.on_removal(detach_mtp_inputs(layer, hidden_states=every_depth or depth == 0).remove)
     return True
 
 
@@ -136,39 +124,6 @@ def _undo(model: Module, handles: WeakKeyDictionary[Module, Handle]) -> bool:
         return False
     handle.remove()
     return True
-
-
-def _difference(config: Any, updates_lm_head: bool) -> str:
-    """What the field does and the shim does not: it detaches once, before the first depth, and the LM head too."""
-    parts = []
-    if config.mtp_num_layers != 1:
-        parts.append(
-            f"it detaches only before the first of {config.mtp_num_layers} depths, so each depth still trains "
-            "those before it"
-        )
-    if updates_lm_head:
-        parts.append("it keeps the MTP loss from the LM head, although mtp_updates_lm_head=True")
-    return "; ".join(parts)
-
-
-def _detach_with_hooks(config: Any, layers: list[Any], every_depth: bool) -> Handle:
-    """Detach every embedding, and the hidden states before the first depth or before every depth."""
-    handle = Handle()
-    if getattr(config, "mtp_use_repeated_layer", False) and not every_depth:
-        raise HookError(
-            "config.mtp_use_repeated_layer: all depths share one MTP layer, so it cannot be detached before the first "
-            "depth only; pass every_depth=True."
-        )
-    for depth, layer in enumerate(layers):
-        handle.on_removal(detach_mtp_inputs(layer, hidden_states=every_depth or depth == 0).remove)
-    return handle
-
-
-def _detach_with_config(config: Any) -> Handle:
-    handle = Handle()
-    handle.on_removal(partial(setattr, config, "mtp_detach_heads", config.mtp_detach_heads))
-    config.mtp_detach_heads = True
-    return handle
 
 
 class RecomputedMtpLayer(MultiTokenPredictionLayer):  # type: ignore[misc]

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from fused_head.counters import peak_memory
 from fused_head.oracle import grad_of
 from harness import run_on_ranks
-from harness.rounding import assert_agree, assert_close
+from harness.rounding import assert_agree, assert_close, tolerance
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_kl
@@ -86,7 +86,7 @@ def test_equal_heads_are_not_apart() -> None:
     hidden, weight = heads(torch.float32)[:2]
     for kind, beta in KINDS:
         apart = linear_kl(hidden, weight, hidden, weight, kind=kind, beta=beta)  # type: ignore[arg-type]
-        assert apart.abs().max() < 1e-6
+        assert apart.abs().max() <= tolerance(sums=VOCAB + PADDING)
 
 
 def test_a_detached_teacher_costs_no_product() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 from harness import on_ranks, run_on_ranks
-from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness.faithful import inputs_for
+from harness.models import Case, build_config, build_model, start_world
 from harness.rounding import assert_agree, assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.inference.utils import InferenceMode
@@ -21,9 +22,10 @@ from mcore_unpatch.compat import (
     TokenLoss,
     UnsupportedHeadError,
     attach,
-    attach_selector,
     call_with_processor,
+    find_language_model,
 )
+from mcore_unpatch.compat.hook.attach import attach_along
 
 
 class VisionModel(torch.nn.Module):
@@ -37,16 +39,9 @@ class VisionModel(torch.nn.Module):
         return self.language_model(tokens, position_ids, None, labels=labels)
 
 
-def _plain(case: Case | None = None) -> tuple[Any, dict[str, Any]]:
-    case = case or Case()
-    start_world(case)
-    return build_model(case), {**batch_of(case), "attention_mask": None}
-
-
 @pytest.mark.parametrize("case", [Case(), Case(hybrid=True, mtp=1)], ids=str)
 @on_ranks
-def test_attached_once_used_and_removed_without_a_trace(case: Case) -> None:
-    model, inputs = _plain(case)
+def test_attached_once_used_and_removed_without_a_trace(case: Case, model: Any, inputs: Any) -> None:
     before = model(**inputs)
     names = list(model.state_dict())
     handle = attach(model, LogProbs())
@@ -64,15 +59,14 @@ def test_attached_once_used_and_removed_without_a_trace(case: Case) -> None:
     assert not model._forward_hooks
     with attach(model, Compose(LogProbs(), Entropy())):
         with attach(model, Compose(LogProbs(), Entropy())):
-            assert set(model(**inputs)) == {"log_probs", "entropy"}
-        assert set(model(**inputs)) == {"log_probs", "entropy"}
+            assert set(model(**inputs).keys()) == {"log_probs", "entropy"}
+        assert set(model(**inputs).keys()) == {"log_probs", "entropy"}
     assert torch.equal(model(**inputs), before)
 
 
 @pytest.mark.parametrize("case", [Case(dtype=torch.bfloat16), Case(dtype=torch.bfloat16, hybrid=True)], ids=str)
 @on_ranks
-def test_through_ddp_float16module_and_a_vision_model(case: Case) -> None:
-    model, inputs = _plain(case)
+def test_through_ddp_float16module_and_a_vision_model(case: Case, model: Any, inputs: Any) -> None:
     loss = model(**inputs).float()
     config = build_config(case)
     half = Float16Module(config, model)
@@ -91,8 +85,7 @@ def test_through_ddp_float16module_and_a_vision_model(case: Case) -> None:
 
 
 @on_ranks
-def test_through_torch_compile() -> None:
-    model, inputs = _plain()
+def test_through_torch_compile(model: Any, inputs: Any) -> None:
     loss = model(**inputs)
     compiled = torch.compile(model, backend="eager")
     with attach(compiled, LogProbs()):
@@ -102,9 +95,8 @@ def test_through_torch_compile() -> None:
 
 
 @on_ranks
-def test_the_chunks_of_a_virtual_pipeline_share_a_handle() -> None:
-    first, inputs = _plain()
-    second = build_model(Case())
+def test_the_chunks_of_a_virtual_pipeline_share_a_handle(model: Any, inputs: Any) -> None:
+    first, second = model, build_model(Case())
     with attach([first, second], Entropy()) as handle:
         assert first(**inputs).shape == second(**inputs).shape == (2, 16)
         with attach([first, second], Entropy()) as again:
@@ -116,8 +108,7 @@ def test_the_chunks_of_a_virtual_pipeline_share_a_handle() -> None:
 
 
 @on_ranks
-def test_legacy_keywords_become_context_and_a_selector_leaves_other_calls_alone() -> None:
-    model, inputs = _plain()
+def test_legacy_keywords_become_context_and_a_selector_leaves_other_calls_alone(model: Any, inputs: Any) -> None:
     with attach(model, LogProbs(temperature=0.7)) as handle:
         expected = model(**inputs)
     with attach(model, LogProbs(), HookContext(), legacy={"temperature": "temperature"}):
@@ -133,7 +124,7 @@ def test_legacy_keywords_become_context_and_a_selector_leaves_other_calls_alone(
     def select(keywords: dict[str, Any]) -> Any:
         return (ours, {"topic": 1}) if keywords.pop("return_log_probs", False) else None
 
-    with attach_selector(model, select):
+    with attach_along([find_language_model(model)], select, select):
         assert model(**inputs, return_log_probs=True) == "ours"
         assert seen[0].extra == {"topic": 1}
         assert seen[0].groups.tp is model.pg_collection.tp
@@ -142,8 +133,7 @@ def test_legacy_keywords_become_context_and_a_selector_leaves_other_calls_alone(
 
 
 @on_ranks
-def test_calls_for_inference_keep_their_own_path() -> None:
-    model, inputs = _plain()
+def test_calls_for_inference_keep_their_own_path(model: Any, inputs: Any) -> None:
     inputs |= {"labels": None, "runtime_gather_output": True}
     expected = model(**inputs)
     with attach(model, Entropy()), InferenceMode.active():
@@ -152,8 +142,7 @@ def test_calls_for_inference_keep_their_own_path() -> None:
 
 @pytest.mark.parametrize("case", [Case(), Case(hybrid=True)], ids=str)
 @on_ranks
-def test_a_failing_call_leaves_the_next_one_whole(case: Case) -> None:
-    model, inputs = _plain(case)
+def test_a_failing_call_leaves_the_next_one_whole(case: Case, model: Any, inputs: Any) -> None:
     with attach(model, LogProbs(), legacy={"mask": "mask"}):
         expected = model(**inputs)
         with pytest.raises(ValueError, match="mask: expected"):
@@ -163,7 +152,8 @@ def test_a_failing_call_leaves_the_next_one_whole(case: Case) -> None:
 
 def _fully_sharded() -> None:
     case = Case(dp=2)
-    model, inputs = _plain(case)
+    start_world(case)
+    model, inputs = build_model(case), inputs_for(case)
     torch.autograd.backward(model(**inputs).sum())
     expected = {name: parameter.grad for name, parameter in model.named_parameters()}
     whole = fully_shard(build_model(case))

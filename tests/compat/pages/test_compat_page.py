@@ -7,10 +7,11 @@ from unittest import mock
 import pytest
 import torch
 from harness import run_on_ranks
+from harness.faithful import in_float64
 from harness.models import Case, batch_of, build_config, build_model, start_world
 from harness.oracle import gradients_of
 from harness.pages import DOCS, blocks_of, from_page
-from harness.rounding import assert_close
+from harness.rounding import assert_agree, assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.pipeline_parallel.utils import set_streams
 from megatron.core.transformer.module import Float16Module
@@ -67,8 +68,9 @@ def _attached() -> None:
     model, inputs, logits = _model(case)
     config = build_config(case)
     wrapped = DistributedDataParallel(config, DistributedDataParallelConfig(), Float16Module(config, model))
-    found = example("losses")(wrapped, inputs, 0.5)
-    assert (found + _picked(logits / 0.5, inputs["labels"])).abs().max() < 5e-2
+    truth = in_float64(case, model)(**{**inputs, "labels": None}).detach()
+    losses = [{"loss": -_picked(one / 0.5, inputs["labels"])} for one in (truth, logits)]
+    assert_agree({"loss": example("losses")(wrapped, inputs, 0.5)}, losses[0], torch.bfloat16, plain=losses[1])
 
 
 def _own_processor() -> None:

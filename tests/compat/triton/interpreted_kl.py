@@ -11,7 +11,7 @@ from harness import run_on_ranks
 from harness.rounding import assert_close
 
 from mcore_unpatch.compat import linear_kl
-from mcore_unpatch.compat.fused_head.pair import Divergence, Head, TorchPair
+from mcore_unpatch.compat.fused_head.pair import Divergence, Head, Pair
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.triton import launch
 from mcore_unpatch.compat.fused_head.triton.pair_kernels import TritonPair
@@ -22,7 +22,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @pytest.fixture(autouse=True, params=[True, False], ids=["tma", "pointers"])
 def _no_way_round(request: pytest.FixtureRequest) -> Any:
     with (
-        mock.patch.object(TorchPair, "stats", side_effect=AssertionError("torch")),
+        mock.patch.object(Pair, "stats", side_effect=AssertionError("torch")),
         mock.patch.object(launch, "has_tma", return_value=request.param),
     ):
         yield
@@ -92,7 +92,7 @@ def on_shards(kind: str, sizes: list[int]) -> None:
     truth |= {name: truth[name].split(sizes)[rank] for name in names}
     local = [tensors[0], tensors[1].split(sizes)[rank], tensors[2], tensors[3].split(sizes)[rank]]
     call: dict[str, Any] = {"kind": kind, "vocab_size": VOCAB, "tp_group": dist.group.WORLD}
-    with mock.patch.object(TorchPair, "stats", side_effect=AssertionError("torch")):
+    with mock.patch.object(Pair, "stats", side_effect=AssertionError("torch")):
         found = results(lambda leaves: linear_kl(*leaves, **call), local)
     for name, value in truth.items():
         assert_close(found[name], value, torch.float32 if name == "value" else torch.float16)

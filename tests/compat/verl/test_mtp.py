@@ -2,7 +2,6 @@
 
 import gc
 import threading
-import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -37,16 +36,12 @@ def _logits(model: Any, inputs: dict[str, Any]) -> Run:
     return run(model, lambda: {"logits": model(**inputs)})
 
 
-def _has_detach_heads(model: Any) -> bool:
-    return hasattr(model.config, "mtp_detach_heads")
-
-
 @on_ranks(Case(mtp=1))
 def test_without_labels_there_is_no_mtp_even_where_megatron_would_make_labels_up(model: Any, inputs: Any) -> None:
     inputs |= {"labels": None, "loss_mask": None}
     default = _logits(model, inputs)
     derived = bool(default.logged)
-    assert derived is _has_detach_heads(model)  # both came with 0.19
+    assert derived is hasattr(model.config, "mtp_detach_heads")  # both came with 0.19
     patch_postprocess(model)
     mine = _logits(model, inputs)
     assert not mine.logged
@@ -104,7 +99,7 @@ def test_an_interrupted_forward_leaves_the_next_one_its_mtp(model: Any, inputs: 
 def test_whether_the_mtp_loss_updates_the_lm_head_is_one_switch(case: Case, model: Any, inputs: Any) -> None:
     head = EMBEDDING + ".weight" if case.tied else HEAD
     patch_postprocess(model)
-    patch_mtp_layer_get_embeddings(model, use_mtp_detach_heads=False)
+    patch_mtp_layer_get_embeddings(model)
     with_head = _logits(model, inputs)
     plain = _logits(model, inputs | {"labels": None})
     patch_postprocess(model, mtp_updates_lm_head=False)
@@ -119,27 +114,17 @@ def test_whether_the_mtp_loss_updates_the_lm_head_is_one_switch(case: Case, mode
 
 
 @on_ranks(Case(mtp=1))
-def test_megatrons_own_field_where_it_means_the_same_and_a_warning_where_not(model: Any, inputs: Any) -> None:
+def test_megatrons_own_field_means_the_same_and_keeps_the_lm_head_out(model: Any, inputs: Any) -> None:
+    if not hasattr(model.config, "mtp_detach_heads"):
+        return  # 0.18
     patch_postprocess(model, mtp_updates_lm_head=False)
-    assert patch_mtp_layer_get_embeddings(model, use_mtp_detach_heads=False)
+    assert patch_mtp_layer_get_embeddings(model)
     hooks = _logits(model, inputs)
     assert unpatch_mtp_layer_get_embeddings(model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert patch_mtp_layer_get_embeddings(model)
-    assert getattr(model.config, "mtp_detach_heads", False) is _has_detach_heads(model)
+    model.config.mtp_detach_heads = True
     assert_same(_logits(model, inputs), hooks)
-    assert unpatch_mtp_layer_get_embeddings(model)
-    assert not getattr(model.config, "mtp_detach_heads", False)
-    two = build_model(Case(mtp=2))
-    if not _has_detach_heads(model):
-        with pytest.raises(HookError, match=r"added in 0\.19"):
-            patch_mtp_layer_get_embeddings(two, use_mtp_detach_heads=True)
-        return
-    with pytest.warns(UserWarning, match="only before the first of 2 depths.*LM head"):
-        assert patch_mtp_layer_get_embeddings(two, use_mtp_detach_heads=True)
     with pytest.warns(UserWarning, match="has no effect"):
-        patch_postprocess(two)
+        patch_postprocess(model)
 
 
 @pytest.mark.parametrize("padding_mask", [False, True], ids=["no mask", "padding mask"])
