@@ -20,7 +20,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what starts ranks, so that `-m "not ranks"` leaves it out."""
     for item in items:
         if isinstance(item, pytest.Function):
-            if "release" in item.fixturenames or "run_on_ranks" in item.function.__code__.co_names:
+            starts = "release" in item.fixturenames or "run_on_ranks" in item.function.__code__.co_names
+            if starts or item.get_closest_marker("on_ranks"):
                 item.add_marker("ranks")
 
 

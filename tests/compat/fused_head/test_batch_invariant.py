@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from fused_head.oracle import make_inputs, results
-from harness import run_on_ranks
+from harness import on_ranks
 from harness.rounding import assert_close
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -65,12 +65,9 @@ def test_two_threads() -> None:
         torch.set_num_threads(before)
 
 
-def on_shards() -> None:
-    is_invariant(SHAPES[0], torch.float32, dist.group.WORLD, temperature=0.7)
-
-
+@on_ranks(2, release="0.19.2")
 def test_two_ranks() -> None:
-    run_on_ranks("0.19.2", 2, on_shards)
+    is_invariant(SHAPES[0], torch.float32, dist.group.WORLD, temperature=0.7)
 
 
 def test_one_row_at_a_time_where_the_product_depends_on_the_place(monkeypatch: pytest.MonkeyPatch) -> None:

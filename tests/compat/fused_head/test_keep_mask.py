@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from fused_head.oracle import Results, grad_of, make_inputs
-from harness import run_on_ranks
+from harness import on_ranks
 from harness.rounding import assert_agree
 from torch import Tensor
 
@@ -69,12 +69,9 @@ def test_log_probs_and_entropy_over_what_is_kept(dtype: torch.dtype, tile_bytes:
     check(dtype, tile_bytes=tile_bytes, mask=torch.arange(TOKENS) % 3, batch_invariant=True)
 
 
-def on_shards() -> None:
-    check(torch.float32, dist.group.WORLD)
-
-
+@on_ranks(2, release="0.19.2")
 def test_two_ranks() -> None:
-    run_on_ranks("0.19.2", 2, on_shards)
+    check(torch.float32, dist.group.WORLD)
 
 
 def test_a_row_that_keeps_nothing_is_no_number() -> None:
@@ -113,13 +110,10 @@ def test_min_max_mean_and_norm_of_the_logits(options: dict[str, Any]) -> None:
     stats_agree(**options)
 
 
-def stats_on_shards() -> None:
+@on_ranks(2, release="0.19.2")
+def test_statistics_on_two_ranks() -> None:
     stats_agree(dist.group.WORLD)
     stats_agree(dist.group.WORLD, vocab_size=77)
-
-
-def test_statistics_on_two_ranks() -> None:
-    run_on_ranks("0.19.2", 2, stats_on_shards)
 
 
 def test_the_other_backend_is_not_taken_for_it() -> None:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from fused_head.counters import peak_memory
 from fused_head.oracle import grad_of
-from harness import run_on_ranks
+from harness import on_ranks
 from harness.rounding import assert_agree, assert_close, tolerance
 from torch import Tensor
 
@@ -73,13 +73,10 @@ def test_values_and_gradients(kind: str, beta: float, tile_bytes: int | None) ->
     check(torch.float32, kind, beta, tile_bytes=tile_bytes)
 
 
-def on_shards(kind: str, beta: float) -> None:
-    check(torch.float64, kind, beta, dist.group.WORLD)
-
-
 @pytest.mark.parametrize(("kind", "beta"), KINDS)
+@on_ranks(2, release="0.19.2")
 def test_two_ranks(kind: str, beta: float) -> None:
-    run_on_ranks("0.19.2", 2, on_shards, kind, beta)
+    check(torch.float64, kind, beta, dist.group.WORLD)
 
 
 def test_equal_heads_are_not_apart() -> None:

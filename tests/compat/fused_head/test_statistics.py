@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from fused_head.oracle import Results, grad_of, make_inputs
-from harness import run_on_ranks
+from harness import on_ranks
 from harness.rounding import assert_agree
 from torch import Tensor
 
@@ -66,12 +66,9 @@ def test_values_and_gradients(tile_bytes: int | None) -> None:
     check(torch.float32, tile_bytes=tile_bytes, temperature=0.7)
 
 
-def on_shards() -> None:
-    check(torch.float64, dist.group.WORLD, temperature=0.7)
-
-
+@on_ranks(2, release="0.19.2")
 def test_two_ranks() -> None:
-    run_on_ranks("0.19.2", 2, on_shards)
+    check(torch.float64, dist.group.WORLD, temperature=0.7)
 
 
 def test_no_ids() -> None:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from fused_head.counters import CollectiveCounter, OrderOfWork
 from fused_head.oracle import Inputs, Results, assert_exact, grad_of, make_inputs, materialised, results
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -93,11 +93,8 @@ def test_low_precision(dtype: torch.dtype) -> None:
 
 # Shards whose peaks lie farther apart than the exponent of a float32 reaches (e**88).
 @pytest.mark.parametrize("offsets", [(0, 256), (256, 0), (-256, 256)], ids=str)
+@on_ranks(2, release=RELEASE)
 def test_shards_whose_peaks_lie_far_apart(offsets: tuple[int, int]) -> None:
-    run_on_ranks(RELEASE, 2, far_apart, offsets)
-
-
-def far_apart(offsets: tuple[int, int]) -> None:
     sizes = [20, 10]
     inputs = make_inputs(9, 8, sum(sizes))
     inputs.hidden[:, 0] = 1
@@ -115,17 +112,14 @@ def test_masks_down_to_no_row_at_all(live: int, device_only: bool) -> None:
     run_on_ranks(RELEASE, 2, run_comparison, [20, 10], 9, 8, torch.float32, shared, options)
 
 
-def labels_that_are_no_tokens() -> None:
+@on_ranks(2, release=RELEASE)
+def test_labels_that_are_no_tokens() -> None:
     inputs = make_inputs(6, 8, 30)
     inputs.labels[1], inputs.labels[3], inputs.labels[4] = -100, 30, 1000
     for option in ("zero", "legacy"):
         alone = dict(results(linear_logprob, inputs, out_of_vocab_grad=option))
         alone["weight.grad"] = my_part(alone["weight.grad"], [11, 19])
         assert_agree(sharded_results(inputs, [11, 19], out_of_vocab_grad=option), alone)
-
-
-def test_labels_that_are_no_tokens() -> None:
-    run_on_ranks(RELEASE, 2, labels_that_are_no_tokens)
 
 
 def hidden_gradient_unreduced() -> tuple[Tensor, Tensor]:
@@ -180,7 +174,10 @@ def test_the_hidden_gradient_is_summed_beside_the_last_product_of_the_weights_gr
         assert order == ["product", "product", "allreduce_", "product"]
 
 
-def top_k(sizes: list[int], device_only: bool) -> None:
+@pytest.mark.parametrize("device_only", [False, True])
+@pytest.mark.parametrize("sizes", [[15, 17], [2, 30], [30, 2]], ids=str)
+@on_ranks(2, release=RELEASE)
+def test_top_k_over_all_shards(sizes: list[int], device_only: bool) -> None:
     inputs = make_inputs(12, 8, sum(sizes))
     logits = inputs.hidden.double() @ inputs.weight.double()[:28].t()
     hidden = inputs.hidden.requires_grad_()
@@ -198,13 +195,8 @@ def top_k(sizes: list[int], device_only: bool) -> None:
     assert_close(grad_of(hidden), truth)
 
 
-@pytest.mark.parametrize("device_only", [False, True])
-@pytest.mark.parametrize("sizes", [[15, 17], [2, 30], [30, 2]], ids=str)
-def test_top_k_over_all_shards(sizes: list[int], device_only: bool) -> None:
-    run_on_ranks(RELEASE, 2, top_k, sizes, device_only)
-
-
-def two_groups_of_two() -> None:
+@on_ranks(4, release=RELEASE)
+def test_two_groups_of_two() -> None:
     """Ranks 0, 1 and 2, 3 are tensor-parallel pairs with different data."""
     groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     pair, place = divmod(dist.get_rank(), 2)
@@ -218,11 +210,8 @@ def two_groups_of_two() -> None:
         results(linear_logprob, mine, tp_group=stranger)
 
 
-def test_two_groups_of_two() -> None:
-    run_on_ranks(RELEASE, 4, two_groups_of_two)
-
-
-def recompute() -> None:
+@on_ranks(2, release=RELEASE)
+def test_recompute_under_tensor_parallelism() -> None:
     inputs = make_inputs(5, 8, 30)
 
     def recomputed(hidden: Tensor, weight: Tensor, labels: Tensor, **options: Any) -> Any:
@@ -232,10 +221,6 @@ def recompute() -> None:
     straight = results(linear_logprob, mine, tp_group=dist.group.WORLD)
     again = results(recomputed, mine, tp_group=dist.group.WORLD)
     assert all(torch.equal(straight[name], again[name]) for name in straight)
-
-
-def test_recompute_under_tensor_parallelism() -> None:
-    run_on_ranks(RELEASE, 2, recompute)
 
 
 def ranks_that_disagree(what: str) -> str:
@@ -274,14 +259,11 @@ def test_ranks_that_disagree_are_told_and_not_left_waiting(what: str, message: s
     assert run_on_ranks(RELEASE, 2, ranks_that_disagree, what) == [message] * 2
 
 
-def too_few_rows_for_the_vocabulary_on_a_device() -> None:
+@on_ranks(2, release=RELEASE)
+def test_what_a_device_cannot_raise_becomes_nan() -> None:
     inputs = make_inputs(5, 8, 30)
     with mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=False):
         logprobs, _ = linear_logprob(
             inputs.hidden, my_part(inputs.weight, [11, 19]), inputs.labels, vocab_size=31, tp_group=dist.group.WORLD
         )
     assert logprobs.isnan().all()
-
-
-def test_what_a_device_cannot_raise_becomes_nan() -> None:
-    run_on_ranks(RELEASE, 2, too_few_rows_for_the_vocabulary_on_a_device)

@@ -10,18 +10,18 @@ from harness.pool import run_on_ranks
 Test = Callable[..., None]
 
 
-def on_ranks(what: Any = None) -> Any:
-    """Run the body of the test on as many ranks as its `case` has, with each megatron-core release.
+def on_ranks(what: Any = None, *, release: str | None = None) -> Any:
+    """Run the body of the test on as many ranks as its `case` has, with each megatron-core release, or with this one.
 
     The case is the parameter `case`, else the one given here (`@on_ranks(Case(tp=2))`), else the plainest. The world of
     that case is laid out before. `model` and `inputs`, if the test takes them, are made on each rank: the case's model
-    and this rank's arguments for it.
+    and this rank's arguments for it. `@on_ranks(2)` is for tests without a model: two ranks and no layout.
     """
     given = () if what is None or callable(what) else (what,)
 
     def mark(test: Test) -> Test:
-        marked: Test = pytest.mark.on_ranks(*given)(pytest.mark.usefixtures("release")(test))
-        return marked
+        marked: Test = pytest.mark.on_ranks(*given, release=release)(test)
+        return marked if release else pytest.mark.usefixtures("release")(marked)
 
     return mark(what) if callable(what) else mark
 
@@ -38,18 +38,20 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     case = given.get("case") or (marker.args[0] if marker.args else Case())
     if "case" in given:
         given["case"] = case
-    path = str(pyfuncitem.path)
-    run_on_ranks(pyfuncitem.funcargs["release"], case.ranks, run_test, path, pyfuncitem.function.__name__, case, given)
+    release = marker.kwargs["release"] or pyfuncitem.funcargs["release"]
+    ranks = case if isinstance(case, int) else case.ranks
+    run_on_ranks(release, ranks, run_test, str(pyfuncitem.path), pyfuncitem.function.__name__, case, given)
     return True
 
 
 def run_test(path: str, name: str, case: Any, given: dict[str, Any]) -> None:
     """On a rank: the test `name` of the file at `path`, in the world of `case`."""
     from harness.faithful import inputs_for
-    from harness.models import build_model, start_world
+    from harness.models import Case, build_model, start_world
     from harness.worker import load
 
-    start_world(case)
+    if isinstance(case, Case):
+        start_world(case)
     if "model" in given:
         given["model"] = build_model(case)
     if "inputs" in given:

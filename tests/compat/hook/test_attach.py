@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from harness import on_ranks, run_on_ranks
+from harness import on_ranks
 from harness.faithful import inputs_for
-from harness.models import Case, build_config, build_model, start_world
+from harness.models import Case, build_config, build_model
 from harness.rounding import assert_agree, assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.inference.utils import InferenceMode
@@ -150,10 +150,9 @@ def test_a_failing_call_leaves_the_next_one_whole(case: Case, model: Any, inputs
         assert torch.equal(model(**inputs), expected)
 
 
-def _fully_sharded() -> None:
-    case = Case(dp=2)
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
+@on_ranks(Case(dp=2))
+def test_fully_sharded_models_are_served_while_the_head_is_whole(case: Case, model: Any) -> None:
+    inputs = inputs_for(case)
     torch.autograd.backward(model(**inputs).sum())
     expected = {name: parameter.grad for name, parameter in model.named_parameters()}
     whole = fully_shard(build_model(case))
@@ -165,7 +164,3 @@ def _fully_sharded() -> None:
     refused = pytest.raises(UnsupportedHeadError, match="sharded between calls")
     with attach(fully_shard(head_apart), TokenLoss()), refused:
         head_apart(**inputs)
-
-
-def test_fully_sharded_models_are_served_while_the_head_is_whole(release: str) -> None:
-    run_on_ranks(release, 2, _fully_sharded)

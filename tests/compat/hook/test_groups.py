@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import on_ranks, run_on_ranks
+from harness import on_ranks
 from harness.models import Case, start_world
 from megatron.core import parallel_state
 
@@ -19,7 +19,8 @@ from mcore_unpatch.compat import (
 )
 
 
-def _order() -> None:
+@on_ranks(2)
+def test_the_model_comes_first_then_the_argument_then_the_global_state() -> None:
     rank = torch.distributed.get_rank()
     alone = [torch.distributed.new_group([r]) for r in range(2)][rank]
     both = torch.distributed.new_group([0, 1])
@@ -34,10 +35,6 @@ def _order() -> None:
     assert resolve_groups(model, tp=state).tp is both
     with pytest.raises(ValueError, match=r"tp=\[\d\] was passed, but the model's pg_collection.tp is \[0, 1\]"):
         resolve_groups(model, tp=alone)
-
-
-def test_the_model_comes_first_then_the_argument_then_the_global_state(release: str) -> None:
-    run_on_ranks(release, 2, _order)
 
 
 @on_ranks(Case(tp=2))

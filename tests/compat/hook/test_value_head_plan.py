@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from downstream.overlap import build_moe_model, no_streams
-from harness import run_on_ranks
+from harness import on_ranks
 from harness.models import Case, batch_of
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree
@@ -41,7 +41,8 @@ def _step(model: Any, calls: list[Any], overlap: bool) -> Any:
     return {f"values {i}": one["values"] for i, one in enumerate(seen)} | gradients_of(model)
 
 
-def _plan() -> None:
+@on_ranks(2)
+def test_a_value_head_in_a_schedule_plan() -> None:
     case = Case()
     with no_streams():
         model = build_moe_model(case)
@@ -53,7 +54,3 @@ def _plan() -> None:
         assert_agree(_step(model, calls, overlap=True), plain)
     assert plain["output_layer.weight"].norm() > 1e-4
     assert plain["values 2"].shape == (2, 16, 1)
-
-
-def test_a_value_head_in_a_schedule_plan(release: str) -> None:
-    run_on_ranks(release, 2, _plan)

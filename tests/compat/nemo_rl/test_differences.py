@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from downstream.checkouts import NEMO_RL, checkouts, nemo_rl_patch
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
 from harness.oracle import gradients_of
 from harness.rounding import assert_close
@@ -36,24 +36,19 @@ def true_log_probs(model: Any, call: dict[str, Any]) -> torch.Tensor:
     return logits[:, :-1].gather(-1, call["labels"][:, 1:, None]).squeeze(-1).float()
 
 
-def _tensor_parallel(checkout: str) -> None:
-    case = Case(tp=2)
-    start_world(case)
-    model, call = build_model(case), call_of(case)
+@on_ranks(Case(tp=2), release="0.19.2")
+def test_tensor_parallelism_without_sequence_parallelism(case: Case, model: Any, checkout: str) -> None:
+    """The patch gathers hidden states that nobody split; its backward fails on the doubled sequence."""
+    call = call_of(case)
     with nemo_rl_patch(checkout, CHUNK), pytest.raises(RuntimeError, match="broadcast shape"):
         model(**call, **FLAG).sum().backward()
     model(**call, **linear_ce_fusion_kwargs(model)).sum().backward()
 
 
-def test_tensor_parallelism_without_sequence_parallelism(checkout: str) -> None:
-    """The patch gathers hidden states that nobody split; its backward fails on the doubled sequence."""
-    run_on_ranks("0.19.2", 2, _tensor_parallel, checkout)
-
-
-def _mup(checkout: str) -> None:
-    case = Case(mup=True)
-    start_world(case)
-    model, call = build_model(case), call_of(case)
+@on_ranks(Case(mup=True), release="0.19.2")
+def test_mup_scales_the_logits(case: Case, model: Any, checkout: str) -> None:
+    """The patch skips Megatron's scaling of the logits."""
+    call = call_of(case)
     expected = true_log_probs(model, call)
     with nemo_rl_patch(checkout, CHUNK):
         theirs = model(**call, **FLAG)
@@ -61,15 +56,10 @@ def _mup(checkout: str) -> None:
     assert_close(model(**call, **linear_ce_fusion_kwargs(model)), expected)
 
 
-def test_mup_scales_the_logits(checkout: str) -> None:
-    """The patch skips Megatron's scaling of the logits."""
-    run_on_ranks("0.19.2", 1, _mup, checkout)
-
-
-def _mtp(checkout: str) -> None:
-    case = Case(mtp=1)
-    start_world(case)
-    model, call = build_model(case), call_of(case)
+@on_ranks(Case(mtp=1), release="0.19.2")
+def test_mtp_layers_learn(case: Case, model: Any, checkout: str) -> None:
+    """The patch leaves out the MTP block, so that its layers never learn."""
+    call = call_of(case)
 
     def mtp_gradient() -> float:
         return sum(g.norm().item() for name, g in gradients_of(model).items() if name.startswith("mtp."))
@@ -81,15 +71,10 @@ def _mtp(checkout: str) -> None:
     assert mtp_gradient() > 1e-3
 
 
-def test_mtp_layers_learn(checkout: str) -> None:
-    """The patch leaves out the MTP block, so that its layers never learn."""
-    run_on_ranks("0.19.2", 1, _mtp, checkout)
-
-
-def _packed(checkout: str) -> None:
-    case = Case(packed=True, batch=3)
-    start_world(case)
-    model, tokens = build_model(case), batch_of(case)["input_ids"]
+@on_ranks(Case(packed=True, batch=3), release="0.19.2")
+def test_no_label_crosses_the_border_of_a_packed_sequence(case: Case, model: Any, checkout: str) -> None:
+    """The patch rolls the whole row: the last token of each sequence predicts the first of the next."""
+    tokens = batch_of(case)["input_ids"]
     lengths = [16, 11, 6]
     packer = pack_padded(torch.arange(16) < torch.tensor(lengths)[:, None])
     row, device = packer.pack(tokens), torch.device("cpu")
@@ -106,44 +91,28 @@ def _packed(checkout: str) -> None:
     assert (ours[:, borders] == 0).all()
 
 
-def test_no_label_crosses_the_border_of_a_packed_sequence(checkout: str) -> None:
-    """The patch rolls the whole row: the last token of each sequence predicts the first of the next."""
-    run_on_ranks("0.19.2", 1, _packed, checkout)
-
-
-def _context_parallel(checkout: str) -> None:
-    case = Case(cp=2)
-    start_world(case)
-    model, call = build_model(case), call_of(case)
+@on_ranks(Case(cp=2), release="0.19.2")
+def test_context_parallelism_is_refused_there(case: Case, model: Any, checkout: str) -> None:
+    """Here it is served: see test_against_the_default_path and test_context_parallel."""
+    call = call_of(case)
     refused = pytest.raises(AssertionError, match="Context parallelism is not supported")
     with nemo_rl_patch(checkout, CHUNK), refused:
         model(**call, **FLAG)
 
 
-def test_context_parallelism_is_refused_there(checkout: str) -> None:
-    """Here it is served: see test_against_the_default_path and test_context_parallel."""
-    run_on_ranks("0.19.2", 2, _context_parallel, checkout)
-
-
-def _hook_users(checkout: str) -> None:
-    case = Case()
-    start_world(case)
-    model, call = build_model(case), call_of(case)
+@on_ranks(release="0.19.2")
+def test_other_users_of_the_hook(case: Case, model: Any, checkout: str) -> None:
+    """A class with the patch rejects every caller that passes a processor."""
+    call = call_of(case)
     with nemo_rl_patch(checkout, CHUNK), pytest.raises(TypeError, match="output_processor"):
         model(**call, output_processor=Logits())
     linear_ce_fusion_kwargs(model)
     model(**call, output_processor=Logits())
 
 
-def test_other_users_of_the_hook(checkout: str) -> None:
-    """A class with the patch rejects every caller that passes a processor."""
-    run_on_ranks("0.19.2", 1, _hook_users, checkout)
-
-
-def _refused(checkout: str) -> None:
-    case = Case()
-    start_world(case)
-    model, call = build_model(case), call_of(case)
+@on_ranks(release="0.19.2")
+def test_a_model_that_is_still_patched_is_refused_by_the_patchs_name(case: Case, model: Any, checkout: str) -> None:
+    call = call_of(case)
     kwargs = linear_ce_fusion_kwargs(model)
     name = r"nemo_rl\.distributed\.model_utils\._gpt_forward_with_linear_ce_fusion"
     with nemo_rl_patch(checkout, CHUNK):
@@ -159,10 +128,6 @@ def _refused(checkout: str) -> None:
             build_model(case)
     finally:
         unpatch_gpt_model_forward_for_linear_ce_fusion()
-
-
-def test_a_model_that_is_still_patched_is_refused_by_the_patchs_name(checkout: str) -> None:
-    run_on_ranks("0.19.2", 1, _refused, checkout)
 
 
 def _overlapped(checkout: str, legacy: bool) -> list[float]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from downstream.checkouts import NEMO_RL, checkouts, loaded
 from fused_head.counters import peak_memory
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.rounding import assert_agree
 from megatron.core import parallel_state
 from torch import Tensor
@@ -134,7 +134,8 @@ def test_under_context_parallelism_it_gives_what_the_unfused_path_gives(checkout
     run_on_ranks("0.19.2", 2, case, checkout)
 
 
-def _refusals() -> None:
+@on_ranks(1, release="0.19.2")
+def test_wrong_arguments_are_named_and_inference_keeps_no_graph() -> None:
     tp_group, _ = groups_of(1)
     hidden, weight, tokens = tensors(LENGTH, BATCH, tp_group)
     with pytest.raises(TypeError, match=r"target.*0\.6\.0"):
@@ -147,10 +148,6 @@ def _refusals() -> None:
         hidden.requires_grad_(), weight, None, tokens, 0, VOCAB, tp_group, inference_only=True
     )
     assert not kept.requires_grad
-
-
-def test_wrong_arguments_are_named_and_inference_keeps_no_graph() -> None:
-    run_on_ranks("0.19.2", 1, _refusals)
 
 
 def _peak(length: int, chunk_size: int) -> int:
@@ -167,11 +164,8 @@ def _peak(length: int, chunk_size: int) -> int:
     return memory.peak - 4 * (hidden.numel() + weight.numel())
 
 
-def _memory() -> None:
+@on_ranks(1, release="0.19.2")
+def test_the_chunk_size_bounds_the_memory() -> None:
     for length, chunk_size in ((64, 8), (512, 8), (512, 64)):
         logits = chunk_size * 4_000 * 4  # of one chunk in fp32
         assert _peak(length, chunk_size) <= logits + 200 * length + 20_000
-
-
-def test_the_chunk_size_bounds_the_memory() -> None:
-    run_on_ranks("0.19.2", 1, _memory)

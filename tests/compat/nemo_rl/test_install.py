@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import on_ranks, run_on_ranks
-from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of, build_config, build_model
 from harness.rounding import assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.inference.contexts import StaticInferenceContext
@@ -150,9 +150,8 @@ def test_calls_for_inference_keep_no_graph(case: Case, model: Any) -> None:
     assert_close(result, expected_log_probs(model, case))
 
 
-def _chunk_sizes() -> None:
-    case = Case()
-    start_world(case)
+@on_ranks(release="0.19.2")
+def test_the_chunk_size_is_that_of_the_last_call(case: Case) -> None:
     with patched(7):
         patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=9)
         model = build_model(case)
@@ -160,10 +159,6 @@ def _chunk_sizes() -> None:
         assert linear_ce_fusion_kwargs(model, chunk_size=2)["output_processor"].processor.chunk_size == 2
     with pytest.raises(ValueError, match="chunk_size"):
         patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=0)
-
-
-def test_the_chunk_size_is_that_of_the_last_call() -> None:
-    run_on_ranks("0.19.2", 1, _chunk_sizes)
 
 
 @on_ranks(Case(mtp=1, mup=True))

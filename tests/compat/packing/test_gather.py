@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.rounding import assert_close, distance, tolerance
 
 from mcore_unpatch.compat import (
@@ -70,7 +70,8 @@ def test_losses_per_packed_sequence_run_over_all_ranks(release: str, ranks: int)
     run_on_ranks(release, ranks, _per_sequence)
 
 
-def _different_losses_of_means() -> None:
+@on_ranks(2)
+def test_different_losses_of_the_means_add_their_gradients() -> None:
     """Each rank weighs the means in its own way; the gradient of a token is that of all ranks' losses together."""
     group = torch.distributed.group.WORLD
     assert group is not None
@@ -81,10 +82,6 @@ def _different_losses_of_means() -> None:
     torch.autograd.backward((means * torch.arange(4.0) * 10 ** group.rank()).sum())
     everyone = torch.arange(4.0)[:, None] * 11 / real.sum(1, keepdim=True).clamp(min=1)
     assert_close(row.grad, packer.pack(everyone * real))
-
-
-def test_different_losses_of_the_means_add_their_gradients(release: str) -> None:
-    run_on_ranks(release, 2, _different_losses_of_means)
 
 
 def test_no_group_stands_for_a_group_of_one() -> None:

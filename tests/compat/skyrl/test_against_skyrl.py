@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 import torch
 from downstream.checkouts import loaded
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
@@ -133,15 +133,12 @@ def test_packed_rows(checkout: str, tp: int, cp: int, layout: str) -> None:
     run_on_ranks("0.19.2", tp * cp, _packed, checkout, tp, cp, layout)
 
 
-def _counted() -> None:
+@on_ranks(1, release="0.19.2")
+def test_how_many_rows_there_are_is_said_and_not_asked_of_the_device() -> None:
+    """The bound changes no number; without it, every call on a GPU would wait for the mask."""
     group, _ = groups_of(1, 1)
     given = tensors((BATCH, LENGTH), group, (F32, F32)) | {"tp_group": group}
     with mock.patch.object(shim, "linear_logprob", wraps=shim.linear_logprob) as spy:
         for actions in (4, LENGTH - 1, None):
             shim.from_parallel_hidden_to_logprobs(**given, **vocab_range(given, group), num_actions=actions)
     assert [call.kwargs["mask_count"] for call in spy.call_args_list] == [4 * BATCH, (LENGTH - 1) * BATCH, None]
-
-
-def test_how_many_rows_there_are_is_said_and_not_asked_of_the_device() -> None:
-    """The bound changes no number; without it, every call on a GPU would wait for the mask."""
-    run_on_ranks("0.19.2", 1, _counted)

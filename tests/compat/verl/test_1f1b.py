@@ -55,16 +55,13 @@ def test_what_a_plan_cannot_do_is_said(release: str) -> None:
     run_on_ranks(release, 1, _refusals)
 
 
-def _original(folder: str) -> None:
+@on_ranks(2)
+def test_the_original_stays_on_the_model_and_breaks_on_this_megatron(verl_091: str) -> None:
     with no_streams():
         model = build_moe_model(Case())
         batch = micro_batches(Case())[0] | {"multi_modal_inputs": None}
-        with verl_files(folder) as files:
+        with verl_files(verl_091) as files:
             plan = files("model_forward_1f1b_overlap").gptmodel_forward_1f1b_overlap(model, **batch)
         assert "_postprocess" in vars(model)
         with pytest.raises(TypeError, match="unexpected keyword argument"):
             TransformerModelChunkSchedulePlan.run(plan, None)
-
-
-def test_the_original_stays_on_the_model_and_breaks_on_this_megatron(release: str, verl_091: str) -> None:
-    run_on_ranks(release, 2, _original, verl_091)

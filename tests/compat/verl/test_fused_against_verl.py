@@ -8,7 +8,7 @@ import pytest
 import torch
 from downstream.comparing import assert_same, run
 from downstream.verl import verl_files
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
 from megatron.core import packed_seq_params as megatron_packed, parallel_state
@@ -179,10 +179,26 @@ class WithPartitionMode(megatron_packed.PackedSeqParams):
     cp_partition_mode: str = "zigzag"
 
 
-def _rows(folder: str, case: Case, layout: str, bucket: int | None, fp8: str | None) -> None:
-    start_world(case)
+@pytest.mark.parametrize("fp8", [None, "hybrid"], ids=["bf16", "fp8"])
+@pytest.mark.parametrize("bucket", [None, 20], ids=["no bucket", "bucket"])
+@pytest.mark.parametrize(
+    ("case", "layout"),
+    [
+        (Case(), "zigzag"),
+        (Case(tp=2), "zigzag"),
+        (Case(cp=2), "zigzag"),
+        (Case(tp=2, cp=2), "zigzag"),
+        (Case(cp=2), "contiguous"),
+        (Case(tp=2, cp=2), "contiguous"),
+    ],
+    ids=str,
+)
+@on_ranks(release="0.19.2")
+def test_rows_are_laid_out_as_verl_lays_them(
+    case: Case, verl_091: str, layout: str, bucket: int | None, fp8: str | None
+) -> None:
     ids = nested_inputs(case)["input_ids"]
-    with verl_files(folder) as files:
+    with verl_files(verl_091) as files:
         util = files("util")
         if layout == "contiguous":
             util.PackedSeqParams, util._PACKED_SEQ_PARAMS_HAS_CP_PARTITION_MODE = WithPartitionMode, True
@@ -208,26 +224,6 @@ def _rows(folder: str, case: Case, layout: str, bucket: int | None, fp8: str | N
     labels = packer.pack(next_in_sequence(ids, -100), fill=-100)
     known = labels != -100
     assert torch.equal(labels[known], rolled[known])
-
-
-@pytest.mark.parametrize("fp8", [None, "hybrid"], ids=["bf16", "fp8"])
-@pytest.mark.parametrize("bucket", [None, 20], ids=["no bucket", "bucket"])
-@pytest.mark.parametrize(
-    ("case", "layout"),
-    [
-        (Case(), "zigzag"),
-        (Case(tp=2), "zigzag"),
-        (Case(cp=2), "zigzag"),
-        (Case(tp=2, cp=2), "zigzag"),
-        (Case(cp=2), "contiguous"),
-        (Case(tp=2, cp=2), "contiguous"),
-    ],
-    ids=str,
-)
-def test_rows_are_laid_out_as_verl_lays_them(
-    verl_091: str, case: Case, layout: str, bucket: int | None, fp8: str | None
-) -> None:
-    run_on_ranks("0.19.2", case.ranks, _rows, verl_091, case, layout, bucket, fp8)
 
 
 def _padded_rows(folder: str, case: Case) -> None:
