@@ -9,7 +9,7 @@ import torch
 from harness.attention import CpuAttention
 from harness.models import Case, build_config
 from harness.oracle import gradients_of
-from megatron.core import parallel_state
+from harness.worlds import lay_out
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec, get_gpt_mtp_block_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.pipeline_parallel import get_forward_backward_func
@@ -47,7 +47,7 @@ def no_streams() -> Iterator[None]:
 
 def build_moe_model(case: Case) -> Any:
     """Experts over two ranks: a schedule plan frees what it has sent to the other, and with one rank that is all."""
-    parallel_state.initialize_model_parallel(expert_model_parallel_size=2)
+    lay_out(expert_model_parallel_size=2)
     model_parallel_cuda_manual_seed(7, force_reset_rng=True)
     torch.manual_seed(99)
     config = build_config(case)

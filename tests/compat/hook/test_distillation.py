@@ -241,7 +241,7 @@ def test_what_is_wrong_is_named() -> None:
 def test_options_are_checked_before_any_call() -> None:
     with pytest.raises(ValueError, match="kind: expected 'forward', 'reverse' or 'jsd', got 'kl'"):
         DistillationLoss(kind="kl")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="rest: expected one of zero, renormalised, ignored, got 'tail'"):
+    with pytest.raises(ValueError, match="rest: expected 'zero', 'renormalised' or 'ignored', got 'tail'"):
         DistillationLoss(rest="tail")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="beta: expected a number between 0 and 1, got 1"):
         DistillationLoss(beta=1)

@@ -9,6 +9,7 @@ from harness.attention import Norm
 from harness.models import Case, batch_of, build_config, build_model, layer_spec
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree, assert_close
+from harness.worlds import lay_out
 from megatron.core import parallel_state
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.pipeline_parallel import get_forward_backward_func
@@ -114,9 +115,7 @@ def test_fully_sharded_models_get_their_gradients(case: Case, inputs: Any) -> No
 @on_ranks(Case(pp=2))
 def test_the_interleaved_schedule(case: Case) -> None:
     """Two chunks on each of two ranks, in Megatron's interleaved schedule; only the last chunk has a head."""
-    parallel_state.initialize_model_parallel(
-        pipeline_model_parallel_size=case.pp, virtual_pipeline_model_parallel_size=2
-    )
+    lay_out(pipeline_model_parallel_size=case.pp, virtual_pipeline_model_parallel_size=2)
     model_parallel_cuda_manual_seed(7, force_reset_rng=True)
     config = build_config(case)
     config.num_layers, config.virtual_pipeline_model_parallel_size = 4, 2

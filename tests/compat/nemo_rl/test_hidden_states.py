@@ -1,4 +1,4 @@
-"""`from_parallel_hidden_states_to_logprobs`: beside NeMo RL's, beside its unfused path under CP, and its memory."""
+"""`from_parallel_hidden_states_to_logprobs`: by hand, beside NeMo RL's own and its unfused path, and its memory."""
 
 from typing import Any
 
@@ -6,31 +6,27 @@ import pytest
 import torch
 from downstream.checkouts import NEMO_RL, checkouts, loaded
 from fused_head.counters import peak_memory
-from harness import on_ranks, run_on_ranks
+from harness import on_ranks
+from harness.models import Case
 from harness.rounding import assert_agree
 from megatron.core import parallel_state
 from torch import Tensor
 
-from mcore_unpatch.compat import plan_packing, zigzag_split
+from mcore_unpatch.compat import next_token_labels, plan_packing, resolve_groups, zigzag_index, zigzag_split
 from mcore_unpatch.compat.nemo_rl import from_parallel_hidden_states_to_logprobs
 from mcore_unpatch.compat.packing.gather import split_packed_row
 from mcore_unpatch.compat.skyrl import places_of
 
 VOCAB, WIDTH, BATCH, LENGTH = 46, 12, 2, 16
 UTILS = "nemo_rl.distributed.model_utils"
-Run = tuple[Tensor, Tensor, Tensor]
+BY_HAND_AND_THEIRS = [pytest.param("", id="by hand"), *checkouts(NEMO_RL)]
+Run = dict[str, Tensor]
 
 
-def groups_of(tp: int, cp: int = 1) -> tuple[Any, Any]:
-    parallel_state.initialize_model_parallel(tensor_model_parallel_size=tp, context_parallel_size=cp)
-    return parallel_state.get_tensor_model_parallel_group(), parallel_state.get_context_parallel_group()
-
-
-def tensors(length: int, batch: int, tp_group: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Hidden states `[s, b, h]`, this rank's shard of the weight, tokens `[b, s]`."""
+def tensors(length: int, batch: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Hidden states `[s, b, h]`, the whole weight, tokens `[b, s]`."""
     generator = torch.Generator().manual_seed(2)
-    hidden = torch.randn(length, batch, WIDTH, generator=generator)
-    weight = torch.randn(VOCAB, WIDTH, generator=generator).chunk(tp_group.size())[tp_group.rank()].clone()
+    hidden, weight = (torch.randn(*shape, generator=generator) for shape in ((length, batch, WIDTH), (VOCAB, WIDTH)))
     return hidden, weight, torch.randint(0, VOCAB, (batch, length), generator=generator)
 
 
@@ -42,102 +38,129 @@ def run(function: Any, hidden: Tensor, weight: Tensor) -> Run:
     torch.autograd.backward((result * weights).sum())
     assert hidden.grad is not None
     assert weight.grad is not None
-    return result.detach(), hidden.grad, weight.grad
+    return {"values": result.detach(), "hidden gradient": hidden.grad, "weight gradient": weight.grad}
+
+
+def log_probs_by_hand(hidden: Tensor, weight: Tensor, labels: Tensor, own: Tensor | None = None) -> Tensor:
+    """`[b, s]` from logits; a label outside the vocabulary gives 0 and the gradient of -logsumexp.
+
+    Gradients come from the positions that are this rank's `own`, and over its loss, as the gather adds up those of all.
+    """
+    logits = (hidden @ weight.T).transpose(0, 1)
+    total = logits.logsumexp(-1)
+    known = labels < VOCAB
+    picked = logits.gather(-1, labels.where(known, 0)[..., None]).squeeze(-1)
+    log_probs = picked.where(known, total.detach()) - total
+    return log_probs if own is None else log_probs.where(own, log_probs.detach())
 
 
 def assert_same(ours: Run, theirs: Run) -> None:
-    for name, mine, other in zip(("values", "hidden gradient", "weight gradient"), ours, theirs, strict=True):
-        assert_agree({name: mine}, {name: other})
+    for name, other in theirs.items():
+        assert_agree({name: ours[name]}, {name: other})
         assert other.abs().max() > 0
 
 
-def _same(checkout: str, tp: int, chunk_size: int) -> None:
-    tp_group, _ = groups_of(tp)
-    hidden, weight, tokens = tensors(LENGTH, BATCH, tp_group)
-    tokens[0, 3] = VOCAB + 7  # outside of the vocabulary: 0, and the gradient of -logsumexp
-    share = hidden.chunk(tp)[tp_group.rank()].contiguous()
-    rows = len(weight)
-    start, end = tp_group.rank() * rows, (tp_group.rank() + 1) * rows
+@pytest.mark.parametrize("checkout", BY_HAND_AND_THEIRS)
+@pytest.mark.parametrize(("case", "chunk_size"), [(Case(), 1), (Case(), 5), (Case(tp=2), 16), (Case(tp=2), 100)])
+@on_ranks(release="0.19.2")
+def test_log_probs_and_gradients_under_tensor_parallelism(case: Case, checkout: str, chunk_size: int) -> None:
+    tp_group = parallel_state.get_tensor_model_parallel_group()
+    hidden, weight, tokens = tensors(LENGTH, BATCH)
+    tokens[0, 3] = VOCAB + 7  # outside of the vocabulary
+    share, shard = (x.chunk(case.tp)[tp_group.rank()].contiguous() for x in (hidden, weight))
+    start = tp_group.rank() * len(shard)
 
     def by(function: Any, *between: Any) -> Any:
-        return lambda hidden, weight: function(
-            hidden, weight, *between, None, tokens, start, end, tp_group, False, None, chunk_size
-        )
+        rest = (None, tokens, start, start + len(shard), tp_group, False, None, chunk_size)
+        return lambda hidden, weight: function(hidden, weight, *between, *rest)
 
+    ours = run(by(from_parallel_hidden_states_to_logprobs), share, shard)
+    if not checkout:
+        truth = run(lambda h, w: log_probs_by_hand(h, w, tokens.roll(-1, 1))[:, :-1], hidden.double(), weight.double())
+        for name in ("hidden gradient", "weight gradient"):
+            truth[name] = truth[name].chunk(case.tp)[tp_group.rank()]
+        return assert_same(ours, truth)
     with loaded(checkout, "nemo_rl", UTILS) as utils:
         theirs = utils.from_parallel_hidden_states_to_logprobs
         # 0.6.0 has one argument more, which it does not use.
         between = (None,) if "output_weight" in theirs.__code__.co_varnames[: theirs.__code__.co_argcount] else ()
-        assert_same(
-            run(by(from_parallel_hidden_states_to_logprobs), share, weight), run(by(theirs, *between), share, weight)
-        )
+        return assert_same(ours, run(by(theirs, *between), share, shard))
 
 
-@pytest.mark.parametrize("checkout", checkouts(NEMO_RL))
-@pytest.mark.parametrize(("tp", "chunk_size"), [(1, 1), (1, 5), (2, 16), (2, 100)])
-def test_the_function_gives_what_nemo_rls_gives(checkout: str, tp: int, chunk_size: int) -> None:
-    run_on_ranks("0.19.2", tp, _same, checkout, tp, chunk_size)
-
-
-def _padded_context_parallel(checkout: str) -> None:
+@pytest.mark.parametrize("checkout", BY_HAND_AND_THEIRS)
+@on_ranks(Case(cp=2), release="0.19.2")
+def test_padded_batches_under_context_parallelism(checkout: str) -> None:
     """NeMo RL's unfused path gathers log-probs over CP ranks and adds up the gradients; so does the shim."""
-    tp_group, cp_group = groups_of(1, 2)
-    hidden, weight, tokens = tensors(LENGTH, BATCH, tp_group)
-    share = zigzag_split(hidden, 2, cp_group.rank(), dim=0)
-    ends = {"vocab_start_index": 0, "vocab_end_index": VOCAB, "tp_group": tp_group, "cp_group": cp_group}
+    groups = resolve_groups()
+    hidden, weight, tokens = tensors(LENGTH, BATCH)
+    rank = groups.cp.rank()
+    share = zigzag_split(hidden, 2, rank, dim=0)
+    ends = {"vocab_start_index": 0, "vocab_end_index": VOCAB, "tp_group": groups.tp, "cp_group": groups.cp}
+    own = torch.isin(torch.arange(LENGTH), zigzag_index(LENGTH, 2, rank)).expand(BATCH, -1)
+
+    def shim(h: Tensor, w: Tensor) -> Tensor:
+        return from_parallel_hidden_states_to_logprobs(h, w, None, zigzag_split(tokens, 2, rank), **ends, chunk_size=3)
+
+    ours = run(shim, share, weight)
+    if not checkout:
+        truth = run(lambda h, w: log_probs_by_hand(h, w, tokens.roll(-1, 1), own)[:, :-1], hidden, weight)
+        truth["hidden gradient"] = zigzag_split(truth["hidden gradient"], 2, rank, dim=0)
+        return assert_same(ours, summed(truth))
     with loaded(checkout, "nemo_rl", UTILS) as utils:
-        theirs = run(
-            lambda h, w: utils.from_parallel_logits_to_logprobs((h @ w.T).transpose(0, 1).contiguous(), tokens, **ends),
-            share,
-            weight,
+        unfused = utils.from_parallel_logits_to_logprobs
+        return assert_same(
+            ours, run(lambda h, w: unfused((h @ w.T).transpose(0, 1).contiguous(), tokens, **ends), share, weight)
         )
-    ours = run(
-        lambda h, w: from_parallel_hidden_states_to_logprobs(
-            h, w, None, zigzag_split(tokens, 2, cp_group.rank()), **ends, chunk_size=3
-        ),
-        share,
-        weight,
-    )
-    assert_same(ours, theirs)
 
 
-def _packed_context_parallel(checkout: str) -> None:
-    tp_group, cp_group = groups_of(1, 2)
-    plan = plan_packing([11, 5, 7], cp_size=2, cp_rank=cp_group.rank())
-    device = torch.device("cpu")
+@pytest.mark.parametrize("checkout", BY_HAND_AND_THEIRS)
+@on_ranks(Case(cp=2), release="0.19.2")
+def test_packed_rows_under_context_parallelism(checkout: str) -> None:
+    groups, device = resolve_groups(), torch.device("cpu")
+    plan = plan_packing([11, 5, 7], cp_size=2, cp_rank=groups.cp.rank())
     bounds, params = plan.bounds(device), plan.packed_seq_params(device)
-    hidden, weight, tokens = tensors(sum(plan.padded), 1, tp_group)
-    share = split_packed_row(hidden.transpose(0, 1), bounds, cp_group).transpose(0, 1).contiguous()
-    ends = {"vocab_start_index": 0, "vocab_end_index": VOCAB, "cp_group": cp_group}
+    hidden, weight, tokens = tensors(sum(plan.padded), 1)
+    ends = {"vocab_start_index": 0, "vocab_end_index": VOCAB, "cp_group": groups.cp}
     places = places_of(bounds, LENGTH, tokens.shape[1], None, None)
-    with loaded(checkout, "nemo_rl", UTILS) as utils:
-        theirs = run(
-            lambda h, w: utils.from_parallel_logits_to_logprobs_packed_sequences(
-                (h @ w.T).transpose(0, 1).contiguous(), tokens, bounds, LENGTH, group=tp_group, **ends
-            ),
-            share,
-            weight,
-        )
 
-    def ours(h: Tensor, w: Tensor) -> Tensor:
+    def split(row: Tensor) -> Tensor:
+        return split_packed_row(row, bounds, groups.cp)
+
+    def shim(h: Tensor, w: Tensor) -> Tensor:
         row = from_parallel_hidden_states_to_logprobs(
-            h, w, None, split_packed_row(tokens, bounds, cp_group), tp_group=tp_group, packed_seq_params=params, **ends
+            h, w, None, split(tokens), tp_group=groups.tp, packed_seq_params=params, **ends
         )
         return places.take(torch.nn.functional.pad(row, (0, 1)))
 
-    assert_same(run(ours, share, weight), theirs)
+    share = split(hidden.transpose(0, 1)).transpose(0, 1).contiguous()
+    ours = run(shim, share, weight)
+    if not checkout:
+        number = torch.arange(tokens.shape[1])[None]
+        own = torch.isin(number, split(number))
+        labels = next_token_labels(tokens, packed_seq_params=params, fill=0)
+        truth = run(lambda h, w: places.take(log_probs_by_hand(h, w, labels, own)), hidden, weight)
+        truth["hidden gradient"] = split(truth["hidden gradient"].transpose(0, 1)).transpose(0, 1)
+        return assert_same(ours, summed(truth))
+    with loaded(checkout, "nemo_rl", UTILS) as utils:
+        unfused = utils.from_parallel_logits_to_logprobs_packed_sequences
+
+        def theirs(h: Tensor, w: Tensor) -> Tensor:
+            logits = (h @ w.T).transpose(0, 1).contiguous()
+            log_probs: Tensor = unfused(logits, tokens, bounds, LENGTH, group=groups.tp, **ends)
+            return log_probs
+
+        return assert_same(ours, run(theirs, share, weight))
 
 
-@pytest.mark.parametrize("checkout", checkouts(NEMO_RL))
-@pytest.mark.parametrize("case", [_padded_context_parallel, _packed_context_parallel], ids=["padded", "packed"])
-def test_under_context_parallelism_it_gives_what_the_unfused_path_gives(checkout: str, case: Any) -> None:
-    run_on_ranks("0.19.2", 2, case, checkout)
+def summed(run: Run) -> Run:
+    """The gradients of two ranks with the same loss, added up."""
+    return {name: value if name == "values" else 2 * value for name, value in run.items()}
 
 
-@on_ranks(1, release="0.19.2")
+@on_ranks(release="0.19.2")
 def test_wrong_arguments_are_named_and_inference_keeps_no_graph() -> None:
-    tp_group, _ = groups_of(1)
-    hidden, weight, tokens = tensors(LENGTH, BATCH, tp_group)
+    tp_group = parallel_state.get_tensor_model_parallel_group()
+    hidden, weight, tokens = tensors(LENGTH, BATCH)
     with pytest.raises(TypeError, match=r"target.*0\.6\.0"):
         from_parallel_hidden_states_to_logprobs(hidden, weight, None, None, tokens, 0, tp_group)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"expected \(0, 46\).*got \(0, 40\)"):
@@ -151,7 +174,7 @@ def test_wrong_arguments_are_named_and_inference_keeps_no_graph() -> None:
 
 
 def _peak(length: int, chunk_size: int) -> int:
-    tp_group, _ = groups_of(1)
+    tp_group = parallel_state.get_tensor_model_parallel_group()
     hidden = torch.randn(length, 1, 16).requires_grad_()
     weight = torch.randn(4_000, 16).requires_grad_()
     tokens = torch.randint(0, 4_000, (1, length))
@@ -160,11 +183,10 @@ def _peak(length: int, chunk_size: int) -> int:
             hidden, weight, None, tokens, 0, 4_000, tp_group, chunk_size=chunk_size
         )
         torch.autograd.backward(result.sum())
-    parallel_state.destroy_model_parallel()
     return memory.peak - 4 * (hidden.numel() + weight.numel())
 
 
-@on_ranks(1, release="0.19.2")
+@on_ranks(release="0.19.2")
 def test_the_chunk_size_bounds_the_memory() -> None:
     for length, chunk_size in ((64, 8), (512, 8), (512, 64)):
         logits = chunk_size * 4_000 * 4  # of one chunk in fp32

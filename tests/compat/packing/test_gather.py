@@ -92,7 +92,7 @@ def test_no_group_stands_for_a_group_of_one() -> None:
 
 
 def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(ValueError, match='"own" or "summed", not \'twice\''):
+    with pytest.raises(ValueError, match="gradient: expected 'own' or 'summed', got 'twice'"):
         gather_sequence(torch.zeros(1), None, "twice")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match='"own" or "summed"'):
         sum_over_ranks(torch.zeros(1), None, "twice")  # type: ignore[arg-type]
