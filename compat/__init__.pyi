@@ -12,8 +12,14 @@ from .hook.attach import (
     provide_hook as provide_hook,
     schedule_plan_with_processor as schedule_plan_with_processor,
 )
-from .hook.call import HookCall as HookCall, Outputs as Outputs, Processor as Processor
-from .hook.context import HookContext as HookContext, ProcessGroups as ProcessGroups, resolve_groups as resolve_groups
+from .hook.call import (
+    HookCall as HookCall,
+    HookContext as HookContext,
+    Outputs as Outputs,
+    ProcessGroups as ProcessGroups,
+    Processor as Processor,
+    resolve_groups as resolve_groups,
+)
 from .hook.distillation import (
     DistillationLoss as DistillationLoss,
     TeacherStates as TeacherStates,

@@ -24,8 +24,14 @@ from mcore_unpatch.compat.fused_head.checks import check_choice, check_count, ch
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
 from mcore_unpatch.compat.fused_head.memory import chunk_tile_bytes
 from mcore_unpatch.compat.hook.attach import Watched, provide_hook, require_called
-from mcore_unpatch.compat.hook.call import HookCall, Outputs
-from mcore_unpatch.compat.hook.context import HookContext, complete_context, resolve_groups, sequence_group
+from mcore_unpatch.compat.hook.call import (
+    HookCall,
+    HookContext,
+    Outputs,
+    complete_context,
+    resolve_groups,
+    sequence_group,
+)
 from mcore_unpatch.compat.hook.errors import AttachmentError
 from mcore_unpatch.compat.hook.find import (
     HOOK_KEYWORDS,

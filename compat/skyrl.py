@@ -23,11 +23,9 @@ from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob, vocab
 from mcore_unpatch.compat.fused_head.memory import chunk_tile_bytes
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.hook.attach import call_along
-from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor
-from mcore_unpatch.compat.hook.context import resolve_groups
+from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, resolve_groups
 from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched, require_open_wrappers
-from mcore_unpatch.compat.hook.head import whole_hidden
-from mcore_unpatch.compat.hook.output_layer import lent_weight
+from mcore_unpatch.compat.hook.head import lent_weight, whole_hidden
 from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence, split_packed_row
 from mcore_unpatch.compat.packing.layout import zigzag_split
 

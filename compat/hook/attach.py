@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.call import Processor, is_inference, require_processor
-from mcore_unpatch.compat.hook.context import HookContext, complete_context
+from mcore_unpatch.compat.hook.call import HookContext, Processor, complete_context, is_inference, require_processor
 from mcore_unpatch.compat.hook.errors import (
     AttachmentError,
     HookError,
@@ -42,14 +41,12 @@ _Kind = TypeVar("_Kind")
 class Handle:
     """A handle to what was installed; `remove()` undoes it, once.
 
-    As a context manager it does so when the outermost block ends, unless another caller holds it too.
+    As a context manager it does so when the block ends, unless another caller holds it too.
     """
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], Any]] = []
-        self._claims = 0
-        self._blocks = 0
-        self._held_before = False
+        self._holders = 0
         self._removed = False
 
     def on_removal(self, *undo: Callable[[], Any]) -> None:
@@ -58,7 +55,7 @@ class Handle:
 
     def claim(self) -> "Handle":
         """Count one more holder of this handle."""
-        self._claims += 1
+        self._holders += 1
         return self
 
     def remove(self) -> None:
@@ -70,15 +67,11 @@ class Handle:
     def __enter__(self) -> "Handle":
         if self._removed:
             raise HookError("this handle was removed, so nothing is installed any more; attach again.")
-        if self._blocks == 0:
-            self._held_before = self._claims > 1
-        self._blocks += 1
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._blocks -= 1
-        self._claims -= 1
-        if self._blocks == 0 and self._claims <= 0 and not self._held_before:
+        self._holders -= 1
+        if self._holders <= 0:
             self.remove()
 
 

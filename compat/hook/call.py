@@ -1,12 +1,20 @@
-"""The arguments of one call of the hook, as one typed and immutable value."""
+"""What a processor is given in one call: the arguments of the hook, and the context that the caller passes.
 
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from dataclasses import dataclass, field, fields
+Both are typed and immutable values; so is what it returns, where that is several results.
+"""
+
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
+import torch.distributed
 from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.hook.errors import MissingContextError
 
 
 class Processor(Protocol):
@@ -138,3 +146,173 @@ class Outputs:
 
     def __repr__(self) -> str:
         return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+
+_WAYS_TO_GROUPS = (
+    "use attach(), which reads the model's groups, pass HookContext(groups=resolve_groups(model)), or initialise "
+    "megatron.core.parallel_state."
+)
+
+
+@dataclass(frozen=True)
+class ProcessGroups:
+    """Tensor, context and pipeline parallel groups; None means a group of one rank."""
+
+    tp: ProcessGroup | None = None
+    cp: ProcessGroup | None = None
+    pp: ProcessGroup | None = None
+
+
+def resolve_groups(
+    model: Any = None, *, tp: ProcessGroup | None = None, cp: ProcessGroup | None = None, pp: ProcessGroup | None = None
+) -> ProcessGroups:
+    """Each group from the model's `pg_collection`, else from the argument, else from Megatron's `parallel_state`.
+
+    Raises if an argument names other ranks than the model's own group.
+    """
+    own = getattr(model, "pg_collection", None)
+    return ProcessGroups(
+        tp=_one("tp", own, tp, "get_tensor_model_parallel_group"),
+        cp=_one("cp", own, cp, "get_context_parallel_group"),
+        pp=_one("pp", own, pp, "get_pipeline_model_parallel_group"),
+    )
+
+
+def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -> None:
+    """Raise unless the head is sharded over this group: with another one, log-probs would be silently wrong."""
+    own = getattr(output_layer, "tp_group", None)
+    expected = config.tensor_model_parallel_size if own is None else own.size()
+    found = 1 if group is None else group.size()
+    if found != expected:
+        raise MissingContextError(
+            f"the output layer is sharded over {expected} tensor-parallel ranks, but the processor's group has "
+            f"{found}; {_WAYS_TO_GROUPS}"
+        )
+    if own is not None and group is not None and not _same_ranks(own, group):
+        raise MissingContextError(
+            f"the output layer is sharded over ranks {_ranks(own)}, but the processor's tensor-parallel group is "
+            f"{_ranks(group)}; {_WAYS_TO_GROUPS}"
+        )
+
+
+def sequence_group(packed_seq_params: Any, groups: ProcessGroups, config: Any) -> ProcessGroup | None:
+    """The ranks that share the sequences of a call. With dynamic context parallelism Megatron names them in every call.
+
+    Raises for another group, with which labels would be silently wrong.
+    """
+    own: ProcessGroup | None = getattr(packed_seq_params, "cp_group", None)
+    if own is not None or getattr(packed_seq_params, "local_cp_size", None) is not None:
+        return own  # a size without a group is 1
+    found = 1 if groups.cp is None else groups.cp.size()
+    if found != config.context_parallel_size:
+        raise MissingContextError(
+            f"config.context_parallel_size is {config.context_parallel_size}, but the processor's context-parallel "
+            f"group has {found}; {_WAYS_TO_GROUPS}"
+        )
+    return groups.cp
+
+
+def _one(name: str, own: Any, given: ProcessGroup | None, getter: str) -> ProcessGroup | None:
+    found: ProcessGroup | None = getattr(own, name, None)
+    if found is not None:
+        if given is not None and not _same_ranks(found, given):
+            raise ValueError(
+                f"{name}={_ranks(given)} was passed, but the model's pg_collection.{name} is {_ranks(found)}; "
+                f"leave {name} out."
+            )
+        return found
+    if given is not None:
+        return given
+    from megatron.core import parallel_state
+
+    if not parallel_state.model_parallel_is_initialized():
+        return None
+    group: ProcessGroup | None = getattr(parallel_state, getter)(check_initialized=False)
+    return group
+
+
+def _ranks(group: ProcessGroup) -> list[int]:
+    return torch.distributed.get_process_group_ranks(group)
+
+
+def _same_ranks(left: ProcessGroup, right: ProcessGroup) -> bool:
+    return left is right or _ranks(left) == _ranks(right)
+
+
+@dataclass(frozen=True)
+class HookContext:
+    """Passed as `output_processor_context`; every field may be left out.
+
+    `labels`, `mask` and a `temperature` tensor are `[b, s]`; if given, they override the model's arguments and the
+    processor's own options. `mask_count` is the number of rows that `mask` keeps; passing it avoids the one device
+    sync. `lengths` `[sequences]` are lengths without padding, for next-token labels. `keep_mask` `[b, s, vocab / tp]`
+    selects the tokens of this rank's vocabulary that take part (top-p and top-k replay). `token_ids` `[b, s, k]` are
+    for `LogProbsAt`, `teacher` is for `DistillationLoss`.
+    """
+
+    groups: ProcessGroups | None = None
+    temperature: float | Tensor | None = None
+    labels: Tensor | None = None
+    mask: Tensor | None = None
+    mask_count: int | None = None
+    lengths: Tensor | None = None
+    keep_mask: Tensor | None = None
+    token_ids: Tensor | None = None
+    teacher: Any = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, context: Any) -> "HookContext":
+        """The context as given: None, a `HookContext`, or a mapping.
+
+        Unknown keys go into `extra`; a key that looks like a misspelt field raises a TypeError.
+        """
+        if context is None:
+            return cls()
+        if isinstance(context, cls):
+            return context
+        if isinstance(context, Mapping):
+            return cls().updated(context)
+        raise TypeError(
+            f"output_processor_context: expected a HookContext, a mapping or None, got {type(context).__name__}"
+        )
+
+    def updated(self, values: Mapping[str, Any]) -> "HookContext":
+        """The same with other fields; unknown names go into `extra`, and so does `x` of `extra.x`."""
+        fields_given = {name: value for name, value in values.items() if name in _NAMES and name != "extra"}
+        extra = {name: value for name, value in values.items() if name not in _NAMES}
+        _refuse_slips(name for name in extra if not str(name).startswith(_EXTRA))
+        extra = {name.removeprefix(_EXTRA) if isinstance(name, str) else name: value for name, value in extra.items()}
+        return replace(self, **fields_given, extra={**self.extra, **values.get("extra", {}), **extra})
+
+
+def _refuse_slips(keys: Iterable[Any]) -> None:
+    """Raise for a name that looks like a misspelt field of `HookContext`."""
+    for key in map(str, keys):
+        close = get_close_matches(key, _NAMES, n=1, cutoff=0.8)
+        meant = [name for name in _NAMES if name in key.split("_") or (len(key) > 2 and name.startswith(key))]
+        if close or meant:
+            raise TypeError(
+                f"output_processor_context: unknown key {key!r}; did you mean {(close or meant)[0]!r}? Put keys of "
+                "your own under 'extra'."
+            )
+
+
+def complete_context(context: Any, model: Any, processor: Any = None) -> Any:
+    """Fill in the model's groups; a context of another type, for a processor of your own, is returned unchanged.
+
+    A mapping for a processor with `takes_own_context` only gets "groups".
+    """
+    if getattr(processor, "takes_own_context", False):
+        context = {} if context is None else context
+        context.setdefault("groups", resolve_groups(model))
+        return context
+    if context is not None and not isinstance(context, (HookContext, Mapping)):
+        return context
+    known = HookContext.of(context)
+    given = known.groups or ProcessGroups()
+    return replace(known, groups=resolve_groups(model, tp=given.tp, cp=given.cp, pp=given.pp))
+
+
+_EXTRA = "extra."
+_NAMES = {f.name for f in fields(HookContext)}

@@ -16,8 +16,7 @@ from mcore_unpatch.compat.fused_head.linear_kl import run_kl
 from mcore_unpatch.compat.fused_head.pair import Divergence, Kind
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, needed
 from mcore_unpatch.compat.fused_head.settings import VocabQuery
-from mcore_unpatch.compat.hook.call import HookCall
-from mcore_unpatch.compat.hook.context import HookContext, resolve_groups
+from mcore_unpatch.compat.hook.call import HookCall, HookContext, resolve_groups
 from mcore_unpatch.compat.hook.errors import MissingContextError
 from mcore_unpatch.compat.hook.head import (
     HeadOptions,

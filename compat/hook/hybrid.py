@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
-from mcore_unpatch.compat.hook.call import Processor, is_inference
-from mcore_unpatch.compat.hook.context import resolve_groups
+from mcore_unpatch.compat.hook.call import Processor, is_inference, resolve_groups
 from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, argument_names
 from mcore_unpatch.compat.hook.one_call import INSTALLING, PerThread

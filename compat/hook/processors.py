@@ -11,8 +11,14 @@ from mcore_unpatch.compat.fused_head.checks import check_count
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, require_processor
-from mcore_unpatch.compat.hook.head import HeadOptions, head_pass, selection_mask
-from mcore_unpatch.compat.hook.output_layer import check_head, lent_weight, run_layer_hooks
+from mcore_unpatch.compat.hook.head import (
+    HeadOptions,
+    check_head,
+    head_pass,
+    lent_weight,
+    run_layer_hooks,
+    selection_mask,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

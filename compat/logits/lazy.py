@@ -14,11 +14,9 @@ from mcore_unpatch.compat.fused_head.pair import Divergence, Kind
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.fused_head.settings import ComputeKeywords, HeadSettings, PassSettings, VocabQuery
 from mcore_unpatch.compat.fused_head.weight_grad import into_main_grad
-from mcore_unpatch.compat.hook.call import HookCall, Outputs
-from mcore_unpatch.compat.hook.context import HookContext, ProcessGroups, resolve_groups
+from mcore_unpatch.compat.hook.call import HookCall, HookContext, Outputs, ProcessGroups, resolve_groups
 from mcore_unpatch.compat.hook.errors import HookError, refuse_reentrant_checkpoint
-from mcore_unpatch.compat.hook.head import whole_hidden
-from mcore_unpatch.compat.hook.output_layer import fuses_weight_grad
+from mcore_unpatch.compat.hook.head import fuses_weight_grad, whole_hidden
 from mcore_unpatch.compat.logits.like_a_tensor import LikeATensor
 from mcore_unpatch.compat.logits.written import WeightState
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.attach import schedule_plan_with_processor
-from mcore_unpatch.compat.hook.context import HookContext
+from mcore_unpatch.compat.hook.call import HookContext
 from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.processors import Logits
 from mcore_unpatch.compat.verl.batches import Batch, batch_of, vision_arguments

@@ -7,6 +7,7 @@ import torch
 from harness import on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_config, build_model
+from harness.pool import INSTALLED
 from harness.rounding import assert_agree, assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.inference.utils import InferenceMode
@@ -84,7 +85,7 @@ def test_through_ddp_float16module_and_a_vision_model(case: Case, model: Any, in
         assert_close(out.loss, loss, torch.bfloat16)
 
 
-@on_ranks
+@on_ranks(release=INSTALLED)  # seconds of tracing, and nothing of it is Megatron's
 def test_through_torch_compile(model: Any, inputs: Any) -> None:
     loss = model(**inputs)
     compiled = torch.compile(model, backend="eager")

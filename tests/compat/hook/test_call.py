@@ -6,7 +6,17 @@ from typing import Any
 import pytest
 import torch
 
-from mcore_unpatch.compat import AsTuple, Compose, HookCall, HookContext, LogProbs, Outputs, TopKLogits
+from mcore_unpatch.compat import (
+    AsTuple,
+    Compose,
+    Handle,
+    HookCall,
+    HookContext,
+    HookError,
+    LogProbs,
+    Outputs,
+    TopKLogits,
+)
 from mcore_unpatch.compat.hook.call import KEYWORDS
 
 
@@ -85,3 +95,18 @@ def test_a_processor_is_an_instance_that_can_be_called() -> None:
             make(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="k: expected at least 1, got 0"):
         TopKLogits(k=0)
+
+
+@pytest.mark.parametrize(("holders", "undone"), [(0, True), (1, True), (2, False), (3, False)])
+def test_who_holds_it_too_keeps_it(holders: int, undone: bool) -> None:
+    handle, said = Handle(), []
+    handle.on_removal(lambda: said.append("undone"))
+    for _ in range(holders):
+        handle.claim()
+    with handle:
+        assert not said
+    assert said == ["undone"] * undone
+    handle.remove()
+    assert said == ["undone"]
+    with pytest.raises(HookError, match="was removed"), handle:
+        pass

@@ -1,6 +1,7 @@
 """Three ways in which the hook does not happen, each told apart and each with its way out."""
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from mcore_unpatch.compat import (
     HookSwallowedError,
     LegacyPatchError,
     LogProbs,
+    MissingContextError,
     WrapperRefusesError,
     attach,
     call_with_processor,
@@ -144,3 +146,18 @@ def test_a_subclass_that_passes_everything_on_has_the_hook(case: Case, model: An
     with attach(model, LogProbs(), legacy={"temperature": "temperature"}):
         assert torch.equal(model(**inputs), expected)
         assert torch.equal(model(*first, None, inputs["labels"], temperature=1.0), expected)
+
+
+def _noisy(self: Any, input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any = None) -> Any:
+    return input_ids
+
+
+@on_ranks
+def test_a_patch_of_the_class_is_seen_when_it_comes_and_forgotten_when_it_goes(model: Any, inputs: Any) -> None:
+    call = {name: value for name, value in inputs.items() if name != "loss_mask"}
+    before = call_with_processor(model, LogProbs(), **call)
+    with mock.patch.object(GPTModel, "forward", _noisy), pytest.raises(HookMissingError, match="remove that patch"):
+        call_with_processor(model, LogProbs(), **call)
+    assert call_with_processor(model, LogProbs(), **call).equal(before)
+    with pytest.raises(MissingContextError, match="pass loss_mask= to the model or mask= in the context"):
+        call_with_processor(model, LogProbs(use_loss_mask=True), **call)

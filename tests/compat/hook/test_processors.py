@@ -251,3 +251,10 @@ def test_kept_tokens_and_the_logits_own_statistics(case: Case, model: Any, input
     assert_close(out.logit_norm, whole.norm(dim=-1))
     assert_close(out.logit_mean * whole.shape[-1], whole.sum(-1))
     assert torch.equal(out.log_probs, call_with_processor(model, LogProbs(), **inputs))
+
+
+def test_composed_processors_compare_by_their_parts() -> None:
+    assert Compose(LogProbs(), LogProbsAndEntropy()) == Compose(LogProbs(), LogProbsAndEntropy())
+    assert Compose(LogProbs()) != Compose(LogProbsAndEntropy())
+    assert Compose(LogProbs()) != LogProbs()
+    assert len({Compose(LogProbs()), Compose(LogProbs())}) == 1

@@ -126,3 +126,10 @@ def test_wrong_sizes_are_named() -> None:
         pack_nested(torch.zeros(2, 3))
     with pytest.raises(ValueError, match=r"\[batch, sequence\]"):
         pack_padded(torch.ones(4))
+
+
+def test_a_share_needs_the_group_that_the_layout_was_made_for() -> None:
+    packer = pack_padded(torch.ones(1, 8, dtype=torch.bool), cp_size=2, cp_rank=0)
+    row = packer.pack(torch.arange(8).view(1, 8))
+    with pytest.raises(ValueError, match="cp_group: expected 2 ranks as in the layout, got None"):
+        packer.unpack(row)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_ranks
 from harness.rounding import assert_close
 
 from mcore_unpatch.compat import pack_padded
@@ -11,7 +11,9 @@ from mcore_unpatch.compat.packing.gather import gather_packed_row, split_packed_
 LENGTHS = (11, 0, 3, 16)
 
 
-def _agrees_with_the_plan() -> None:
+@pytest.mark.parametrize("case", [1, 2, 4])
+@on_ranks(release="0.19.2")
+def test_split_and_gather_agree_with_the_plan(case: int) -> None:
     group = torch.distributed.group.WORLD
     assert group is not None
     ranks, rank = group.size(), group.rank()
@@ -28,8 +30,3 @@ def _agrees_with_the_plan() -> None:
     weights = torch.randn(whole.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     torch.autograd.backward((gather_packed_row(leaf, bounds, group, "own") * weights).sum())
     assert_close(leaf.grad, split_packed_row(weights, bounds, group), torch.float64)
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_split_and_gather_agree_with_the_plan(ranks: int) -> None:
-    run_on_ranks("0.19.2", ranks, _agrees_with_the_plan)
