@@ -39,10 +39,11 @@ class HookPath:
 
     @property
     def has_hook(self) -> bool:
-        """Whether the language model's own `forward` takes the hook, or passes it on to one that does."""
-        kind: Any = type(self.model)
-        own = vars(self.model).get("forward")
-        return _class_has_hook(kind) if own is None else takes_hook(own, by_name=True)
+        """Whether the language model's own `forward` takes the hook, or passes it on to one that does.
+
+        Asked again each time: a patch may come and go.
+        """
+        return any(takes_hook(forward, by_name=True) for forward in _forwards(self.model))
 
     @property
     def is_hybrid(self) -> bool:
@@ -85,29 +86,27 @@ def find_language_model(model: Module) -> HookPath:
 
 
 @lru_cache(maxsize=256)
-def _parameters_of(function: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[Any]]:
+def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[Any]]:
+    """The names in order, and which kinds there are."""
     parameters = inspect.signature(function).parameters
     return tuple(name for name in parameters if name != "self"), frozenset(p.kind for p in parameters.values())
 
 
-def _parameters(forward: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[Any]]:
-    """The names in order, and which kinds there are."""
-    return _parameters_of(getattr(forward, "__func__", forward))
-
-
 def argument_names(model: Module) -> tuple[str, ...]:
     """The names of the arguments, in order: of `forward`, or of the one that takes what it passes on as `*args`."""
-    own = vars(model).get("forward")
-    for forward in _forwards(type(model)) if own is None else [own]:
-        names, kinds = _parameters(forward)
-        if inspect.Parameter.VAR_POSITIONAL not in kinds:
-            return names
-    return ()
+    signatures = (_parameters(forward) for forward in _forwards(model))
+    return next((names for names, kinds in signatures if inspect.Parameter.VAR_POSITIONAL not in kinds), ())
 
 
-def _forwards(kind: type) -> Iterator[Callable[..., Any]]:
-    """`forward`, and those it overrides as long as each takes `**kwargs` and so can pass on what it does not know."""
-    for forward in [vars(cls).get("forward") for cls in kind.__mro__]:
+def _forwards(model: Module) -> Iterator[Callable[..., Any]]:
+    """`forward`, and those it overrides as long as each takes `**kwargs` and so can pass on what it does not know.
+
+    One set on the instance passes on to none that is known.
+    """
+    if "forward" in vars(model):
+        yield getattr(model.forward, "__func__", model.forward)
+        return
+    for forward in [vars(cls).get("forward") for cls in type(model).__mro__]:
         if forward is not None:
             yield forward
             if inspect.Parameter.VAR_KEYWORD not in _parameters(forward)[1]:
@@ -116,14 +115,9 @@ def _forwards(kind: type) -> Iterator[Callable[..., Any]]:
 
 def takes_hook(forward: Callable[..., Any], *, by_name: bool = False) -> bool:
     """Whether `forward` takes both keywords, by name or (unless `by_name`) through `**kwargs`."""
-    names, kinds = _parameters(forward)
+    names, kinds = _parameters(getattr(forward, "__func__", forward))
     named = HOOK_KEYWORDS[0] in names and HOOK_KEYWORDS[1] in names
     return named or (inspect.Parameter.VAR_KEYWORD in kinds and not by_name)
-
-
-def _class_has_hook(kind: type) -> bool:
-    """Asked again each time: a patch of the class may come and go."""
-    return any(takes_hook(forward, by_name=True) for forward in _forwards(kind))
 
 
 def require_hook(path: HookPath) -> None:

@@ -52,6 +52,16 @@ def test_ids_outside_the_vocabulary_are_zero() -> None:
     assert_close(found.detach(), (real * known).detach())
 
 
+def test_a_teachers_top_k_and_the_loss_of_the_labels() -> None:
+    logits, labels = _logits(), torch.arange(10).view(2, 5)
+    real = logits.logits().detach()
+    found, expected = roll.op_compute_topk_logits(logits, 3), real.topk(3)
+    assert_close(found[0].detach(), expected.values)
+    assert torch.equal(found[1], expected.indices)
+    loss = -real.log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1)
+    assert_close(roll.vocab_parallel_cross_entropy(logits, labels).detach(), loss)
+
+
 REFUSED: list[tuple[Any, type[Exception], str]] = [
     (lambda z: roll.op_compute_topk_logits(z, 0), ValueError, "topk: expected at least 1"),
     (lambda z: roll.op_compute_gather_by_teacher_indices(z, None), ValueError, "teacher_indices: expected the ids"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from downstream.micro_batches import ARGS, RESPONSE, TOTAL, packed, padded, tokens_of, wrapped_model
-from harness import run_on_ranks
+from harness import on_ranks, run_on_ranks
 from harness.models import Case, build_model, start_world
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree, assert_close
@@ -153,3 +153,58 @@ def test_the_entropy_has_a_gradient_where_one_is_wanted(wanted: bool) -> None:
         logits, args=ARGS, with_entropy=True, entropy_requires_grad=wanted, **tokens
     )
     assert (found["log_probs"][0].requires_grad, found["entropy"][0].requires_grad) == (True, wanted)
+
+
+@pytest.mark.parametrize("top_p", [False, True], ids=["all tokens", "top-p"])
+@pytest.mark.parametrize("case", [1, 2], ids=["one rank", "two ranks"])
+@on_ranks(release="0.19.2")
+def test_a_row_in_equal_parts_and_the_tokens_that_sampling_kept(case: int, top_p: bool) -> None:
+    """slime's `allgather_cp`: results in zigzag chunks from contiguous parts; values and gradients by hand."""
+    group = torch.distributed.group.WORLD
+    draw = torch.Generator().manual_seed(3)
+    tokens = [torch.randint(0, 30, (length,), generator=draw) for length in TOTAL]
+    hidden, head = (torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((40, 8), (30, 8)))
+    kept = [torch.rand(response, 30, generator=draw) < 0.4 for response in RESPONSE]
+    asked: dict[str, Any] = {"unconcat_tokens": tokens, "total_lengths": TOTAL, "response_lengths": RESPONSE}
+    if top_p:
+        asked["top_p_token_ids"] = [rows.nonzero()[:, 1].tolist() for rows in kept]
+        asked["top_p_token_offsets"] = [[0, *rows.sum(1).cumsum(0).tolist()] for rows in kept]
+    truth_head, start, truth, truth_loss = head.clone().requires_grad_(), 0, [], torch.zeros(())
+    for number, (own, response, rows) in enumerate(zip(tokens, RESPONSE, kept, strict=True)):
+        at = torch.arange(len(own) - response, len(own))
+        logits = hidden[start + at - 1] @ truth_head.T / ARGS.rollout_temperature
+        counts = rows.scatter(1, own[at, None], True) if top_p else torch.ones_like(rows)
+        values = logits.where(counts, -torch.inf).log_softmax(-1).gather(1, own[at, None]).squeeze(1)
+        entropy = -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)
+        truth_loss = truth_loss + (_weights(number, at) * values + _weights(number, at).cos() * entropy).sum()
+        truth.append((at, values.detach(), entropy.detach()))
+        start += len(own)
+    torch.autograd.backward(truth_loss)
+    share = hidden.chunk(case)[group.rank()][None]
+    logits = LazyLogits(share, LMHead.of(head.requires_grad_(), ProcessGroups(cp=group)))
+    args = Namespace(**{**vars(ARGS), "allgather_cp": True})
+    _, found = slime.get_log_probs_and_entropy(logits, args=args, with_entropy=True, **asked)
+    loss = torch.zeros(())
+    for number, spans in enumerate(response_spans(TOTAL, RESPONSE, Layout(40 // case, case, group.rank()))):
+        mine = torch.tensor([place for span in spans for place in range(*span.response.indices(40))], dtype=torch.long)
+        at, *expected = (part[mine] for part in truth[number])
+        for name, values in zip(("log_probs", "entropy"), expected, strict=True):
+            assert_close(found[name][number].detach(), values, torch.float64)
+        weight = _weights(number, at)
+        loss = loss + (weight * found["log_probs"][number] + weight.cos() * found["entropy"][number]).sum()
+    torch.autograd.backward(loss)
+    torch.distributed.all_reduce(head.grad)
+    assert_close(head.grad, truth_head.grad, torch.float64)
+
+
+def test_values_that_a_teacher_is_asked_for() -> None:
+    hidden, weight, ids = torch.randn(5, 4), torch.randn(6, 4), torch.randint(0, 6, (5, 2))
+    log_p = (hidden @ weight.T).double().log_softmax(-1)
+    logits = LazyLogits(hidden, LMHead.of(weight.requires_grad_(), ProcessGroups()))
+    found = slime.get_label_token_log_probs_from_vocab_parallel_logits(logits, ids)
+    assert not found.requires_grad
+    assert_close(found, log_p.gather(1, ids).detach())
+    cold = Namespace(**{**vars(ARGS), "rollout_temperature": 0.0})  # miles: not divided
+    tokens = {"unconcat_tokens": [ids[:, 0]], "total_lengths": [5], "response_lengths": [4]}
+    mine = miles.get_log_probs_and_entropy(logits[None], args=cold, **tokens)["log_probs"][0]
+    assert_close(mine.detach(), log_p[:-1].gather(1, ids[1:, :1]).squeeze(1).detach())
