@@ -15,7 +15,7 @@ from torch import Tensor
 from mcore_unpatch.compat.fused_head.problem import math_dtype
 
 _GIB = 2**30
-_JOINS = (torch.cat, torch.concat, torch.concatenate, torch.stack)
+_JOINS = (torch.cat, torch.concat, torch.concatenate)
 # Questions about logits that the hidden states answer, and those that a tensor without memory does.
 _OF_HIDDEN = {"device", "ndim", "is_cuda", "is_cpu", "get_device", "is_inference"}
 _OF_ANY_LOGITS = {"size", "numel", "nelement", "stride", "is_contiguous", "is_floating_point", "is_complex"}
@@ -95,13 +95,6 @@ class LikeATensor:
             raise self._no(f"unsqueeze({dim})", "a dimension before the vocabulary's")
         return self._tokens(lambda rows: rows.unsqueeze(at))
 
-    def permute(self, *dims: Any) -> Self:
-        """As of a tensor; the vocabulary stays the last dimension."""
-        order = tuple(dim % self.dim() for dim in _sizes(dims))
-        if not order or order[-1] != self.dim() - 1:
-            raise self._no(f"permute{_sizes(dims)}", "an order that leaves the vocabulary last")
-        return self._tokens(lambda rows: rows.permute(order))
-
     def reshape(self, *shape: Any) -> Self:
         """As of a tensor; the vocabulary stays the last dimension."""
         sizes = _sizes(shape)
@@ -113,18 +106,12 @@ class LikeATensor:
 
     view = reshape
 
-    def new_zeros(self, *shape: Any) -> Any:
-        """Logits that are all zero if the shape ends in the vocabulary, built from nothing; else zeros."""
+    def new_zeros(self, *shape: Any) -> Tensor:
+        """As of a tensor: zeros in the dtype of the results, and not as many as there would be logits."""
         sizes = _sizes(shape)
-        if len(sizes) < 2 or sizes[-1] != self.shape[-1]:
-            return self.hidden.new_zeros(sizes, dtype=self.dtype)
-        return self.detach()._with(self.hidden.new_zeros(*sizes[:-1], self.hidden.shape[-1]), 1.0)
-
-    def zeros_like(self, **options: Any) -> Any:
-        """As `torch.zeros_like`: logits that are all zero, built from nothing."""
-        if any(value is not None for value in options.values()):
-            raise self._no(f"zeros_like with {', '.join(options)}")
-        return self.new_zeros(self.shape)
+        if len(sizes) > 1 and sizes[-1] == self.shape[-1]:
+            raise self._no(f"new_zeros{sizes}")
+        return self.hidden.new_zeros(sizes, dtype=self.dtype)
 
     def contiguous(self, memory_format: Any = None) -> Self:
         """The same: there is nothing to lay out, and nobody can write to it."""
@@ -134,13 +121,8 @@ class LikeATensor:
 
     clone = __copy__ = contiguous
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        if self.requires_grad:
-            raise self._no("a deep copy of logits with gradients", "detach() first")
-        return self._tokens(Tensor.clone)
-
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise self._no("pickling")
+        raise self._no("pickling, or a deep copy,")
 
     def to(self, *args: Any, copy: bool = False, memory_format: Any = None, **kwargs: Any) -> Self:
         """The same for the dtype and the device that results have anyway; anything else raises."""
@@ -195,7 +177,7 @@ class LikeATensor:
     ) -> Any:
         kwargs = kwargs or {}
         if function in _JOINS:
-            return _joined(function is torch.stack, *args, **kwargs)
+            return _joined(*args, **kwargs)
         name = str(getattr(function, "__name__", function))
         logits = next(value for value in _flat([*args, *kwargs.values()]) if isinstance(value, cls))
         if args and args[0] is logits and name in _FUNCTIONS:
@@ -273,8 +255,8 @@ for _name, _dims in _OVER_TOKENS.items():
     setattr(LikeATensor, _name, _over_tokens(_name, *_dims))
 
 # Functions of torch that are the methods of the same name.
-_FUNCTIONS = {*_OVER_TOKENS, "unsqueeze", "permute", "reshape", "div", "true_divide", "mul", "clone", "detach", "sum"}
-_FUNCTIONS |= {"mean", "zeros_like", "is_floating_point", "is_complex", "numel"}
+_FUNCTIONS = {*_OVER_TOKENS, "unsqueeze", "reshape", "div", "true_divide", "mul", "clone", "detach", "sum"}
+_FUNCTIONS |= {"mean", "is_floating_point", "is_complex", "numel"}
 
 
 def _refuse(name: str) -> Callable[..., Any]:
@@ -308,14 +290,11 @@ def _flat(values: Any) -> list[Any]:
     return [item for value in values for item in (value if isinstance(value, (tuple, list)) else [value])]
 
 
-def _joined(stacked: bool, parts: Sequence[LikeATensor], dim: int = 0) -> LikeATensor:
-    """`torch.cat` or `torch.stack` of logits of the same head, over tokens."""
+def _joined(parts: Sequence[LikeATensor], dim: int = 0) -> LikeATensor:
+    """`torch.cat` of logits of the same head, over tokens."""
     first = next(part for part in parts if isinstance(part, LikeATensor))
     if any(not isinstance(part, LikeATensor) or part.head is not first.head for part in parts):
         raise first._no("torch.cat of these logits with a tensor, or with those of another model or forward,")
-    if stacked:
-        dim = dim if dim >= 0 else dim + first.dim() + 1
-        parts = [part.unsqueeze(dim) for part in parts]
     at = parts[0]._token_dim(dim, "cat")
     temperature = first.temperature
     if any(isinstance(part.temperature, Tensor) or part.temperature != temperature for part in parts):
