@@ -335,7 +335,7 @@ def linear_ce_fusion_kwargs(
     if path.wrappers:
         watch(model)
     processor = NextTokenLogProbs(
-        chunk_size=chunk_size or Fusion.chunk_size,
+        chunk_size=Fusion.chunk_size if chunk_size is None else chunk_size,
         temperature=temperature,
         entropy=entropy,
         cp_gradient=cp_gradient,

@@ -13,6 +13,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 from torch.distributed import ProcessGroup
+from torch.utils._pytree import register_pytree_node
 
 from mcore_unpatch.compat.hook.errors import MissingContextError
 
@@ -146,6 +147,18 @@ class Outputs:
 
     def __repr__(self) -> str:
         return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+
+def register_results(kind: type[Any]) -> None:
+    """Let PyTorch see the tensors in a result: FSDP looks for them in what a module returns, or reduces no gradient."""
+    register_pytree_node(
+        kind,
+        lambda results: (list(results.values()), tuple(results.keys())),
+        lambda values, names: kind(**dict(zip(names, values, strict=True))),
+    )
+
+
+register_results(Outputs)
 
 
 _WAYS_TO_GROUPS = (

@@ -12,7 +12,7 @@ from megatron.core.config_logger import has_config_logger_enabled, log_config_to
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.checks import check_choice
-from mcore_unpatch.compat.hook.call import HookCall
+from mcore_unpatch.compat.hook.call import HookCall, register_results
 from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
 
 Numbers = Literal["verl", "megatron"]
@@ -105,6 +105,9 @@ class FusedOutput(dict[str, Any]):
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
+
+
+register_results(FusedOutput)
 
 
 @cache

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from harness import on_ranks
-from harness.faithful import inputs_for
 from harness.models import Case, build_config, build_model
 from harness.pool import INSTALLED
 from harness.rounding import assert_agree, assert_close
@@ -152,14 +151,15 @@ def test_a_failing_call_leaves_the_next_one_whole(case: Case, model: Any, inputs
 
 
 @on_ranks(Case(dp=2))
-def test_fully_sharded_models_are_served_while_the_head_is_whole(case: Case, model: Any) -> None:
-    inputs = inputs_for(case)
+def test_fully_sharded_models_are_served_while_the_head_is_whole(case: Case, model: Any, inputs: Any) -> None:
     torch.autograd.backward(model(**inputs).sum())
     expected = {name: parameter.grad for name, parameter in model.named_parameters()}
-    whole = fully_shard(build_model(case))
-    with attach(whole, TokenLoss()):
-        torch.autograd.backward(whole(**inputs).sum())
-    assert_agree({name: parameter.grad.full_tensor() for name, parameter in whole.named_parameters()}, expected)
+    several = Compose(TokenLoss(), Entropy())
+    for processor, loss_of in ((TokenLoss(), torch.sum), (several, lambda out: out.loss.sum() + 0 * out.entropy.sum())):
+        whole = fully_shard(build_model(case))
+        with attach(whole, processor):
+            torch.autograd.backward(loss_of(whole(**inputs)))
+        assert_agree({name: parameter.grad.full_tensor() for name, parameter in whole.named_parameters()}, expected)
     head_apart = build_model(case)
     fully_shard(head_apart.output_layer)
     refused = pytest.raises(UnsupportedHeadError, match="sharded between calls")
