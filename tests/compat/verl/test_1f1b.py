@@ -18,7 +18,7 @@ from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
 
 
 @pytest.mark.parametrize("entropy", [False, True], ids=["log-probs", "and entropy"])
-@pytest.mark.parametrize("case", [Case(), Case(tied=True), Case(mtp=1)], ids=str)
+@pytest.mark.parametrize("case", [Case(dp=2), Case(dp=2, tied=True), Case(dp=2, mtp=1)], ids=str)
 @on_ranks
 def test_the_combined_schedule_gives_what_plain_forwards_give(case: Case, entropy: bool) -> None:
     with no_streams():
