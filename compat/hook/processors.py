@@ -211,6 +211,11 @@ class Compose:
             )
         if not processors:
             raise ValueError("Compose needs at least one processor.")
+        taken = {name for reader in self.readers for name in reader.gives}  # one name is one number of the shared pass
+        for name in [_name(p) for p in processors if not isinstance(p, HeadProcessor)]:
+            if name in taken:
+                raise ValueError(f"Two composed processors both return {name!r}; leave one out, or rename its class.")
+            taken.add(name)
 
     def __call__(self, **keywords: Any) -> Outputs:
         """Run the shared pass and every other processor."""
@@ -223,10 +228,8 @@ class Compose:
             if isinstance(processor, HeadProcessor):
                 new = processor.results(call, shared)
             else:
-                new = {type(processor).__name__.lower(): processor(**keywords)}
-            for name, value in new.items():
-                if results.setdefault(name, value) is not value:
-                    raise ValueError(f"Two composed processors both return {name!r} with different values.")
+                new = {_name(processor): processor(**keywords)}
+            results |= new
         return Outputs(**results)
 
     def __eq__(self, other: object) -> bool:
@@ -249,6 +252,11 @@ class AsTuple:
         """Return `Outputs` as a tuple, anything else as it is."""
         result = self.processor(**keywords)
         return tuple(result.values()) if isinstance(result, Outputs) else result
+
+
+def _name(processor: Processor) -> str:
+    """What the result of a processor that does not read the head is called."""
+    return type(processor).__name__.lower()
 
 
 def _check_agreement(first: HeadProcessor, other: HeadProcessor) -> None:

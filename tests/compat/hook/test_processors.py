@@ -133,6 +133,9 @@ def test_processors_that_disagree_cannot_share_a_pass() -> None:
     Compose(LogProbs(temperature=float("1.5")), Entropy(temperature=float("1.5")))  # equal is enough
     with pytest.raises(ValueError, match="at least one"):
         Compose()
+    with pytest.raises(ValueError, match="both return 'logits'; leave one out"):
+        Compose(Logits(), LogProbs(), Logits())
+    Compose(TokenLoss(), TokenLoss())
 
 
 @pytest.mark.parametrize(
