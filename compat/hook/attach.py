@@ -110,6 +110,7 @@ def attach(
     if when is not None and not callable(when):
         raise TypeError(f"when: expected a function to call at every forward, got {when!r}")
     names = dict(legacy or {})
+    HookContext().updated(dict.fromkeys(names.values()))  # raises now for a misspelt field
 
     def select(keywords: dict[str, Any]) -> tuple[Processor, Any] | None:
         values = {names[name]: keywords.pop(name) for name in list(keywords) if name in names}

@@ -114,6 +114,8 @@ def test_legacy_keywords_become_context_and_a_selector_leaves_other_calls_alone(
     with attach(model, LogProbs(), HookContext(), legacy={"temperature": "temperature"}):
         assert torch.equal(model(**inputs, temperature=0.7), expected)
         assert not torch.equal(model(**inputs), expected)
+    with pytest.raises(TypeError, match="unknown key 'temprature'; did you mean 'temperature'"):
+        attach(model, LogProbs(), legacy={"temperature": "temprature"})
     handle.remove()
     seen: list[Any] = []
 
