@@ -94,7 +94,7 @@ def test_no_group_stands_for_a_group_of_one() -> None:
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="gradient: expected 'own' or 'summed', got 'twice'"):
         gather_sequence(torch.zeros(1), None, "twice")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match='"own" or "summed"'):
+    with pytest.raises(ValueError, match="gradient: expected 'own' or 'summed'"):
         sum_over_ranks(torch.zeros(1), None, "twice")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"row: expected \[1, 5\], got \[1, 4\]"):
         sum_per_sequence(torch.zeros(1, 4), plan_packing([5]))
