@@ -252,10 +252,10 @@ def difference(pinned: Pin, release: Model) -> str | None:
     if _form(now, pinned) == was:
         return None
     if now.kind == ABSENT_KIND:
-        from mcore_unpatch.library.fact import Fact
+        from mcore_unpatch.judge.asked import advice, instead
 
-        moved = release.moved(pinned.name, Fact(pinned.kind, pinned.signature))
-        return f"was removed{f'; it is now `{moved}`' if moved else ''}"
+        said = advice(pinned.name, instead(pinned.name, release))
+        return f"was removed{f'; {said}' if said else ''}"
     if was == ABSENT:
         return "is new in Megatron: the patch now replaces it"
     signature = was.partition(" ")[2] or pinned.signature

@@ -195,12 +195,23 @@ def _unpacked(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     then, now = old.find(demand.on(old).name), new.find(demand.on(new).name)
     if not count or then is None or now is None or now.fact.trait("gives") is not None:
         return
-    if then.fact.digest != now.fact.digest and demand.runs_on(new, "ValueError"):
+    was, wanted = _unpacked_by(then, old), _unpacked_by(now, new)
+    if set(was) == {count} and len(wanted) == 1 and count not in wanted and demand.runs_on(new, "ValueError"):
+        [(gives, caller)] = wanted.items()
+        text = f"unpacks {count} values from `{leaf(demand.name)}`, of which `{short(caller)}` of megatron-core"
+        yield _raises(demand, "ValueError", f"{text} {new.label} unpacks {gives}")
+    elif then.fact.digest != now.fact.digest and demand.runs_on(new, "ValueError"):
         yield _changes(
             demand,
             f"unpacks {count} values from `{leaf(demand.name)}`, which changed; how many it gives on megatron-core "
             f"{new.label} is not evident",
         )
+
+
+def _unpacked_by(found: Known, model: Model) -> dict[int, str]:
+    """How many values the library itself unpacks from a function, and who does."""
+    calls = [(usage.call.unpacked, usage.place) for usage in model.calls(found.name) if usage.call and usage.sure]
+    return {count: place for count, place in calls if count}
 
 
 # --- words ----------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ IMPORT, INSTALL, CALL = "import", "install", "call"  # when it runs
 _NAMED = {"function", "class", "value", "module"}
 _MOST_HELPERS = 30
 _DEEPEST = 3
+_MOCKERS = {"object": ".patch", "setattr": "monkeypatch", "delattr": "monkeypatch"}  # by what is called of them
 
 # Of the statements of a file: what runs later, and what is read for itself.
 _APART = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
@@ -127,6 +128,8 @@ class Demands:
                     waiting.append((read, tests, 0))
                     continue
                 case ast.Call():
+                    if (mocked := _mocked(node)) is not None:
+                        waiting.append((mocked, tests, 0))
                     meant = self._meant(node.func, home, itself) or picked(node.func, home)
                     yield from self._called(node, meant, home, when, tests, unpacked, depth)
                     if _asks_first(node):
@@ -276,6 +279,17 @@ def _imported(node: ast.AST, place: Position, when: str) -> Iterator[Demand]:
         for alias in node.names:
             if within(alias.name):
                 yield Demand(alias.name, when, place, module=alias.name, node=node)
+
+
+def _mocked(node: ast.Call) -> ast.Attribute | None:
+    """What `patch.object(x, "name", ...)` and `monkeypatch.setattr(x, "name", ...)` read, unless they may create it."""
+    if any(word.arg in {"create", "raising", None} for word in node.keywords):
+        return None
+    match node:
+        case ast.Call(func=ast.Attribute(value=of, attr=verb), args=[owner, ast.Constant(value=str(name)), *_]):
+            mocker = f".{path_text(of) or ''}".endswith(_MOCKERS.get(verb, "?"))
+            return ast.copy_location(ast.Attribute(owner, name, ast.Load()), node) if mocker else None
+    return None
 
 
 def _asks_first(node: ast.Call) -> bool:

@@ -9,10 +9,10 @@ from functools import cached_property
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.asked import absent, advice, instead, leaf, raised, short, unfit
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself
-from mcore_unpatch.judge.originals import reaches_original
+from mcore_unpatch.judge.originals import reaches_original, reads_by_name
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
-from mcore_unpatch.library.model import Model, Usage
+from mcore_unpatch.library.model import DEFAULT, Model, Usage
 from mcore_unpatch.library.syntax import parameters_of
 from mcore_unpatch.megatron import facts, known
 from mcore_unpatch.megatron.roots import within
@@ -23,6 +23,7 @@ from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.effort import Exhausted
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
 
 _MOST_STEPS = 200_000  # for what one patch asks of Megatron
@@ -59,6 +60,9 @@ class Case:
             # Many patches may stand in one function.
             code, home = installer.node, self.resolver
             found += home.kept((INSTALL, code), lambda: [*Demands().of_code(code, home, INSTALL, inner=False)])
+        for node in walk(self.install.value) if isinstance(self.install.value, ast.Call) else ():
+            if isinstance(node, ast.Call) and len(node.args) == 2 and reads_by_name(node, self.install):
+                found.append(Demand(self.install.target, INSTALL, self.resolver.on_line(node.lineno)))
         for function, home in self.functions:
             own = itself(function) if self._is_bound or function is not self.new.function else None
             found += asks.of_code(function, home, CALL, itself=own)
@@ -187,7 +191,7 @@ def _constructor(case: Case, model: Model) -> Iterator[Statement]:
     found, (node, _) = model.find(case.install.target), case.own_class
     methods = (item for item in node.body if isinstance(item, ast.FunctionDef)) if node is not None else ()
     own = next((item for item in methods if item.name == "__init__"), None)
-    if own is None or node is None or found is None or found.fact.kind != "class":
+    if own is None or node is None or found is None or found.fact.kind != "class" or _is_default(case, model):
         return
     taken = parameters(without_self(parameters_of(own)))
     for usage in callers(model, f"{found.name}.__init__"):
@@ -236,12 +240,30 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
     since, reason = facts.INERT_SINCE.get((install.owner, install.attribute), ((99, 0), ""))
     if since <= parse_version(model.label):
         yield Statement(IDLE, f"has no effect on megatron-core {show(since)}+, where {reason}", "", *here(case))
+    if _is_default(case, model):
+        text = f"has no effect: `{leaf(install.owner)}` takes it as a default when it is imported, which is before this"
+        yield Statement(IDLE, text, "", *here(case))
     if not install.adds and within(install.target) and not known.holds(model, install.target):
         if (when := absent(install.target, model)) and not install.attribute.startswith("__"):
             now = instead(install.target, model)
             hint = f"; {said}" if (said := advice(install.target, now)) else ""
             text = f"`{leaf(install.target)}` does not exist {when}, so nothing calls the replacement{hint}"
-            yield Statement(IDLE, text, "", *here(case))
+            if install.shape == "mock" and not _may_create(install.node):
+                text = f"`{leaf(install.target)}` does not exist {when}{hint}"
+                yield Statement(RAISES, text, "AttributeError", *here(case), INSTALL, trigger="when it is mocked")
+            else:
+                yield Statement(IDLE, text, "", *here(case))
+
+
+def _is_default(case: Case, model: Model) -> bool:
+    """Whether a module imports the name that is set in it, and reads it once, as a default of a field or parameter."""
+    fact, uses = model.facts.get(case.install.target), model.uses(case.install.target)
+    return fact is not None and fact.kind == "import" and bool(uses) and all(one.how == DEFAULT for one in uses)
+
+
+def _may_create(node: ast.AST) -> bool:
+    """Whether a mock sets a name that is not there: `create=True`, `raising=False`."""
+    return any(word.arg in {"create", "raising", None} for word in getattr(node, "keywords", ()))
 
 
 # --- what the replacement asks of Megatron --------------------------------------------------------------------------

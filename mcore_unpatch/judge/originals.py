@@ -99,7 +99,7 @@ def _own_bindings(new: Replacement) -> set[str]:
 def _in_value(install: Install) -> Iterator[ast.expr]:
     """`x.f = wrap(x.f)` with a wrapper from elsewhere: it is given the original."""
     for node in walk(install.value) if isinstance(install.value, ast.Call) else ():
-        if isinstance(node, ast.Attribute) and node.attr == install.attribute and isinstance(node.ctx, ast.Load):
+        if isinstance(node, ast.Attribute | ast.Call) and _reads(node, install):
             yield node
 
 
@@ -174,10 +174,20 @@ def _reads(node: ast.AST | None, install: Install) -> bool:
             return name == install.attribute
         case ast.Call(func=function, args=[_, ast.Constant(value=name), *_]):
             return (path_text(function) or "").rpartition(".")[2] in _READERS and name == install.attribute
+        case ast.Call():
+            return reads_by_name(node, install)
         case ast.Subscript(value=ast.Attribute(attr="__dict__"), slice=ast.Constant(value=name)):
             return name == install.attribute
         case ast.Name():  # the function itself, imported by its name
             return install.shape in ("module-attr", "string-target") and node.id == install.attribute
+    return False
+
+
+def reads_by_name(node: ast.AST, install: Install) -> bool:
+    """`getattr(x, name)` with the very name that `setattr` is given, in a loop over names."""
+    match node, install.site.node:
+        case ast.Call(func=function, args=[_, name, *_]), ast.Call(args=[_, given, _]):
+            return (path_text(function) or "").rpartition(".")[2] in _READERS and ast.dump(name) == ast.dump(given)
     return False
 
 

@@ -60,6 +60,8 @@ class _Override:
     def between(self, was: str, name: str, old: Model, new: Model) -> Iterator[Statement]:
         """What a step does to it."""
         then, now = old.find(was), new.find(name)
+        if then is None and now is not None and now.fact.kind == "function":
+            yield from self._came(name, new)
         if then is None or then.fact.kind != "function":
             return
         if now is None:
@@ -86,6 +88,18 @@ class _Override:
                 return
         yield from self._returned(name, before, after_, new)
         yield from self._swallowed(taken, before, after_, new)
+
+    def _came(self, name: str, new: Model) -> Iterator[Statement]:
+        """A method of the repository's own, of a name that the base class has now too: Megatron calls this one."""
+        usage = next((usage for usage in self._reaching(new, name) if _gets_there(usage, name, new)), None)
+        if usage is None or usage.call is None:
+            return
+        text = f"{self._shown} overrides `{short(name)}`, which is new and which `{short(usage.place)}` calls"
+        wrong = self._taken.misfit(usage.call) if self._taken is not None else ""
+        if wrong:
+            yield self._said(RAISES, f"{text}: it {unfit(wrong, 'yours')}", "TypeError", usage.place)
+        else:
+            yield self._said(CHANGES, text)
 
     @property
     def _taken(self) -> Parameters | None:

@@ -244,6 +244,8 @@ class Model:
         same = [other for other in others if (fact := self.facts.get(other)) and fact.kind == before.kind]
         if len(same) == 1:
             return same[0]
+        if not before.statements:
+            return None  # nothing to tell it by
         beside = [f"{owner}.{other}" for other, fact in self.members(owner) if fact.kind == before.kind == "function"]
         scored = [(likeness(before.statements, self.facts[other].statements), other) for other in same or beside]
         score, best = max(scored, default=(0.0, ""))

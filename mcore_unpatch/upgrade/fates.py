@@ -138,12 +138,13 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
     if case is None:  # a patch file, or a name that only a text tells
         return _of_file(finding, happened)
     if not finding.live.on(parse_version(new.label)):
-        return _never_runs(finding, case, happened, new)
+        return _never_runs(finding, case, happened, old, new)
     statements = between(case, old, new)
     raises = [f"{text}{_already(one, old)}" for one in statements for text in judge.texts([one], case, RAISES)]
     idle = judge.texts(statements, case, IDLE)
     copied = _copy_of(case, happened, old)
     different = [*judge.texts(statements, case, CHANGES), *idle, *_body(case, happened, copied, new)]
+    different += _unjudged(finding, happened, old, new)
     reasons = [*raises, *different]
     if raises:
         urgency = "breaks"
@@ -176,7 +177,7 @@ def _of_file(finding: Finding, happened: Change) -> Fate:
     return Fate(finding, "different", happened, (finding.kept_because or finding.message,))
 
 
-def _never_runs(finding: Finding, case: Case, happened: Change, new: Model) -> Fate:
+def _never_runs(finding: Finding, case: Case, happened: Change, old: Model, new: Model) -> Fate:
     """A patch whose guard keeps it off the new release: what its file imports may fail there all the same."""
     broken = [one for one in judge.on(case, new) if one.kind == RAISES and one.when == IMPORT]
     if broken:
@@ -184,7 +185,8 @@ def _never_runs(finding: Finding, case: Case, happened: Change, new: Model) -> F
     said = f"it never runs on megatron-core {new.label}, only on {finding.live}"
     if not finding.live.releases:
         return Fate(finding, "harmless", happened, (said,), (), None, case)
-    done = "; delete it when you no longer support those"
+    ends = f": what it does on {old.label} ends there" if finding.live.on(parse_version(old.label)) else ""
+    done = f"{ends}; delete it when you no longer support those"
     return Fate(finding, "unnecessary", happened, (said + done,), (), None, case)
 
 
@@ -225,13 +227,24 @@ def _body(case: Case, happened: Change, copied: Copy | None, new: Model) -> list
     return ["body changed; the replacement does not call the original, so it does not have that change"]
 
 
+def _unjudged(finding: Finding, happened: Change, old: Model, new: Model) -> list[str]:
+    """What the two releases cannot be compared on: a name that is new, names that are not evident."""
+    owner, _, name = finding.target.rpartition(".")
+    short = ".".join(finding.target.split(".")[-2:])
+    if name == "*":
+        return [f"which names of `{owner.rpartition('.')[2]}` it sets is not evident, so nothing is said of them"]
+    if happened.kind == "unknown" and happened.after is not None and known.holds(old, owner):
+        caller = next((usage.place for usage in judge.callers(new, happened.after.name)), "")
+        calls = f" and `{'.'.join(caller.split('.')[-2:])}` calls it" if caller else ""
+        return [f"`{short}` is new: megatron-core {old.label} has none, {new.label} has one{calls}; this replaces it"]
+    return []
+
+
 def _harmless(happened: Change, case: Case) -> str:
     match happened.kind:
         case "unchanged":
             return "what it replaces is unchanged"
         case "unknown":
-            if happened.after is not None:
-                return "the older release does not have what it replaces"
             return "it adds a name, or replaces one that Megatron Core does not define"
     if case.reaches_original:
         return f"{happened.sentence}; the replacement calls the original"

@@ -43,6 +43,9 @@ def mend(report: UpgradeReport, sources: Sources) -> list[Mended]:
     moves = _moves(report)
     for use in report.uses.affected:
         if use.will_raise and use.demand is not None:
+            if _is_patched(use, report):
+                found.append(Mended(use, (), "a patch of that name stands here, which nothing would call any more"))
+                continue
             edits, why_not = _edits(use.demand, report.old, report.new, sources, moves)
             found.append(Mended(use, tuple(edits), why_not))
     return found
@@ -52,7 +55,14 @@ def is_moved(use: Affected, report: UpgradeReport) -> bool:
     """Whether only the place of a name changed, so that no source is needed to mend its use."""
     demand = use.demand
     by_module = demand is not None and isinstance(demand.node, ast.ImportFrom | ast.Attribute)
-    return demand is not None and by_module and use.will_raise and bool(_module_now(demand, report.old, report.new))
+    moved = demand is not None and by_module and use.will_raise and _module_now(demand, report.old, report.new)
+    return bool(moved) and not _is_patched(use, report)
+
+
+def _is_patched(use: Affected, report: UpgradeReport) -> bool:
+    """Whether what is read is what a patch of the same file replaces: to read it elsewhere would hide that it fails."""
+    here = report.shown(use.path)
+    return any(fate.finding.target == use.name and fate.finding.path == here for fate in report.fates)
 
 
 def _module_now(demand: Demand, old: Model, new: Model) -> str:

@@ -216,7 +216,8 @@ def _judged(demand: Demand, old: Model, new: Model, found: Uses) -> Iterator[Aff
     elif demand.call is not None or demand.through_class:  # a field of an object has what its maker gave it
         before = old.find(demand.on(old).name)
         evident = before is not None and before.fact.trait("gives") is not None
-        statements = [one for one in changed(demand, old, new) if evident or not one.text.startswith("unpacks")]
+        said = changed(demand, old, new)
+        statements = [one for one in said if evident or one.kind == RAISES or not one.text.startswith("unpacks")]
     if demand.call is not None:
         statements += handed(demand, old, new)
     scope = demand.at.scope.function

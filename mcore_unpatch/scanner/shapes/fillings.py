@@ -100,6 +100,8 @@ def _taken_apart(target: ast.expr, row: Given) -> Filling:
         made = row.at.expr(row.node.func)
         fields = of_call(row.node, made, row.at) if made is not None and made.kind == "class" else {}
         return {f"{target.id}.{path.removeprefix('self.')}": given for path, given in fields.items()}
+    if isinstance(target, ast.Name) and isinstance(row.node, ast.Constant):
+        return {target.id: row}
     return {}
 
 

@@ -41,7 +41,8 @@ def parted(target: str) -> tuple[str, str]:
 
 
 def core_target(dotted: str) -> str:
-    """A dotted string as the definition it names; a method keeps its name behind its class."""
+    """A dotted string as the definition it names, also `module:name`; a method keeps its name behind its class."""
+    dotted = dotted.replace(":", ".", 1)
     owner, _, leaf = dotted.rpartition(".")
     symbol = api.lookup(owner)
     if symbol and symbol.kind in {"class", "module"}:

@@ -184,7 +184,7 @@ def _cuts(value: ast.AST | None) -> bool:
     return (
         isinstance(value, ast.Call)
         and isinstance(value.func, ast.Attribute)
-        and value.func.attr in {"rsplit", "rpartition"}
+        and value.func.attr in {"rsplit", "rpartition", "split", "partition"}
     )
 
 

@@ -27,6 +27,7 @@ OTHER = (
 REWRITER = "def patch(c, n): exec(inspect.getsource(getattr(c, n)))"
 MADE = "import pytest\nmine = pytest.MonkeyPatch()\n"
 ROW = "for p, g in [('megatron.core.utils.get_model_config', f)]:\n"
+ENTRY = ROW.replace(".get", ":get")
 ROPE = "from megatron.core.models.common.embeddings import rope_utils\nrope_utils.fused_apply_rotary_pos_emb = "
 
 # By the set they are for: one text for all members, or one for each; `{}` is the member.
@@ -312,6 +313,8 @@ CASES: dict[str, str | dict[str, str]] = {
     "scopes._cuts": {
         "rsplit": f"{ROW}    m, n = p.rsplit('.', 1)\n    setattr(importlib.import_module(m), n, f)",
         "rpartition": f"{ROW}    m, _, n = p.rpartition('.')\n    setattr(importlib.import_module(m), n, f)",
+        "split": f"{ENTRY}    m, n = p.split(':')\n    setattr(importlib.import_module(m), n, f)",
+        "partition": f"{ENTRY}    m, _, n = p.partition(':')\n    setattr(importlib.import_module(m), n, f)",
     },
     "tables._from": {
         "opaque": f"{ROW}    m, n = p.rsplit('.', 1)\n    setattr(importlib.import_module(m), n, f)",
