@@ -92,6 +92,6 @@ def test_in_the_gate_on_request(tmp_path: Path) -> None:
     assert unpatch("check", cwd=tmp_path).code == CLEAN
     asked = unpatch("check", "--possible", cwd=tmp_path)
     assert asked.code == FINDINGS
-    assert "Found 1 possible one.\n" in asked.out
+    assert "Found 1 possible one, by its name alone.\n" in asked.out
     assert "[none]  possible" in asked.out
     assert "Possible, by a method's name alone: 1 (1 kept)\n" in unpatch("scan", cwd=tmp_path).out
