@@ -125,7 +125,9 @@ def _finding(
     # Mocks replace nothing, nor does a hook, which is called with arguments of its own.
     replaces = verdict.rule != "MCU106" and not verdict.rule.startswith("MCU9")
     judged = [version for version in versions if replaces and alive.on(version)]
-    by_version = {version: judge.on(case, known.newest(version)) for version in judged}
+    models = {version: known.newest(version) for version in judged}
+    by_model = {model: judge.on(case, model) for model in dict.fromkeys(models.values())}
+    by_version = {version: by_model[model] for version, model in models.items()}
     said = [one for some in reversed(by_version.values()) for one in some]
     breaks = dict.fromkeys(judge.texts(said, case))
     fails = [show(version) for version, some in by_version.items() if any(one.kind == RAISES for one in some)]

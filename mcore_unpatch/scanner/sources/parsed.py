@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from mcore_unpatch.scanner.sources import prefilter
+from mcore_unpatch.scanner.sources.building import build
 from mcore_unpatch.scanner.sources.parsing import parse
-from mcore_unpatch.scanner.sources.scopes import ModuleModel, build
+from mcore_unpatch.scanner.sources.scopes import ModuleModel
 
 T = TypeVar("T")
 

@@ -101,7 +101,7 @@ def plain(data: bytes) -> bytes:
     return data if data.isascii() else _normal(data)
 
 
-@lru_cache(4)  # of one file it is asked several times in a row
+@lru_cache(16)  # of one file it is asked several times, and of those it imports in between
 def _normal(data: bytes) -> bytes:
     text = data.decode(errors="replace")
     return unicodedata.normalize("NFKC", text).encode()

@@ -310,7 +310,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "map": "list(map(setattr, [GPTModel], ['forward'], [f]))",
         "starmap": "import itertools\nlist(itertools.starmap(setattr, [(GPTModel, 'forward', f)]))",
     },
-    "scopes._cuts": {
+    "building._cuts": {
         "rsplit": f"{ROW}    m, n = p.rsplit('.', 1)\n    setattr(importlib.import_module(m), n, f)",
         "rpartition": f"{ROW}    m, _, n = p.rpartition('.')\n    setattr(importlib.import_module(m), n, f)",
         "split": f"{ENTRY}    m, n = p.split(':')\n    setattr(importlib.import_module(m), n, f)",

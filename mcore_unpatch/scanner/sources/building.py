@@ -1,0 +1,269 @@
+"""The one walk over the statements of a module: its scopes, its names, and the places that may install a patch.
+
+Expressions are looked into only on the lines where the file's text says that a call such as `setattr` can be found.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+
+from mcore_unpatch.scanner.sources.narrowing import case_checks, checks
+from mcore_unpatch.scanner.sources.nodes import calls_and_loops_on, calls_on
+from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, ModuleModel, Scope, Site, path_text
+
+
+def build(path: str, data: bytes, tree: ast.Module, call_lines: Sequence[int]) -> ModuleModel:
+    """Walk a parsed module once; calls are collected on the given lines only."""
+    block = Block(None)
+    model = ModuleModel(path, data, tree, Scope("module", tree, None, block))
+    _Walker(model, call_lines).body(tree.body, model.scope, block)
+    for scope in (model.scope, *model.functions.values(), *model.classes.values()):
+        for bindings in scope.bindings.values():
+            bindings.sort(key=attrgetter("line"))
+    return model
+
+
+class _Walker:
+    def __init__(self, model: ModuleModel, call_lines: Sequence[int]) -> None:
+        self.model, self.call_lines = model, call_lines
+
+    def body(self, statements: list[ast.stmt], scope: Scope, block: Block) -> None:
+        if statements:
+            self.model.blocks.append((statements, block, scope))
+        for node in statements:
+            _HANDLERS.get(type(node), _Walker.expressions)(self, node, scope, block)
+
+    # --- names -------------------------------------------------------------------------------------------------
+
+    def bind(self, scope: Scope, name: str, binding: Binding) -> None:
+        home = self.model.scope if name in scope.globals else scope
+        home.bindings.setdefault(name, []).append(binding)
+
+    def bind_target(self, target: ast.expr, kind: str, value: ast.AST | None, scope: Scope, block: Block) -> None:
+        """Bind what a target names; a tuple is matched with a tuple of values where there is one."""
+        if isinstance(target, ast.Tuple | ast.List):
+            values: list[ast.expr | None] = [None] * len(target.elts)
+            if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) and kind == "value":
+                values = list(value.elts)
+            elif kind == "item" and isinstance(value, ast.Call) and path_text(value.func) == "enumerate" and value.args:
+                values = [None, value.args[0]] if len(target.elts) == 2 else values
+            elif kind == "item" and isinstance(value, ast.Call) and path_text(value.func) == "zip":
+                values = list(value.args) if len(value.args) == len(target.elts) else values
+            elif kind == "item" and (table := _table_of(value)) is not None and len(target.elts) == 2:
+                values = [table, None]
+            for element, part in zip(target.elts, values, strict=True):
+                if part is not None:
+                    self.bind_target(element, kind, part, scope, block)
+                else:  # of a loop, what it runs over tells where it comes from; so does a name that is cut
+                    known = value if kind == "item" or _cuts(value) else None
+                    self.bind_target(element, "opaque", known, scope, block)
+        elif isinstance(target, ast.Starred):
+            self.bind_target(target.value, "opaque", None, scope, block)
+        elif (name := path_text(target)) is not None:
+            self.bind(scope, name, Binding(kind, target.lineno, block, value))
+
+    def on_Import(self, node: ast.Import, scope: Scope, block: Block) -> None:
+        for alias in node.names:
+            name = alias.asname or alias.name.partition(".")[0]
+            self.bind(scope, name, Binding("import", node.lineno, block, node, alias.name if alias.asname else name))
+
+    def on_ImportFrom(self, node: ast.ImportFrom, scope: Scope, block: Block) -> None:
+        for alias in node.names:
+            binding = Binding("from", node.lineno, block, node, alias.name)
+            if alias.name == "*":
+                self.model.stars.append(binding)
+            else:
+                self.bind(scope, alias.asname or alias.name, binding)
+
+    def on_Global(self, node: ast.Global, scope: Scope, block: Block) -> None:
+        scope.globals.update(node.names)
+
+    def on_FunctionDef(self, node: FunctionNode, scope: Scope, block: Block) -> None:
+        self.bind(scope, node.name, Binding("def", node.lineno, block, node))
+        self.decorators(node, scope, block)
+        inner = Block(block, "function", node)
+        child = Scope("function", node, scope, inner)
+        self.model.functions[node] = child
+        arguments = node.args
+        for arg in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
+            child.bindings[arg.arg] = [Binding("param", node.lineno, inner, arg)]
+        for extra in (arguments.vararg, arguments.kwarg):
+            if extra:
+                child.bindings[extra.arg] = [Binding("opaque", node.lineno, inner)]
+        self.body(node.body, child, inner)
+
+    on_AsyncFunctionDef = on_FunctionDef
+
+    def on_ClassDef(self, node: ast.ClassDef, scope: Scope, block: Block) -> None:
+        self.bind(scope, node.name, Binding("class", node.lineno, block, node))
+        self.decorators(node, scope, block)
+        inner = Block(block, "class", node)
+        child = Scope("class", node, scope, inner)
+        self.model.classes[node] = child
+        self.body(node.body, child, inner)
+
+    def decorators(self, node: FunctionNode | ast.ClassDef, scope: Scope, block: Block) -> None:
+        for decorator in node.decorator_list:
+            for call in calls_on(decorator, self.call_lines):
+                self.model.calls.append(Site(call, node, scope, block, decorated=node))
+
+    def on_Return(self, node: ast.Return, scope: Scope, block: Block) -> None:
+        self.model.returns.setdefault(scope.node, []).append((node, block))
+        self.expressions(node, scope, block)
+
+    # --- assignments -------------------------------------------------------------------------------------------
+
+    def on_Assign(self, node: ast.Assign, scope: Scope, block: Block) -> None:
+        for target in node.targets:
+            self.site(target, node.value, node, scope, block)
+            self.bind_target(target, "value", node.value, scope, block)
+        if isinstance(node.value, ast.Dict | ast.List | ast.Tuple | ast.Set):
+            self.model.literals.append(Site(node, node, scope, block, None, node.value))
+        self.expressions(node, scope, block)
+
+    def on_AnnAssign(self, node: ast.AnnAssign, scope: Scope, block: Block) -> None:
+        if node.value is not None:
+            self.site(node.target, node.value, node, scope, block)
+            if isinstance(node.value, ast.Dict | ast.List | ast.Tuple | ast.Set):
+                self.model.literals.append(Site(node, node, scope, block, None, node.value))
+        if name := path_text(node.target):
+            if node.value is not None:
+                self.bind(scope, name, Binding("value", node.lineno, block, node.value))
+            self.bind(scope, name, Binding("annotation", node.lineno, block, node.annotation))
+        self.expressions(node, scope, block)
+
+    def on_AugAssign(self, node: ast.AugAssign, scope: Scope, block: Block) -> None:
+        self.bind_target(node.target, "changed", node.value, scope, block)
+        if isinstance(node.op, ast.BitOr):  # namespace |= {...}
+            update = ast.copy_location(ast.Attribute(node.target, "update", ast.Load()), node)
+            call = ast.copy_location(ast.Call(update, [node.value], []), node)
+            self.model.calls.append(Site(call, node, scope, block))
+        self.expressions(node, scope, block)
+
+    def on_Delete(self, node: ast.Delete, scope: Scope, block: Block) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Attribute):
+                self.model.sites.append(Site(node, node, scope, block, target, None))
+
+    def site(self, target: ast.expr, value: ast.expr, node: ast.stmt, scope: Scope, block: Block) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            pairs = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
+            for index, element in enumerate(target.elts):
+                part = value.elts[index] if pairs else value  # type: ignore[attr-defined]
+                self.site(element, part, node, scope, block)
+        elif isinstance(target, ast.Attribute | ast.Subscript):
+            self.model.sites.append(Site(node, node, scope, block, target, value))
+
+    # --- blocks ------------------------------------------------------------------------------------------------
+
+    def on_If(self, node: ast.If, scope: Scope, block: Block) -> None:
+        self.expressions(node.test, scope, block, node)
+        self.named(node.test, scope, block)
+        body = Block(block, "if", node)
+        self.narrow(checks(node.test, True), scope, node.lineno, body)
+        self.body(node.body, scope, body)
+        orelse = Block(block, "else", node)
+        rejected = list(checks(node.test, False))
+        if node.orelse:
+            self.narrow(rejected, scope, node.orelse[0].lineno, orelse)
+        self.body(node.orelse, scope, orelse)
+        if rejected and node.body and isinstance(node.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break):
+            # `if not isinstance(x, C): return`: from here on x is a C
+            self.narrow(rejected, scope, node.end_lineno or node.lineno, block)
+
+    def narrow(self, known: Iterable[tuple[ast.expr, ast.expr]], scope: Scope, line: int, block: Block) -> None:
+        """Bind what is known of the class of an object in a block."""
+        for subject, cls in known:
+            if name := path_text(subject):
+                self.bind(scope, name, Binding("narrow", line, block, cls))
+
+    def named(self, test: ast.expr, scope: Scope, block: Block) -> None:
+        """Bind `name` of `if (name := value) ...`."""
+        if isinstance(test, ast.NamedExpr):
+            self.bind_target(test.target, "value", test.value, scope, block)
+        elif isinstance(test, ast.BoolOp):
+            for value in test.values:
+                self.named(value, scope, block)
+        elif isinstance(test, ast.Compare):
+            self.named(test.left, scope, block)
+
+    def on_Assert(self, node: ast.Assert, scope: Scope, block: Block) -> None:
+        self.narrow(checks(node.test, True), scope, node.lineno, block)
+
+    def on_For(self, node: ast.For | ast.AsyncFor, scope: Scope, block: Block) -> None:
+        self.expressions(node.iter, scope, block, node)
+        body = Block(block, "for", node)
+        self.bind_target(node.target, "item", node.iter, scope, body)
+        self.body(node.body, scope, body)
+        self.body(node.orelse, scope, Block(block, "else", node))
+
+    on_AsyncFor = on_For
+
+    def on_While(self, node: ast.While, scope: Scope, block: Block) -> None:
+        self.expressions(node.test, scope, block, node)
+        self.named(node.test, scope, block)
+        self.body(node.body, scope, Block(block, "while", node))
+        self.body(node.orelse, scope, Block(block, "else", node))
+
+    def on_With(self, node: ast.With | ast.AsyncWith, scope: Scope, block: Block) -> None:
+        body = Block(block, "with", node)
+        for item in node.items:
+            self.expressions(item.context_expr, scope, block, node)
+            if item.optional_vars is not None:
+                self.bind_target(item.optional_vars, "value", item.context_expr, scope, body)
+        self.body(node.body, scope, body)
+
+    on_AsyncWith = on_With
+
+    def on_Try(self, node: ast.Try, scope: Scope, block: Block) -> None:
+        self.body(node.body, scope, Block(block, "try", node))
+        for handler in node.handlers:
+            self.body(handler.body, scope, Block(block, "except", node))
+        self.body(node.orelse, scope, Block(block, "else", node))
+        self.body(node.finalbody, scope, Block(block, "finally", node))
+
+    on_TryStar = on_Try
+
+    def on_Match(self, node: ast.Match, scope: Scope, block: Block) -> None:
+        self.expressions(node.subject, scope, block, node)
+        for case in node.cases:
+            body = Block(block, "case", node)
+            self.narrow(case_checks(node.subject, case.pattern), scope, case.pattern.lineno, body)
+            self.body(case.body, scope, body)
+
+    # --- calls -------------------------------------------------------------------------------------------------
+
+    def expressions(self, node: ast.AST, scope: Scope, block: Block, statement: ast.stmt | None = None) -> None:
+        for found in calls_and_loops_on(node, self.call_lines) if self.call_lines else ():
+            owner = statement or node
+            assert isinstance(owner, ast.stmt)
+            if isinstance(found, ast.Call):
+                self.model.calls.append(Site(found, owner, scope, block))
+            elif isinstance(found.target, ast.Name):  # [setattr(cls, "forward", fn) for cls in classes]
+                self.bind(scope, found.target.id, Binding("item", owner.lineno, block, found.iter))
+
+
+_HANDLERS: dict[type[ast.stmt], Callable[..., None]] = {
+    getattr(ast, name.removeprefix("on_")): handler
+    for name, handler in vars(_Walker).items()
+    if name.startswith("on_") and hasattr(ast, name.removeprefix("on_"))
+}
+
+
+def _table_of(value: ast.AST | None) -> ast.expr | None:
+    """The dict of `table.items()`: what runs over it gets its keys."""
+    match value:
+        case ast.Call(func=ast.Attribute(attr="items", value=table), args=[]):
+            return table
+    return None
+
+
+def _cuts(value: ast.AST | None) -> bool:
+    """`path.rsplit(".", 1)` and its kin."""
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in {"rsplit", "rpartition", "split", "partition"}
+    )
