@@ -87,6 +87,8 @@ def test_masks_of_another_kind() -> None:
     inputs = make_inputs(4, WIDTH, VOCAB)
     with pytest.raises(TypeError, match=r"keep_mask: expected a tensor of booleans, got torch.float32"):
         vocab_pass(inputs.hidden, inputs.weight, keep_mask=torch.ones(4, VOCAB))
+    with pytest.raises(TypeError, match=r"keep_mask: expected a tensor of booleans, got list"):
+        vocab_pass(inputs.hidden, inputs.weight, keep_mask=[True])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"keep_mask: expected shape \[4, 100\]"):
         vocab_pass(inputs.hidden, inputs.weight, keep_mask=torch.ones(4, 50, dtype=torch.bool))
 

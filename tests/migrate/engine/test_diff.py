@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcore_unpatch.migrate.diff import unified
+from mcore_unpatch.migrate.diff import coloured, unified
 
 
 @pytest.mark.parametrize("name", [b"plain.py", b"two words.py", b"caf\xc3\xa9.py", b"no text \xff.py"])
@@ -24,3 +24,9 @@ def test_git_takes_it(tmp_path: Path, name: bytes, before: bytes, after: bytes) 
 
 def test_no_difference_no_diff() -> None:
     assert unified("a.py", b"x\n", b"x\n") == b""
+
+
+def test_on_a_terminal_each_kind_of_line_has_its_colour() -> None:
+    lines = {b"--- a/x": b"1", b"+++ b/x": b"1", b"@@ -1 +1 @@": b"36", b"-old": b"31", b"+new": b"32", b" same": b""}
+    expected = [b"\x1b[%sm%s\x1b[0m" % (style, line) if style else line for line, style in lines.items()]
+    assert coloured(b"\n".join(lines)) == b"\n".join(expected)

@@ -195,6 +195,15 @@ def test_what_can_be_deleted_or_is_not_there_is_told_once_and_not_pinned(tmp_pat
     assert result.out.endswith("Next: unpatch check --write-baseline\n")
 
 
+def test_where_no_name_is_there_nothing_is_pinned(tmp_path: Path) -> None:
+    text = "from megatron.training import training\ntraining.train_step = print\n"
+    write_files(tmp_path, {"old.py": text, "requirements.txt": "megatron-core==0.12.1\n"})
+    result = unpatch("pin", cwd=tmp_path)
+    assert result.code == ERROR
+    assert "None of the patched names is in megatron-core 0.12.1; nothing was pinned." in result.err
+    assert not (tmp_path / pins.LOCK).exists()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
