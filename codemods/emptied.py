@@ -85,10 +85,12 @@ def _asked_for(source: Source, found: Emptied) -> Iterator[ast.stmt]:
         id(suite): suite for node in gone if (suite := source.home[id(node)]) is not source.tree.body
     }.values():
         for node in suite:
-            if isinstance(node, ast.Import | ast.ImportFrom) and node not in gone:
-                names = {bound_by_import(alias, node) for alias in node.names}
-                if names <= used[True] - used[False]:  # not those that others import from here
-                    yield node
+            tried = node.body if isinstance(node, ast.Try) and not node.orelse and not node.finalbody else [node]
+            imports = [one for one in tried if isinstance(one, ast.Import | ast.ImportFrom)]
+            names = {bound_by_import(alias, one) for one in imports for alias in one.names}
+            # Not those that others import from here.
+            if len(imports) == len(tried) and node not in gone and names <= used[True] - used[False]:
+                yield node
 
 
 def _references(bench: Workbench, source: Source, function: Function) -> Iterator[tuple[Source, ast.stmt | ast.expr]]:

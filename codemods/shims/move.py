@@ -188,17 +188,22 @@ class Move:
         for path, definition in self.exports.definitions.items():
             for rule, names in by_rule(definition).items():
                 line = min(definition.defined[name].node.lineno for name in names)
-                if self._stands((path, rule)):
-                    yield Remark(path, line, rule, "left", _stands(definition.shim.gain))
-                elif because := self._why_left((path, rule)):
-                    yield Remark(path, line, rule, "left", f"{_listed(names)} left: {because}")
+                if because := self._why_left((path, rule)):
+                    text = f"{_listed(names)} left: {because}"
+                    if older := self.options.older(path):  # the same for all of them: then it is said once
+                        text = f"not rewritten: {older}"
+                    elif self._stands((path, rule)):
+                        text = _stands(definition.shim.gain)
+                    yield Remark(path, line, rule, "left", text)
         for use in self.uses:
             for _, node, origin in use.asked:
                 flow, line = flow_of(origin), node.lineno
                 because = self._why_left(flow)
+                if not because or self.options.older(use.source.path):
+                    continue  # that is told of the finding
                 if self._stands(flow) and origin.definition is None:
                     yield Remark(use.source.path, line, flow[1], "left", _stands(origin.shim.gain))
-                elif because and not self._stands(flow):
+                elif not self._stands(flow):
                     if origin.where in self.bench.editable:
                         because = f"it still comes from {origin.where}"
                     yield Remark(use.source.path, line, flow[1], "left", f"`{origin.name}` is left: {because}")

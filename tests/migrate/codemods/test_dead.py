@@ -256,3 +256,18 @@ def test_what_is_put_back_elsewhere_keeps_its_branch() -> None:
             layer.forward = original
     """
     assert rewritten(body, options((0, 18), unsafe=True)) == ""
+
+
+def test_an_import_that_is_tried_for_it_alone_goes_too() -> None:
+    body = f"""
+        def install():
+            try:
+                from megatron.core.transformer.mlp import MLP
+            except ImportError as error:
+                raise RuntimeError("broken") from error
+
+            if {OLD}:
+                MLP.forward = print
+            print("on")
+        """
+    assert rewritten(body, options((0, 18))).strip() == 'def install():\n    print("on")'
