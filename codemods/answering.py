@@ -11,17 +11,7 @@ from typing import Any
 
 from mcore_unpatch.codemods import registry, standing
 from mcore_unpatch.codemods.changes import Asked, Reason, Remove, Taken
-from mcore_unpatch.codemods.codemod import (
-    COMPAT,
-    AddImport,
-    ByHand,
-    Codemod,
-    Fix,
-    Left,
-    Match,
-    MoveImport,
-    Note,
-)
+from mcore_unpatch.codemods.codemod import COMPAT, AddImport, ByHand, Codemod, Fix, Left, Match, MoveImport, Note
 from mcore_unpatch.codemods.quote import matches
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench

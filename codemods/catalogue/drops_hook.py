@@ -28,21 +28,12 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 
 
 class VisionModel(GPTModel):
-    def forward(
-        self,
-        input_ids,
-        position_ids,
-        attention_mask,
-        labels=None,
-        *,
-        images=None,
-    ):
+    def forward(self, ids, positions, mask, images=None):
         return super().forward(
-            input_ids,
-            position_ids,
-            attention_mask,
-            decoder_input=self.embed(input_ids, images),
-            labels=labels,
+            ids,
+            positions,
+            mask,
+            self.embed(ids, images),
         )
 """,
             after="""
@@ -50,23 +41,12 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 
 
 class VisionModel(GPTModel):
-    def forward(
-        self,
-        input_ids,
-        position_ids,
-        attention_mask,
-        labels=None,
-        *,
-        images=None,
-        output_processor=None,
-        output_processor_context=None,
-    ):
+    def forward(self, ids, positions, mask, images=None, output_processor=None, output_processor_context=None):
         return super().forward(
-            input_ids,
-            position_ids,
-            attention_mask,
-            decoder_input=self.embed(input_ids, images),
-            labels=labels,
+            ids,
+            positions,
+            mask,
+            self.embed(ids, images),
             output_processor=output_processor,
             output_processor_context=output_processor_context,
         )

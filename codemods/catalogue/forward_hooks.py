@@ -77,27 +77,6 @@ def detach_encoder(model: GPTModel):
 """,
             unsafe=True,
         ),
-        Example(
-            "MCU403",
-            before="""
-import time
-
-from megatron.core.models.gpt.gpt_model import GPTModel
-
-
-def timed(model: GPTModel):
-    original = model.decoder.forward
-
-    def wrapped(*args, **kwargs):
-        start = time.perf_counter()
-        out = original(*args, **kwargs)
-        print(time.perf_counter() - start)
-        return out
-
-    model.decoder.forward = wrapped
-""",
-            unsafe=True,
-        ),
     )
     covers = """
 `forward` of one module replaced by a function beside the assignment that calls the original once, at its beginning or

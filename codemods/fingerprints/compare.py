@@ -72,7 +72,7 @@ class Fingerprints:
         self, file: str, name: str, node: ast.stmt, package: str, lines: Sequence[str], path: str
     ) -> Difference:
         """How a changed function differs; `lines` are those of its file."""
-        found = parts(node, package)
+        found = list(parts(node, package))
         versions = self._known.get(file, {}).get(name, ())
         if not versions:
             text = f"--- {self.project}: no release has `{name}` in {file}\n+++ {path}\n"

@@ -25,11 +25,6 @@ class StatementHash(NamedTuple):
     last: int
 
 
-def parts(node: ast.stmt, package: str) -> list[StatementHash]:
-    """The statements of a definition in order, the definition's own head first."""
-    return list(_parts(node, package))
-
-
 def fingerprint(node: ast.stmt, package: str) -> str:
     """The hash of a whole statement; for a definition, its decorators included."""
     return _hash(dump(node, package), 12)
@@ -63,7 +58,8 @@ def _absolute(node: ast.ImportFrom, package: str, file: str) -> str:
     return "." + ".".join([*folders, module] if module else folders)
 
 
-def _parts(node: ast.AST, package: str) -> Iterator[StatementHash]:
+def parts(node: ast.AST, package: str) -> Iterator[StatementHash]:
+    """The statements of a definition in order, the definition's own head first."""
     if isinstance(node, ast.stmt):
         if is_text(node):
             return
@@ -73,7 +69,7 @@ def _parts(node: ast.AST, package: str) -> Iterator[StatementHash]:
         yield StatementHash(_hash(dump(node, package, without=_BLOCKS), 6), first, max(first, last))
     for name in _BLOCKS:
         for child in getattr(node, name, None) or ():
-            yield from _parts(child, package)
+            yield from parts(child, package)
 
 
 def _line_before(node: ast.AST) -> int:

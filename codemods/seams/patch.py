@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Change
-from mcore_unpatch.codemods.codemod import COMPAT, AddImport, ByHand, Fix, Note
+from mcore_unpatch.codemods.codemod import COMPAT, AddImport, Fix, Note
 from mcore_unpatch.codemods.syntax import identifiers, is_stored, leaf, walk_without
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import Finding
@@ -35,11 +35,6 @@ class Patch:
         """What the scanner says of it."""
         return self.situation.finding
 
-    @property
-    def owner(self) -> str:
-        """The class that is patched."""
-        return self.finding.target.rpartition(".")[0]
-
     def text(self, node: ast.expr) -> str:
         """The text of an expression."""
         return self.source.text(node)
@@ -52,14 +47,12 @@ class Rewritten:
     changes: Sequence[Change]
     names: Sequence[str] = ()
     notes: Sequence[str] = ()
-    by_hand: str = ""  # what else is to be looked at
 
     def fix(self) -> Iterator[Fix]:
         """As a codemod says it."""
         yield from self.changes
         yield from (AddImport(COMPAT, name) for name in self.names)
         yield from map(Note, self.notes)
-        yield from [ByHand(self.by_hand)] if self.by_hand else ()
 
 
 def is_taken(name: str, source: Source) -> bool:

@@ -14,7 +14,7 @@ from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports
 from mcore_unpatch.codemods.shims.holds import Blockers, Flow, closure, flow_of, words
-from mcore_unpatch.codemods.shims.sightings import by_rule, look
+from mcore_unpatch.codemods.shims.sightings import by_rule, listed, look
 from mcore_unpatch.codemods.shims.uses import ShimReference, Use, turn
 from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
@@ -189,7 +189,7 @@ class Move:
             for rule, names in by_rule(definition).items():
                 line = min(definition.defined[name].node.lineno for name in names)
                 if because := self._why_left((path, rule)):
-                    text = f"{_listed(names)} left: {because}"
+                    text = f"{listed(names)} {'is' if len(names) == 1 else 'are'} left: {because}"
                     if older := self.options.older(path):  # the same for all of them: then it is said once
                         text = f"not rewritten: {older}"
                     elif self._stands((path, rule)):
@@ -233,10 +233,6 @@ def _stands(gain: str) -> str:
     return (
         f"this passes `output_processor` already and is left alone; `--unsafe-fixes` puts the shim in its place{better}"
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names) + (" is" if len(names) == 1 else " are")
 
 
 def _tests_of_internals(
