@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from mcore_unpatch import pins
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.versions import Version
@@ -83,6 +84,13 @@ def merge_base(top: Path, reference: str, head: str = "HEAD") -> str:
     except git.GitError:
         way = " in this shallow clone: run `git fetch --unshallow` to fetch more history" if shallow else ""
         raise UsageError(f"{reference!r} and HEAD have no commit in common{way}") from None
+
+
+def pinned_at(top: Path, revision: str) -> set[str]:
+    """The names that the lock of a commit pins for patches."""
+    data = git.file_at(top, revision, pins.LOCK)
+    known = pins.parse(data, top / pins.LOCK).pins if data is not None else {}
+    return {name for name, pin in known.items() if pin.patched}
 
 
 def new_findings(now: list[Finding], before: list[Finding], renamed: dict[str, str]) -> list[Finding]:

@@ -53,7 +53,8 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     gone = f"does not exist {when}" if when else f"is not in megatron-core {model.label}"
     said = f"`{short(name)}` {gone}"
     now = instead(name, model, old)
-    yield _raises(demand, kind, said, _fitting(advice(name, now), now, demand, model) or _made_by(name, model, old))
+    told = _fitting(advice(name, now, when), now, demand, model)
+    yield _raises(demand, kind, said, told or _made_by(name, model, old))
 
 
 def _raises(demand: Demand, exception: str, text: str, advised: str = "") -> Statement:
@@ -72,6 +73,8 @@ def misused(demand: Demand, model: Model) -> Iterator[Statement]:
     taken = model.called_with(demand.name)
     call = seen_by(found, call, model, demand)
     wrong = taken.misfit(call) if taken is not None else ""
+    if wrong and not demand.through_class and _is_taken_below(demand.name, call, model):
+        wrong = ""
     called = leaf(demand.name)
     if wrong and demand.runs_on(model, "TypeError"):
         yield _raises(demand, "TypeError", f"the call of `{called}` {unfit(wrong, f'megatron-core {model.label}')}")
@@ -79,6 +82,15 @@ def misused(demand: Demand, model: Model) -> Iterator[Statement]:
     if call.unpacked and gives and int(gives) != call.unpacked and demand.runs_on(model, "ValueError"):
         text = f"unpacks {call.unpacked} values from `{called}`, which gives {gives} on megatron-core {model.label}"
         yield _raises(demand, "ValueError", text)
+
+
+def _is_taken_below(name: str, call: Call, model: Model) -> bool:
+    """Whether the object may be of a subclass whose own method takes a call."""
+    owner, _, method = name.rpartition(".")
+    holder = model.find(owner)
+    subclasses = model.derived.get(holder.name, ()) if holder is not None else ()
+    others = (model.called_with(f"{sub}.{method}") for sub in subclasses if f"{sub}.{method}" in model.facts)
+    return method != "__init__" and any(taken is not None and not taken.misfit(call) for taken in others)
 
 
 def seen_by(found: Known, call: Call, model: Model, demand: Demand) -> Call:
@@ -268,13 +280,18 @@ def _made_by(name: str, model: Model, old: Model | None) -> str:
     return f"it was one of `{cls.name}`: make your own, and keep it" if cls is not None else ""
 
 
-def advice(name: str, now: str | None) -> str:
-    """What to write in place of a name, as a sentence; one with another name is only much alike."""
+def advice(name: str, now: str | None, when: str = "") -> str:
+    """What to write in place of a name, as a sentence; one with another name is only much alike.
+
+    when: since when a release lacks it, as `absent` says.
+    """
     if now is None:
         return ""
     if leaf(now) != leaf(name):
         return f"`{short(now)}` is the closest match"
     is_method, was_one = (_is_class(owner) for owner in (now.rpartition(".")[0], name.rpartition(".")[0]))
+    if when.startswith("before"):
+        return f"there it is `{now}`"
     return f"it is a method now: `{short(now)}`" if is_method and not was_one else f"it is now `{now}`"
 
 

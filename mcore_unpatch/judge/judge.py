@@ -246,7 +246,7 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
     if not install.adds and within(install.target) and not known.holds(model, install.target):
         if (when := absent(install.target, model)) and not install.attribute.startswith("__"):
             now = instead(install.target, model)
-            hint = f"; {said}" if (said := advice(install.target, now)) else ""
+            hint = f"; {said}" if (said := advice(install.target, now, when)) else ""
             text = f"`{leaf(install.target)}` does not exist {when}, so nothing calls the replacement{hint}"
             if install.shape == "mock" and not _may_create(install.node):
                 text = f"`{leaf(install.target)}` does not exist {when}{hint}"

@@ -51,7 +51,7 @@ def report_of(survey: Survey) -> Report:
         scanned = {found.shown(path) for path in (*found.python, *found.patches)}
         counts = baseline.load(options.baseline)
         report.findings, surplus = baseline.subtract(report.findings, counts, options.baseline, found.root, scanned)
-        report.notes += surplus
+        report.notes += surplus if options.base is None else []  # of what is not new nothing is counted
     return report
 
 

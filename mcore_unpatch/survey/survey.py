@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -211,11 +211,13 @@ class Survey:
         findings, errors = self._search(self.found, progress)
         return self._unpinned(findings), errors
 
-    def _unpinned(self, findings: list[Finding]) -> list[Finding]:
+    def _unpinned(self, findings: list[Finding], before: Collection[str] = ()) -> list[Finding]:
+        """What no lock speaks for; the pins of `before` are of patches that were there, and of no new one."""
         if self.options.lock is None:
             return findings
         everything = any(path.resolve() == self.found.top for path in self.paths)
-        return _without_pinned(findings, self.options.lock, everything)
+        left = _without_pinned(findings, self.options.lock, everything)
+        return [*left, *(one for one in findings if one.target in before and one not in left)]
 
     def _new_findings(self, progress: Progress | None) -> Found:
         """What is new in the files asked for. Both sides are seen in full, so that a copy is not taken for a move."""
@@ -235,7 +237,7 @@ class Survey:
             asked.top, revision, self.stacks, mocks, options.exclude, base, options.cache
         )
         renamed = compare.renames(asked.top, revision)
-        new = compare.new_findings(self._unpinned(now), before, renamed)
+        new = compare.new_findings(self._unpinned(now, compare.pinned_at(asked.top, revision)), before, renamed)
         if options.gate is not None:
             new += compare.new_findings(self._silenced, silent_before, renamed)
             fresh = compare.new_findings(now, before, renamed)

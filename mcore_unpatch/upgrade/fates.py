@@ -95,7 +95,8 @@ class Copy:
 
     release: str
     share: float
-    missing: int  # statements that upstream has now, had not then, and the copy lacks
+    missing: int  # statements that the newer release has, the older had not, and the copy lacks
+    stale: int = 0  # statements that it still has, and the newer release took out
     upstreamed: bool = False  # the new release has all that the copy added, and nothing of what it took out
 
 
@@ -156,7 +157,7 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
         urgency = "different"
     elif finding.fix:
         urgency = "unnecessary"
-        reasons.append("an official replacement exists; run `unpatch migrate`")
+        reasons.append("there is a replacement for it; run `unpatch migrate`")
     else:
         urgency = "harmless"
         reasons.append(_harmless(happened, case))
@@ -210,21 +211,28 @@ def _copy_of(case: Case, happened: Change, old: Model) -> Copy | None:
     if share < _A_COPY:
         return None
     now = split(happened.after.fact.statements) if happened.after else []
-    had, has = set(split(fact.statements)), set(split(own))
-    missing = sum(statement not in had and statement not in has for statement in now)
-    return Copy(release, share, missing, bool(now) and has <= set(now) and (had - has).isdisjoint(now))
+    had, has, then = set(split(fact.statements)), set(split(own)), set(split(happened.before.fact.statements))
+    missing = sum(statement not in then and statement not in has for statement in now)
+    stale = sum(statement in has and statement not in now for statement in then)
+    return Copy(release, share, missing, stale, bool(now) and has <= set(now) and (had - has).isdisjoint(now))
 
 
 def _body(case: Case, happened: Change, copied: Copy | None, new: Model) -> list[str]:
     """What the function that is replaced does now, and the replacement does not."""
     if case.new.function is None or case.reaches_original or happened.kind not in ("body", "signature"):
         return []
-    if copied is not None and copied.missing:
-        lacks = f"{copied.missing} statement{'s' if copied.missing != 1 else ''} that megatron-core {new.label} has"
-        return [f"a copy of {copied.release}'s function ({copied.share:.0%} alike) lacks {lacks}"]
+    if copied is not None and (copied.missing or copied.stale):
+        lacks = f"lacks {_statements(copied.missing)} that came with megatron-core {new.label}"
+        keeps = f"has {_statements(copied.stale)} that megatron-core {new.label} took out"
+        which = lacks if copied.missing else keeps
+        return [f"a copy of {copied.release}'s function ({copied.share:.0%} alike) {which}"]
     if copied is not None or happened.same_body:
         return []
     return ["body changed; the replacement does not call the original, so it does not have that change"]
+
+
+def _statements(number: int) -> str:
+    return f"{number} statement{'s' if number != 1 else ''}"
 
 
 def _unjudged(finding: Finding, happened: Change, old: Model, new: Model) -> list[str]:

@@ -131,6 +131,16 @@ class TestPins:
         (line,) = told(pinned)
         assert "switches off the gate for `GPTModel.forward`, with a pin" in line
 
+    def test_of_the_base_speak_for_no_new_patch(self, pinned: Repository) -> None:
+        pinned.git("branch", "--force", "main", "work")
+        pinned.commit({"q.py": f"{IMPORT}GPTModel.forward = len\n"})
+        result = unpatch("check", "--base", "main", "--output-format", "json", cwd=pinned.path)
+        assert [(finding["path"], finding["rule"]) for finding in result.json["findings"]] == [("q.py", "MCU601")]
+        pinned.git("mv", "p.py", "r.py")
+        pinned.git("rm", "--quiet", "q.py")
+        pinned.commit()
+        assert unpatch("check", "--base", "main", cwd=pinned.path).code == CLEAN
+
     def test_of_a_patch_that_is_to_come(self, repository: Repository) -> None:
         repository.commit({"p.py": PATCH, "requirements.txt": "megatron-core==0.18.0\n"})
         assert unpatch("pin", cwd=repository.path).code == CLEAN

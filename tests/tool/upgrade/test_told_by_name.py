@@ -192,3 +192,33 @@ def test_what_has_no_statements_is_like_nothing() -> None:
     made = pins.pin(name, [known.model("0.16.1")], patched=True)
     assert made is not None
     assert "sharded_state_dict" not in (pins.difference(made, known.model("0.19.2")) or "")
+
+
+def test_a_method_that_a_subclass_takes_otherwise_is_called_as_the_subclass_takes_it() -> None:
+    """On 0.16.1 an abstract base lacks `inference_context`, and the one class that is built has it."""
+    (finding,) = found_in(
+        """
+        from megatron.core.transformer.multi_latent_attention import MultiLatentAttention
+
+        def forward(self, hidden_states, attention_mask, inference_context=None, **kwargs):
+            return self.get_query_key_value_tensors(hidden_states, inference_context=inference_context)
+
+        MultiLatentAttention.forward = forward
+        """,
+        target=(0, 16, 1),
+    )
+    assert finding.effect == ""
+
+
+def test_a_name_that_is_still_to_come_is_not_said_to_have_moved() -> None:
+    (finding,) = found_in(
+        """
+        from megatron.core.models.common import utils
+
+        utils.PostProcessNode = print
+        """,
+        target=(0, 16, 1),
+    )
+    assert "does not exist before megatron-core 0.19.0" in finding.message
+    assert "there it is `megatron.core.models.gpt.fine_grained_callables.PostProcessNode`" in finding.message
+    assert "it is now" not in finding.message
