@@ -11,6 +11,11 @@ from collections.abc import Sequence
 
 from limits import patience
 
+_PARTS = ("model_forward_fused", "mtp_patch", "model_forward_1f1b_overlap")
+_ALL = [*("areal", "miles", "nemo_rl", "roll", "skyrl", "slime"), *(f"verl.{part}" for part in _PARTS)]
+# Each module of a shim, and the name by which it speaks: veRL's is a package, which asks for all of its parts.
+SHIMS = {f"mcore_unpatch.compat.{shim}": f"mcore_unpatch.compat.{shim.partition('.')[0]}" for shim in _ALL}
+
 _EACH_IN_A_FORK = """
 import importlib, json, os, sys
 said = {}
@@ -32,11 +37,11 @@ print(json.dumps(said))
 """
 
 
-def said_by_imports(modules: Sequence[str], prelude: str = "", path: str = "") -> dict[str, str]:
-    """The error of importing each of `modules`, after `prelude` has run, with `path` before everything installed."""
+def said_by_imports(modules: Sequence[str], prelude: str = "") -> dict[str, str]:
+    """The error of importing each of `modules`, after `prelude` has run."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", prelude + _EACH_IN_A_FORK, json.dumps(modules)],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": ""},
         capture_output=True,
         text=True,
         check=False,

@@ -1,8 +1,10 @@
-"""Run by itself with a megatron-core from before the hook: every way in, and what each says."""
+"""Run by itself with a megatron-core from before the hook: every way in, every shim named, and what each says."""
 
 import json
+import sys
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -25,7 +27,7 @@ from mcore_unpatch.compat import (
 def _said(action: Callable[[], Any]) -> str:
     try:
         action()
-    except HookMissingError as error:
+    except (HookMissingError, ImportError) as error:
         return str(error)
     return "nothing"
 
@@ -50,5 +52,6 @@ if __name__ == "__main__":
             "provide": lambda: provide_hook(model),
             "plan": lambda: schedule_plan_with_processor(model, LogProbs()),
         }
-        print(json.dumps({name: _said(way) for name, way in ways.items()}))
+        shims = {name: _said(lambda name=name: import_module(name)) for name in sys.argv[1:]}
+        print(json.dumps(shims | {name: _said(way) for name, way in ways.items()}))
         torch.distributed.destroy_process_group()
