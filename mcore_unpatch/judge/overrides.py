@@ -11,7 +11,7 @@ from mcore_unpatch.judge.demands import CALL, Demand
 from mcore_unpatch.judge.judge import callers
 from mcore_unpatch.judge.meaning import written
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement
-from mcore_unpatch.library.fact import Call, Parameters, parameters, quoted, without_self
+from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
 from mcore_unpatch.library.model import SLOT, Model, Usage
 from mcore_unpatch.library.syntax import Function, given_counts, parameters_of
 from mcore_unpatch.megatron import known
@@ -194,63 +194,3 @@ def known_name(name: str, model: Model) -> str:
     """The name that a class is defined under."""
     found = model.find(name)
     return found.name if found is not None else name
-
-
-# --- functions that are handed to Megatron --------------------------------------------------------------------------
-
-
-def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
-    """Functions of the repository among the arguments of a call, which Megatron calls with something else now."""
-    before, now = old.function(demand.on(old).name), new.function(demand.on(new).name)
-    node = demand.node
-    if not isinstance(node, ast.Call) or before is None or now is None or not now.fact.trait("hands"):
-        return
-    taken = parameters(new.detail_for_callers(now))
-    given = [*zip(taken.positional, node.args, strict=False), *((word.arg or "", word.value) for word in node.keywords)]
-    for name, value in given:
-        calls, then = _hands(now.fact.traits, name), _hands(before.fact.traits, name)
-        if not calls or isinstance(value, ast.Starred):
-            continue
-        function: ast.AST | None = value
-        if isinstance(value, ast.Name | ast.Attribute):
-            ref = demand.at._replace(line=demand.line).expr(value)
-            function = ref.node if ref is not None and ref.kind == "local-function" and not ref.bound else None
-        if not isinstance(function, Function | ast.Lambda):
-            continue
-        if isinstance(function, Function) and function.decorator_list:
-            continue
-        takes = parameters(parameters_of(function))
-        fitted, wrong = ([takes.misfit(call) for call in some] for some in (then, calls))
-        # Some calls may be for other cases: each of them did fit, or now none does.
-        broken = any(wrong) and (not any(fitted) or (not all(fitted) and all(wrong)))
-        called = f"`{getattr(function, 'name', 'the lambda')}`"
-        said = f"`{leaf(now.name)}` of megatron-core {new.label}"
-        trigger = f"when `{leaf(now.name)}` calls it"
-        if broken and demand.runs_on(new, "TypeError"):
-            text = f"{said} {unfit(next(filter(None, wrong)), called)}"
-            yield Statement(RAISES, text, "TypeError", demand.path, demand.line, CALL, now.name, trigger=trigger)
-        counts, wanted = given_counts(function), {call.unpacked for call in calls}
-        if (
-            0 not in {*counts, *wanted}
-            and counts
-            and counts <= {call.unpacked for call in then}
-            and not counts & wanted
-        ):
-            text = f"{said} unpacks {max(wanted)} values from {called}, which gives {max(counts)}"
-            yield Statement(RAISES, text, "ValueError", demand.path, demand.line, CALL, now.name, trigger=trigger)
-
-
-def _hands(traits: tuple[str, ...], name: str) -> list[Call]:
-    """What a function calls its parameter with: `hands:name=2*+keyword,**/2`."""
-    found = []
-    for word in traits:
-        key, _, form = word.partition(":")
-        parameter, _, call = form.partition("=")
-        if key == "hands" and parameter == name:
-            call, _, unpacked = call.partition("/")
-            positions, _, keywords = call.partition("+")
-            words = [one for one in keywords.split(",") if one]
-            named = tuple(one for one in words if one != "**")
-            star = positions.endswith("*")
-            found.append(Call(int(positions.rstrip("*")), named, star, "**" in words, int(unpacked or 0)))
-    return found

@@ -43,16 +43,16 @@ def target(text: str) -> Target:
         return _installed()
     if (release := of_release(plain)) is not None:
         return _of_release(plain, release)
+    clone, at, _ = plain.rpartition("@")
+    if os.path.lexists(plain) or (at and os.path.isdir(clone)):  # noqa: PTH112
+        return at_place(plain)
     reference = of_reference(plain)
-    if reference.versions and not os.path.lexists(plain):
+    if reference.versions:
         if reference.versions[-1] < parse_version(RELEASES[0]):
             raise UsageError(
                 f"{plain} is {reference.words}, the oldest known; pass a clone that has it: CLONE@{plain}."
             )
         return Target(reference)
-    clone, at, _ = plain.rpartition("@")
-    if os.path.lexists(plain) or (at and os.path.isdir(clone)):  # noqa: PTH112
-        return at_place(plain)
     if commits.is_commit(plain):
         raise UsageError(f"{plain} is {reference.words}; pass a clone that has it: CLONE@{plain}, or a checkout of it.")
     raise UsageError(

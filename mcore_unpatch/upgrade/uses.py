@@ -11,9 +11,10 @@ from typing import Any
 
 from mcore_unpatch.findings.finding import FileError
 from mcore_unpatch.judge.asked import changed, raised
+from mcore_unpatch.judge.callbacks import handed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
 from mcore_unpatch.judge.options import gone
-from mcore_unpatch.judge.overrides import handed, overridden
+from mcore_unpatch.judge.overrides import overridden
 from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known

@@ -85,6 +85,10 @@ def test_a_folder_a_wheel_and_a_commit_are_read_alike(tmp_path: Path) -> None:
         subprocess.run(["git", "-C", str(folder), *command], check=True)
     subprocess.run(["git", "clone", "-q", "--bare", str(folder), str(tmp_path / "bare")], check=True)
     written(NEW, folder)  # the work tree has moved on
+    subprocess.run(
+        ["git", "-C", str(folder), "tag", "core_v0.17.0"], check=True
+    )  # a fork may have the tag of a release
+    assert [one.label for one in target(f"{folder}@core_v0.17.0").models()] == ["0.30.1"]
     places = [wheel, f"{folder}@HEAD", tmp_path / "bare", f"{tmp_path / 'bare'}@HEAD"]
     models = [model_at(place) for place in places]
     assert {one.label for one in models} == {"0.30.1"}

@@ -1,0 +1,93 @@
+"""Functions of the repository that are handed to Megatron: does it still call them in a way that they take?"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+from mcore_unpatch.judge.asked import leaf, unfit
+from mcore_unpatch.judge.demands import CALL, Demand
+from mcore_unpatch.judge.meaning import class_around
+from mcore_unpatch.judge.statement import RAISES, Statement
+from mcore_unpatch.library.fact import Call, parameters, without_self
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.syntax import Function, Nodes, given_counts, parameters_of
+
+_Callback = tuple[Function | ast.Lambda, bool]  # whether it is a method of an object
+
+
+def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
+    """Functions among the arguments of a call, which Megatron calls with something else now, or takes more from."""
+    before, now = old.function(demand.on(old).name), new.function(demand.on(new).name)
+    node = demand.node
+    if not isinstance(node, ast.Call) or before is None or now is None or not now.fact.trait("hands"):
+        return
+    places = (parameters(model.detail_for_callers(found)).positional for model, found in ((old, before), (new, now)))
+    given = [(name, value) for was, name, value in zip(*places, node.args, strict=False) if was == name]
+    given += [(word.arg or "", word.value) for word in node.keywords]
+    who, trigger = f"`{leaf(now.name)}` of megatron-core {new.label}", f"when `{leaf(now.name)}` calls it"
+    for name, value in given:
+        then, calls = _hands(before.fact.traits, name), _hands(now.fact.traits, name)
+        for function, is_method in _functions(value, demand) if then and calls else ():
+            said = Statement(RAISES, "", "", demand.path, demand.line, CALL, now.name, trigger=trigger)
+            called = f"`{getattr(function, 'name', 'the lambda')}`"
+            if (wrong := _misfit(function, is_method, then, calls)) and demand.runs_on(new, "TypeError"):
+                yield replace(said, text=f"{who} {unfit(wrong, called)}", exception="TypeError")
+            counts, fitted, wanted = (
+                given_counts(function),
+                *({call.unpacked for call in some} for some in (then, calls)),
+            )
+            if counts and 0 not in counts | wanted and counts <= fitted and not counts & wanted:
+                text = f"{who} unpacks {max(wanted)} values from {called}, which gives {max(counts)}"
+                yield replace(said, text=text, exception="ValueError")
+
+
+def _misfit(function: Function | ast.Lambda, is_method: bool, then: list[Call], calls: list[Call]) -> str:
+    """Why calls do not fit: each of them did, or, as some may be for other cases, none does any more."""
+    detail = parameters_of(function)
+    takes = parameters(without_self(detail) if is_method else detail)
+    before, now = ([takes.misfit(call) for call in some] for some in (then, calls))
+    return next(filter(None, now), "") if not any(before) or (not all(before) and all(now)) else ""
+
+
+def _functions(value: ast.expr, demand: Demand) -> Iterator[_Callback]:
+    """The functions that an argument is: by name, a method of `self`, or what a function of the repository makes."""
+    if isinstance(value, ast.Lambda):
+        yield value, False
+        return
+    made = isinstance(value, ast.Call)
+    named = value.func if isinstance(value, ast.Call) else value
+    if not isinstance(named, ast.Name | ast.Attribute):
+        return
+    ref = demand.at._replace(line=demand.line).expr(named)
+    node = ref.node if ref is not None and ref.kind == "local-function" else None
+    is_method = ref is not None and ref.bound
+    cls = class_around(named, demand.at.home)
+    if isinstance(named, ast.Attribute) and getattr(named.value, "id", "") == "self" and cls is not None:
+        node = next((item for item in cls.body if isinstance(item, Function) and item.name == named.attr), None)
+        is_method = True
+    if not isinstance(node, Function) or node.decorator_list:
+        return
+    if not made:
+        yield node, is_method
+        return
+    results = {one.value.id for one in Nodes([node]).own().of(ast.Return) if isinstance(one.value, ast.Name)}
+    inner = Nodes(node.body).of(ast.FunctionDef, ast.AsyncFunctionDef)
+    yield from ((one, False) for one in inner if one.name in results and not one.decorator_list)
+
+
+def _hands(traits: tuple[str, ...], name: str) -> list[Call]:
+    """What a function calls its parameter with: `hands:name=2*+keyword,**/2`."""
+    found = []
+    for word in traits:
+        key, _, form = word.partition(":")
+        parameter, _, call = form.partition("=")
+        if key == "hands" and parameter == name:
+            call, _, unpacked = call.partition("/")
+            positions, _, keywords = call.partition("+")
+            words = [one for one in keywords.split(",") if one]
+            named = tuple(one for one in words if one != "**")
+            star = positions.endswith("*")
+            found.append(Call(int(positions.rstrip("*")), named, star, "**" in words, int(unpacked or 0)))
+    return found
