@@ -133,13 +133,8 @@ class FixRunner:
             isinstance(one, MoveImport) or (isinstance(one, AddImport) and one.module.startswith(COMPAT))
             for one in wanted
         )
-        if (
-            answer.touched
-            and not left
-            and (codemod.needs_hook or shims)
-            and (older := self.options.older(finding.path))
-        ):
-            left.append(older)
+        if answer.touched and not left and (codemod.needs_hook or shims):
+            left += filter(None, [self.options.without_hook(finding.path)])
         return answer
 
     def _settle(self, answer: _FixAnswer) -> None:

@@ -63,3 +63,12 @@ def test_a_patch_file_of_the_body_that_has_the_hook_is_no_hindrance(tmp_path: Pa
     critic, patch_file = scan([tmp_path], ScanOptions(fixes=True)).findings
     assert (patch_file.shape, patch_file.target.rpartition(".")[2]) == ("patch-file", "_postprocess")
     assert (critic.rule, critic.verdict) == (RULE, "rewrite")
+
+
+def test_it_stays_where_the_project_allows_a_release_without_the_hook() -> None:
+    """As mbridge, which asks for 0.12 or later: compat would raise the floor of all who use it."""
+    for oldest, changed in (((0, 12), set()), ((0, 18), {"pkg/critic.py"})):
+        chosen = Options(unsafe_fixes=True, pinned=lambda _, oldest=oldest: (oldest, (0, 19)))
+        result = migrate({"pkg/critic.py": CRITIC}, chosen)
+        assert result.changed == changed
+        assert ("and the project allows" in said(result)) is (not changed)
