@@ -71,13 +71,3 @@ def test_version_and_help(tmp_path: Path) -> None:
         result = unpatch(*arguments, cwd=tmp_path)
         assert result.code == CLEAN
         assert "Usage" in result.out
-
-
-def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    import subprocess
-
-    write_files(tmp_path, PATCH * 1000)
-    line = f"{sys.executable} -m mcore_unpatch scan patches.py | head -1; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout == "patches.py\n"
-    assert done.stderr == ""

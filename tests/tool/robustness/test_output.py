@@ -160,7 +160,7 @@ class TestReaders:
         assert self.shell(f"unpatch check --output-format {style} | true", many)[0] == FINDINGS
 
     def test_scan(self, many: Path) -> None:
-        assert self.shell("unpatch scan | head -1 >/dev/null", many)[0] == CLEAN
+        assert self.shell("unpatch scan | head -1 >/dev/null", many) == (CLEAN, "")
         (many / "bad.py").write_text("import megatron.core\n(\n")
         assert self.shell("unpatch rules | true", many)[0] == CLEAN
         assert self.shell("unpatch scan 2>&1 | true", many)[0] == ERROR
