@@ -10,6 +10,7 @@ from checking import check_found, write_files
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.scanner.parallel import Task, analyse
+from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import WorkTree
 
@@ -120,3 +121,32 @@ def test_every_spelling_is_parsed(forms: dict[str, str], seed: int, tmp_path: Pa
 @pytest.mark.parametrize("name", FORMS)
 def test_each_form_is_found(name: str) -> None:
     check_found(FORMS[name] + "\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""It calls forward(\n"quoted" """',
+        "'''don't (\n'''",
+        'x = "("',
+        "# say (",
+        'f(\n    """ ( """,\n)',
+        'f("a",\n  g["b"])',
+    ],
+)
+def test_a_bracket_in_a_text_hides_nothing(text: str) -> None:
+    assert prefilter.may_install(f"{GPT}{DEF}{text}\nGPTModel.forward = ours\n".encode(), mocks=False)
+    assert prefilter.may_install(f"{GPT}{DEF}{text}\n(\n  GPTModel.forward,\n  x) = ours, 1\n".encode(), mocks=False)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'def f():\n    """Takes a model.\n\n    Args:\n        model: "it" = the model\n    """',
+        "if isinstance(x, np.ndarray):\n    y[0] = x",
+        'def f(\n    a: "A",\n    b: torch.Tensor,\n    c: int = 3,\n): ...',
+        "env_vars = {}",
+    ],
+)
+def test_what_no_target_is_parsed_for(code: str) -> None:
+    assert not prefilter.may_install(f"{GPT}{code}\n".encode(), mocks=False)
