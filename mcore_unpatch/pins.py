@@ -196,6 +196,12 @@ def _checked(file: Path, pin: Pin) -> Pin:
         raise UsageError(f"{file}: on_change of {pin.name} must be one of {', '.join(ON_CHANGE)}.")
     if not all(isinstance(name, str) for name in (*pin.leans_on, *pin.also)):
         raise UsageError(f"{file}: depends_on of {pin.name} must be a list of names.")
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        list(map(Version, pin.releases))
+    except InvalidVersion as error:
+        raise UsageError(f"{file}: {pin.name} has no valid release ({error}); run `unpatch pin`.") from None
     return pin
 
 
@@ -237,13 +243,11 @@ def held_to(pinned: Pin, label: str) -> str:
     """The release that a pin was made for and is compared with: this one, else the nearest before it."""
     from packaging.version import InvalidVersion, Version
 
-    if label in pinned.releases:
-        return label
+    known = sorted(pinned.releases, key=Version)
     try:
-        known = sorted(map(Version, pinned.releases))
-        return str(max((one for one in known if one <= Version(label)), default=known[0]))
+        return next((one for one in reversed(known) if Version(one) <= Version(label)), known[0])
     except InvalidVersion:  # a commit: the newest release comes nearest
-        return pinned.release
+        return known[-1]
 
 
 def difference(pinned: Pin, release: Model) -> str | None:

@@ -12,6 +12,7 @@ import typer
 
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, guarded, note
+from mcore_unpatch.commands.options import DEFAULT_BASELINE
 from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from mcore_unpatch.repository.config import Config
     from mcore_unpatch.survey.survey import PinnedOn, ScanOptions
 
-DEFAULT_BASELINE, OLD_BASELINE = "unpatch.baseline.json", ".mcore-unpatch-baseline.json"
+OLD_BASELINE = ".mcore-unpatch-baseline.json"
 
 Base = Annotated[str | None, typer.Option(help="Report only what is new since the merge base with this commit.")]
 Baseline = Annotated[

@@ -21,6 +21,9 @@ if TYPE_CHECKING:  # loaded when a command runs, so that `unpatch --help` answer
     from mcore_unpatch.survey.survey import ScanOptions
 
 
+DEFAULT_BASELINE = "unpatch.baseline.json"
+
+
 class TextOrJson(StrEnum):
     """For people or for programs."""
 

@@ -127,15 +127,14 @@ def _tell(
     told = " and ".join(parts) if replaced else count(len(names), "name")
     show(wrapped(f"{pins.LOCK} pins {told}, for megatron-core {', '.join(releases)}; {changed} changed.", 0))
     if added := sum(one.kind == pins.ABSENT_KIND for one in names.values()):
-        them = "1 of these names is" if added == 1 else f"{added} of these names are"
-        show(wrapped(f"{them} not in Megatron: `check` fails when Megatron gets one.", 0))
+        show(wrapped(f"Not in Megatron: {added} of these names. `check` fails when Megatron gets one.", 0))
     if not known.pins:
         show(wrapped(f"Commit {pins.LOCK}, and say in it why each patch stays.", 0))
     options = "".join(f" --stack {shlex.quote(name)}" for name in stack)
     options += f" --target-mcore {shlex.quote(target)}" if target else ""
-    if rest := [one for one in patches.report.findings if one not in replaced] if patches else []:
+    if patches and (rest := [one for one in patches.report.findings if one not in replaced]):
         show(wrapped(f"Not pinned: {subjects(rest)}. A baseline accepts them until they are gone.", 0))
-        options += " --write-baseline"
+        options += "" if (Path(patches.report.top) / opt.DEFAULT_BASELINE).is_file() else " --write-baseline"
     show(wrapped(f"unpatch check{options}", 0, "Next: ", "bold"))
 
 
@@ -167,6 +166,7 @@ class _Patches:
         from dataclasses import replace
 
         from mcore_unpatch import pins
+        from mcore_unpatch.report.lines import count
         from mcore_unpatch.scanner.names.project import Project
         from mcore_unpatch.upgrade.run import patches_of, stands_on
 
@@ -195,10 +195,8 @@ class _Patches:
             else:
                 lacking[name] = None
         if needless := [f"{report.from_here(one.path)}:{one.line}" for one in self.found if one.target not in stay]:
-            can = "1 patch can be deleted and needs"
-            many = f"{len(needless)} patches can be deleted and need"
-            told = f"{can if len(needless) == 1 else many} no pin (`unpatch scan --verbose` says why)"
-            note(f"{told}: {', '.join(needless)}.")
+            can = count(len(needless), "patch can be deleted and needs", "patches can be deleted and need")
+            note(f"{can} no pin (`unpatch scan --verbose` says why): {', '.join(needless)}.")
         if lacking:
             short = ", ".join(".".join(name.split(".")[-2:]) for name in lacking)
             note(

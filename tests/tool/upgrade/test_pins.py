@@ -170,6 +170,7 @@ def test_the_recommended_sequence_ends_green(repository: Path) -> None:
     assert unpatch("check", cwd=repository).code == FINDINGS
     assert unpatch("check", "--write-baseline", cwd=repository).code == CLEAN
     assert unpatch("check", cwd=repository).code == CLEAN
+    assert unpatch("pin", cwd=repository).out.endswith("Next: unpatch check\n")
 
 
 def test_what_can_be_deleted_or_is_not_there_is_told_once_and_not_pinned(tmp_path: Path) -> None:
@@ -211,6 +212,8 @@ def test_where_no_name_is_there_nothing_is_pinned(tmp_path: Path) -> None:
         ("version = 1\n[[pin]]\nname = 1\n", "the keys are name"),
         ("version = 1\n[[pin]]\nwhy = 'x'\n", "the keys are name"),
         ("version = 1\npin = 3\n", "not a lock of version 1"),
+        ("version = 1\n[[pin]]\nname = 'x'\n", "x has no valid release"),
+        ("version = 1\n[[pin]]\nname = 'x'\nrelease = '0.18.2'\nalso = ['y z']\n", "x has no valid release"),
         ("= 1", "not valid TOML"),
     ],
 )
