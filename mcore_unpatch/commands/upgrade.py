@@ -178,7 +178,7 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
             told.append(f"{stack} is left out: {stack.revision.words}; {stack.revision.settle}.")
         elif not stack.revision.certain:
             stand_in = " and ".join(dict.fromkeys(known.newest(version).label for version in stack.versions))
-            told.append(f"{stack} is {stack.revision.words}: compared from {stand_in}.")
+            told.append(f"{stack} is {stack.revision.words or 'a range'}: compared from {stand_in}.")
     if len(told) > _MOST_NOTES:
         told = [
             f"{len(told)} Megatrons that you run are no releases; `unpatch stacks` lists what each is compared from."

@@ -269,12 +269,12 @@ def worst(fates: Sequence[Fate], steps: Sequence[Step]) -> Fate:
     for each, step in zip(fates, steps, strict=True):
         for reason in each.reasons if each.urgency == chosen.urgency or each.urgency != "harmless" else ():
             by_reason.setdefault(reason, []).append(step)
-    some = {reason: _of(those, steps) for reason, those in by_reason.items() if len(those) < len(steps)}
+    some = {reason: steps_in_words(those, steps) for reason, those in by_reason.items() if len(those) < len(steps)}
     every = tuple(dict.fromkeys(one for each in fates for one in each.statements))
     return replace(chosen, reasons=tuple(by_reason), statements=every, steps=some)
 
 
-def _of(some: Sequence[Step], steps: Sequence[Step]) -> str:
+def steps_in_words(some: Sequence[Step], steps: Sequence[Step]) -> str:
     """Which steps are meant, by the side on which they differ."""
     several = len({new.label for _, new in steps}) > 1
     words = f"from {labels([old for old, _ in some], [old for old, _ in steps])}"

@@ -50,7 +50,10 @@ def items(report: UpgradeReport) -> list[Item]:
     """Everything that is not harmless; what several lines of a file share is one item."""
     told = {_key(one.statement) for one in report.uses.affected}
     within = {_key(one): fate.finding for fate in report.fates if fate.finding.fix for one in fate.statements}
-    every = [_of_line(use.statement, report, within.get(_key(use.statement))) for use in report.uses.affected]
+    every = [
+        _of_line(use.statement, report, within.get(_key(use.statement)), use.steps, use.outermost)
+        for use in report.uses.affected
+    ]
     for fate in report.fates:
         if fate.urgency != "harmless":
             every += _of_fate(fate, report, told)
@@ -72,10 +75,13 @@ def _key(statement: Statement) -> tuple[object, ...]:
     return statement.path, statement.line, statement.kind, statement.text
 
 
-def _of_line(statement: Statement, report: UpgradeReport, finding: Finding | None = None) -> Item:
-    """What becomes of one line, in a patch or not."""
+def _of_line(
+    statement: Statement, report: UpgradeReport, finding: Finding | None = None, steps: str = "", function: str = ""
+) -> Item:
+    """What becomes of one line, in a patch or not; `steps` are those it is of, `function` is what has to be called."""
+    uncalled = function in report.uncalled
     group = {RAISES: RAISE, SPEED: SPEEDS, IDLE: LATER}.get(statement.kind, CHANGE)
-    title = f"{statement.exception} {statement.trigger}" if statement.exception else ""
+    title = f"{statement.exception} {statement.trigger}{_idle(function, report)}" if statement.exception else ""
     goes_too = finding is not None and statement.when == CALL  # with the code that takes Megatron's place
     fix = (finding.fix or "") if finding is not None and goes_too else ""
     advice = remedy(finding, report) if finding is not None and fix else statement.instead
@@ -84,10 +90,10 @@ def _of_line(statement: Statement, report: UpgradeReport, finding: Finding | Non
         report.shown(statement.path),
         statement.line,
         title,
-        (statement.text,),
+        (f"{steps}: {statement.text}" if steps else statement.text,),
         advice,
         TESTS if is_test(statement.path) else "",
-        certainty=0 if statement.when == IMPORT else 1,
+        certainty=3 if uncalled else 0 if statement.when == IMPORT else 1,
         fix=fix,
     )
 
@@ -117,8 +123,25 @@ def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -
     folded = PATCH_FILES if finding.shape == "patch-file" else TESTS if finding.in_test else ""
     title = f"patch of {'.'.join(finding.target.split('.')[-2:])}" if finding.target else "patch file"
     advice = remedy(finding, report) if finding.fix else ""
-    line = (group, finding.path, finding.line, title, fate.told(reasons), advice, folded)
-    yield Item(*line, certainty=2, fate=fate, fix=finding.fix or "")
+    title += _idle(finding.installed_by, report)
+    certainty = 3 if finding.installed_by in report.uncalled else 2
+    yield Item(
+        group,
+        finding.path,
+        finding.line,
+        title,
+        fate.told(reasons),
+        advice,
+        folded,
+        certainty,
+        fate=fate,
+        fix=finding.fix or "",
+    )
+
+
+def _idle(function: str, report: UpgradeReport) -> str:
+    """Of code that may never run: said, and left where it is, for others may call it."""
+    return f"; nothing here calls `{function}`" if function in report.uncalled else ""
 
 
 def remedy(finding: Finding, report: UpgradeReport) -> str:

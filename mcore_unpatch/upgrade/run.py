@@ -24,7 +24,7 @@ from mcore_unpatch.survey.scan import report_of
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.fates import URGENCIES, Fate, Step, fate, worst
-from mcore_unpatch.upgrade.uses import Uses, joined, uses_for
+from mcore_unpatch.upgrade.uses import Uses, joined, named_once, uses_for
 
 _MOST_NAMED = 4  # releases in use, in the first line
 
@@ -40,6 +40,7 @@ class UpgradeReport:
     fates: list[Fate] = field(default_factory=list)
     uses: Uses = field(default_factory=Uses)
     steps: list[Step] = field(default_factory=list)  # all that were judged; the first is from `old` to `new`
+    uncalled: frozenset[str] = frozenset()  # functions that no file of the repository names
 
     @property
     def from_to(self) -> str:
@@ -90,9 +91,9 @@ def upgrade(
 ) -> UpgradeReport:
     """Judge every use and every patch below some paths for the step from one release to another, and for some more."""
     steps = [(old, new), *also]
-    scanned, patches, used = _read(paths, options, steps, source, progress, fixes=True)
+    scanned, patches, used, uncalled = _read(paths, options, steps, source, progress, fixes=True)
     fates = [worst([fate(finding, case, *step) for step in steps], steps) for finding, case in patches]
-    return UpgradeReport(scanned, old, new, source, _sorted(fates), joined(used), steps)
+    return UpgradeReport(scanned, old, new, source, _sorted(fates), joined(used, steps), steps, uncalled)
 
 
 def each_release(
@@ -100,7 +101,7 @@ def each_release(
 ) -> list[UpgradeReport]:
     """A report for each of several releases; the repository is scanned and read once."""
     steps = [(old, new) for new in releases]
-    scanned, patches, used = _read(paths, options, steps, None, progress, fixes=False)
+    scanned, patches, used, _ = _read(paths, options, steps, None, progress, fixes=False)
     found = []
     for (_, new), uses in zip(steps, used, strict=True):
         fates = _sorted([fate(finding, case, old, new) for finding, case in patches])
@@ -122,8 +123,8 @@ def _read(
     source: MegatronSource | None,
     progress: Progress | None,
     fixes: bool,
-) -> tuple[Report, list[_Patch], list[Uses]]:
-    """The scan of a repository, its patches, and what each step does to its uses."""
+) -> tuple[Report, list[_Patch], list[Uses], frozenset[str]]:
+    """The scan of a repository, its patches, what each step does to its uses, and the functions that nobody names."""
     target = parse_version(steps[0][1].label)
     options = replace(
         options,
@@ -145,7 +146,9 @@ def _read(
     known_errors = {error.path for error in scanned.errors}
     errors = (replace(error, path=survey.found.shown(error.path)) for error in used[0].unread)
     scanned.errors = sorted([*scanned.errors, *(error for error in errors if error.path not in known_errors)])
-    return scanned, patches, used
+    names = {finding.installed_by for finding, _ in patches}
+    names |= {use.outermost for uses in used for use in uses.affected if use.will_raise}
+    return scanned, patches, used, named_once(filter(None, names), survey.found.own, project)
 
 
 def patches_of(scanned: Report, project: Project) -> Iterator[_Patch]:

@@ -6,7 +6,7 @@ import ast
 import gc
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcore_unpatch.findings.finding import FileError
@@ -20,6 +20,7 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import TRAINING, within
 from mcore_unpatch.repository.paths import is_test
+from mcore_unpatch.scanner.conditions.call_sites import installer
 from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
@@ -28,6 +29,7 @@ from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.scanner.sources.scopes import Binding
 from mcore_unpatch.survey.search import Progress
+from mcore_unpatch.upgrade.fates import Step, steps_in_words
 
 _MOST_STEPS = 2_000_000  # for the names of one file
 _MOST_READ = 3_000_000  # bytes of files between two looks for what is no longer used
@@ -42,6 +44,7 @@ class Affected:
     function: str  # around it; empty for what runs when the file is imported
     name: str
     demand: Demand | None = field(default=None, repr=False, compare=False)
+    steps: str = ""  # those it is of, where others do nothing to it: `from 0.16.1`
 
     @property
     def path(self) -> str:
@@ -52,6 +55,12 @@ class Affected:
     def in_test(self) -> bool:
         """Whether a test makes it."""
         return is_test(self.path)
+
+    @property
+    def outermost(self) -> str:
+        """The function that has to be called for the line to run; empty for what runs when its file is imported."""
+        demand = self.demand
+        return installer(demand.at.scope) if demand is not None and demand.when == CALL else ""
 
     @property
     def will_raise(self) -> bool:
@@ -177,18 +186,37 @@ def _is_set_here(use: Affected, paths: Sequence[str], project: Project) -> bool:
     return any(sets.search(_bytes_of(path, project)) for path in paths)
 
 
-def joined(several: Sequence[Uses]) -> Uses:
-    """What several steps do together: of each line what the first of them says."""
+def joined(several: Sequence[Uses], steps: Sequence[Step]) -> Uses:
+    """What several steps do together: of each line what the first of them says, and which they are."""
     first = several[0]
-    once = {
-        (one.path, one.statement.line, one.statement.kind): one for uses in reversed(several) for one in uses.affected
-    }
-    first.affected = (
-        sorted(once.values(), key=lambda one: (not one.will_raise, one.path, one.statement.line))
-        if len(several) > 1
-        else first.affected
-    )
+    if len(several) == 1:
+        return first
+    found: dict[tuple[object, ...], tuple[Affected, list[Step]]] = {}
+    for uses, step in zip(several, steps, strict=True):
+        for use in uses.affected:
+            known = found.setdefault((use.path, use.statement.line, use.statement.kind), (use, []))
+            if step not in known[1]:
+                known[1].append(step)
+    told = [
+        use if len(some) == len(steps) else replace(use, steps=steps_in_words(some, steps))
+        for use, some in found.values()
+    ]
+    first.affected = sorted(told, key=lambda use: (not use.will_raise, use.path, use.statement.line))
     return first
+
+
+def named_once(names: Iterable[str], paths: Sequence[str], project: Project) -> frozenset[str]:
+    """The functions whose name no file has but for their definition."""
+    found = set()
+    for name in names:
+        word, count = re.compile(rb"\b%b\b" % re.escape(name.encode())), 0
+        for path in paths:
+            count += len(word.findall(_bytes_of(path, project)))
+            if count > 1:
+                break
+        if count == 1:
+            found.add(name)
+    return frozenset(found)
 
 
 def demands_of(home: Resolver) -> Iterator[Demand]:

@@ -222,3 +222,29 @@ def test_a_name_that_is_still_to_come_is_not_said_to_have_moved() -> None:
     assert "does not exist before megatron-core 0.19.0" in finding.message
     assert "there it is `megatron.core.models.gpt.fine_grained_callables.PostProcessNode`" in finding.message
     assert "it is now" not in finding.message
+
+
+BROKEN = """
+    from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+
+    def report():
+        def inner():
+            MTPLossLoggingHelper.reduce_loss_in_tracker()
+        return inner
+"""
+
+
+@pytest.mark.parametrize(("more", "said"), [("", True), ("\n    made = report()\n", False)])
+def test_code_that_nothing_here_calls_is_said_to_be_such(tmp_path: Path, more: str, said: bool) -> None:
+    write_files(tmp_path, BROKEN + more)
+    done = unpatch("upgrade", "--from", "0.18.2", "--to", "0.19.2", cwd=tmp_path)
+    assert "AttributeError when `inner` is called" in done.out
+    assert ("; nothing here calls `report`" in " ".join(done.out.split())) is said
+
+
+def test_a_line_says_which_of_several_steps_it_is_of(tmp_path: Path) -> None:
+    write_files(tmp_path, BROKEN)
+    old, new = releases("0.18.2", "0.19.2")
+    older, _ = releases("0.17.1", "0.19.2")
+    made = upgrade([tmp_path], ScanOptions(jobs=1), old, new, also=[(older, old)])
+    assert [use.steps for use in made.uses.affected] == ["from 0.18.2 to 0.19.2"]
