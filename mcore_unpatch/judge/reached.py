@@ -19,7 +19,7 @@ _MOST_STEPS = 20_000  # for the conditions around one line
 _ALWAYS = {"Exception", "BaseException", ""}  # a handler without a name among them
 _CATCHES = {"ImportError": {"ImportError", "ModuleNotFoundError"}}
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.NotEq: ast.Eq, ast.IsNot: ast.Is, ast.NotIn: ast.In}
-_ASKS = {"getattr", "hasattr", "isinstance", "len"}  # calls that give the same each time
+_ASKS = {"getattr", "hasattr", "isinstance"}  # calls that give the same each time
 
 
 def on(model: Model, at: Position, tests: Tests) -> bool:
@@ -86,16 +86,25 @@ def _plain(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]:
 
 
 def _is_the_same(one: ast.expr, other: ast.expr, scope: Scope) -> bool:
-    """Whether two tests that read alike ask for the same: nothing that they name is set from the first one on."""
+    """Whether two tests that read alike ask for the same: no name of theirs is set from the first one on.
+
+    What an object holds may be changed by any call in between; modules and classes that were imported stay as they are.
+    """
     first = min(one.lineno, other.lineno)
     nodes = list(walk(one))
-    calls = [path_text(node.func) for node in nodes if isinstance(node, ast.Call)]
-    if not _ASKS.issuperset(calls) or any(isinstance(node, ast.NamedExpr | ast.Await) for node in nodes):
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    if not _ASKS.issuperset(path_text(node.func) for node in calls):
         return False
-    for name in (node.id for node in nodes if isinstance(node, ast.Name)):
+    if any(isinstance(node, ast.NamedExpr | ast.Await | ast.Subscript) for node in nodes):
+        return False
+    holders = [node.value for node in nodes if isinstance(node, ast.Attribute)]
+    holders += [node.args[0] for node in calls if node.args and path_text(node.func) != "isinstance"]
+    imported = {(path_text(node) or "").partition(".")[0] for node in holders}
+    for name in {node.id for node in nodes if isinstance(node, ast.Name)} | imported:
         bound = next((around.bindings[name] for around in scope.chain() if name in around.bindings), [])
+        kinds = {binding.kind for binding in bound} - {"narrow"}
+        if name in imported and not (kinds and kinds <= {"import", "from"}):
+            return False
         if any(binding.line >= first for binding in bound if binding.kind != "narrow"):
             return False
-    read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    stored = (node for node in walk(scope.node) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
-    return not read or not any(node.attr in read and node.lineno >= first for node in stored)
+    return True

@@ -26,6 +26,13 @@ def make(kind, other):
     if kind == other:
         return ModelType.encoder_and_decoder
 """),
+    "ruled out of an object that a call may change": ("0.16.1", "0.19.2", "AttributeError", "encoder_and", KINDS + """
+def make(self):
+    assert self.kind is None
+    self.build()
+    if self.kind is not None:
+        return ModelType.encoder_and_decoder
+"""),
     "behind a test of what may be anything": ("0.16.1", "0.19.2", "AttributeError", "encoder_and_decoder", KINDS + """
 def make(kind, table):
     if kind == table.get("encoder_and_decoder", None):
