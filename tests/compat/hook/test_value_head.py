@@ -308,6 +308,8 @@ def test_a_head_may_have_several_outputs(case: Case) -> None:
         assert values.shape == (*batch_of(case)["input_ids"].shape, 3)
         torch.autograd.backward(_loss(values))
         sides.append((values.detach(), gradients_of(model)))
+    with pytest.raises(UnsupportedHeadError, match="this model is a critic"):  # known by its layer, not by one output
+        call_with_processor(model, LogProbs(), **_call(case))
     (values, gradients), (new_values, new_gradients) = sides
     assert torch.equal(values, new_values)
     assert gradients.keys() == new_gradients.keys()
