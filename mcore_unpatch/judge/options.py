@@ -14,14 +14,14 @@ from mcore_unpatch.megatron.roots import TRAINING
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
 
-_MAKER = "get_args"
+MAKER = "get_args"
 _ALIKE = 0.8
 
 
 def gone(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
     """Options that the older release has and the newer one has not, where they are read."""
     lost = old.options - new.options if new.options else frozenset()
-    if not lost or _MAKER.encode() not in home.model.data:
+    if not lost or MAKER.encode() not in home.model.data:
         return
     nodes = list(walk(home.model.tree))
     asked = {text for node in nodes if isinstance(node, ast.Call) for text in _asked(node)}
@@ -29,7 +29,7 @@ def gone(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
         if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load) or node.attr not in lost - asked:
             continue
         at = Position(home, *home.model.at(node.lineno), node.lineno)
-        name = f"{TRAINING}.{_MAKER}.{node.attr}"
+        name = f"{TRAINING}.{MAKER}.{node.attr}"
         if _is_made(node.value, home) and Demand(name, CALL, at).runs_on(new, "AttributeError"):
             now = get_close_matches(node.attr, new.options - old.options, 1, _ALIKE)
             instead = f"`args.{now[0]}` is the closest match" if now else ""
@@ -55,7 +55,7 @@ def _is_made(node: ast.expr, home: Resolver) -> bool:
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute | ast.Name):
         return False
     meant = written(value.func, home)
-    return meant is not None and all(name.startswith(TRAINING) and name.endswith(_MAKER) for name in meant.names)
+    return meant is not None and all(name.startswith(TRAINING) and name.endswith(MAKER) for name in meant.names)
 
 
 def _asked(node: ast.Call) -> Iterator[str]:

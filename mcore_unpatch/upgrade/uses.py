@@ -13,9 +13,9 @@ from mcore_unpatch.findings.finding import FileError
 from mcore_unpatch.judge.asked import changed, raised
 from mcore_unpatch.judge.callbacks import handed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
-from mcore_unpatch.judge.options import gone
+from mcore_unpatch.judge.options import MAKER, gone
 from mcore_unpatch.judge.overrides import overridden
-from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
+from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import TRAINING, within
@@ -33,6 +33,10 @@ from mcore_unpatch.upgrade.fates import Step, steps_in_words
 
 _MOST_STEPS = 2_000_000  # for the names of one file
 _MOST_READ = 3_000_000  # bytes of files between two looks for what is no longer used
+# Code that puts whatever it reads somewhere on a namespace of arguments.
+_OPENS = re.compile(
+    rb"setattr\(\s*\w*args\w*\s*,\s*[^\"'\s]|Namespace\(\*\*|vars\(\w*args\w*\)(?:\[|\.update)|args\w*\.__dict__"
+)
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -66,6 +70,11 @@ class Affected:
     def will_raise(self) -> bool:
         """Whether the newer release raises there."""
         return self.statement.kind == RAISES
+
+    @property
+    def is_option(self) -> bool:
+        """Whether it is an argument that an option of Megatron's makes."""
+        return self.demand is None and self.name.startswith(f"{TRAINING}.{MAKER}.")
 
     @property
     def is_urgent(self) -> bool:
@@ -130,6 +139,10 @@ def uses_for(
                 uses.unread.append(FileError(path, str(error) or "too deep or too large to be read whole"))
     for uses in found:
         uses.affected = [one for one in uses.affected if not _is_set_here(one, every, project)]
+        if any(one.is_option for one in uses.affected) and any(
+            _OPENS.search(_bytes_of(path, project)) for path in every
+        ):
+            uses.affected = [_unless_put(one) if one.is_option else one for one in uses.affected]
         once = {(one.path, one.statement.line, one.statement.text): one for one in uses.affected}
         uses.affected = sorted(once.values(), key=lambda one: (not one.will_raise, one.path, one.statement.line))
     return found
@@ -184,6 +197,12 @@ def _is_set_here(use: Affected, paths: Sequence[str], project: Project) -> bool:
     flag = rb"--" + name.replace(b"_", b"-")  # an option of the repository's own
     sets = re.compile(rb"\.%b\s*(?::[^=\n]+)?=(?!=)|setattr\([^\n]*[\"']%b[\"']|[\"']%b[\"']" % (name, name, flag))
     return any(sets.search(_bytes_of(path, project)) for path in paths)
+
+
+def _unless_put(use: Affected) -> Affected:
+    """An argument that no option makes any more, where the repository may make it by a name that it works out."""
+    said = replace(use.statement, kind=IDLE, text=f"{use.statement.text}: gone, unless your own code puts it there")
+    return replace(use, statement=replace(said, exception="", trigger=""))
 
 
 def joined(several: Sequence[Uses], steps: Sequence[Step]) -> Uses:

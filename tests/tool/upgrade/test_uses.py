@@ -339,6 +339,10 @@ def test_what_megatron_calls_in_the_repository() -> None:
     own = f"{MINE}parser.add_argument('--old-thing')\n"
     project = Project({"a.py"}.__contains__, lambda _: own.encode())
     assert 32 not in {one.statement.line for one in uses_of(["a.py"], project, *models).affected}
+    own = f"{MINE}for key in table:\n    setattr(args, key, table[key])\n"
+    project = Project({"a.py"}.__contains__, lambda _: own.encode())
+    (open_one,) = (one for one in uses_of(["a.py"], project, *models).affected if one.statement.line == 32)
+    assert not open_one.is_urgent and open_one.statement.text.endswith("gone, unless your own code puts it there")
 
 
 def test_the_screen_folds_tests_and_says_what_was_read(tmp_path: Path) -> None:
