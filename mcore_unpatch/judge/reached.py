@@ -9,7 +9,7 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.conditions.live import Condition, conditions, run_on
 from mcore_unpatch.scanner.conditions.release import Release
-from mcore_unpatch.scanner.names.resolver import Position
+from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import Block, Scope, path_text
@@ -32,6 +32,28 @@ def on(model: Model, at: Position, tests: Tests) -> bool:
             return run.reaches(at) is not False and not _contradicted(at, tests)
     except Exhausted:
         return True  # what keeps it from running is too much to work out
+
+
+def turned(function: ast.AST, home: Resolver, old: Model, new: Model) -> Iterator[tuple[ast.expr, bool]]:
+    """The conditions in a function that are false on one of two releases and true on the other, and what they are now.
+
+    A test that this code makes of Megatron for itself: from now on it takes its other branch.
+    """
+    for node in walk(function):
+        if isinstance(node, ast.If | ast.IfExp):
+            at = home.on_line(node.test.lineno)
+            then, now = (_truth(model, node.test, at) for model in (old, new))
+            if then is not None and now is not None and then is not now:
+                yield node.test, now
+
+
+def _truth(model: Model, test: ast.expr, at: Position) -> bool | None:
+    run = run_on(Release(model.label, None if model.label in RELEASES else model))
+    try:
+        with at.home.project.effort.at_most(_MOST_STEPS):
+            return run.truth(test, at) if run.reaches(at) is not False else None
+    except Exhausted:
+        return None
 
 
 def is_caught(block: Block | None, exception: str) -> bool:

@@ -11,9 +11,12 @@ from mcore_unpatch.judge.asked import changed, leaf, short
 from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.judge import Case, here, on
 from mcore_unpatch.judge.originals import calls_of_original
+from mcore_unpatch.judge.reached import turned
 from mcore_unpatch.judge.statement import CHANGES, Statement
 from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import ASKED, Model
+
+_MOST_SHOWN = 50  # characters of a condition
 
 
 def between(case: Case, old: Model, new: Model) -> list[Statement]:
@@ -25,6 +28,7 @@ def between(case: Case, old: Model, new: Model) -> list[Statement]:
     said += _taken_apart(case, old, new)
     said += _callers(case, old, new)
     said += _asked_by_class(case, old, new)
+    said += _turned(case, old, new)
     return list(dict.fromkeys(said))
 
 
@@ -91,6 +95,17 @@ def _taken_apart(case: Case, old: Model, new: Model) -> Iterator[Statement]:
             text = f"takes the result of the original apart, which {gives} on megatron-core {new.label}"
             yield Statement(CHANGES, text, "", case.resolver.model.path, node.lineno, CALL)
             return
+
+
+def _turned(case: Case, old: Model, new: Model) -> Iterator[Statement]:
+    """Branches of the replacement that the older release did not take."""
+    for function, home in case.functions:
+        for test, holds in turned(function, home, old, new):
+            words = ast.unparse(test)
+            shown = f"`{words}`" if len(words) <= _MOST_SHOWN else "the condition"
+            now = f"is {str(holds).lower()} on megatron-core {new.label}"
+            text = f"{shown} {now}, and was not on {old.label}: other code of yours runs"
+            yield Statement(CHANGES, text, "", home.model.path, test.lineno, CALL)
 
 
 def _asked_by_class(case: Case, old: Model, new: Model) -> Iterator[Statement]:

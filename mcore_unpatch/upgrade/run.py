@@ -146,8 +146,8 @@ def _read(
     known_errors = {error.path for error in scanned.errors}
     errors = (replace(error, path=survey.found.shown(error.path)) for error in used[0].unread)
     scanned.errors = sorted([*scanned.errors, *(error for error in errors if error.path not in known_errors)])
-    names = {finding.installed_by for finding, _ in patches}
-    names |= {use.outermost for uses in used for use in uses.affected if use.will_raise}
+    names = {finding.installed_by for finding, _ in patches if not finding.in_test}
+    names |= {use.outermost for uses in used for use in uses.affected if use.will_raise and not use.in_test}
     return scanned, patches, used, named_once(filter(None, names), survey.found.own, project)
 
 

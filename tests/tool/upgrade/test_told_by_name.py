@@ -248,3 +248,27 @@ def test_a_line_says_which_of_several_steps_it_is_of(tmp_path: Path) -> None:
     older, _ = releases("0.17.1", "0.19.2")
     made = upgrade([tmp_path], ScanOptions(jobs=1), old, new, also=[(older, old)])
     assert [use.steps for use in made.uses.affected] == ["from 0.18.2 to 0.19.2"]
+
+
+@pytest.mark.parametrize(("old", "said"), [("0.16.1", True), ("0.18.2", False)])
+def test_a_branch_of_the_replacement_that_was_not_taken_before(tmp_path: Path, old: str, said: bool) -> None:
+    source = """
+        from megatron.core.models.gpt import GPTModel
+
+        try:
+            from megatron.core.transformer.multi_token_prediction import process_mtp_loss
+            HAS_LOSS = True
+        except ImportError:
+            HAS_LOSS = False
+
+        def _postprocess(self, *args, **kwargs):
+            if HAS_LOSS:
+                return process_mtp_loss(*args, **kwargs)
+            return args
+
+        GPTModel._postprocess = _postprocess
+    """
+    (fate,) = report(tmp_path, source, old).fates
+    turned = [reason for reason in fate.reasons if "other code of yours runs" in reason]
+    told = "`HAS_LOSS` is true on megatron-core 0.19.2, and was not on 0.16.1: other code of yours runs"
+    assert turned == ([f"line 11: {told}"] if said else [])
