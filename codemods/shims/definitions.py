@@ -136,12 +136,13 @@ class Definition:
         names: Iterable[str],
         exported: Iterable[str],
         needed: frozenset[str],
+        reached: frozenset[str],
         reason: Reason,
         editor: ImportEditor,
     ) -> tuple[list[Asked], list[tuple[int, int]]]:
         """The file without the code of `names`, and the lines where that was; imports go by themselves.
 
-        `exported` names the shim gives, `needed` ones are used elsewhere.
+        `exported` names the shim gives, `needed` ones are used elsewhere, `reached` ones at least by a test.
         """
         gone = self._gone(frozenset(names), needed)
         kept = [unit for unit in self.units if unit not in gone]
@@ -154,7 +155,7 @@ class Definition:
             for change in remove(self.source, [unit.node for unit in gone])
         ]
         if given and self.contract.keeps_names and not any("__all__" in unit.binds for unit in kept):
-            asked.append(self._all([*given, *self._only_reached(kept, needed)], kept, reason))
+            asked.append(self._all([*given, *self._only_reached(kept, reached)], kept, reason))
         return asked, [(unit.node.lineno, last_line(unit.node)) for unit in gone]
 
     def _gone(self, names: frozenset[str], needed: frozenset[str]) -> set[Unit]:

@@ -135,12 +135,13 @@ class Move:
             return
         consent: Applicability = "unsafe" if "unsafe" in names.values() else "safe"
         # With consent, what only tests know goes with the rest: they are told.
-        asking = [use for use in self.uses if consent == "safe" or not is_test(use.source.path)]
-        needed = frozenset(need.name for use in asking for need in use.needs if need.where == path)
+        asked_by = [(use.source.path, need.name) for use in self.uses for need in use.needs if need.where == path]
+        needed = frozenset(name for user, name in asked_by if consent == "safe" or not is_test(user))
+        reached = frozenset(name for _, name in asked_by)
         exported = names if self.contract.keeps_names else [name for name in names if name in needed]
         title = "has its names from the shim" if exported else "loses the patch"
         reason = Reason(min(rules.values()), consent, title)
-        asked, gone = definition.without(names, exported, needed, reason, self.bench.imports(path))
+        asked, gone = definition.without(names, exported, needed, reached, reason, self.bench.imports(path))
         found.asked += asked
         found.removes += [
             finding

@@ -118,9 +118,10 @@ def test_what_a_test_replaces_inside_is_told_with_file_and_line() -> None:
 
 def test_with_consent_what_only_a_test_knows_goes_and_the_test_is_told() -> None:
     plugin = f"import {MODULE} as m\n\nm.roll_tensor = None\n"  # nobody's consent is asked without it
-    test = f"import {MODULE} as m\n\n\ndef test_loss():\n    m._megatron_gptmodel_postprocess()\n"
+    test = f"import {MODULE} as m\n\n\ndef test_loss():\n    m._megatron_gptmodel_postprocess(m.MTPLossAutoScaler)\n"
     result = migrate(verl(tools__plugin=plugin, tests__test_ours=test), UNSAFE)
     assert b"def _megatron_gptmodel_postprocess" not in result.files[MTP]
+    assert b'"MTPLossAutoScaler",' in result.files[MTP], "an import that stays for a test is in `__all__`"
     said = {path: text for path, _, text in by_hand(result)}
     assert said["tests/test_ours.py"].endswith("adapt it to the shim, or delete it")
 
