@@ -58,9 +58,10 @@ class Stack:
         return f"{self.name} ({self.place})"
 
     def goes_by(self, name: str) -> bool:
-        """Whether a user means this one: by its name, its platform, or a file that names it."""
+        """Whether a user means this one: by its name, its release, its platform, or a file that names it."""
         commit = len(name) >= 7 and (self.name.startswith(name) or name.startswith(self.name))
-        return name in {self.name, *self.platforms, *(one.path for one in self.said)} or commit
+        release = any(f"{show(version)}.".startswith(f"{name}.") for version in self.versions)
+        return name in {self.name, *self.platforms, *(one.path for one in self.said)} or commit or release
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

@@ -210,6 +210,10 @@ class TestTheList:
             {"path": "docker/ascend/Dockerfile", "line": 2, "kind": "dockerfile", "platform": "npu"}
         ]
 
+    def test_a_stack_by_its_release(self, top: Path) -> None:
+        result = unpatch("stacks", "--stack=0.16", "--output-format=json", cwd=top)
+        assert result.json["judged"] == ["core_r0.16.0"]
+
     def test_a_stack_that_is_none(self, top: Path) -> None:
         result = unpatch("stacks", "--stack=0.17", cwd=top)
         assert result.code == ERROR
