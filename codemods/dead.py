@@ -105,8 +105,7 @@ def delete_dead(
             for one in asked:
                 spans.take(one.path, [one.touches])
             for source, node, name in emptied.imports if any(options.applies(one.reason) for one in asked) else ():
-                why_not_needed = replace(least_safe(one.reason for one in asked), finding_line=0)
-                bench.imports(source.path).drop(node, {name}, why_not_needed)
+                bench.imports(source.path).drop(node, {name}, _elsewhere(least_safe(one.reason for one in asked)))
     return found, dead, closed
 
 
@@ -136,9 +135,14 @@ def _changes(bench: Workbench, cuts: Sequence[_DeadBranch]) -> tuple[list[Asked]
     ]
     for where in emptied.statements:
         changes = remove(where, emptied.outermost(where), with_comments=True)
-        why = last if where is source else replace(last, finding_line=0)
+        why = last if where is source else _elsewhere(last)
         asked += [Asked(where, change, whole.get(change.node, why)) for change in changes]
     return asked, emptied, staying
+
+
+def _elsewhere(reason: Reason) -> Reason:
+    """Why something in another file goes: with a patch that is deleted, whose own notes are not about this line."""
+    return replace(reason, finding_line=0, notes=())
 
 
 def _comments_of(source: Source, gone: Sequence[Finding], asked: Sequence[Asked]) -> Iterator[Remark]:
