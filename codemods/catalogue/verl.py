@@ -192,7 +192,8 @@ and `--unsafe-fixes` replaces them all the same.
   that has its function get `every_depth=True`.
 - **A patched or fp32 output layer.** The fused path reads the weight, not the layer's forward, as before; a layer
   that is no plain column-parallel one is refused.
-- **Tests** that replace names in the old modules are reported: callers no longer import from there.
+- **Strings** that name the old modules, in mocks and lazy imports, are reported: a mock no longer reaches the
+  callers.
 - `verl/models/mcore/patch.py` patches other parts of Megatron: `unpatch scan` lists them.
 """
 

@@ -89,8 +89,8 @@ def test_without_unsafe_fixes_a_fork_of_its_own_stays() -> None:
 
 
 def test_a_string_that_names_the_file_is_told() -> None:
-    files = tree({"workers/test": b"TARGET = 'fork.models.mcore.mtp_patch.patch_postprocess'\n"})
-    assert (f"{FORK}/workers/test.py", 1) in migrate(files, UNSAFE).remarks("by-hand")
+    files = tree({"workers/start": b"TARGET = 'fork.models.mcore.mtp_patch.patch_postprocess'\n"})
+    assert (f"{FORK}/workers/start.py", 1) in migrate(files, UNSAFE).remarks("by-hand")
 
 
 def test_rules_that_are_not_wanted_change_nothing() -> None:
