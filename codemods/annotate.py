@@ -18,7 +18,7 @@ MARK = "TODO(mcore-unpatch)"
 
 def annotate(bench: Workbench, findings: Sequence[Finding], options: Options, taken: Sequence[Asked]) -> Contribution:
     """A comment for each finding, if comments are asked for."""
-    found = Contribution()
+    contribution = Contribution()
     done: set[tuple[str, int, str]] = set()
     for finding in findings if options.annotate else ():
         source = bench.readable(finding.path) if finding.path in bench.editable else None
@@ -30,11 +30,11 @@ def annotate(bench: Workbench, findings: Sequence[Finding], options: Options, ta
         if (finding.path, line, finding.rule) in done or _is_annotated(source, statement, finding.rule):
             continue
         done.add((finding.path, line, finding.rule))
-        if not any(one.path == finding.path and _takes(one, start) for one in taken):
+        if not any(asked.path == finding.path and _takes(asked, start) for asked in taken):
             text = _comment(finding, len(source.indentation(statement)))
             reason = Reason(finding.rule, "safe", f"a comment on {finding.rule}", finding_line=finding.line)
-            found.asked.append(Asked(source, Insert(statement, line, text), reason))
-    return found
+            contribution.asked.append(Asked(source, Insert(statement, line, text), reason))
+    return contribution
 
 
 def _takes(asked: Asked, start: int) -> bool:

@@ -74,7 +74,7 @@ class _FixAnswer:
     def touched(self) -> list[Span]:
         """The bytes of the finding's file that change."""
         moved = (self.source.span(one.node) for one in self.wanted if isinstance(one, MoveImport))
-        return [*(one.touches for one in self.asked), *moved]
+        return [*(asked.touches for asked in self.asked), *moved]
 
 
 @dataclass
@@ -92,11 +92,11 @@ class FixRunner:
 
     def run(self, findings: Sequence[Finding]) -> Contribution:
         """Ask every codemod for the findings of its rules."""
-        codemods = [one for one in registry.codemods() if type(one).fix is not Codemod.fix]
+        codemods = [codemod for codemod in registry.codemods() if type(codemod).fix is not Codemod.fix]
         known_rules = {code for codemod in codemods for code in _rules(codemod)}
-        asked = [one for one in findings if one.rule in known_rules]
-        number = Counter(one.path for one in asked)
-        for finding in (one for one in asked if number[one.path] > _MOST):
+        asked = [finding for finding in findings if finding.rule in known_rules]
+        number = Counter(finding.path for finding in asked)
+        for finding in (finding for finding in asked if number[finding.path] > _MOST):
             self._remark(finding, "left", _TOO_MANY)
         findings = [one for one in asked if one.path in self.bench.editable and number[one.path] <= _MOST]
         known: dict[Callable[[Workbench], Any], Any] = {}
@@ -110,12 +110,12 @@ class FixRunner:
     def _places(self, codemod: Codemod, findings: Sequence[Finding]) -> Iterator[tuple[Finding, Source, Match]]:
         """The findings that a codemod may answer, each with its file and its place in it."""
         own, all_rules = {rule.code for rule in codemod.rules}, _rules(codemod)
-        asked = [one for one in findings if one.rule in all_rules and one not in self.closed]
-        for path in dict.fromkeys(one.path for one in asked):
+        asked = [finding for finding in findings if finding.rule in all_rules and finding not in self.closed]
+        for path in dict.fromkeys(finding.path for finding in asked):
             source = self.bench.readable(path)
             if source is not None:
                 known = {_place(finding): match for finding, match in matches(codemod, source)} if own else {}
-                for finding in (one for one in asked if one.path == path):
+                for finding in (finding for finding in asked if finding.path == path):
                     match = known.get(_place(finding)) if finding.rule in own else _at(source, finding)
                     if match is not None:
                         yield finding, source, match

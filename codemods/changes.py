@@ -163,7 +163,7 @@ class Taken:
 
     def take(self, path: str, spans: Sequence[Span]) -> bool:
         """Take more; False, and nothing is taken, where one of them is taken already."""
-        if not all(self.is_free(path, one) for one in spans):
+        if not all(self.is_free(path, span) for span in spans):
             return False
         self._spans[path] += spans
         return True

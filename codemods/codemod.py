@@ -147,7 +147,7 @@ class Codemod:
         return [self._with_example(rule) for rule in self.rules]
 
     def _with_example(self, rule: Rule) -> Rule:
-        shown = next((one for one in self.examples if one.rule == rule.code), None)
+        shown = next((example for example in self.examples if example.rule == rule.code), None)
         return (
             replace(rule, before=shown.before.strip(), after=(shown.after or shown.before).strip()) if shown else rule
         )

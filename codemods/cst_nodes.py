@@ -79,9 +79,9 @@ def _laid_out(params: Sequence[cst.Param], known: int = 1, before: Any = None) -
     """The new ones stand each on a line of its own if the last known one does; `before` stands before the first."""
     last = params[known - 1]
     between = _between(params[known - 2].comma if known > 1 else before)
-    found = [
+    nodes = [
         param.with_changes(comma=between, whitespace_after_param=cst.SimpleWhitespace(""))
         for param in params[known - 1 : -1]
     ]
     end = params[-1].with_changes(comma=last.comma, whitespace_after_param=last.whitespace_after_param)
-    return [*params[: known - 1], *found, end]
+    return [*params[: known - 1], *nodes, end]

@@ -76,10 +76,10 @@ class Tree:
         if isinstance(node, ast.Tuple | ast.GeneratorExp) and self._text(node).startswith("("):
             start, end = (start[0], start[1] + 1), (end[0], end[1] - 1)  # libcst does not count the brackets
         exact = isinstance(node, ast.expr)
-        found = [one for stop, one in self._at[start] if isinstance(one, kinds) and (not exact or stop == end)]
-        if not found:
+        nodes = [node for stop, node in self._at[start] if isinstance(node, kinds) and (not exact or stop == end)]
+        if not nodes:
             raise Unfaithful(self.source, f"libcst reads line {start[0]} in another way")
-        return found[-1]
+        return nodes[-1]
 
     def _text(self, node: ast.expr) -> str:
         return self.source.text(node)
@@ -121,9 +121,9 @@ class Tree:
                 return False
         return True
 
-    def _index(self, one: Asked) -> int:
+    def _index(self, asked: Asked) -> int:
         """The statement of the module that a change is in."""
-        return max(0, bisect_right(self._starts, one.change.node.lineno) - 1)
+        return max(0, bisect_right(self._starts, asked.change.node.lineno) - 1)
 
     def _spliced(self, edits: Iterable[Edit]) -> bytes | None:
         try:
@@ -221,8 +221,8 @@ class _Maker(cst.CSTTransformer):
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
         """A node with its changes, once those below it are made."""
         if original_node in self.nodes:
-            for one in self.nodes[original_node]:
-                updated_node = changed(one, updated_node)
+            for node in self.nodes[original_node]:
+                updated_node = changed(node, updated_node)
         if original_node in self.bodies:
             body, footer = self._body(original_node, original_node.body, updated_node.body, updated_node.footer)
             updated_node = updated_node.with_changes(body=body or [_PASS], footer=footer)
@@ -270,7 +270,7 @@ class _Maker(cst.CSTTransformer):
 
         for statement, updated in zip(old, new, strict=True):
             changes = [one.change for one in asked.get(self.tree._home[statement][1], ())]
-            arriving = sorted((one for one in changes if isinstance(one, Insert)), key=lambda one: one.before)
+            arriving = sorted((change for change in changes if isinstance(change, Insert)), key=lambda one: one.before)
             first, above = self.tree._first[statement], list(updated.leading_lines)
             for number, line in enumerate(above, first - len(above)):
                 for one in [one for one in arriving if one.before <= number]:
@@ -280,13 +280,13 @@ class _Maker(cst.CSTTransformer):
             for one in [one for one in arriving if one.before <= first]:
                 arrive(one)
                 arriving.remove(one)
-            rewrite = next((one for one in changes if isinstance(one, Rewrite | Unwrap)), None)
+            rewrite = next((change for change in changes if isinstance(change, Rewrite | Unwrap)), None)
             if rewrite is not None:
                 statements, behind = _instead(rewrite, updated, self.tree.module)
                 body += [statements[0].with_changes(leading_lines=(*lines, *statements[0].leading_lines))]
                 body += statements[1:]
                 lines = list(behind)
-            elif not any(isinstance(one, Remove) for one in changes):
+            elif not any(isinstance(change, Remove) for change in changes):
                 body.append(updated.with_changes(leading_lines=lines))
                 lines = []
             for one in arriving:

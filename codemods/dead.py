@@ -100,7 +100,7 @@ def delete_dead(
                 found.removes.append(finding)
         if fits:
             found.asked += asked
-            gone = [one for one, reason in answered[path, level] if options.applies(reason)]
+            gone = [finding for finding, reason in answered[path, level] if options.applies(reason)]
             found.remarks += _comments_of(bench.source(path), [one for one in gone if one in found.removes], asked)
             for one in asked:
                 spans.take(one.path, [one.touches])
@@ -209,7 +209,7 @@ class _DeadBranch:
     def undoes(self, finding: Finding) -> bool:
         """Whether what puts the original back goes too: alone it would be a patch itself."""
         lines = {line for node in self.dead for line in range(first_line(node), last_line(node) + 1)}
-        return all(one.line in lines for one in finding.related if one.role == "restore")
+        return all(related.line in lines for related in finding.related if related.role == "restore")
 
 
 def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _DeadBranch | str:
@@ -226,10 +226,10 @@ def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _DeadBr
     holder = api.lookup(finding.target.rpartition(".")[0])
     if holder is not None and holder.kind == "module" and not pinned:
         return f"no project file names a release of megatron-core, and others may read `{name}` in the module"
-    if restores := [one.line for one in finding.related if one.role == "restore"]:
+    if restores := [related.line for related in finding.related if related.role == "restore"]:
         return f"line {restores[0]} puts the original back"
     # What Megatron no longer has may be called by the repository itself.
-    here = sum(isinstance(one, ast.Attribute) and one.attr == name for one in source.nodes)
+    here = sum(isinstance(node, ast.Attribute) and node.attr == name for node in source.nodes)
     if known.is_gone(finding.target, NEWEST) and (here > 1 or bench.named_elsewhere(name, finding.path)):
         where = "elsewhere in this file" if here > 1 else "in other files"
         return f"`{name}` is also named {where}, which may mean this one"
@@ -247,13 +247,13 @@ def _said_to_be_done(source: Source, cuts: Sequence[_DeadBranch], emptied: Empti
             or not isinstance(cut.guard.targets[0], ast.Attribute)
         ):
             continue
-        target, nodes = cut.guard.targets[0], [one for one in ast.walk(around) if not emptied.holds(source, one)]
+        target, nodes = cut.guard.targets[0], [node for node in ast.walk(around) if not emptied.holds(source, node)]
         again = any(
-            isinstance(one, ast.Assign) and one is not cut.guard and leaf(one.targets[0]) == target.attr
-            for one in nodes
+            isinstance(node, ast.Assign) and node is not cut.guard and leaf(node.targets[0]) == target.attr
+            for node in nodes
         )
         said = re.compile(rf"\b{leaf(target.value)}\.{target.attr}\b" if again else rf"\b{target.attr}\b")
-        texts = ((one.lineno, one.value) for one in nodes if isinstance(one, ast.Constant))
+        texts = ((node.lineno, node.value) for node in nodes if isinstance(node, ast.Constant))
         for line, text in texts:
             if isinstance(text, str) and " " in text and said.search(text):
                 return around, f"line {line} says in a text that `{target.attr}` is patched: delete both"
@@ -286,7 +286,7 @@ def _of_if(cut: Callable[..., _DeadBranch], source: Source, node: ast.If, branch
     suite = source.home[id(node)]
     if branch == "after" and isinstance(source.parents[node], Function) and _asks_for_the_release(source, node.test):
         behind = tuple(suite[suite.index(node) + 1 :])
-        if [ast.unparse(one) for one in node.body] in (["return"], ["return None"]) and not node.orelse:
+        if [ast.unparse(statement) for statement in node.body] in (["return"], ["return None"]) and not node.orelse:
             return cut(dead=behind, whole=(node, *behind))
     return None
 
@@ -295,7 +295,7 @@ def _asks_for_the_release(source: Source, test: ast.expr) -> bool:
     """Whether a test names the version, or a value that was made from it."""
     names = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
     made = (one.value for one in source.every(ast.Assign) if names & {getattr(to, "id", "") for to in one.targets})
-    return any("__version__" in ast.unparse(one) for one in (test, *made))
+    return any("__version__" in ast.unparse(node) for node in (test, *made))
 
 
 def _of_try(cut: Callable[..., _DeadBranch], source: Source, node: ast.Try, branch: str) -> _DeadBranch | None:
@@ -306,9 +306,9 @@ def _of_try(cut: Callable[..., _DeadBranch], source: Source, node: ast.Try, bran
         inside = {id(child) for child in ast.walk(node)}
         kept = [*node.body, *node.orelse]
         bound = {bound_by_import(alias, one) for one in kept if isinstance(one, _IMPORTS) for alias in one.names}
-        named = {name for one in source.nodes if id(one) not in inside for name in mentioned(one)}
+        named = {name for node in source.nodes if id(node) not in inside for name in mentioned(node)}
         local = not isinstance(source.parents[node], ast.Module)
-        if local and all(isinstance(one, _IMPORTS) for one in kept) and bound.isdisjoint(named):
+        if local and all(isinstance(statement, _IMPORTS) for statement in kept) and bound.isdisjoint(named):
             return cut(dead=dead, whole=(node,))  # it only asked whether the names are there
         return cut(dead=dead, change=Unwrap(node, "body"))
     return cut(dead=(*node.body, *node.orelse), change=Unwrap(node, "handler")) if branch == "try" else None
@@ -317,7 +317,7 @@ def _of_try(cut: Callable[..., _DeadBranch], source: Source, node: ast.Try, bran
 def unused(source: Source, guards: Sequence[ast.stmt], gone: Sequence[ast.AST], bench: Workbench) -> Iterator[ast.stmt]:
     """Functions and values that only the removed code asks for: of the function around it, or private to the file."""
     inside = {id(child) for node in gone for child in ast.walk(node)}
-    candidates = list(dict.fromkeys(one for guard in guards for one in _candidates(source, guard)))
+    candidates = list(dict.fromkeys(candidate for guard in guards for candidate in _candidates(source, guard)))
     while True:
         for name, statement, is_local in candidates:
             own = {id(child) for child in ast.walk(statement)}

@@ -75,19 +75,19 @@ def _is_at_the_top(source: Source, node: ast.stmt) -> bool:
     return source.home[id(node)] is source.tree.body
 
 
-def _asked_for(source: Source, found: Emptied) -> Iterator[ast.stmt]:
+def _asked_for(source: Source, emptied: Emptied) -> Iterator[ast.stmt]:
     """Imports beside the statements that go, inside branches and functions, whose names only these ask for."""
-    gone = found.statements[source]
+    gone = emptied.statements[source]
     used: dict[bool, set[str]] = {True: set(), False: set()}
     for name in source.every(ast.Name):
-        used[found.holds(source, name)].add(name.id)
+        used[emptied.holds(source, name)].add(name.id)
     for suite in {
         id(suite): suite for node in gone if (suite := source.home[id(node)]) is not source.tree.body
     }.values():
         for node in suite:
             tried = node.body if isinstance(node, ast.Try) and not node.orelse and not node.finalbody else [node]
-            imports = [one for one in tried if isinstance(one, ast.Import | ast.ImportFrom)]
-            names = {bound_by_import(alias, one) for one in imports for alias in one.names}
+            imports = [statement for statement in tried if isinstance(statement, ast.Import | ast.ImportFrom)]
+            names = {bound_by_import(alias, statement) for statement in imports for alias in statement.names}
             # Not those that others import from here.
             if len(imports) == len(tried) and node not in gone and names <= used[True] - used[False]:
                 yield node
@@ -99,7 +99,7 @@ def _references(bench: Workbench, source: Source, function: Function) -> Iterato
     saying = list(bench.sources_naming(name))
     while told < len(places):  # a file that imports it may be imported for it
         told = len(places)
-        places |= {one.path for one in saying if any(_imports_of(bench, one, name, places))}
+        places |= {source.path for source in saying if any(_imports_of(bench, source, name, places))}
     for other in saying:
         own = {id(node) for node in ast.walk(function)} if other is source else set()
         imports = list(_imports_of(bench, other, name, places))
@@ -139,9 +139,9 @@ def _modules(bench: Workbench, source: Source, places: set[str]) -> set[str]:
     }
 
 
-def _is_empty(source: Source, function: Function, found: Emptied) -> bool:
+def _is_empty(source: Source, function: Function, emptied: Emptied) -> bool:
     """Whether nothing is left of a function but what prepares or guards what goes."""
-    gone = found.statements[source]
+    gone = emptied.statements[source]
 
     def nothing(node: ast.stmt) -> bool:
         match node:
@@ -159,7 +159,7 @@ def _is_empty(source: Source, function: Function, found: Emptied) -> bool:
             case ast.Assign([ast.Name()], value):
                 return is_pure(value)
             case ast.Try():
-                handlers = [one for handler in node.handlers for one in handler.body]
+                handlers = [statement for handler in node.handlers for statement in handler.body]
                 return all(map(nothing, [*node.body, *node.orelse, *node.finalbody, *handlers]))
             case ast.If():
                 return all(map(nothing, [*node.body, *node.orelse])) and is_pure(node.test)
@@ -182,5 +182,5 @@ def _is_call(source: Source, statement: ast.Expr) -> bool:
     return (
         isinstance(call, ast.Call)
         and source.owns_lines(statement)
-        and all(map(is_pure, [*call.args, *(one.value for one in call.keywords)]))
+        and all(map(is_pure, [*call.args, *(keyword.value for keyword in call.keywords)]))
     )

@@ -33,8 +33,8 @@ class Excerpt:
             data = data.replace(short, own, 1)
         return data
 
-    def _index(self, one: Asked) -> int:
-        return max(0, bisect_right(self._starts, one.change.node.lineno) - 1)
+    def _index(self, asked: Asked) -> int:
+        return max(0, bisect_right(self._starts, asked.change.node.lineno) - 1)
 
     def _shortened(self) -> bytes:
         source, lines = self._source, list(self._source.lines)

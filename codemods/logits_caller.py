@@ -92,7 +92,7 @@ that says what to use. Tests are left, as they are about the trainer's own funct
 
         uses = list(super().findings(project, known))
         reached = _used_by_megatron(project) if uses else set()
-        yield from (one for one in uses if not isinstance(one, Finding) or one.path in reached)
+        yield from (use for use in uses if not isinstance(use, Finding) or use.path in reached)
 
     def _names(self, source: Source, node: ast.ImportFrom) -> list[str]:
         """The functions that a statement imports and the file uses; what is only passed on stays."""

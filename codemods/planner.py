@@ -38,19 +38,19 @@ Known = list[tuple[type[Move], Analysis]]
 def plan(repository: Repository, findings: Sequence[Finding], options: Options) -> Plan:
     """What is to be done about the findings of a repository."""
     known = _known(repository, options)
-    bench, proposing, found = _found(repository, findings, options, known)
+    bench, proposing, contribution = _found(repository, findings, options, known)
     tree_of = _trees(bench)
-    found.asked = _with_imports(bench, proposing, tree_of, found.asked, options)
-    found.add(annotate.annotate(bench, _open(findings, found, options), options, found.asked))
-    made = [edit for path, some in _by_path(together(found.asked)) for edit in tree_of(path, some).edits(some)]
-    edits = list(_answering(bench, made, found.removes, findings))
+    contribution.asked = _with_imports(bench, proposing, tree_of, contribution.asked, options)
+    contribution.add(annotate.annotate(bench, _open(findings, contribution, options), options, contribution.asked))
+    made = [edit for path, some in _by_path(together(contribution.asked)) for edit in tree_of(path, some).edits(some)]
+    edits = list(_answering(bench, made, contribution.removes, findings))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits if options.applies(edit))
-    errors = {error for _, one in known for error in one.exports.errors}
+    errors = {error for _, analysis in known for error in analysis.exports.errors}
     return Plan(
         tuple(sorted(edits, key=attrgetter("path", "start", "end"))),
-        tuple(sorted(dict.fromkeys(found.remarks), key=attrgetter("path", "line", "rule"))),
+        tuple(sorted(dict.fromkeys(contribution.remarks), key=attrgetter("path", "line", "rule"))),
         tuple(sorted(errors)),
-        tuple(found.removes),
+        tuple(contribution.removes),
         REQUIREMENT if needs_compat else None,
         DEPENDENCY if needs_compat else None,
     )
@@ -66,9 +66,9 @@ def fixed(
     known = _known(repository, choices[0])
     for options in choices:
         found = _found(repository, findings, options, known, told=False)[2]
-        reasons = [(one.path, one.reason) for one in found.asked if options.applies(one.reason)]
+        reasons = [(asked.path, asked.reason) for asked in found.asked if options.applies(asked.reason)]
         applied = {(path, reason.finding_line, reason.rule) for path, reason in reasons}
-        changed = [one for one in findings if (one.path, one.line, one.rule) in applied]
+        changed = [finding for finding in findings if (finding.path, finding.line, finding.rule) in applied]
         places = {(one.path, one.line, one.rule) for one in found.removes}  # a line may patch several names
         yield {*found.removes, *(one for one in changed if (one.path, one.line, one.rule) in places)}, found.held
 
@@ -83,8 +83,8 @@ def _answering(
     gone = set(removes)
     for edit in edits:
         here = at[edit.path] if not edit.finding_line else []
-        same = [one for one in here if one.rule == edit.rule]
-        candidates = [one for one in same if one in gone] or [one for one in here if one in gone] or same
+        same = [finding for finding in here if finding.rule == edit.rule]
+        candidates = [finding for finding in same if finding in gone] or [one for one in here if one in gone] or same
         if candidates:
             line = repository.data(edit.path).count(b"\n", 0, edit.start) + 1
             near = min(candidates, key=lambda one: abs(one.line - line))
@@ -117,10 +117,10 @@ def _found(
         bench, proposing, found, _ = _pass(repository, findings, options, known, told, standing.RULES_ON_THE_HOOK)
     held = standing.because(below, "the hook goes through it") if below is not None else ""
     uses = {rule.code for codemod in registry.codemods() if codemod.migration() for rule in codemod.rules}
-    for one in (one for one in _open(findings, found, options) if one.rule in uses and one.path in bench.editable):
-        if why := options.older(one.path) or (one.rule in standing.RULES_ON_THE_HOOK and held):
-            found.held[one] = why
-            found.remarks.append(Remark(one.path, one.line, one.rule, "left", f"not rewritten: {why}"))
+    for finding in (one for one in _open(findings, found, options) if one.rule in uses and one.path in bench.editable):
+        if why := options.older(finding.path) or (finding.rule in standing.RULES_ON_THE_HOOK and held):
+            found.held[finding] = why
+            found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", f"not rewritten: {why}"))
     return bench, proposing, found
 
 
@@ -151,15 +151,15 @@ def _moved(
     repository: Repository, findings: Sequence[Finding], options: Options, known: Known, held: Sequence[str] = ()
 ) -> tuple[Workbench, Contribution]:
     """The downstreams' moves but those of the held rules, on a bench of their own."""
-    found, bench = Contribution(), _with_the_hook(repository, options)
-    for move in [kind(one, bench, options, findings, held) for kind, one in known]:
-        found.add(move.outcome())
+    contribution, bench = Contribution(), _with_the_hook(repository, options)
+    for move in [kind(analysis, bench, options, findings, held) for kind, analysis in known]:
+        contribution.add(move.outcome())
     bench.editable = repository.editable
-    return bench, found
+    return bench, contribution
 
 
-def _open(findings: Iterable[Finding], found: Contribution, options: Options) -> list[Finding]:
-    gone = set(found.removes)
+def _open(findings: Iterable[Finding], contribution: Contribution, options: Options) -> list[Finding]:
+    gone = set(contribution.removes)
     return [finding for finding in findings if finding not in gone and options.wants(finding.rule)]
 
 
@@ -168,11 +168,11 @@ def _with_imports(
 ) -> list[Asked]:
     """The changes with those of the imports; an import that only removed code asked for goes too."""
     benches = list(dict.fromkeys((bench, proposing)))
-    whole = [*(change for one in benches for change in one.import_changes()), *asked]
+    whole = [*(change for bench in benches for change in bench.import_changes()), *asked]
     dropped = False
-    for path, group in _by_path(one for one in whole if options.applies(one.reason)):
+    for path, group in _by_path(asked for asked in whole if options.applies(asked.reason)):
         dropped |= drop_leftovers(bench, path, tree_of(path, group).made(group), _reason(group))
-    return [*(change for one in benches for change in one.import_changes()), *asked] if dropped else whole
+    return [*(change for bench in benches for change in bench.import_changes()), *asked] if dropped else whole
 
 
 def _trees(bench: Workbench) -> TreeOf:

@@ -42,7 +42,7 @@ def own() -> tuple[Codemod, ...]:
     found = []
     for module in pkgutil.iter_modules(catalogue.__path__):
         names = vars(import_module(f"{catalogue.__name__}.{module.name}"))
-        found += [one() for one in names.values() if _is_codemod(one) and one.__module__.endswith(module.name)]
+        found += [name() for name in names.values() if _is_codemod(name) and name.__module__.endswith(module.name)]
     return tuple(sorted(found, key=lambda one: one.name))
 
 
@@ -88,7 +88,7 @@ def _complete(
                     errors.add(one)
                 elif one.path in wanted:
                     part.findings.append(one)
-    part.errors += sorted(one for one in errors if one.path in wanted)
+    part.errors += sorted(error for error in errors if error.path in wanted)
 
 
 @contextmanager

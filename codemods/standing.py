@@ -34,11 +34,11 @@ class RemainingPatches:
 
     def blocking(self, path: str, methods: Methods) -> Finding | None:
         """A patch of one of the methods that code in `path` may meet: one in the same file, or one of all models."""
-        for one in self.findings:
-            owner, _, name = one.target.rpartition(".")
-            met = one.path == path or (one.shape not in _OF_ONE_MODEL and not one.in_test)
+        for finding in self.findings:
+            owner, _, name = finding.target.rpartition(".")
+            met = finding.path == path or (finding.shape not in _OF_ONE_MODEL and not finding.in_test)
             if (owner, name) in methods and met:
-                return one
+                return finding
         return None
 
 

@@ -51,7 +51,7 @@ def findings(files: Files, options: Options) -> list[Finding]:
     search = Search(files.__getitem__, _present(files).__contains__, lambda _: (options.target,))
     found, _ = search(sorted(files))
     settled = verdicts.settled(found, dict.fromkeys(files, (options.target,)))
-    return sorted((one for one in settled if options.wants(one.rule)), key=lambda one: one.sort_key)
+    return sorted((finding for finding in settled if options.wants(finding.rule)), key=lambda one: one.sort_key)
 
 
 def migrated(files: Files, options: Options) -> dict[str, bytes]:

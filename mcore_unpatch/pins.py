@@ -176,7 +176,7 @@ def parse(text: bytes, file: Path) -> Lock:
         raise UsageError(f"{file} is not valid TOML: {error}") from None
     if data.get("version") != 1 or not isinstance(data.get("pin", []), list):
         raise UsageError(f"{file} is not a lock of version 1; write a new one with `unpatch pin`.")
-    known = {one.name: _TYPES.get(one.name, str) for one in fields(Pin)}
+    known = {field.name: _TYPES.get(field.name, str) for field in fields(Pin)}
     pins = {}
     for entry in data.get("pin", []):
         wrong = not isinstance(entry, dict) or "name" not in entry
@@ -213,7 +213,7 @@ def pin(name: str, releases: Sequence[Model], patched: bool, known: Pin | None =
     home = next((release for release in releases if release.find(name)), None)
     if home is None:
         added = patched and not name.endswith(".*") and (known is None or known.kind == ABSENT_KIND)
-        home = next((one for one in releases if added and one.find(name.rpartition(".")[0])), None)
+        home = next((release for release in releases if added and release.find(name.rpartition(".")[0])), None)
     if home is None:
         return None
     made = _as_on(name, home, known or Pin(name))
@@ -225,10 +225,10 @@ def pin(name: str, releases: Sequence[Model], patched: bool, known: Pin | None =
 
 def _as_on(name: str, release: Model, pinned: Pin) -> Pin:
     """A pin as if it had been made on this release."""
-    found = release.find(name)
-    if found is None:
+    known = release.find(name)
+    if known is None:
         return replace(pinned, release=release.label, kind=ABSENT_KIND, digest="", signature="")
-    seen = found.fact
+    seen = known.fact
     return replace(pinned, release=release.label, kind=seen.kind, digest=seen.digest.hex(), signature=seen.detail)
 
 
@@ -270,8 +270,8 @@ def difference(pinned: Pin, release: Model) -> str | None:
 
 def differences(pins: Iterable[Pin], release: Model) -> list[str]:
     """One sentence for each pin that no longer holds."""
-    found = ((one, difference(one, release)) for one in pins)
-    return [f"`{one.name}` {how}{f' ({one.why})' if one.why else ''}" for one, how in found if how]
+    found = ((pin, difference(pin, release)) for pin in pins)
+    return [f"`{pin.name}` {how}{f' ({pin.why})' if pin.why else ''}" for pin, how in found if how]
 
 
 def verify(lock: Path | str | None = None, *, on_difference: Literal["raise", "warn"] = "raise") -> None:
@@ -352,7 +352,7 @@ def _rebound_by(name: str) -> list[Any]:
     from mcore_unpatch.audit.names import deviations, loaded_modules
 
     modules = [module for home, module in loaded_modules().items() if name.startswith(f"{home}.")]
-    return [one.by for one in deviations(modules) if one.name == name]
+    return [deviation.by for deviation in deviations(modules) if deviation.name == name]
 
 
 def _lock_above(caller: str) -> Path:

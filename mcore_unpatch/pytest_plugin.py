@@ -40,7 +40,7 @@ def megatron_unpatched() -> Iterator[None]:
     """Fail the test if it leaves Megatron Core patched."""
     before = _keys()
     yield
-    left = [one for one in _deviations() if one.key not in before]
+    left = [deviation for deviation in _deviations() if deviation.key not in before]
     if left:
         pytest.fail("\n".join(["this test leaves Megatron patched:", *map(str, left)]), pytrace=False)
 
@@ -112,9 +112,9 @@ class _Session:
             return (yield)
         finally:
             if self.enabled:
-                fresh = [one for one in _deviations() if one.key not in self.seen]
-                self.seen |= {one.key for one in fresh}
-                self.left += [(item.nodeid, str(one)) for one in fresh]
+                fresh = [deviation for deviation in _deviations() if deviation.key not in self.seen]
+                self.seen |= {deviation.key for deviation in fresh}
+                self.left += [(item.nodeid, str(deviation)) for deviation in fresh]
 
     def pytest_sessionfinish(self) -> None:
         """A worker hands what it saw to the session that prints."""
@@ -151,4 +151,4 @@ _known: dict[str, Any] = {}  # the code of Megatron's files, read once in a sess
 
 
 def _keys() -> set[str]:
-    return {one.key for one in _deviations()}
+    return {deviation.key for deviation in _deviations()}

@@ -82,7 +82,7 @@ class ImportEditor:
         """Import names from `module` for the code `at` some nodes; `unused` ones are there for others to import."""
         said = ("# noqa: F401",) if unused else ()
         top = self.source.tree.body
-        moved_there = any(one.suite is top and one.taken for one in self._wanted.values())
+        moved_there = any(statement.suite is top and statement.taken for statement in self._wanted.values())
         for suite in [top] if moved_there else suites_for(self.source, at):
             self._want(suite, module, reason).new |= dict.fromkeys(names, said)
 
@@ -101,12 +101,12 @@ class ImportEditor:
         why: defaultdict[ast.AST, list[Reason]] = defaultdict(
             list, {node: [*few] for node, few in self._reasons.items()}
         )
-        for one in self._wanted.values():
-            reason = least_safe(one.reasons)
-            for node in one.taken:  # a name goes from there when it comes here
+        for statement in self._wanted.values():
+            reason = least_safe(statement.reasons)
+            for node in statement.taken:  # a name goes from there when it comes here
                 why[node].append(reason)
         statements = self._statements(why)
-        nodes = {one.node: one for one in statements if one.node}
+        nodes = {statement.node: statement for statement in statements if statement.node}
         gone = {node for node in self._leaving if node not in nodes}
         places = ImportLayout(
             self.source, self.files, {node: one.module for node, one in nodes.items() if one.module}, gone
@@ -119,7 +119,7 @@ class ImportEditor:
         ]
         found = [*_arrivals(arriving)]
         found += [Asked(self.source, Make(node, one.changed), least_safe(one.reasons)) for node, one in staying.items()]
-        gone |= {one.node for _, one in arriving if one.node}
+        gone |= {statement.node for _, statement in arriving if statement.node}
         for change in remove(self.source, gone, with_comments=True, arriving={place.line for place, _ in arriving}):
             reasons = why[change.node] or [reason for node in gone for reason in why[node]]
             found.append(Asked(self.source, change, least_safe(reasons)))
@@ -129,27 +129,27 @@ class ImportEditor:
         """What each statement is to be that changes or comes."""
         nodes: dict[Import, ImportStatement] = {}
         coming: list[ImportStatement] = []
-        for one in sorted(self._wanted.values(), key=attrgetter("module")):
-            froms = [node for node in one.suite if isinstance(node, ast.ImportFrom) and not node.level]
-            host = next((node for node in froms if node.module == one.module), None)
-            first = next(iter(one.taken), None)
+        for statement in sorted(self._wanted.values(), key=attrgetter("module")):
+            froms = [node for node in statement.suite if isinstance(node, ast.ImportFrom) and not node.level]
+            host = next((node for node in froms if node.module == statement.module), None)
+            first = next(iter(statement.taken), None)
             if host is not None:
                 nodes[host] = replace(
-                    one, module="", node=host, keeps=self._left(host), reasons=one.reasons + why[host]
+                    statement, module="", node=host, keeps=self._left(host), reasons=statement.reasons + why[host]
                 )
             elif first is not None and first not in nodes and not self._left(first):  # it names this module from now on
-                nodes[first] = replace(one, node=first, keeps=one.taken[first], reasons=why[first])
+                nodes[first] = replace(statement, node=first, keeps=statement.taken[first], reasons=why[first])
             else:
-                coming.append(replace(one))
+                coming.append(replace(statement))
         for node in self._reasons:
             if node not in nodes and (keeps := self._left(node)):
                 suite = self.source.home[id(node)]
                 nodes[node] = ImportStatement(self, suite, reasons=why[node], node=node, keeps=keeps)
         told = set(nodes)
-        for one in (*nodes.values(), *coming):
-            one.taken = {node: names for node, names in one.taken.items() if node is not one.node}
-            one.speaks_for = one.taken.keys() - told
-            told |= one.speaks_for
+        for statement in (*nodes.values(), *coming):
+            statement.taken = {node: names for node, names in statement.taken.items() if node is not statement.node}
+            statement.speaks_for = statement.taken.keys() - told
+            told |= statement.speaks_for
         return [*nodes.values(), *coming]
 
     def _left(self, node: Import) -> set[str]:
@@ -161,8 +161,8 @@ def _arrivals(arriving: list[tuple[InsertionPoint, ImportStatement]]) -> Iterato
     by_place = sorted(arriving, key=lambda one: (one[0].line, one[0].run, one[0].key))
     for _, group in groupby(by_place, lambda one: (one[0].line, one[0].run)):
         together = list(group)
-        for place, one in together:
-            before = place.before if one is together[0][1] else ""
-            after = place.after if one is together[-1][1] else ""
-            insert = Insert(place.beside, place.line, partial(one.text, before, after))
-            yield Asked(one.editor.source, insert, least_safe(one.reasons))
+        for place, statement in together:
+            before = place.before if statement is together[0][1] else ""
+            after = place.after if statement is together[-1][1] else ""
+            insert = Insert(place.beside, place.line, partial(statement.text, before, after))
+            yield Asked(statement.editor.source, insert, least_safe(statement.reasons))

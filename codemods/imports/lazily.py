@@ -23,8 +23,8 @@ def suites_for(source: Source, nodes: Iterable[ast.AST]) -> list[Suite]:
     inside = {
         id(suite)
         for suite in chosen.values()
-        for one in _around(source, suite[0])
-        if one is not suite and id(one) in chosen
+        for statements in _around(source, suite[0])
+        if statements is not suite and id(statements) in chosen
     }
     return [suite for suite in chosen.values() if id(suite) not in inside] or [source.tree.body]
 
@@ -36,7 +36,7 @@ def _of_the_file(source: Source) -> Suite | None:
         if _is_megatron(node):
             return source.tree.body
         if isinstance(node, ast.Try | ast.If) and any(map(_is_megatron, node.body)):
-            others = [one for part in [node.orelse, *_handlers(node)] for one in part]
+            others = [statement for part in [node.orelse, *_handlers(node)] for statement in part]
             if isinstance(node, ast.Try) and any(map(_is_megatron, others)):
                 return source.tree.body  # the same name from another release
             if not (isinstance(node, ast.If) and dotted(node.test).endswith("TYPE_CHECKING")):
@@ -55,7 +55,7 @@ def _of_a_function(source: Source, node: ast.AST) -> Suite:
     megatron = [suite for suite in around if any(map(_is_megatron, before[id(suite)]))]
     if megatron:
         return megatron[-1]
-    importing = [suite for suite in around if any(isinstance(one, _IMPORTS) for one in before[id(suite)])]
+    importing = [suite for suite in around if any(isinstance(statement, _IMPORTS) for statement in before[id(suite)])]
     function = source.function_of(node) if any(map(_is_megatron, source.every(*_IMPORTS))) else None
     return importing[0] if importing else function.body if function else source.tree.body
 
@@ -65,13 +65,13 @@ def _around(source: Source, node: ast.AST) -> Iterator[Suite]:
     statements = [one for one in source.above(node) if isinstance(one, ast.stmt)]
     if isinstance(node, ast.stmt) and not isinstance(node, Function):
         statements.insert(0, node)
-    for one in statements:
-        if not isinstance(source.parents[one], ast.ClassDef):
-            yield source.home[id(one)]
+    for statement in statements:
+        if not isinstance(source.parents[statement], ast.ClassDef):
+            yield source.home[id(statement)]
 
 
 def _handlers(node: ast.Try | ast.If) -> list[Suite]:
-    return [one.body for one in node.handlers] if isinstance(node, ast.Try) else []
+    return [handler.body for handler in node.handlers] if isinstance(node, ast.Try) else []
 
 
 def _is_megatron(node: ast.stmt) -> bool:

@@ -78,11 +78,11 @@ def _names(node: Any) -> list[_Name]:
         _gap(node.lpar and node.lpar.whitespace_after),
         *(_gap(getattr(one, "whitespace_before", None), getattr(one, "whitespace_after", None)) for one in commas),
     ]
-    found = [_Name(alias, gap[1], after[0]) for alias, gap, after in zip(node.names, gaps, gaps[1:], strict=False)]
+    names = [_Name(alias, gap[1], after[0]) for alias, gap, after in zip(node.names, gaps, gaps[1:], strict=False)]
     end = _gap(node.rpar and node.rpar.whitespace_before)
-    found[0] = replace(found[0], above=gaps[0][0] + found[0].above)
-    found[-1] = replace(found[-1], behind=found[-1].behind + end[0], below=gaps[-1][1] + end[1])
-    return found
+    names[0] = replace(names[0], above=gaps[0][0] + names[0].above)
+    names[-1] = replace(names[-1], behind=names[-1].behind + end[0], below=gaps[-1][1] + end[1])
+    return names
 
 
 def _gap(*spaces: cst.BaseParenthesizableWhitespace | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

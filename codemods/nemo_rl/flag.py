@@ -62,7 +62,7 @@ def _model_of(mapping: ast.expr, statement: ast.stmt, source: Source) -> str:
 
 def _called_or_passed(call: ast.Call, source: Source) -> str:
     """`model(...)`, or the argument of `forward_step(model, ...)` that is called a model."""
-    named = [one.value for one in call.keywords if one.arg == "model"]
-    named += [one for one in call.args if dotted(one).endswith("model")]
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "model"]
+    named += [argument for argument in call.args if dotted(argument).endswith("model")]
     callee = dotted(call.func)
     return callee if "model" in callee.rpartition(".")[2] or not named else dotted(named[0])

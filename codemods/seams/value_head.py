@@ -21,9 +21,9 @@ _WIDTHS = ("output_size", "out_features")
 def to_value_head(patch: Patch) -> Rewritten | str:
     """The rewrite, or why this is not exactly a value head."""
     source, statement = patch.source, patch.statement
-    for one in patch.finding.related:
-        if one.role in {"restore", "backup"}:
-            return f"line {one.line} saves or restores the model's own layer"
+    for related in patch.finding.related:
+        if related.role in {"restore", "backup"}:
+            return f"line {related.line} saves or restores the model's own layer"
     if not source.owns_lines(statement):
         return f"line {statement.lineno} holds more than one statement"
     if is_taken(ADD, source):
@@ -75,13 +75,13 @@ def _made(patch: Patch) -> ast.Call | None:
 def _width(call: ast.Call, tree: ast.Module) -> ast.expr | None:
     """What a call gives as the width of the output, or what its class in this file does by itself."""
     init = _init_of(call.func, tree)
-    taken = [one.arg for one in (*init.args.posonlyargs, *init.args.args)][1:] if init else ["", _WIDTHS[0]]
-    if any(isinstance(one, ast.Starred) for one in call.args):
+    taken = [parameter.arg for parameter in (*init.args.posonlyargs, *init.args.args)][1:] if init else ["", _WIDTHS[0]]
+    if any(isinstance(argument, ast.Starred) for argument in call.args):
         return None
     given = dict(zip(taken, call.args, strict=False)) | {one.arg: one.value for one in call.keywords if one.arg}
     if init is not None:
         only, defaults = init.args.kwonlyargs, init.args.kw_defaults
-        given = {one.arg: value for one, value in zip(only, defaults, strict=True) if value} | given
+        given = {parameter.arg: value for parameter, value in zip(only, defaults, strict=True) if value} | given
         given = dict(zip(reversed(taken), reversed(init.args.defaults), strict=False)) | given
     if width := next((given[name] for name in _WIDTHS if name in given), None):
         return width
@@ -93,7 +93,7 @@ def _width(call: ast.Call, tree: ast.Module) -> ast.expr | None:
 def _init_of(name: ast.expr, tree: ast.Module) -> ast.FunctionDef | None:
     """`__init__` of a class of this file."""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == _leaf(name)]
-    functions = [node for one in classes for node in one.body if isinstance(node, ast.FunctionDef)]
+    functions = [node for class_node in classes for node in class_node.body if isinstance(node, ast.FunctionDef)]
     return next((node for node in functions if node.name == "__init__"), None)
 
 
@@ -120,7 +120,7 @@ def _call(patch: Patch, made: ast.Call, limit: int) -> str:
     if made is statement.value and "#" not in value:
         given: list[ast.expr | ast.keyword] = [*made.args, *made.keywords]
         arguments = sorted(given, key=lambda one: (one.lineno, one.col_offset))
-        parts = [source.text(one) for one in arguments]
+        parts = [source.text(argument) for argument in arguments]
         if not value[:-1].rstrip().endswith(","):
             flat = f"{patch.text(made.func)}({', '.join(parts)})"
             lines = [f"{patch.text(made.func)}(", *(f"{step}{part}," for part in parts), ")"]

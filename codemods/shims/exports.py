@@ -89,11 +89,11 @@ class Exports:
         shim = self.contract.shim_at(source.path)
         if shim is None:
             return None
-        found = Definition(self.contract, shim, source, self.repository)
-        if not found.defined and not found.from_shim:
+        definition = Definition(self.contract, shim, source, self.repository)
+        if not definition.defined and not definition.from_shim:
             return None
-        self.definitions[source.path] = found
-        return found
+        self.definitions[source.path] = definition
+        return definition
 
     def _definition(self, path: str | None) -> Definition | None:
         """The definition at a path, also one outside of what may be edited."""

@@ -44,7 +44,7 @@ class Blockers:
         self.of: defaultdict[Flow, list[Blocker]] = defaultdict(list)
         self._keeping: set[tuple[Flow, str]] = set()
         for (path, name), found in changed.items():
-            names = ", ".join(f"`{one.difference.name}`" for one in found)
+            names = ", ".join(f"`{changed.difference.name}`" for changed in found)
             self._add((path, exports.definitions[path].shim.names[name]), Blocker(f"{names} was changed here"))
         for path, definition in exports.definitions.items():
             said = PROCESSOR.encode() in definition.source.data

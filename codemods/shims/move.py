@@ -126,7 +126,7 @@ class Move:
         found.remarks += [*self._differing(), *self._left(), *self._replaced()]
         return found
 
-    def _rewrite(self, definition: Definition, found: Contribution) -> None:
+    def _rewrite(self, definition: Definition, contribution: Contribution) -> None:
         path = definition.source.path
         rules = definition.shim.names
         levels = {rule: level for rule in by_rule(definition) if (level := self.moves(definition, rule))}
@@ -142,14 +142,14 @@ class Move:
         title = "has its names from the shim" if exported else "loses the patch"
         reason = Reason(min(rules.values()), consent, title)
         asked, gone = definition.without(names, exported, needed, reached, reason, self.bench.imports(path))
-        found.asked += asked
-        found.removes += [
+        contribution.asked += asked
+        contribution.removes += [
             finding
             for finding in self.findings
             if finding.path == path and any(first <= finding.line <= last for first, last in gone)
         ]
         moved = list(dict.fromkeys(rules[name] for name in names))
-        found.remarks += _tests_of_internals(definition, moved, self.looks.values(), self.findings)
+        contribution.remarks += _tests_of_internals(definition, moved, self.looks.values(), self.findings)
 
     def _differing(self) -> Iterator[Remark]:
         told: set[tuple[str, str]] = set()

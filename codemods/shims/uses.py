@@ -112,7 +112,7 @@ class _Turner:
         names = {name}
         if not name and where in self.exports.definitions:
             names = self.reaches.words & self.exports.definitions[where].names
-        self.use.needs += [Need(where, one, line, replaces) for one in sorted(names)]
+        self.use.needs += [Need(where, name, line, replaces) for name in sorted(names)]
 
     def _from(self, node: ast.ImportFrom) -> None:
         moving: dict[str, dict[str, Reason]] = {}

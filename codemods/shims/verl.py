@@ -34,8 +34,8 @@ class VerlMove(Move):
 
     def outcome(self) -> Contribution:
         """Edits and remarks, those for callers included."""
-        found = super().outcome()
-        told = {remark.path for remark in found.remarks if remark.kind == "by-hand"}
+        contribution = super().outcome()
+        told = {remark.path for remark in contribution.remarks if remark.kind == "by-hand"}
         moved = {origin.shim.file: origin.shim for use in self.uses if use.turned for origin in use.origins.values()}
         for path, definition in self.exports.definitions.items():
             if path in self.bench.editable and any(self.moves(definition, rule) for rule in by_rule(definition)):
@@ -43,13 +43,13 @@ class VerlMove(Move):
         for use in self.uses:
             path = use.source.path
             if use.origins and path not in self.exports.definitions:
-                found.asked += self._keep_every_depth(use)
+                contribution.asked += self._keep_every_depth(use)
                 if any(origin.shim is FUSED for origin in use.origins.values()):
-                    found.remarks += _guards(use.source)
+                    contribution.remarks += _guards(use.source)
             # A test that replaces something there is told of it already.
             if path not in self.exports.definitions and path not in told:
-                found.remarks += _strings(use.source, moved)
-        return found
+                contribution.remarks += _strings(use.source, moved)
+        return contribution
 
     def _keep_every_depth(self, use: Use) -> Iterator[Asked]:
         """Calls of the encoder detach of veRL 0.7 say that they cut at every depth: later releases do not."""

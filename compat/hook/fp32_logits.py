@@ -20,7 +20,7 @@ def fp32_logits(model: Module | Sequence[Module]) -> Handle:
     handle = Handle()
     chunks = model if isinstance(model, Sequence) else [model]
     models: list[Any] = [find_language_model(chunk).model for chunk in chunks]
-    last = [one for one in models if one.post_process]
+    last = [model for model in models if model.post_process]
     for one in last:
         _require_plain_gradients(one)
     for one in last:

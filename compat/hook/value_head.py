@@ -121,7 +121,7 @@ def _require_ready(path: HookPath) -> None:
         )
     if model.config.defer_embedding_wgrad_compute:
         raise HookError("config.defer_embedding_wgrad_compute works on the LM head's weight; set it to False.")
-    wrapped = any(isinstance(one, torch.nn.parallel.DistributedDataParallel) for one in path.wrappers)
+    wrapped = any(isinstance(wrapper, torch.nn.parallel.DistributedDataParallel) for wrapper in path.wrappers)
     if wrapped or any(hasattr(one, "main_grad") or isinstance(one, DTensor) for one in model.parameters()):
         raise HookError(
             "this model is already wrapped for data parallelism, which would not see the new parameters; add the value "

@@ -99,4 +99,4 @@ class _PlanOutput:
         out = FusedProcessor.giving(self.numbers, entropy=self.entropy)(**keywords)
         log_probs = out.log_probs if self.mask is None else out.log_probs.masked_fill(self.mask == 0, 0.0)
         results = (log_probs, out.entropy) if self.entropy else (log_probs,)
-        return tuple(self.batch.unpack(one) for one in results)
+        return tuple(self.batch.unpack(result) for result in results)

@@ -38,10 +38,10 @@ def expect(*targets: str, by: str = "", model: Any = None) -> None:
     for number, chunk in enumerate(chunks):
         of_chunk = f" on chunk {number} of {len(chunks)}" if len(chunks) > 1 else ""
         for target in targets:
-            seen = [one for one in _about([target], chunk) if one.kind != "stale"]
+            seen = [deviation for deviation in _about([target], chunk) if deviation.kind != "stale"]
             if not seen:
                 missing.append(f"  {target} is Megatron's own{of_chunk}")
-            elif by and not any(_is_by(one, by) for one in seen):
+            elif by and not any(_is_by(deviation, by) for deviation in seen):
                 missing.append(f"  {target} is not {by}'s{of_chunk}: {seen[0]}")
     if missing:
         raise AuditError("\n".join(["A patch that this job expects is absent:", *missing]))
@@ -52,8 +52,8 @@ def matches(name: str, target: str) -> bool:
     return f".{name}.".startswith(f".{target}.") if is_megatron(target) else f".{target}." in f".{name}."
 
 
-def _is_by(one: Deviation, package: str) -> bool:
-    origins = (one.by, *one.order)
+def _is_by(deviation: Deviation, package: str) -> bool:
+    origins = (deviation.by, *deviation.order)
     return any(
         f"{origin.package}.".startswith(f"{package}.") or f"{origin.name}.".startswith(f"{package}.")
         for origin in origins
@@ -92,7 +92,7 @@ def _may_hold(module: ModuleType, targets: Any) -> bool:
 
 
 def _exists(target: str, modules: list[ModuleType], seen: list[Deviation]) -> bool:
-    if any(matches(one.name, target) for one in seen) or target in sys.modules:
+    if any(matches(deviation.name, target) for deviation in seen) or target in sys.modules:
         return True
     for module in modules:
         inner = target.removeprefix(f"{module.__name__}.")

@@ -46,7 +46,7 @@ def join(
             continue
         stacks = [r.stack for _, report in holders for r in report.rebindings if r.name == deviation.name]
         live.append(_joined(deviation, ranks, findings, root, [line for stack in stacks for line in stack]))
-    seen = {one.deviation.name for one in live} | {r.name for report in reports for r in report.rebindings}
+    seen = {patch.deviation.name for patch in live} | {r.name for report in reports for r in report.rebindings}
     return live, [finding for finding in findings if finding.target not in seen]
 
 

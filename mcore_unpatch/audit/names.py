@@ -146,19 +146,19 @@ def _deviation(kind: str, name: str, value: Any) -> Deviation:
 
 def _stale(found: list[Deviation], known: dict[str, OwnCode]) -> Iterator[Deviation]:
     """Names that other modules took from a module before it was rebound there, and still hold by value."""
-    for one in found:
-        if one.kind not in ("function", "class"):
+    for deviation in found:
+        if deviation.kind not in ("function", "class"):
             continue
-        home, _, name = one.name.rpartition(".")
+        home, _, name = deviation.name.rpartition(".")
         codes = known[home].by_name[name]
         for other, module in sorted(sys.modules.items()):
             held = vars(module).get(name) if isinstance(module, ModuleType) else None
-            if held is None or other == home or other == one.by.name.rpartition(".")[0]:
+            if held is None or other == home or other == deviation.by.name.rpartition(".")[0]:
                 continue
             is_original = (
                 held.__module__ == home and held.__qualname__ == name
                 if isinstance(held, type)
                 else isinstance(held, FunctionType) and held.__code__ in codes
             )
-            if is_original and package_of(other) != one.by.package:
-                yield Deviation("stale", f"{other}.{name}", origin_of(held), of=one.name)
+            if is_original and package_of(other) != deviation.by.package:
+                yield Deviation("stale", f"{other}.{name}", origin_of(held), of=deviation.name)

@@ -164,10 +164,10 @@ def differences(reports: Sequence[tuple[str, AuditReport]]) -> list[tuple[str, l
     keys: dict[str, str] = {}
     holders: dict[str, list[str]] = {}
     for label, report in reports:
-        for one in report.deviations:
-            keys.setdefault(one.key, str(one))
-            if label not in holders.setdefault(one.key, []):
-                holders[one.key].append(label)
+        for deviation in report.deviations:
+            keys.setdefault(deviation.key, str(deviation))
+            if label not in holders.setdefault(deviation.key, []):
+                holders[deviation.key].append(label)
         if report.release:
             key = f"release {report.release}"
             keys.setdefault(key, f"megatron-core {report.release} is installed")

@@ -93,7 +93,7 @@ def pin(
         if one is None:
             raise UsageError(f"megatron-core {releases[0].label} has no {name}; nothing was pinned.")
         chosen[name] = replace(one, **said)
-    for name in sorted({name for one in chosen.values() for name in one.leans_on} - set(chosen)):
+    for name in sorted({name for pin in chosen.values() for name in pin.leans_on} - set(chosen)):
         if leaned_on := pins.pin(name, releases, False):
             chosen[name] = leaned_on
         else:
@@ -119,20 +119,20 @@ def _tell(
     from mcore_unpatch.report.lines import count, show, wrapped
 
     names = lock.pins
-    patched = sum(one.patched for one in names.values())
+    patched = sum(name.patched for name in names.values())
     replaced = patches.accepted(lock) if patches else []
     parts = [f"{count(patched, 'name')} that {count(len(replaced), 'patch replaces', 'patches replace')}"]
     parts += [f"{count(len(names) - patched, 'name')} that they stand on"] if patched < len(names) else []
-    changed = sum(name in known.pins and known.pins[name].digest != one.digest for name, one in names.items())
+    changed = sum(name in known.pins and known.pins[name].digest != pin.digest for name, pin in names.items())
     told = " and ".join(parts) if replaced else count(len(names), "name")
     show(wrapped(f"{pins.LOCK} pins {told}, for megatron-core {', '.join(releases)}; {changed} changed.", 0))
-    if added := sum(one.kind == pins.ABSENT_KIND for one in names.values()):
+    if added := sum(name.kind == pins.ABSENT_KIND for name in names.values()):
         show(wrapped(f"Not in Megatron: {added} of these names. `check` fails when Megatron gets one.", 0))
     if not known.pins:
         show(wrapped(f"Commit {pins.LOCK}, and say in it why each patch stays.", 0))
     options = "".join(f" --stack {shlex.quote(name)}" for name in stack)
     options += f" --target-mcore {shlex.quote(target)}" if target else ""
-    if patches and (rest := [one for one in patches.report.findings if one not in replaced]):
+    if patches and (rest := [finding for finding in patches.report.findings if finding not in replaced]):
         show(wrapped(f"Not pinned: {subjects(rest)}. A baseline accepts them until they are gone.", 0))
         options += "" if (Path(patches.report.top) / opt.DEFAULT_BASELINE).is_file() else " --write-baseline"
     show(wrapped(f"unpatch check{options}", 0, "Next: ", "bold"))
@@ -172,11 +172,11 @@ class _Patches:
 
         survey, report = self.survey, self.report
         whole = survey.found.top in map(Path.resolve, survey.paths)
-        read = {name for one in known.pins.values() for name in one.stands_on}  # read anew: nobody asked for these
+        read = {name for pin in known.pins.values() for name in pin.stands_on}  # read anew: nobody asked for these
         chosen = {
-            name: one
-            for name, one in known.pins.items()
-            if not (whole and (one.patched or (name in read and not (one.why or one.owner))))
+            name: pin
+            for name, pin in known.pins.items()
+            if not (whole and (pin.patched or (name in read and not (pin.why or pin.owner))))
         }
         used: dict[str, dict[str, None]] = {}
         for finding, case in patches_of(report, Project(survey.files.exists, survey.files.read, survey.parsed)):
@@ -202,7 +202,7 @@ class _Patches:
             note(
                 f"megatron-core {releases[0].label} does not define what is patched here, so it is not pinned: {short}."
             )
-            if not any(one.patched for one in chosen.values()):
+            if not any(pin.patched for pin in chosen.values()):
                 raise UsageError(
                     f"None of the patched names is in megatron-core {releases[0].label}; nothing was pinned."
                 )

@@ -32,11 +32,11 @@ def rules(
 
     def output() -> Iterator[Line]:
         for prefix, about in families().items():
-            listed = [one for one in all_rules().values() if family(one.code) == prefix and one.code in selection]
+            listed = [rule for rule in all_rules().values() if family(rule.code) == prefix and rule.code in selection]
             if listed:
                 yield [(f"{prefix}  {about}", "bold")]
-                for one in listed:
-                    yield from wrapped(f"{one.name}: {one.summary}", 2, f"{one.code}  ", "cyan")
+                for rule in listed:
+                    yield from wrapped(f"{rule.name}: {rule.summary}", 2, f"{rule.code}  ", "cyan")
                 yield []
 
     with reporting():
@@ -60,7 +60,7 @@ def explain(
     if url:
         print(find(rule).link or f"{rule} has no page; `unpatch explain {rule}` says what there is")
         return EXIT_CLEAN
-    codemod = next((one for one in codemods() if one.name == rule.lower()), None)
+    codemod = next((codemod for codemod in codemods() if codemod.name == rule.lower()), None)
     if codemod is not None:
         title, text = codemod.title, codemod.page().partition("\n")[2]
     else:

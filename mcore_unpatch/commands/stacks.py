@@ -51,9 +51,9 @@ def as_data(found: Stacks) -> dict[str, object]:
     return {
         "version": 1,
         "root": str(found.top),
-        "judged": [one.name for one in found.of("").stacks],
-        "stacks": [one.to_json() for one in found.all],
-        "hints": [one.to_json() for one in found.hints],
+        "judged": [stack.name for stack in found.of("").stacks],
+        "stacks": [stack.to_json() for stack in found.all],
+        "hints": [hint.to_json() for hint in found.hints],
         "notes": [] if found.given else found.found.notes,
     }
 
@@ -89,8 +89,8 @@ def _stack(stack: Stack) -> Iterator[Line]:
         judged = "any of the releases" if stack.revision.is_range else "judged as"
         ends = " to ".join(stack.revision.releases) if stack.revision.is_range else releases
         yield from wrapped("; ".join(filter(None, [words, f"{judged} {ends}" if releases else ""])), 2)
-    for one in stack.said[:_SHOWN]:
-        yield [(f"  {one.place}", "cyan"), (f"  {one.source}", "dim")]
+    for said in stack.said[:_SHOWN]:
+        yield [(f"  {said.place}", "cyan"), (f"  {said.source}", "dim")]
     if len(stack.said) > _SHOWN:
         yield [(f"  and {len(stack.said) - _SHOWN} more places", "dim")]
     if stack.why:

@@ -103,7 +103,7 @@ def upgrade(
         if matrix is not None:
             return _matrix(matrix, paths, options, from_release, to_release, style, output_file, progress)
         (old, new), *also = _steps(paths, options, from_release, to_release, given)
-        source = next((one for one in given if one.label == new.label), None)
+        source = next((source for source in given if source.label == new.label), None)
         outcome = run(paths or [], options, old, new, source, progress, also)
         merges, mended = [], []
         if diff or write:
@@ -137,7 +137,7 @@ def _steps(
 
     to = target(new or RELEASES[-1])
     start = target(old) if old else None
-    given += [one.source for one in (to, start) if one is not None and one.source is not None]
+    given += [target.source for target in (to, start) if target is not None and target.source is not None]
     olds = start.models() if start else _in_use(paths, options)
     if not olds:
         raise UsageError(
@@ -145,21 +145,21 @@ def _steps(
             "tag, a commit, a checkout, CLONE@COMMIT, or `installed`."
         )
     news = to.models()
-    steps = [(one, other) for one in olds for other in news if not any(_same(one, each) for each in news)]
+    steps = [(old, other) for old in olds for other in news if not any(_same(old, each) for each in news)]
     if start is None:  # what is as new already takes no step
-        steps = [(one, other) for one, other in steps if parse_version(one.label) < parse_version(other.label)]
+        steps = [(model, other) for model, other in steps if parse_version(model.label) < parse_version(other.label)]
     if not steps:
         runs = f"{olds[-1].label} is what {'--from names' if start else 'the repository runs'}"
         raise UsageError(f"{runs}, and no other release than --to: there is nothing to compare. Pass another --to.")
     return steps
 
 
-def _same(one: Model, other: Model) -> bool:
+def _same(model: Model, other: Model) -> bool:
     """Whether two Megatrons are one: a fork may have the number of a release, and other code."""
-    if one is other or one.label != other.label:
-        return one is other
-    names = set(one.facts)
-    return names == set(other.facts) and all(one.facts[name].digest == other.facts[name].digest for name in names)
+    if model is other or model.label != other.label:
+        return model is other
+    names = set(model.facts)
+    return names == set(other.facts) and all(model.facts[name].digest == other.facts[name].digest for name in names)
 
 
 def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:

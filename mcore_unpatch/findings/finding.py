@@ -187,7 +187,7 @@ class Finding:
         if self.touches:
             data["touches"] = list(self.touches)
         if on_stacks := self.assessment.on_stacks:
-            data["stacks"] = [{**asdict(one), "stacks": list(one.stacks)} for one in on_stacks]
+            data["stacks"] = [{**asdict(group), "stacks": list(group.stacks)} for group in on_stacks]
         return data
 
     @property
@@ -255,7 +255,7 @@ class Report:
             "version": 1,
             "root": self.root,
             "files_scanned": self.files_scanned,
-            "judged": [one.to_json() for one in self.judged],
+            "judged": [judged.to_json() for judged in self.judged],
             "findings": [finding.to_json() for finding in self.findings],
             "errors": [{"path": error.path, "message": error.message} for error in self.errors],
         }

@@ -44,7 +44,7 @@ def _marked(survey: Survey) -> list[Finding]:
             held.update(left)
         broken = _left(repository, {finding.path for finding in fixes if finding.path in editable})
         if not broken:
-            return [_fixed(one, fixes.get(one), held.get(one, "")) for one in findings]
+            return [_fixed(finding, fixes.get(finding), held.get(finding, "")) for finding in findings]
         editable -= broken
 
 

@@ -40,15 +40,15 @@ def mark(
     """The findings, with what is known of who reads the names that Megatron does not read or no longer has."""
     copies = _copies(findings)
     unread = {
-        one
-        for one in findings
-        if one in copies
-        and not one.patches_more
-        and one.confidence == "certain"
-        and _is_left_alone(one, versions(one.path))
+        finding
+        for finding in findings
+        if finding in copies
+        and not finding.patches_more
+        and finding.confidence == "certain"
+        and _is_left_alone(finding, versions(finding.path))
     }
-    missing = {one for one in findings if _is_missing(one, versions(one.path))}
-    asked = {one.target for one in unread | missing}
+    missing = {finding for finding in findings if _is_missing(finding, versions(finding.path))}
+    asked = {finding.target for finding in unread | missing}
     if not asked:
         return findings
     try:
@@ -57,13 +57,13 @@ def mark(
         left = set()  # what cannot be read may read anything
     return [
         replace(
-            one,
+            finding,
             assessment=Assessment(
-                unread=copies[one] if one in unread and one.target in left else 0,
-                is_read=one in missing and one.target not in left,
+                unread=copies[finding] if finding in unread and finding.target in left else 0,
+                is_read=finding in missing and finding.target not in left,
             ),
         )
-        for one in findings
+        for finding in findings
     ]
 
 
@@ -76,15 +76,15 @@ def _is_missing(finding: Finding, versions: tuple[Version, ...]) -> bool:
 def _copies(findings: list[Finding]) -> dict[Finding, int]:
     """Assignments to a module of a name that is set elsewhere in the file too: the line that does so."""
     values = defaultdict[tuple[str, str], list[Finding]](list)
-    for one in findings:
-        if given := _NAME_GIVEN.fullmatch(one.source.strip()):
-            values[one.path, given[1]].append(one)
+    for finding in findings:
+        if given := _NAME_GIVEN.fullmatch(finding.source.strip()):
+            values[finding.path, given[1]].append(finding)
     return {
-        one: other.line
+        finding: other.line
         for same in values.values()
-        for one in same
+        for finding in same
         for other in same
-        if one.shape == "module-attr" and other.target != one.target and other.line != one.line
+        if finding.shape == "module-attr" and other.target != finding.target and other.line != finding.line
     }
 
 

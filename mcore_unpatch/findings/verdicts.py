@@ -31,9 +31,9 @@ def settled(findings: Iterable[Finding], versions: dict[str, tuple[Version, ...]
 def _together(findings: list[Finding]) -> list[Finding]:
     """One statement that patches several names is deleted only if it is for all of them."""
     needed: dict[tuple[str, int, int], Finding] = {}
-    for one in findings:
-        if one.verdict != DELETE:
-            needed.setdefault((one.path, one.line, one.column), one)
+    for finding in findings:
+        if finding.verdict != DELETE:
+            needed.setdefault((finding.path, finding.line, finding.column), finding)
 
     def said(one: Finding) -> Finding:
         other = needed.get((one.path, one.line, one.column))
@@ -42,7 +42,7 @@ def _together(findings: list[Finding]) -> list[Finding]:
         name = ".".join(other.target.split(".")[-2:])
         return _decided(one, KEEP, f"{one.evidence} Line {one.line} stays for `{name}`.")
 
-    return [said(one) for one in findings]
+    return [said(finding) for finding in findings]
 
 
 def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
@@ -138,7 +138,7 @@ class _Seen:
     copied = property(lambda self: f"; line {self.finding.assessment.unread} sets the same elsewhere")
     module = property(lambda self: self.finding.target.split(".")[-2])
     on = property(lambda self: _core(self.versions))
-    without = property(lambda self: _core(one for one in self.versions if one < self.row.needs) or self.on)
+    without = property(lambda self: _core(version for version in self.versions if version < self.row.needs) or self.on)
     last = property(lambda self: known.last(self.finding.target))
     moved = property(lambda self: known.moved_to(self.finding.target))
     way = property(lambda self: self.finding.replacement or (self.row.way if self.row else ""))

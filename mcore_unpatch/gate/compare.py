@@ -54,10 +54,10 @@ def findings_at(
     folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
     names = folders.union(blobs)
     search = Search(read, names.__contains__, stacks.versions, mocks, size=lambda path: len(read(path)))
-    found, errors = search(python, [path for path in blobs if path.endswith(PATCHES)])
+    findings, errors = search(python, [path for path in blobs if path.endswith(PATCHES)])
     if place is not None:
-        remembered.keep(place, name, remembered.SearchResult(found, errors, search.silenced))
-    return found, search.silenced
+        remembered.keep(place, name, remembered.SearchResult(findings, errors, search.silenced))
+    return findings, search.silenced
 
 
 def _judged(paths: Iterable[str], stacks: Stacks) -> dict[str, tuple[Version, ...]]:

@@ -89,7 +89,7 @@ def due_soon(lock: Lock, today: date) -> list[str]:
 
 def made_for_others(lock: Lock, releases: Sequence[Model]) -> str:
     """A sentence where a lock is held to releases that it was not written for."""
-    other = [one.label for one in releases if one.label not in lock.releases]
+    other = [release.label for release in releases if release.label not in lock.releases]
     if not other or not lock.pins:
         return ""
     said = f"{pins.LOCK} was written for megatron-core {', '.join(lock.releases)}, not for {', '.join(other)}"

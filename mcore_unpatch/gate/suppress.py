@@ -46,7 +46,7 @@ def comments(data: bytes) -> list[Ignore]:
         text = decode(data).replace("\r\n", "\n").replace("\r", "\n")
     except Unreadable:
         return []
-    found: list[Ignore] = []
+    ignores: list[Ignore] = []
     position, number = 0, 1
     for lexeme in _STRING_OR_COMMENT.finditer(text):
         if not lexeme[0].startswith("#") or not (match := _COMMENT.search(lexeme[0])):
@@ -56,8 +56,8 @@ def comments(data: bytes) -> list[Ignore]:
         start = text.rfind("\n", 0, position) + 1
         codes = tuple(part.strip().upper() for part in (match[1] or "").split(",") if part.strip())
         alone = not text[start:position].strip()
-        found.append(Ignore(number, position - start + 1, codes, alone, text[start : lexeme.end()]))
-    return found
+        ignores.append(Ignore(number, position - start + 1, codes, alone, text[start : lexeme.end()]))
+    return ignores
 
 
 def settle(

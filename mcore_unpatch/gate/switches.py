@@ -40,10 +40,10 @@ class Gate:
         `before` are the findings of the commit, `new` those of the change alone. To accept what was there before, in a
         first lock or baseline, switches nothing off.
         """
-        settled = {one.target for one in before}.difference(one.target for one in new)
-        known = Counter((one.path, one.rule) for one in before)
-        found = [*self._settings(), *self._baseline(renamed, known), *self._pins(settled), *self._carried(paths)]
-        return [*found, *self._moved_base()] if self.own_base else found
+        settled = {finding.target for finding in before}.difference(one.target for one in new)
+        known = Counter((finding.path, finding.rule) for finding in before)
+        findings = [*self._settings(), *self._baseline(renamed, known), *self._pins(settled), *self._carried(paths)]
+        return [*findings, *self._moved_base()] if self.own_base else findings
 
     def _settings(self) -> Iterator[Finding]:
         now, before, file = self.now, self.before, self._project_file()
@@ -88,8 +88,8 @@ class Gate:
             return
         before = git.file_at(self.top, self.revision, pins.LOCK)
         known = pins.parse(before, file).pins if before is not None else {}
-        for name, one in pins.load(file).pins.items():
-            if one.patched and name not in settled and not (name in known and known[name].patched):
+        for name, pin in pins.load(file).pins.items():
+            if pin.patched and name not in settled and not (name in known and known[name].patched):
                 short = ".".join(name.split(".")[-2:])
                 yield self._finding(pins.LOCK, f'name = "{name}"', f"the gate for `{short}`, with a pin")
 

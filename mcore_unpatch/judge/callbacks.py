@@ -23,7 +23,7 @@ def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     node = demand.node
     if not isinstance(node, ast.Call) or before is None or now is None or not now.fact.trait("hands"):
         return
-    places = (parameters(model.detail_for_callers(found)).positional for model, found in ((old, before), (new, now)))
+    places = (parameters(model.detail_for_callers(known)).positional for model, known in ((old, before), (new, now)))
     given = [(name, value) for was, name, value in zip(*places, node.args, strict=False) if was == name]
     given += [(word.arg or "", word.value) for word in node.keywords]
     who, trigger = f"`{leaf(now.name)}` of megatron-core {new.label}", f"when `{leaf(now.name)}` calls it"
@@ -87,7 +87,7 @@ def _hands(traits: tuple[str, ...], name: str) -> list[Call]:
             call, _, unpacked = call.partition("/")
             positions, _, keywords = call.partition("+")
             words = [one for one in keywords.split(",") if one]
-            named = tuple(one for one in words if one != "**")
+            named = tuple(word for word in words if word != "**")
             star = positions.endswith("*")
             found.append(Call(int(positions.rstrip("*")), named, star, "**" in words, int(unpacked or 0)))
     return found

@@ -256,17 +256,17 @@ def itself(function: FunctionNode | ast.Lambda) -> str | None:
 
 def _imports_of(tree: ast.Module) -> list[ast.stmt]:
     """The imports that run with a file, also below `if` and `try`."""
-    found: list[ast.stmt] = []
+    statements: list[ast.stmt] = []
     waiting: list[ast.AST] = [tree]
     for node in waiting:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            found.append(node)
+            statements.append(node)
         elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.expr):
             if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
                 waiting += node.orelse
             else:
                 waiting += children(node)
-    return found
+    return statements
 
 
 def _imported(node: ast.AST, place: Position, when: str) -> Iterator[Demand]:

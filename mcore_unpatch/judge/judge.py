@@ -258,7 +258,7 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
 def _is_default(case: Case, model: Model) -> bool:
     """Whether a module imports the name that is set in it, and reads it once, as a default of a field or parameter."""
     fact, uses = model.facts.get(case.install.target), model.uses(case.install.target)
-    return fact is not None and fact.kind == "import" and bool(uses) and all(one.how == DEFAULT for one in uses)
+    return fact is not None and fact.kind == "import" and bool(uses) and all(use.how == DEFAULT for use in uses)
 
 
 def _may_create(node: ast.AST) -> bool:
@@ -317,4 +317,4 @@ def _is_get(value: ast.expr | None) -> bool:
 def texts(statements: Iterable[Statement], case: Case, *kinds: str) -> list[str]:
     """The sentences of some kinds, each with its line where that is another than the patch's."""
     path, line = here(case)
-    return [one.seen_from(path, line) for one in statements if one.kind in kinds or not kinds]
+    return [statement.seen_from(path, line) for statement in statements if statement.kind in kinds or not kinds]

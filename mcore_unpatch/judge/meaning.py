@@ -91,7 +91,7 @@ def own_member(home: Resolver, node: ast.ClassDef | None, name: str, itself: boo
     for where, cls in waiting:
         if itself or cls is not node:
             scopes = [where.model.functions[item] for item in cls.body if item in where.model.functions]
-            if name in where.model.classes[cls].bindings or any(f"self.{name}" in one.bindings for one in scopes):
+            if name in where.model.classes[cls].bindings or any(f"self.{name}" in scope.bindings for scope in scopes):
                 return True
         scope = where.model.classes[cls].parent
         assert scope is not None

@@ -93,7 +93,7 @@ def _own_bindings(new: Replacement) -> set[str]:
     assert new.function is not None
     spec = new.function.args
     every = (*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg)
-    return {one.arg for one in every if one is not None}
+    return {parameter.arg for parameter in every if parameter is not None}
 
 
 def _in_value(install: Install) -> Iterator[ast.expr]:
@@ -122,7 +122,7 @@ def _bound_as_defaults(spec: ast.arguments, install: Install) -> dict[str, str]:
     positional = [*spec.posonlyargs, *spec.args]
     pairs = [*zip(reversed(positional), reversed(spec.defaults), strict=False)]
     pairs += [(one, value) for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value is not None]
-    held = {one.arg: value.id for one, value in pairs if isinstance(value, ast.Name)}
+    held = {parameter.arg: value.id for parameter, value in pairs if isinstance(value, ast.Name)}
     return held | {one.arg: "" for one, value in pairs if not isinstance(value, ast.Name) and _reads(value, install)}
 
 
@@ -135,15 +135,15 @@ def _given(install: Install, new: Replacement) -> Iterator[str]:
     if not isinstance(call, ast.Call) or function is None:
         return
     if call.args and _names_it(call.args[0], function):
-        names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-        yield from (name for name, one in zip(names, call.args[1:], strict=False) if _is_original(one, install, new))
+        names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
+        yield from (name for name, node in zip(names, call.args[1:], strict=False) if _is_original(node, install, new))
         for word in call.keywords:
             if word.arg and _is_original(word.value, install, new):
                 yield word.arg
-    for one in (*factory.args.args, *factory.args.kwonlyargs) if factory is not None else ():
-        passed = argument(call, factory, one.arg, False)  # type: ignore[arg-type]
+    for parameter in (*factory.args.args, *factory.args.kwonlyargs) if factory is not None else ():
+        passed = argument(call, factory, parameter.arg, False)  # type: ignore[arg-type]
         if passed is not None and _is_original(passed, install, new):
-            yield one.arg
+            yield parameter.arg
 
 
 def _names_it(node: ast.expr, function: FunctionNode | ast.Lambda) -> bool:
@@ -221,9 +221,9 @@ def _kept_attributes(install: Install, new: Replacement) -> set[str]:
     homes = [home for home in (new.home,) if home is not None]
     pairs = [(site.target, site.value) for home in homes for site in home.model.sites]
     return {
-        one.attr
-        for one, value in pairs
-        if isinstance(one, ast.Attribute)
-        and one.attr != install.attribute
+        node.attr
+        for node, value in pairs
+        if isinstance(node, ast.Attribute)
+        and node.attr != install.attribute
         and (_reads(value, install) or (isinstance(value, ast.Name) and _holds(value.id, install, new)))
     }

@@ -178,8 +178,8 @@ def _abstract(
         is_abstract = found is not None and found.fact.trait(_ABSTRACT) is not None
         if is_abstract and (had is None or had.fact.trait(_ABSTRACT) is None):
             fresh.append(name)
-    by_itself = any("abstractmethod" in ast.unparse(one) for item in cls.body if isinstance(item, Function)
-                    for one in item.decorator_list)  # fmt: skip
+    by_itself = any("abstractmethod" in ast.unparse(decorator) for item in cls.body if isinstance(item, Function)
+                    for decorator in item.decorator_list)  # fmt: skip
     if fresh and not by_itself and len(cls.bases) == 1:
         verb = "is" if len(fresh) == 1 else "are"
         text = (

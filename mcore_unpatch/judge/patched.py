@@ -61,5 +61,5 @@ def _asked(path: str, project: Project, facts: Mapping[str, Fact], changed: set[
             continue
         for demand in Demands(follow=False).of_code(node, home, CALL):
             if demand.name not in facts and known.ever(demand.name):
-                for one in raised(demand, model):
-                    yield f"changes `{leaf(name)}`, where {one.text}: {one.exception}"
+                for statement in raised(demand, model):
+                    yield f"changes `{leaf(name)}`, where {statement.text}: {statement.exception}"

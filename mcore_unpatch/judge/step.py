@@ -21,10 +21,10 @@ _MOST_SHOWN = 50  # characters of a condition
 
 def between(case: Case, old: Model, new: Model) -> list[Statement]:
     """What the step from one release to another does to a patch."""
-    before = {_bare(one) for one in on(case, old)}
-    said = [replace(one, before=_bare(one) in before) for one in on(case, new)]
+    before = {_bare(statement) for statement in on(case, old)}
+    said = [replace(statement, before=_bare(statement) in before) for statement in on(case, new)]
     said += dropped.keywords(case.install, case.new, case.taken, old, new)
-    said += [one for demand in case.demands for one in changed(demand, old, new)]
+    said += [statement for demand in case.demands for statement in changed(demand, old, new)]
     said += _taken_apart(case, old, new)
     said += _callers(case, old, new)
     said += _asked_by_class(case, old, new)
@@ -32,17 +32,17 @@ def between(case: Case, old: Model, new: Model) -> list[Statement]:
     return list(dict.fromkeys(said))
 
 
-def _bare(one: Statement) -> tuple[object, ...]:
+def _bare(statement: Statement) -> tuple[object, ...]:
     """A statement without its release."""
-    text = one.text.partition(" on megatron-core")[0].partition(" after ")[0]
-    return one.kind, one.exception, one.line, one.when, text
+    text = statement.text.partition(" on megatron-core")[0].partition(" after ")[0]
+    return statement.kind, statement.exception, statement.line, statement.when, text
 
 
 def _callers(case: Case, old: Model, new: Model) -> Iterator[Statement]:
     """A name that the newer release has and no longer calls, or that a new function of its module calls too."""
     install, target = case.install, case.install.target
-    had, found = old.facts.get(target), new.find(target)
-    if install.adds or found is None or had is None or leaf(target).startswith("__"):
+    had, known = old.facts.get(target), new.find(target)
+    if install.adds or known is None or had is None or leaf(target).startswith("__"):
         return
     fact = new.facts.get(target, Fact("import"))  # where a star brings it
     then, now = old.calls(target), new.calls(target)
@@ -50,7 +50,7 @@ def _callers(case: Case, old: Model, new: Model) -> Iterator[Statement]:
     said = ""
     of_module = new.facts.get(install.owner, fact).kind == "module"
     if had.kind in ("function", "class") and fact.kind == "import" and of_module:
-        said = f"is only imported there on {on_new}; `{found.name.rpartition('.')[0]}` defines it, and calls its own"
+        said = f"is only imported there on {on_new}; `{known.name.rpartition('.')[0]}` defines it, and calls its own"
     elif had.kind == "function" and (other := fact.trait("alias")):
         said = f"is only another name of `{leaf(other)}` on {on_new}, and nothing calls it by this one"
     elif fact.kind == had.kind == "import" and old.uses(target) and not new.uses(target):
@@ -113,10 +113,10 @@ def _turned(case: Case, old: Model, new: Model) -> Iterator[Statement]:
 
 def _asked_by_class(case: Case, old: Model, new: Model) -> Iterator[Statement]:
     """A class is replaced, and the newer release asks objects whether they are of it."""
-    found = new.find(case.install.target)
-    if found is None or found.fact.kind != "class" or case.derives_from(found.name):
+    known = new.find(case.install.target)
+    if known is None or known.fact.kind != "class" or case.derives_from(known.name):
         return
-    then, now = ([usage.place for usage in model.uses(found.name) if usage.how == ASKED] for model in (old, new))
+    then, now = ([usage.place for usage in model.uses(known.name) if usage.how == ASKED] for model in (old, new))
     if now and not then:
-        text = f"`{short(now[0])}` of megatron-core {new.label} asks whether objects are of `{leaf(found.name)}`"
+        text = f"`{short(now[0])}` of megatron-core {new.label} asks whether objects are of `{leaf(known.name)}`"
         yield Statement(CHANGES, text, "", *here(case))

@@ -125,7 +125,7 @@ class ModuleFacts:
 
     def _function(self, body: Body) -> Fact:
         node = body.node
-        traits = [word for one in node.decorator_list if (word := _DECORATORS.get(leaf_of(one)))]
+        traits = [word for decorator in node.decorator_list if (word := _DECORATORS.get(leaf_of(decorator)))]
         known = {"staticmethod", "classmethod", *_DECORATORS}
         traits += [f"by:{leaf_of(one)}" for one in node.decorator_list if leaf_of(one) not in known][:1]
         self._given[body.name] = returned(body.nodes)
@@ -140,7 +140,7 @@ class ModuleFacts:
 
     def _class(self, node: ast.ClassDef) -> None:
         name = f"{self.name}.{node.name}"
-        marks = ["dataclass"] if any(leaf_of(one) == "dataclass" for one in node.decorator_list) else []
+        marks = ["dataclass"] if any(leaf_of(decorator) == "dataclass" for decorator in node.decorator_list) else []
         fields: list[str] = []
         pieces = [digests.head(node, self._top)]
         attributes: dict[str, dict[str, str]] = {}
@@ -196,7 +196,7 @@ class ModuleFacts:
             value: ast.expr | None = node.value
             texts = annotated(node.annotation) if isinstance(node, ast.AnnAssign) else []
             targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
-            for target in (inner for one in targets for inner in flat(one)):
+            for target in (inner for outer in targets for inner in flat(outer)):
                 if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)):
                     continue
                 if target.value.id != "self":

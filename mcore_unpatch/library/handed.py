@@ -70,7 +70,7 @@ class ParserOptions:
 
     def added(self, node: ast.Call, owner: str) -> None:
         """`parser.add_argument(...)`, in a method of a class or not."""
-        flags = [flag for one in node.args if (flag := _text(one))]
+        flags = [flag for argument in node.args if (flag := _text(argument))]
         dest = [text for word in node.keywords if word.arg == "dest" and (text := _text(word.value))]
         long = [flag for flag in flags if flag.startswith("--")] or flags
         self._names.update(dest or [flag.lstrip("-").replace("-", "_") for flag in long[:1]])

@@ -210,16 +210,16 @@ class Model:
         known = self.find(name)
         owner, _, leaf = name.rpartition(".")
         holder = self.find(owner)
-        found = [usage for usage in self.uses(known.name if known else name) if usage.call is not None]
+        usages = [usage for usage in self.uses(known.name if known else name) if usage.call is not None]
         if holder is not None and holder.fact.kind == "class":
             mine = known or Known(name, Fact("function"))
             for base in self.lineage(holder.name):
                 if f"{base}.{leaf}" != mine.name:
-                    found += [usage for usage in self._answered(f"{base}.{leaf}") if self._reaches(usage, holder.name)]
+                    usages += [usage for usage in self._answered(f"{base}.{leaf}") if self._reaches(usage, holder.name)]
             for sub in self.derived.get(holder.name, ()):
                 if self.find(f"{sub}.{leaf}") == known:
-                    found += self._answered(f"{sub}.{leaf}")
-        return sorted(found, key=lambda usage: (not usage.sure, usage.place))
+                    usages += self._answered(f"{sub}.{leaf}")
+        return sorted(usages, key=lambda usage: (not usage.sure, usage.place))
 
     def _answered(self, name: str) -> list[Usage]:
         return [usage for usage in self.uses(name) if usage.how == CALLED and usage.call is not None]

@@ -61,11 +61,11 @@ class Slots:
 
     @cached_property
     def _filled_by(self) -> dict[str, list[str]]:
-        found: dict[str, Counter[str]] = defaultdict(Counter)
+        counters: dict[str, Counter[str]] = defaultdict(Counter)
         for slot, value, scope in self._filled():
             for name in self._named(value, scope):
-                found[name][slot] += 1
-        return {name: sorted(slots, key=lambda slot: (-slots[slot], slot)) for name, slots in sorted(found.items())}
+                counters[name][slot] += 1
+        return {name: sorted(slots, key=lambda slot: (-slots[slot], slot)) for name, slots in sorted(counters.items())}
 
     def usages(self, model: Model) -> dict[str, list[Usage]]:
         """Each class that is named, with its slots, the most used first."""

@@ -375,7 +375,7 @@ def _first(body: Body | None) -> str:
         return ""
     spec = body.node.args
     names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)][:1]
-    static = any(dotted(one).endswith("staticmethod") for one in body.node.decorator_list)
+    static = any(dotted(decorator).endswith("staticmethod") for decorator in body.node.decorator_list)
     return names[0] if names and not static else ""
 
 

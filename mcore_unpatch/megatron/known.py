@@ -105,8 +105,8 @@ def parameter_names(name: str, known: Model) -> tuple[str, ...] | None:
 def called_with(name: str, version: Version) -> Parameters | None:
     """What a function takes on a version, the object itself left out; None where there is no such function."""
     release = newest(version)
-    found = release.function(name)
-    return parameters(release.detail_for_callers(found)) if found is not None else None
+    known = release.function(name)
+    return parameters(release.detail_for_callers(known)) if known is not None else None
 
 
 def needed(name: str, release: Model) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def minors() -> list[Model]:
 
 def fates(name: str) -> list[tuple[str, Fact | None]]:
     """A name in each minor version: its release, and the fact that is found there."""
-    found = ((one.label, one.find(name)) for one in minors())
+    found = ((minor.label, minor.find(name)) for minor in minors())
     return [(label, known.fact if known else None) for label, known in found]
 
 
@@ -138,5 +138,5 @@ def moved_to(name: str) -> str | None:
     """Where the newest release has what stood under a name that is gone; None where nothing is in its place."""
     newest_model = model(RELEASES[-1])
     release = last(name)
-    found = model(release).find(name) if release is not None and newest_model.find(name) is None else None
-    return newest_model.moved(found.name, found.fact) if found is not None else None
+    known = model(release).find(name) if release is not None and newest_model.find(name) is None else None
+    return newest_model.moved(known.name, known.fact) if known is not None else None

@@ -68,11 +68,11 @@ def allowed(specifiers: SpecifierSet) -> tuple[Version, ...]:
     """The oldest and the newest release that fit, once where they are the same; without a lower bound the newest."""
     from packaging.version import Version as Release
 
-    named = [Release(one.version.removesuffix(".*")) for one in specifiers if one.operator != "==="]
-    fitting = [one for one in map(Release, RELEASES) if specifiers.contains(one, prereleases=True)]
+    named = [Release(specifier.version.removesuffix(".*")) for specifier in specifiers if specifier.operator != "==="]
+    fitting = [version for version in map(Release, RELEASES) if specifiers.contains(version, prereleases=True)]
     if not fitting:  # one that is not known: older, newer, or never released
-        fitting = sorted(one for one in named if specifiers.contains(one, prereleases=True))
+        fitting = sorted(version for version in named if specifiers.contains(version, prereleases=True))
     ends = [fitting[0], fitting[-1]] if fitting else []
-    if not any(one.operator in {"==", ">=", ">", "~="} for one in specifiers):
+    if not any(specifier.operator in {"==", ">=", ">", "~="} for specifier in specifiers):
         ends = ends[-1:]
-    return tuple(dict.fromkeys((one.major, one.minor, one.micro) for one in ends))
+    return tuple(dict.fromkeys((end.major, end.minor, end.micro) for end in ends))

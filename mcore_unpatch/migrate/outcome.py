@@ -58,9 +58,9 @@ class Outcome:
     @property
     def errors(self) -> list[FileError]:
         """Files that could not be looked into."""
-        found, options = self.survey.found, self.survey.options
-        base = options.exclude_base or found.root
-        told = (one for one in self.plan.errors if not is_excluded(found.top / one.path, base, options.exclude))
+        discovery, options = self.survey.found, self.survey.options
+        base = options.exclude_base or discovery.root
+        told = (one for one in self.plan.errors if not is_excluded(discovery.top / one.path, base, options.exclude))
         return sorted({*self.survey.errors, *told})
 
     @property
@@ -102,7 +102,7 @@ class Outcome:
         gone = set(self.plan.removes)
         for finding in sorted(self.survey.findings, key=lambda one: (one in gone, one.sort_key)):
             before[_identity(finding)].append(finding)
-        return [before[key].pop(0) if before[key := _identity(one)] else one for one in self.remaining]
+        return [before[key].pop(0) if before[key := _identity(finding)] else finding for finding in self.remaining]
 
     def _as_scanned(self, finding: Finding) -> Finding:
         """With the fix that is still to be had: one that was not made after all is none."""
@@ -150,7 +150,7 @@ class Outcome:
             "version": 1,
             "root": str(self.survey.found.root),
             "files_scanned": len(self.survey.found.python) + len(self.survey.found.patches),
-            "judged": [one.to_json() for one in self.survey.judged],
+            "judged": [judged.to_json() for judged in self.survey.judged],
             "written": self.written,
             "files": [self._file(item) for item in self.rewrites],
             "edits": [self._edit(change) for change in self.changes],

@@ -89,10 +89,10 @@ def _sweep(left: Journal) -> None:
 def describe_interrupted(top: Path) -> str | None:
     """What a command that only reads should say about a run that was killed, or about a state it must not believe."""
     try:
-        found: list[State] = interrupted(top)
-        if not found:
+        states: list[State] = interrupted(top)
+        if not states:
             return None
-        what = "an `unpatch undo`" if found[0].load().undoing else "a migration"
+        what = "an `unpatch undo`" if states[0].load().undoing else "a migration"
     except UsageError as error:
         return str(error)
-    return f"{what} of {shown(found[0].base)} was interrupted; run `unpatch undo` to restore every file."
+    return f"{what} of {shown(states[0].base)} was interrupted; run `unpatch undo` to restore every file."

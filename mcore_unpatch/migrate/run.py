@@ -97,7 +97,7 @@ def _fixable(known: Survey, remaining: list[Finding], options: Options) -> dict[
     """The findings with what `scan` says of them, before a byte is written: what else could be done of the rest."""
     if options.unsafe_fixes or not any(map(fixes.may_be_fixed, remaining)):
         return {}
-    return {one: one for one in fixes.assessed(known)}
+    return {finding: finding for finding in fixes.assessed(known)}
 
 
 def _left(known: Survey, reasons: dict[str, str]) -> Iterator[Remark]:

@@ -131,7 +131,7 @@ def locate(top: Path) -> State:
 def interrupted(top: Path) -> list[State]:
     """States with a journal under way for files at, above or below `top`: left by a run that was killed, or at work."""
     own = locate(top)
-    found = [own] if own.load().pending else []
+    states = [own] if own.load().pending else []
     if own.lock_file.parent != own.folder:  # outside git: every folder has a state of its own
         for file in sorted(own.lock_file.parent.glob("*/state.json")):
             state = State(file.parent, Path(), own.lock_file)
@@ -141,8 +141,8 @@ def interrupted(top: Path) -> list[State]:
                 continue  # damaged: whose it was is not to be known, and it must not stop the others
             base = Path(record.base)
             if state.folder != own.folder and record.pending and (base in own.base.parents or own.base in base.parents):
-                found.append(State(state.folder, base, own.lock_file))
-    return found
+                states.append(State(state.folder, base, own.lock_file))
+    return states
 
 
 def _git_folder(top: Path) -> Path | None:

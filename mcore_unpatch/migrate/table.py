@@ -52,9 +52,9 @@ def lines(outcome: Outcome) -> Iterator[Line]:
     yield from _head(outcome, applied)
     yield from _files(outcome, applied)
     told = [*_notes(outcome), *_told(outcome)]
-    entries = [replace(one, text=outcome.renumbered(one.path, one.text)) for one in told]
+    entries = [replace(entry, text=outcome.renumbered(entry.path, entry.text)) for entry in told]
     for kind, title in _SECTIONS.items():
-        chosen = sorted((one for one in entries if one.kind == kind), key=lambda one: (one.path, one.line))
+        chosen = sorted((entry for entry in entries if entry.kind == kind), key=lambda one: (one.path, one.line))
         yield from _entries(title, chosen, outcome)
     yield from _needs(outcome)
     if outcome.survey.findings:
@@ -109,7 +109,7 @@ def _entries(title: str, entries: list[_Entry], outcome: Outcome) -> Iterator[Li
         places[entry.text, entry.detail].append(entry)
     texts: dict[tuple[_Entry, ...], list[tuple[str, str]]] = defaultdict(list)
     for (text, detail), some in places.items():
-        texts[tuple(replace(one, text="", detail="") for one in some)].append((text, detail))
+        texts[tuple(replace(entry, text="", detail="") for entry in some)].append((text, detail))
     steps: dict[str, list[tuple[tuple[_Entry, ...], list[tuple[str, str]]]]] = defaultdict(list)
     for where, told in texts.items():
         numbered = _STEPS.search(told[0][0]) if len(told) == 1 else None
@@ -132,13 +132,13 @@ def _entries(title: str, entries: list[_Entry], outcome: Outcome) -> Iterator[Li
 def _places(where: Sequence[_Entry], outcome: Outcome) -> Iterator[Line]:
     """One line for all places of a file that break the same rule."""
     alike: dict[tuple[str, str], list[_Entry]] = defaultdict(list)
-    for one in where:
-        alike[one.path, one.rule].append(one)
+    for entry in where:
+        alike[entry.path, entry.rule].append(entry)
     for (path, rule), some in alike.items():
-        numbers = [str(line) for line in dict.fromkeys(outcome.line(path, one.line) for one in some)]
+        numbers = [str(line) for line in dict.fromkeys(outcome.line(path, entry.line) for entry in some)]
         more = f" and {len(numbers) - _MOST_LINES} more" if len(numbers) > _MOST_LINES else ""
         lines = ", ".join(numbers[:_MOST_LINES]) + more
-        subjects = {one.subject for one in some}
+        subjects = {entry.subject for entry in some}
         subject = some[0].subject if len(subjects) == 1 else "(test)" if some[0].subject.endswith("(test)") else ""
         yield from wrapped(f"{rule}  {subject}".rstrip(), 2, f"{outcome.shown(path)}:{lines}  ", "cyan", hang=10)
 

@@ -25,7 +25,7 @@ def undo(folder: Path) -> list[str]:
     state.refuse_inside_work_tree()
     with exclusive(state.lock_file):
         half_done = interrupted(top)
-        half_undone = [one for one in half_done if one.load().undoing]
+        half_undone = [state for state in half_done if state.load().undoing]
         restored = recover(top)
         if half_done and not half_undone:
             return restored

@@ -104,7 +104,7 @@ def _unexpected(before: Iterable[Finding], after: Sequence[Finding], removes: Se
     before, after = (
         [one for one in some if one.confidence != "possible" or one.seam == "hook"] for some in (before, after)
     )
-    removed = {(one.path, one.target) for one in removes}
+    removed = {(finding.path, finding.target) for finding in removes}
     # A wrapper of the LM head becomes a hook of PyTorch there, which is a finding of its own.
     hooks = [one for one in after if one.shape == "forward-hook" and (one.path, one.target) in removed]
     old, new = Counter(map(_patch, before)), Counter(map(_patch, after)) - Counter(map(_patch, hooks))

@@ -70,7 +70,7 @@ def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
     text = finding.message
     if finding.instead:
         text += f". Instead: {finding.instead}"
-    text += "".join(f". On {one}" for one in finding.assessment.on_stacks)
+    text += "".join(f". On {group}" for group in finding.assessment.on_stacks)
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": index[finding.rule],

@@ -24,7 +24,7 @@ def page_of(report: Report) -> str:
     cards = []
     for finding in sorted(report.findings, key=urgency):
         said = [finding.message, f"{finding.verdict.capitalize()}: {finding.evidence}"]
-        said += [f"On {one}" for one in finding.assessment.on_stacks]
+        said += [f"On {group}" for group in finding.assessment.on_stacks]
         said += finding.steps if finding.verdict == "steps" else ()
         panes = [Pane(f"{finding.rule}, line {finding.line}", finding.source)]
         if finding.fix and finding.path in diffs:

@@ -54,8 +54,8 @@ def _finding(finding: Finding) -> Iterator[Line]:
         yield from wrapped(finding.instead, 9, "-> ", "green")
     if finding.target and finding.evidence:
         yield from wrapped(finding.evidence, 9, f"{finding.verdict}: ", _VERDICT_STYLE.get(finding.verdict, ""))
-    for one in finding.assessment.on_stacks:
-        yield from wrapped(str(one), 9, "on ")
+    for group in finding.assessment.on_stacks:
+        yield from wrapped(str(group), 9, "on ")
     for number, step in enumerate(finding.steps if finding.verdict == "steps" else (), 1):
         yield from wrapped(f"{number}. {step}", 11)
     if finding.related:
@@ -64,7 +64,7 @@ def _finding(finding: Finding) -> Iterator[Line]:
 
 def _content(findings: Sequence[Finding]) -> tuple[object, ...]:
     """What two patch files have in common if one entry does for both."""
-    return tuple((one.touches, one.rule, one.message, one.evidence) for one in findings)
+    return tuple((finding.touches, finding.rule, finding.message, finding.evidence) for finding in findings)
 
 
 def _patch_file(finding: Finding) -> Iterator[Line]:

@@ -106,7 +106,7 @@ def table_of(text: bytes, file: Path, misspelt: list[str] | None = None) -> tupl
     ours = (_TABLE, _OLD_TABLE)
     if misspelt is not None and isinstance(tool, dict):
         misspelt += [one for one in tool if one not in ours and get_close_matches(one.lower(), ours, cutoff=0.8)]
-    name = next((one for one in ours if isinstance(tool, dict) and one in tool), None)
+    name = next((our for our in ours if isinstance(tool, dict) and our in tool), None)
     if name is None:
         return None
     if not isinstance(tool[name], dict):

@@ -115,9 +115,9 @@ def settings(top: Path) -> list[str]:
 
 def listed(top: Path) -> list[str]:
     """All files of a project, relative to its top, as git or a walk lists them."""
-    found = Discovery(top, top)
-    by_git = _listed_by_git(top, found)
-    return _walked(top, found) if by_git is None else list(by_git)
+    discovery = Discovery(top, top)
+    by_git = _listed_by_git(top, discovery)
+    return _walked(top, discovery) if by_git is None else list(by_git)
 
 
 def root_of(paths: list[Path]) -> Path:
@@ -190,62 +190,62 @@ def _matches_something(pattern: str, base: Path) -> bool:
     return False
 
 
-def _below(folder: Path, found: Discovery) -> list[str]:
+def _below(folder: Path, discovery: Discovery) -> list[str]:
     """Files of interest below a folder, relative to it; what git tracks wherever it lies."""
-    tracked = _listed_by_git(folder, found)
+    tracked = _listed_by_git(folder, discovery)
     names = list(tracked or ())
     if tracked is None:
         tracked = {}
-        names = _walked(folder, found)
+        names = _walked(folder, discovery)
         if any(name.rpartition("/")[2] == ".gitignore" for name in names):
-            names = _without_ignored(folder, names, found)
+            names = _without_ignored(folder, names, discovery)
     wanted = [name for name in names if is_source(name)]
     environments = tuple(_environments(folder, [name for name in wanted if not tracked.get(name)]))
     kept = []
     for name in wanted:
         left_out = SKIPPED_FOLDERS.intersection(name.split("/")[:-1]) or name.startswith(environments)
-        if (tracked.get(name) or not left_out) and _is_plain_file(folder / name, found):
+        if (tracked.get(name) or not left_out) and _is_plain_file(folder / name, discovery):
             kept.append(name)
     return kept
 
 
-def _is_plain_file(path: Path, found: Discovery) -> bool:
+def _is_plain_file(path: Path, discovery: Discovery) -> bool:
     """A file itself, or a link to one that is read under no other name; a pipe, which would never end, is an error."""
     try:
         mode = path.lstat().st_mode
         if stat.S_ISLNK(mode):
-            return _leads_to_a_file(path, found)
+            return _leads_to_a_file(path, discovery)
     except (FileNotFoundError, NotADirectoryError):
         return False  # listed by git, deleted on disk
     except OSError as error:
-        found.errors.append(_unreadable(path, error, found))
+        discovery.errors.append(_unreadable(path, error, discovery))
         return False
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        found.errors.append(FileError(relative(path, found.top), f"{reading.kind(path)}, not a regular file"))
+        discovery.errors.append(FileError(relative(path, discovery.top), f"{reading.kind(path)}, not a regular file"))
     return stat.S_ISREG(mode)
 
 
-def _leads_to_a_file(link: Path, found: Discovery) -> bool:
+def _leads_to_a_file(link: Path, discovery: Discovery) -> bool:
     try:
         end = link.resolve(strict=True)
     except (RuntimeError, OSError):  # a loop, or nothing there
         return False
     if not is_source(link.name) or not end.is_file():
         return False
-    if not end.is_relative_to(found.top) or ".git" in end.relative_to(found.top).parts:
-        found.notes.append(f"{shown(relative(link, found.top))} is a link out of the repository, and not read.")
+    if not end.is_relative_to(discovery.top) or ".git" in end.relative_to(discovery.top).parts:
+        discovery.notes.append(f"{shown(relative(link, discovery.top))} is a link out of the repository, and not read.")
         return False
     if is_source(end.name):
         return False
-    found.links.add(relative(link, found.top))
+    discovery.links.add(relative(link, discovery.top))
     return True
 
 
-def _unreadable(path: Path, error: OSError, found: Discovery) -> FileError:
-    return FileError(relative(path, found.top), f"cannot be read: {error.strerror or error}")
+def _unreadable(path: Path, error: OSError, discovery: Discovery) -> FileError:
+    return FileError(relative(path, discovery.top), f"cannot be read: {error.strerror or error}")
 
 
-def _listed_by_git(folder: Path, found: Discovery) -> dict[str, bool] | None:
+def _listed_by_git(folder: Path, discovery: Discovery) -> dict[str, bool] | None:
     top = git.toplevel(folder)
     if top is None or git.is_ignored(folder, top):
         return None
@@ -253,11 +253,11 @@ def _listed_by_git(folder: Path, found: Discovery) -> dict[str, bool] | None:
         complaints: list[str] = []
         names = git.listed_files(folder, top, complaints=complaints)
     except git.GitError as error:
-        found.notes.append(f"git could not list the files ({error}), so .gitignore is not applied.")
+        discovery.notes.append(f"git could not list the files ({error}), so .gitignore is not applied.")
         return None
     for line in complaints:
         if match := re.fullmatch(r"warning: could not open directory '(.*?)/?': (.*)", line):
-            found.errors.append(FileError(relative(top / match[1], found.top), f"cannot be read: {match[2]}"))
+            discovery.errors.append(FileError(relative(top / match[1], discovery.top), f"cannot be read: {match[2]}"))
     nested = [
         name
         for name in names
@@ -265,15 +265,15 @@ def _listed_by_git(folder: Path, found: Discovery) -> dict[str, bool] | None:
     ]
     if nested:
         listed = ", ".join(shown(name.rstrip("/")) for name in nested[:3])
-        found.notes.append(f"Nested repositories are not scanned: {listed}{' ...' if len(nested) > 3 else ''}.")
+        discovery.notes.append(f"Nested repositories are not scanned: {listed}{' ...' if len(nested) > 3 else ''}.")
     return names
 
 
-def _walked(folder: Path, found: Discovery) -> list[str]:
+def _walked(folder: Path, discovery: Discovery) -> list[str]:
     names: list[str] = []
 
     def note(error: OSError) -> None:
-        found.errors.append(_unreadable(Path(error.filename), error, found))
+        discovery.errors.append(_unreadable(Path(error.filename), error, discovery))
 
     for current, folders, files in os.walk(folder, onerror=note):
         folders[:] = sorted(
@@ -286,12 +286,12 @@ def _walked(folder: Path, found: Discovery) -> list[str]:
     return names
 
 
-def _without_ignored(folder: Path, names: list[str], found: Discovery) -> list[str]:
+def _without_ignored(folder: Path, names: list[str], discovery: Discovery) -> list[str]:
     try:
         with tempfile.TemporaryDirectory() as temporary:
             kept = git.listed_files(folder, folder, git.make_empty(Path(temporary)))
     except git.GitError as error:
-        found.notes.append(f"{error}, so .gitignore is not applied.")
+        discovery.notes.append(f"{error}, so .gitignore is not applied.")
         return names
     return [name for name in names if name in kept]
 

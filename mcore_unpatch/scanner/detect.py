@@ -48,10 +48,10 @@ def findings_in(
     around = Surroundings(installs, resolver)
     versions = releases(resolver.model.path) if installs else ()
     undone, text, liveness = restores.Undone(resolver), Text(resolver.lines), Liveness()
-    found = [_finding(install, resolver, versions, around, undone, text, liveness) for install in installs]
+    findings = [_finding(install, resolver, versions, around, undone, text, liveness) for install in installs]
     if prefilter.may_take_hook(resolver.model.data):
-        found += hook_takers.findings_in(resolver, releases(resolver.model.path), text)
-    return sorted(found, key=lambda finding: finding.sort_key)
+        findings += hook_takers.findings_in(resolver, releases(resolver.model.path), text)
+    return sorted(findings, key=lambda finding: finding.sort_key)
 
 
 def warm_up() -> None:
@@ -61,23 +61,23 @@ def warm_up() -> None:
 
 def collect(resolver: Resolver, mocks: bool = True) -> list[Install]:
     """Every install, restores still among them; without `mocks` not those that a test makes to test something."""
-    found: list[Install] = []
+    installs: list[Install] = []
     in_loops = sysmodules.from_loops(resolver)
     seen = {(id(install.node), install.target) for install in in_loops}
     claimed = {id(install.node) for install in in_loops}
     for site in resolver.model.sites:
         if id(site.node) not in claimed:
-            found += from_assignment(site, resolver)
+            installs += from_assignment(site, resolver)
     for site in resolver.model.calls:
         if id(site.node) not in claimed:
-            found += calls.from_call(site, resolver, mocks)
+            installs += calls.from_call(site, resolver, mocks)
     for site in helpers.from_installers(resolver):
-        found += helpers.from_helper_call(site, resolver)
-    found += _literals(resolver)
-    found += _rewritten(found, resolver)
-    found += deletions.from_module(found, resolver)
+        installs += helpers.from_helper_call(site, resolver)
+    installs += _literals(resolver)
+    installs += _rewritten(installs, resolver)
+    installs += deletions.from_module(installs, resolver)
     first: dict[tuple[int, str], Install] = {}
-    for install in found:
+    for install in installs:
         first.setdefault((id(install.node), install.target), install)
     return in_loops + [install for key, install in first.items() if key not in seen]
 
@@ -88,10 +88,10 @@ def _literals(resolver: Resolver) -> list[Install]:
     return [install for site in resolver.model.literals for install in registries.from_literal(site, resolver)]
 
 
-def _rewritten(found: list[Install], resolver: Resolver) -> list[Install]:
+def _rewritten(installs: list[Install], resolver: Resolver) -> list[Install]:
     """Source rewrites; where the product is then assigned, that assignment is the patch and takes the shape."""
     assigned: dict[tuple[str, Scope | None], list[Install]] = {}
-    for install in found:
+    for install in installs:
         assigned.setdefault((install.target, install.site.scope.function), []).append(install)
     rewrites = []
     for rewrite in source_rewrites.from_module(resolver):
@@ -128,7 +128,7 @@ def _finding(
     models = {version: known.newest(version) for version in judged}
     by_model = {model: judge.on(case, model) for model in dict.fromkeys(models.values())}
     by_version = {version: by_model[model] for version, model in models.items()}
-    said = [one for some in reversed(by_version.values()) for one in some]
+    said = [statement for some in reversed(by_version.values()) for statement in some]
     breaks = dict.fromkeys(judge.texts(said, case))
     fails = [show(version) for version, some in by_version.items() if any(one.kind == RAISES for one in some)]
     end_line = node.end_lineno or node.lineno
@@ -152,7 +152,7 @@ def _finding(
         live=alive,
         installed_by=call_sites.installer(install.site.scope),
         breaks=tuple(breaks),
-        effect="" if not said else "breaks" if any(one.kind == RAISES for one in said) else "changes",
+        effect="" if not said else "breaks" if any(statement.kind == RAISES for statement in said) else "changes",
         fails=tuple(fails),
         affected=tuple(show(version) for version, some in by_version.items() if some),
         patches_more=install.patches_more,

@@ -94,9 +94,9 @@ def _analyse(paths: list[str], task: Task, project: Project) -> ScannedPart:
             if task.thorough:
                 check(data)
             if task.unfiltered or may_patch(project, path, task.mocks):
-                found = detect.findings_in(project.resolver(path), task.versions, task.mocks)
-                part.findings += found
-                if found:
+                findings = detect.findings_in(project.resolver(path), task.versions, task.mocks)
+                part.findings += findings
+                if findings:
                     project.expect(path)
         except FileNotFoundError:
             continue  # listed by git, deleted on disk

@@ -19,10 +19,10 @@ def on_stacks(
     `verdict` is that for some releases.
     """
     groups: dict[tuple[str, str], list[str]] = {}
-    for stack in (one for one in stacks if one.versions):
+    for stack in (stack for stack in stacks if stack.versions):
         groups.setdefault((_outcome(finding, stack, verdict), verdict(stack.versions)), []).append(stack.name)
     told = tuple(OnStacks(tuple(names), *group) for group, names in groups.items())
-    return told if len(told) > 1 or any(one.outcome.startswith("depends") for one in told) else ()
+    return told if len(told) > 1 or any(on_stacks.outcome.startswith("depends") for on_stacks in told) else ()
 
 
 def _outcome(finding: Finding, stack: Stack, verdict: Callable[[tuple[Version, ...]], str]) -> str:

@@ -107,8 +107,8 @@ def read_all(top: Path, paths: Collection[str]) -> Found:
             ]
         found.notes += [f"{path}:{line}: {note}." for line, note in notes]
     for folder, scope in dict.fromkeys(locals_of):
-        asked = [one for one in found.said if one.scope == folder != scope and one.source in OF_PYTHON]
-        found.said += [replace(one, scope=scope) for one in asked]
+        asked = [said for said in found.said if said.scope == folder != scope and said.source in OF_PYTHON]
+        found.said += [replace(said, scope=scope) for said in asked]
     return found
 
 

@@ -53,12 +53,12 @@ def of_specifiers(text: str) -> Revision | None:
     except InvalidSpecifier:
         return None
     versions = allowed(specifiers) if specifiers else ()
-    exact = next((one.version for one in specifiers if one.operator in {"==", "==="}), None)
+    exact = next((specifier.version for specifier in specifiers if specifier.operator in {"==", "==="}), None)
     if exact is not None and len(specifiers) == 1 and not exact.endswith(".*"):
         return of_release(exact)
     if not versions:
         return Revision(plain, (), "no known release fits", certain=False, settle=_ASK) if specifiers else None
-    operators = {one.operator for one in specifiers}
+    operators = {specifier.operator for specifier in specifiers}
     bounded = operators & {"==", "~="} or (operators & {"<", "<="} and operators & {">", ">="})
     pinned = bool(bounded) and len({minor(version) for version in versions}) == 1
     return Revision(plain, versions, certain=pinned and len(versions) == 1, is_range=not pinned)
@@ -67,8 +67,8 @@ def of_specifiers(text: str) -> Revision | None:
 def of_release(text: str) -> Revision | None:
     """`0.18.0`, `0.18`, `v0.18.0rc1`: one release, the newest of a minor version, or the nearest known."""
     name, _, local = text.strip().removeprefix("v").partition("+")
-    if commits.is_commit(local) and (found := of_reference(local)) and found.versions:
-        return found  # `0.19.0+71e418ea7`, as a build from git names itself
+    if commits.is_commit(local) and (revision := of_reference(local)) and revision.versions:
+        return revision  # `0.19.0+71e418ea7`, as a build from git names itself
     try:
         version = parse_version(name)
     except ValueError:

@@ -131,7 +131,7 @@ class _Reader:
         """FROM, ARG, ENV and WORKDIR of a Dockerfile."""
         if kind == "FROM":
             words = text.split()
-            image = next(iter(self._expand(next(one for one in words if not one.startswith("--")))), "")
+            image = next(iter(self._expand(next(word for word in words if not word.startswith("--")))), "")
             if not self.installs.images:
                 self.globals = dict(self.values)
             self.installs.images.append(image)
@@ -228,7 +228,7 @@ class _Reader:
             if name in self.values and not values:
                 values = [""]
             if values:
-                texts = [one.replace(match[0], value) for one in texts for value in values][:_MOST_VALUES]
+                texts = [text.replace(match[0], value) for text in texts for value in values][:_MOST_VALUES]
         return texts
 
     def _say(self, number: int, revision: Revision) -> None:

@@ -39,7 +39,7 @@ class Stack:
     @property
     def platforms(self) -> tuple[str, ...]:
         """The platforms that the places name."""
-        return tuple(sorted({one.platform for one in self.said if one.platform}))
+        return tuple(sorted({said.platform for said in self.said if said.platform}))
 
     @property
     def certainty(self) -> str:
@@ -61,7 +61,7 @@ class Stack:
         """Whether a user means this one: by its name, its release, its platform, or a file that names it."""
         commit = len(name) >= 7 and (self.name.startswith(name) or name.startswith(self.name))
         release = any(f"{show(version)}.".startswith(f"{name}.") for version in self.versions)
-        return name in {self.name, *self.platforms, *(one.path for one in self.said)} or commit or release
+        return name in {self.name, *self.platforms, *(said.path for said in self.said)} or commit or release
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -88,7 +88,7 @@ class Judged:
     @property
     def versions(self) -> tuple[Version, ...]:
         """The releases, ascending; the newest where no stack is known."""
-        return tuple(sorted({one for stack in self.stacks for one in stack.versions})) or (NEWEST,)
+        return tuple(sorted({version for stack in self.stacks for version in stack.versions})) or (NEWEST,)
 
     @property
     def why(self) -> str:

@@ -34,21 +34,21 @@ class Stacks:
         from mcore_unpatch.repository.discover import listed
 
         found = read_all(self.top, listed(self.top))
-        named = {one.scope for one in found.said if not one.revision.is_weak and one.source != HINT}
-        found.said = [one for one in found.said if not one.revision.is_weak or one.scope not in named]
+        named = {said.scope for said in found.said if not said.revision.is_weak and said.source != HINT}
+        found.said = [said for said in found.said if not said.revision.is_weak or said.scope not in named]
         return found
 
     @cached_property
     def all(self) -> tuple[Stack, ...]:
         """Every stack; what only a README says is not one."""
         if self.given:
-            return self._narrowed(tuple(Stack(one, why=self.given_by) for one in self.given))
-        return self._narrowed(_grouped(one for one in self.found.said if one.source != HINT))
+            return self._narrowed(tuple(Stack(revision, why=self.given_by) for revision in self.given))
+        return self._narrowed(_grouped(said for said in self.found.said if said.source != HINT))
 
     @property
     def hints(self) -> tuple[Stack, ...]:
         """What a README or the like speaks of."""
-        return () if self.given else _grouped(one for one in self.found.said if one.source == HINT)
+        return () if self.given else _grouped(said for said in self.found.said if said.source == HINT)
 
     def of(self, path: str) -> Judged:
         """What a file (posix, relative to the top) is judged for."""
@@ -96,7 +96,7 @@ class Stacks:
         stack = self.forbids(path, HOOK_SINCE)
         if stack is None:
             return ""
-        others = [one for one in self.of(path).stacks if one.needed and min(one.needed) >= HOOK_SINCE]
+        others = [stack for stack in self.of(path).stacks if stack.needed and min(stack.needed) >= HOOK_SINCE]
         narrow = f"; `--stack {others[-1].name}` leaves that one out" if others else ""
         needs = f"it needs megatron-core>={show(HOOK_SINCE)}"
         if not stack.versions:
@@ -117,12 +117,12 @@ class Stacks:
         above = [folder]
         while above[-1]:
             above.append(posixpath.dirname(above[-1]))
-        said = [one for one in self.found.said if one.source != HINT and one.scope in above]
+        said = [said for said in self.found.said if said.source != HINT and said.scope in above]
         python = [one for one in said if one.source in OF_PYTHON]
-        nearest = next((scope for scope in above if any(one.scope == scope for one in python)), None)
+        nearest = next((scope for scope in above if any(said.scope == scope for said in python)), None)
         return [
             *(one for one in said if one.source not in OF_PYTHON),
-            *_without_ranges([one for one in python if one.scope == nearest]),
+            *_without_ranges([said for said in python if said.scope == nearest]),
         ]
 
     def _narrowed(self, stacks: tuple[Stack, ...], quietly: bool = False) -> tuple[Stack, ...]:

@@ -70,7 +70,7 @@ def recall(place: Path, name: str) -> SearchResult | None:
         if file.is_symlink():
             return None
         data = json.loads(file.read_bytes())
-        found = SearchResult(
+        result = SearchResult(
             [finding_of(one) for one in data["findings"]],
             [FileError(**one) for one in data["errors"]],
             [finding_of(one) for one in data["silenced"]],
@@ -78,7 +78,7 @@ def recall(place: Path, name: str) -> SearchResult | None:
         os.utime(file)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found
+    return result
 
 
 def keep(place: Path, name: str, outcome: SearchResult) -> None:

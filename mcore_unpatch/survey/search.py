@@ -55,7 +55,7 @@ class Search:
                     progress(whole.files, len(python))
             if memory is not None and asked:
                 memory.keep(whole)
-            versions = {one.path: self.versions(one.path) for one in whole.findings}
+            versions = {finding.path: self.versions(finding.path) for finding in whole.findings}
             project = task.project(self.parsed)
             whole.findings = call_sites.narrowed(whole.findings, python, whole.testing, project, versions)
             rewrites.complete(whole, task, self.parsed, self.wanted)

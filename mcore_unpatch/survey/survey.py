@@ -89,7 +89,7 @@ class Survey:
         self._silenced: list[Finding] = []  # a finding for each that a comment suppresses
         look = self._findings if options.base is None else self._new_findings
         self.findings, self.errors = look(progress)
-        if any(suppress.OLD_NAME in one.source for one in self._silenced):
+        if any(suppress.OLD_NAME in finding.source for finding in self._silenced):
             self.notes.append("Comments say `mcore-unpatch: ignore`, which is read; write `unpatch: ignore`.")
 
     @cached_property
@@ -110,7 +110,7 @@ class Survey:
     @property
     def judged(self) -> list[Judged]:
         """What the files with findings are judged for."""
-        return list(dict.fromkeys(map(self.stacks.of, [one.path for one in self.findings] or [""])))
+        return list(dict.fromkeys(map(self.stacks.of, [finding.path for finding in self.findings] or [""])))
 
     @property
     def _jobs(self) -> int:
@@ -130,13 +130,13 @@ class Survey:
         return self._search(self.found, contents=contents)
 
     def _search(
-        self, found: Discovery, progress: Progress | None = None, contents: Mapping[str, bytes] | None = None
+        self, discovery: Discovery, progress: Progress | None = None, contents: Mapping[str, bytes] | None = None
     ) -> Found:
         """Everything of the selected rules, in Python and patch files; what is remembered is not looked for again."""
         options = self.options
         wanted = options.cache and contents is None and options.source is None
         place = remembered.folder(self.found.top) if wanted else None
-        name = self._remembered_as(found) if place is not None else ""
+        name = self._remembered_as(discovery) if place is not None else ""
         if place is not None and (known := remembered.recall(place, name)) is not None:
             self._silenced += known.silenced
             return known.findings, known.errors
@@ -155,20 +155,20 @@ class Survey:
             silenced,
             partial(self._file_memory, place) if place is not None else None,
         )
-        findings, errors = search(found.own, found.patches, progress)
-        chosen = [one for one in findings if one.rule in options.selection and options.reports(one)]
+        findings, errors = search(discovery.own, discovery.patches, progress)
+        chosen = [finding for finding in findings if finding.rule in options.selection and options.reports(finding)]
         findings = sorted(self._assessed(chosen), key=lambda finding: finding.sort_key)
         self._silenced += silenced
         if place is not None:
-            remembered.keep(place, name, remembered.SearchResult(findings, errors + found.errors, silenced))
-        return findings, errors + found.errors
+            remembered.keep(place, name, remembered.SearchResult(findings, errors + discovery.errors, silenced))
+        return findings, errors + discovery.errors
 
-    def _remembered_as(self, found: Discovery) -> str:
+    def _remembered_as(self, discovery: Discovery) -> str:
         """All that the findings of some files depend on: every file of the repository, for who may read a name."""
         options, whole = self.options, self.whole
         asked = (options.selection, options.possible, self.stacks.all)
         return remembered.key(
-            (str(self.found.top), asked, found.errors, found.python, found.patches),
+            (str(self.found.top), asked, discovery.errors, discovery.python, discovery.patches),
             [*whole.python, *whole.patches, *settings(self.found.top)],
             self.files.read,
         )
@@ -184,8 +184,8 @@ class Survey:
 
     def settled(self, findings: list[Finding]) -> list[Finding]:
         """The findings with what becomes of each, by what else is known of it."""
-        judged = {one.path: self.stacks.versions(one.path) for one in findings}
-        return [self._on_stacks(one) for one in verdicts.settled(findings, judged)]
+        judged = {finding.path: self.stacks.versions(finding.path) for finding in findings}
+        return [self._on_stacks(finding) for finding in verdicts.settled(findings, judged)]
 
     def _on_stacks(self, finding: Finding) -> Finding:
         """A finding with what becomes of it on each stack, where that is not the same on all."""
@@ -217,7 +217,7 @@ class Survey:
             return findings
         everything = any(path.resolve() == self.found.top for path in self.paths)
         left = _without_pinned(findings, self.options.lock, everything)
-        return [*left, *(one for one in findings if one.target in before and one not in left)]
+        return [*left, *(finding for finding in findings if finding.target in before and finding not in left)]
 
     def _new_findings(self, progress: Progress | None) -> Found:
         """What is new in the files asked for. Both sides are seen in full, so that a copy is not taken for a move."""

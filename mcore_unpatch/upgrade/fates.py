@@ -115,7 +115,7 @@ class Fate:
 
     def told(self, reasons: Sequence[str]) -> tuple[str, ...]:
         """Some of its reasons, each with the steps that it is for."""
-        return tuple(f"{self.steps[one]}: {one}" if one in self.steps else one for one in reasons)
+        return tuple(f"{self.steps[reason]}: {reason}" if reason in self.steps else reason for reason in reasons)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -128,7 +128,7 @@ class Fate:
             "change": self.target.kind,
             "moved_to": self.target.moved_to,
             "reasons": list(self.told(self.reasons)),
-            "statements": [one.to_json() for one in self.statements],
+            "statements": [statement.to_json() for statement in self.statements],
             "copy": copied,
         }
 
@@ -166,8 +166,8 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
     return Fate(finding, urgency, happened, tuple(dict.fromkeys(reasons)), tuple(statements), copied, case)
 
 
-def _already(one: Statement, old: Model) -> str:
-    return f" (on {old.label} too)" if one.before else ""
+def _already(statement: Statement, old: Model) -> str:
+    return f" (on {old.label} too)" if statement.before else ""
 
 
 def _of_file(finding: Finding, happened: Change) -> Fate:
@@ -180,7 +180,7 @@ def _of_file(finding: Finding, happened: Change) -> Fate:
 
 def _never_runs(finding: Finding, case: Case, happened: Change, old: Model, new: Model) -> Fate:
     """A patch whose guard keeps it off the new release: what its file imports may fail there all the same."""
-    broken = [one for one in judge.on(case, new) if one.kind == RAISES and one.when == IMPORT]
+    broken = [statement for statement in judge.on(case, new) if statement.kind == RAISES and statement.when == IMPORT]
     if broken:
         return Fate(finding, "breaks", happened, tuple(judge.texts(broken, case)), tuple(broken), None, case)
     said = f"it never runs on megatron-core {new.label}, only on {finding.live}"
@@ -270,7 +270,7 @@ def worst(fates: Sequence[Fate], steps: Sequence[Step]) -> Fate:
         for reason in each.reasons if each.urgency == chosen.urgency or each.urgency != "harmless" else ():
             by_reason.setdefault(reason, []).append(step)
     some = {reason: steps_in_words(those, steps) for reason, those in by_reason.items() if len(those) < len(steps)}
-    every = tuple(dict.fromkeys(one for each in fates for one in each.statements))
+    every = tuple(dict.fromkeys(statement for each in fates for statement in each.statements))
     return replace(chosen, reasons=tuple(by_reason), statements=every, steps=some)
 
 

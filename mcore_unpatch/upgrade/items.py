@@ -48,7 +48,7 @@ class Item:
 
 def items(report: UpgradeReport) -> list[Item]:
     """Everything that is not harmless; what several lines of a file share is one item."""
-    told = {_key(one.statement) for one in report.uses.affected}
+    told = {_key(affected.statement) for affected in report.uses.affected}
     within = {_key(one): fate.finding for fate in report.fates if fate.finding.fix for one in fate.statements}
     every = [
         _of_line(use.statement, report, within.get(_key(use.statement)), use.steps, use.outermost)
@@ -107,16 +107,16 @@ def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -
         if _key(statement) not in told:
             told.add(_key(statement))
             yield _of_line(statement, report, finding)
-    said = tuple(one.seen_from(*here) for one in elsewhere)
+    said = tuple(statement.seen_from(*here) for statement in elsewhere)
     reasons = tuple(reason for reason in fate.reasons if not reason.startswith(said))
     if fate.reasons and not reasons:
         return
     group = {"breaks": RAISE, "different": CHANGE, "unnecessary": GO}[fate.urgency]
     if group == RAISE and said and not any("Error" in reason for reason in reasons):
         group = CHANGE
-    own = [one for one in fate.statements if one not in elsewhere]
-    raises = [one for one in own if one.kind == RAISES]
-    if group == RAISE and raises and all(one.before for one in raises):
+    own = [statement for statement in fate.statements if statement not in elsewhere]
+    raises = [statement for statement in own if statement.kind == RAISES]
+    if group == RAISE and raises and all(statement.before for statement in raises):
         group = LATER  # as it does on the older release
     if group == CHANGE and (finding.shape == "patch-file" or (own and all(one.kind == IDLE for one in own))):
         group = LATER

@@ -131,8 +131,8 @@ def _call(
 
 def _renamed(name: str, then: Parameters, now: Parameters) -> str:
     """The new name of a parameter, where it alone took the place of another that is gone."""
-    gone = [one for one in then.names if one not in now.names]
-    fresh = [one for one in now.names if one not in then.names]
+    gone = [alias for alias in then.names if alias not in now.names]
+    fresh = [alias for alias in now.names if alias not in then.names]
     if gone != [name] or len(fresh) != 1 or then.names.index(name) != now.names.index(fresh[0]):
         return ""
     same = then.defaults.get(name) == now.defaults.get(fresh[0]) and (name in then.required) == (
@@ -143,8 +143,8 @@ def _renamed(name: str, then: Parameters, now: Parameters) -> str:
 
 def _has_no_effect(name: str, parameter: str, old: Model, sources: Sources) -> bool:
     """Whether the older release's function never read a parameter; told by its source alone."""
-    found = old.function(name)
-    text = sources.text(old.label, found.name) if found is not None else None
+    known = old.function(name)
+    text = sources.text(old.label, known.name) if known is not None else None
     if text is None:
         return False
     reads = (node for node in walk(ast.parse(text)) if isinstance(node, ast.Name) and node.id == parameter)
@@ -188,7 +188,7 @@ class _EditedText:
 
     def moved_attribute(self, node: ast.Attribute, module: str, tree: ast.Module) -> list[ByteEdit]:
         """`other.name` as `name`, imported below the last import; nothing where the file knows another `name`."""
-        names = {getattr(one, word, None) for one in walk(tree) for word in ("id", "arg", "name", "asname")}
+        names = {getattr(node, word, None) for node in walk(tree) for word in ("id", "arg", "name", "asname")}
         above = [item for item in tree.body if isinstance(item, ast.Import | ast.ImportFrom)]
         if node.attr in names or not above:
             return []
@@ -227,7 +227,7 @@ class _EditedText:
         )
         stay = [alias for alias in node.names if alias.name not in moved]
         if len(moved) == 1:
-            alias = next(one for one in node.names if one.name in moved)
+            alias = next(alias for alias in node.names if alias.name in moved)
             yield self._without(*self._span(alias), end)
             yield ByteEdit(self._path, end, end, after.encode())
         elif b"#" not in self._data[start:end]:

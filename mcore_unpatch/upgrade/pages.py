@@ -75,7 +75,7 @@ def _finding(item: Item) -> Finding:
 def html(report: UpgradeReport, known: Sequence[Item], summary: str, merges: Sequence[tuple[Fate, Merge]] = ()) -> str:
     """Every item with its code; of a patch upstream's change and the proposed edit too."""
     kinds = {group: Kind(head, _LOOKS[group]) for group, head in HEADS.items()}
-    edits = report.scanned.proposed() if any(one.fix for one in report.scanned.findings) else {}
+    edits = report.scanned.proposed() if any(finding.fix for finding in report.scanned.findings) else {}
     origin = origin_of(Path(report.scanned.top))
     made = {id(fate): merge for fate, merge in merges}
     cards = []

@@ -118,7 +118,7 @@ def _together(members: Sequence[Item], every: bool) -> Iterator[tuple[Item, int]
         if every or not item.folded:
             key = (item.title, item.reasons, item.advice) if not every and item.fate is None else item
             same.setdefault(key if isinstance(key, tuple) else (id(key),), []).append(item)
-    return ((first, sum(1 + len(one.more) for one in others)) for first, *others in same.values())
+    return ((first, sum(1 + len(other.more) for other in others)) for first, *others in same.values())
 
 
 def _fitting(told: Mapping[str, list[list[Line]]], room: int) -> dict[str, int]:

@@ -47,7 +47,7 @@ class UpgradeReport:
         """Which Megatrons it goes from, and to which."""
         olds, news = (list(dict.fromkeys(side)) for side in zip(*(self.steps or [(self.old, self.new)]), strict=True))
         number = f" ({len(olds)} releases)" if len(olds) > _MOST_NAMED else ""
-        said = f"{olds[0].label} ... {olds[-1].label}{number}" if number else ", ".join(one.label for one in olds)
+        said = f"{olds[0].label} ... {olds[-1].label}{number}" if number else ", ".join(old.label for old in olds)
         return f"From megatron-core {said} to {', '.join(one.label for one in news)}"
 
     def of(self, urgency: str) -> list[Fate]:
@@ -167,15 +167,15 @@ def patches_of(scanned: Report, project: Project) -> Iterator[_Patch]:
 def stands_on(case: Case, release: Model) -> Iterator[str]:
     """The functions and values of Megatron's that the body of a patch uses, what it replaces left out."""
     for demand in case.demands:
-        found = release.find(demand.on(release).name) if demand.when == CALL else None
-        if found is not None and found.fact.kind == "class":
-            found = release.find(f"{found.name}.__init__") if demand.call is not None else None
-        if found is not None and found.fact.kind in ("function", "value") and found.fact.trait("state") is None:
-            if within(found.name) and found.name != case.install.target:
-                yield found.name
+        known = release.find(demand.on(release).name) if demand.when == CALL else None
+        if known is not None and known.fact.kind == "class":
+            known = release.find(f"{known.name}.__init__") if demand.call is not None else None
+        if known is not None and known.fact.kind in ("function", "value") and known.fact.trait("state") is None:
+            if within(known.name) and known.name != case.install.target:
+                yield known.name
 
 
 def _cases(resolver: Resolver) -> dict[tuple[int, str], Case]:
     """The patches of one file by line and target."""
     installs = restores.split_restores(detect.collect(resolver), resolver)
-    return {(getattr(one.node, "lineno", 0), one.target): Case(one, resolver) for one in installs}
+    return {(getattr(install.node, "lineno", 0), install.target): Case(install, resolver) for install in installs}

@@ -60,8 +60,8 @@ def function_text(files: Files, name: str) -> str | None:
 
 def _definition(files: Files, name: str) -> tuple[str, ast.AST | None]:
     """The file and the node that define a name."""
-    found = light_model(LIBRARY, "", files).find(name)
-    parts = found.name.split(".") if found is not None else []
+    known = light_model(LIBRARY, "", files).find(name)
+    parts = known.name.split(".") if known is not None else []
     for length in range(len(parts) - 1, 0, -1):
         folder = "/".join(parts[:length])
         for path in (f"{folder}.py", f"{folder}/__init__.py"):

@@ -131,18 +131,18 @@ def uses_for(
                     uses.affected += _judged(demand, old, new, uses)
                 with project.effort.at_most(_MOST_STEPS):
                     every_one = (*overridden(home, old, new), *gone(home, old, new))
-                    uses.affected += [Affected(one, "", one.caller) for one in every_one]
+                    uses.affected += [Affected(statement, "", statement.caller) for statement in every_one]
         except FileNotFoundError:
             continue
         except (Unreadable, OSError, RecursionError, Exhausted) as error:
             for uses in found:
                 uses.unread.append(FileError(path, str(error) or "too deep or too large to be read whole"))
     for uses in found:
-        uses.affected = [one for one in uses.affected if not _is_set_here(one, every, project)]
-        if any(one.is_option for one in uses.affected) and any(
+        uses.affected = [affected for affected in uses.affected if not _is_set_here(affected, every, project)]
+        if any(affected.is_option for affected in uses.affected) and any(
             _OPENS.search(_bytes_of(path, project)) for path in every
         ):
-            uses.affected = [_unless_put(one) if one.is_option else one for one in uses.affected]
+            uses.affected = [_unless_put(affected) if affected.is_option else affected for affected in uses.affected]
         once = {(one.path, one.statement.line, one.statement.text): one for one in uses.affected}
         uses.affected = sorted(once.values(), key=lambda one: (not one.will_raise, one.path, one.statement.line))
     return found
@@ -251,16 +251,16 @@ def demands_of(home: Resolver) -> Iterator[Demand]:
             yield from asks.of_code(function, home, CALL, inner=False)
 
 
-def _judged(demand: Demand, old: Model, new: Model, found: Uses) -> Iterator[Affected]:
+def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Affected]:
     name = demand.name
     if not known.holds(old, name) and not any(known.holds(old, one) for one in demand.also):
         if f"{name}.".startswith(f"{TRAINING}.") and not known.holds(old, TRAINING):
-            found.beyond[TRAINING] = found.beyond.get(TRAINING, 0) + 1
+            uses.beyond[TRAINING] = uses.beyond.get(TRAINING, 0) + 1
         return
     statements = list(raised(demand, new, old))
     if statements:
-        already = {one.exception for one in raised(demand, old)}
-        statements = [one for one in statements if one.exception not in already]
+        already = {statement.exception for statement in raised(demand, old)}
+        statements = [statement for statement in statements if statement.exception not in already]
     elif demand.call is not None or demand.through_class:  # a field of an object has what its maker gave it
         before = old.find(demand.on(old).name)
         evident = before is not None and before.fact.trait("gives") is not None

@@ -25,7 +25,7 @@ def read(file: Path) -> tuple[dict[str, Any], list[str]]:
 
     from megatron.core.transformer.transformer_config import TransformerConfig
 
-    names = {one.name for one in fields(TransformerConfig)}
+    names = {field.name for field in fields(TransformerConfig)}
     unknown = sorted(set(given) - names)
     if unknown:
         raise UsageError(f"{file}: TransformerConfig has no {', '.join(unknown[:5])}.")

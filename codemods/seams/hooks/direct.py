@@ -83,13 +83,13 @@ def why_not(module: ast.expr, around: Function | None, path: str, reached: Reach
     What is called directly has the same name, tests left out; in this file any local may be the module.
     """
     name, names = name_of(module, around), {_leaf(module), name_of(module, around)} - {""}
-    for one in reached.calls:
-        here = one.path == path
-        if (here and one.is_local) or (one.name in names and (here or not is_test(one.path))):
-            return f"{one.path}:{one.line} calls `forward` directly, where hooks do not run"
-    for one in reached.hooks:
-        if name and one.name == name:
-            return f"{one.path}:{one.line} registers a hook on such a module too, which ran outside of the wrapper"
+    for call in reached.calls:
+        here = call.path == path
+        if (here and call.is_local) or (call.name in names and (here or not is_test(call.path))):
+            return f"{call.path}:{call.line} calls `forward` directly, where hooks do not run"
+    for call in reached.hooks:
+        if name and call.name == name:
+            return f"{call.path}:{call.line} registers a hook on such a module too, which ran outside of the wrapper"
     return ""
 
 
@@ -104,9 +104,9 @@ def _is_handed_on(source: Source, node: ast.Attribute) -> bool:
     above = source.parents[above] if isinstance(above, ast.keyword) else above
     if not isinstance(above, ast.Call) or leaf(above.func) in _ASKS:
         return False
-    statement = next((one for one in source.above(above) if isinstance(one, ast.stmt)), None)
+    statement = next((node for node in source.above(above) if isinstance(node, ast.stmt)), None)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return not any(isinstance(one, ast.Attribute) and one.attr == FORWARD for one in targets)
+    return not any(isinstance(target, ast.Attribute) and target.attr == FORWARD for target in targets)
 
 
 def _leaf(node: ast.expr) -> str:

@@ -107,10 +107,10 @@ class Wrapper:
     def __init__(self, source: Source, function: ast.FunctionDef, calling: Calling) -> None:
         self.source, self.function, self.target = source, function, calling.target
         spec = function.args
-        positional = [one.arg for one in (*spec.posonlyargs, *spec.args)]
-        defaults = [_constant(one) for one in spec.defaults]
+        positional = [parameter.arg for parameter in (*spec.posonlyargs, *spec.args)]
+        defaults = [_constant(default) for default in spec.defaults]
         self.is_odd = None in defaults  # a default that is more than a constant
-        texts = [*[""] * (len(positional) - len(defaults)), *(one or "" for one in defaults)]
+        texts = [*[""] * (len(positional) - len(defaults)), *(default or "" for default in defaults)]
         self.named = [_Parameter(*one) for one in zip(positional, texts, strict=True)]
         self.module = self.named.pop(0).name if calling.bound and self.named else _MODULE
         kept = calling.original
@@ -120,15 +120,15 @@ class Wrapper:
         self.original, self.mentions = kept, {kept}
         self.own: list[str] = []  # parameters that only hold a value
         self.withheld: list[_Parameter] = []  # that a caller may pass by name, and the original does not get
-        for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
+        for parameter, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
             text = ast.unparse(value) if value is not None else ""
             if text and text in {kept, self.target}:
-                self.original = one.arg
-                self.mentions.add(one.arg)
-            elif value is not None and (one.arg.startswith("_") or text == one.arg):
-                self.own.append(f"{one.arg}={source.text(value)}")
+                self.original = parameter.arg
+                self.mentions.add(parameter.arg)
+            elif value is not None and (parameter.arg.startswith("_") or text == parameter.arg):
+                self.own.append(f"{parameter.arg}={source.text(value)}")
             elif constant := _constant(value):
-                self.withheld.append(_Parameter(one.arg, constant))
+                self.withheld.append(_Parameter(parameter.arg, constant))
             else:
                 self.is_odd = True
         self.is_bound = self.original != kept
@@ -174,7 +174,7 @@ class Wrapper:
             spec.vararg,
             spec.kwarg,
         ]
-        last = max((one.end_lineno or 0 for one in parts if one is not None), default=self.function.lineno)
+        last = max((part.end_lineno or 0 for part in parts if part is not None), default=self.function.lineno)
         last += source.line(last + 1).lstrip().startswith(")")
         return any("#" in source.line(line) for line in range(first_line(self.function), last + 1))
 
@@ -187,17 +187,17 @@ class Wrapper:
 
     def _says_original(self, node: ast.AST) -> bool:
         """By its name alone, whatever it may be an attribute of."""
-        said = {one.rpartition(".")[2] for one in self.mentions}
+        said = {mention.rpartition(".")[2] for mention in self.mentions}
         return leaf(node) in said or (isinstance(node, ast.Constant) and node.value in said)
 
     def _is_wraps(self, node: ast.Call) -> bool:
-        named = [ast.unparse(one) in {*self.mentions, self.target} for one in node.args]
+        named = [ast.unparse(argument) in {*self.mentions, self.target} for argument in node.args]
         return leaf(node.func) == "wraps" and named == [True]
 
     def _passes_everything(self, call: ast.Call) -> bool:
-        given = [one.name for one in self.named]
+        given = [parameter.name for parameter in self.named]
         given += [f"*{self.args}"] if self.args else []
-        by_name = [f"{one.arg}={one.arg}" for one in call.keywords if one.arg is not None]
+        by_name = [f"{keyword.arg}={keyword.arg}" for keyword in call.keywords if keyword.arg is not None]
         if by_name and not self.args:  # the last ones, each by its name
             given = [one for one in given if f"{one}={one}" not in by_name] + by_name
         given += [f"**{self.kwargs}"] if self.kwargs else []
@@ -209,11 +209,11 @@ class Wrapper:
     def _read_named(self, names: set[str], *, take: bool) -> list[str]:
         """The parameters that the wrapper had names for, by position or by name, as Python binds them."""
         lines = []
-        for index, one in enumerate(self.named):
+        for index, parameter in enumerate(self.named):
             given = f"len({self.all_args}) > {index}" if index else self.all_args
-            if one.name in names:
-                by_name = one.taken_from(self.all_kwargs, take=take)
-                lines.append(f"{one.name} = {self.all_args}[{index}] if {given} else {by_name}")
+            if parameter.name in names:
+                by_name = parameter.taken_from(self.all_kwargs, take=take)
+                lines.append(f"{parameter.name} = {self.all_args}[{index}] if {given} else {by_name}")
         return lines
 
     def _insert(self, first: ast.stmt, lines: list[str]) -> None:
@@ -227,10 +227,10 @@ class Wrapper:
             return f"`{name}` withholds `{self.withheld[0].name}` from the original, which a forward hook cannot"
         if not self._passes_everything(call):
             return f"`{name}` does not forward all its arguments"
-        if default := next((one.name for one in self.named if one.default), ""):
+        if default := next((parameter.name for parameter in self.named if parameter.default), ""):
             return f"`{name}` has a default of its own for `{default}`, which the original may not have"
         used = names_outside(self.function, [call, *self.function.decorator_list])
-        read = {one.name for one in self.named} & used
+        read = {parameter.name for parameter in self.named} & used
         if read and {self.args, self.kwargs} & used:
             return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
         output = _OUTPUT
@@ -248,7 +248,7 @@ class Wrapper:
         else:
             return f"`{name}` calls the original on a condition, within a block, or after something else"
         if not isinstance(body[-1], ast.Return) or any(
-            one.value is None or is_value(one.value, None) for one in returns
+            node.value is None or is_value(node.value, None) for node in returns
         ):
             return f"`{name}` may return None, which a forward hook ignores"
         removed = output == getattr(target, "id", "") and len(body) > 1
@@ -268,7 +268,7 @@ class Wrapper:
         around = [node for other in others for node in ast.walk(other.func)]
         places = [node for node in whole if isinstance(node, ast.Attribute | ast.Subscript)]
         before = [node for node in places if (node.lineno, node.col_offset) < (call.lineno, call.col_offset)]
-        given = {self.args, self.kwargs, *(one.name for one in self.named)}
+        given = {self.args, self.kwargs, *(parameter.name for parameter in self.named)}
         early = [node for node in before if not is_one_of(node, around) and not names_in(node) <= given]
         return not special and not early and all(is_one_of(call, ast.walk(other)) for other in others)
 
@@ -276,24 +276,24 @@ class Wrapper:
         """The original last: a pre-hook, which may give other arguments."""
         name, everything = self.function.name, self._passes_everything(call)
         arguments = call.args
-        keywords = [one for one in call.keywords if one.arg is not None]
-        spread = [ast.unparse(one.value) for one in call.keywords if one.arg is None]
+        keywords = [keyword for keyword in call.keywords if keyword.arg is not None]
+        spread = [ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg is None]
         if spread != ([self.kwargs] if self.kwargs else []):
             return f"`{name}` does not forward `**{self.all_kwargs}`"
-        passed = [one for one in (*arguments, *(one.value for one in keywords)) if not isinstance(one, ast.Name)]
-        if read := next((word for one in (*body, *passed) for word in _gathered(one)), ""):
+        passed = [node for node in (*arguments, *(one.value for one in keywords)) if not isinstance(node, ast.Name)]
+        if read := next((word for node in (*body, *passed) for word in _gathered(node)), ""):
             return f"`{name}` reads `{read}` before the original, where Megatron may not have gathered it yet"
-        used = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name)}
-        named = {one.name for one in self.named}
-        as_given = everything and not self.withheld and not any(one.default for one in self.named)
+        used = {node.id for statement in body for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        named = {parameter.name for parameter in self.named}
+        as_given = everything and not self.withheld and not any(parameter.default for parameter in self.named)
         if as_given and not {self.args, self.kwargs, *named} & used:
             if not body or self._has_comment(last):
                 return f"`{name}` changes nothing"
             self.changes += remove(self.source, [last])
             self.changes.append(self._with_own(f"_{self.all_args}"))
             return Form("before", False, False, self.changes, (*NOTES, _CAPTURED))
-        parts = [self.source.text(one) for one in arguments]
-        if not self.args and (self.kwargs in used or any(isinstance(one, ast.Starred) for one in arguments)):
+        parts = [self.source.text(argument) for argument in arguments]
+        if not self.args and (self.kwargs in used or any(isinstance(argument, ast.Starred) for argument in arguments)):
             return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
         if self.named and self.args:
             if parts[-1:] != [f"*{self.args}"] or self.args in used | set().union(*map(names_in, arguments[:-1])):
@@ -301,12 +301,12 @@ class Wrapper:
             parts[-1] = f"*{self.args}[{len(self.named)}:]"
         inner = used | set().union(*map(names_in, (*arguments, *keywords)))
         lines = self._read_named(named, take=True)
-        for one in self.withheld:
-            popped = one.taken_from(self.all_kwargs, take=True)
-            lines.append(f"{one.name} = {popped}" if one.name in inner else popped)
+        for parameter in self.withheld:
+            popped = parameter.taken_from(self.all_kwargs, take=True)
+            lines.append(f"{parameter.name} = {popped}" if parameter.name in inner else popped)
         self._insert(body[0] if body else last, lines)
         args = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})" if parts != [f"*{self.args}"] else self.args
-        entries = [f'"{one.arg}": {self.source.text(one.value)}' for one in keywords]
+        entries = [f'"{keyword.arg}": {self.source.text(keyword.value)}' for keyword in keywords]
         kwargs = f"{{**{self.all_kwargs}, {', '.join(entries)}}}" if entries else self.all_kwargs
         self.changes.append(Rewrite(last, f"return {args}, {kwargs}"))
         self.changes.append(self._with_own(self.all_args, self.all_kwargs))

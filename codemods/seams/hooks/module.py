@@ -58,7 +58,7 @@ def _is_model(node: ast.expr, around: Function | None) -> bool:
     """It has what only Megatron's models have, or a provider returns it as one."""
     if around is None or not isinstance(node, ast.Name):
         return False
-    returned = [one.value for one in ast.walk(around) if isinstance(one, ast.Return)]
+    returned = [node.value for node in ast.walk(around) if isinstance(node, ast.Return)]
     kind = ast.unparse(around.returns) if around.returns is not None else ""
     provides = kind.endswith("Model") and any(isinstance(one, ast.Name) and one.id == node.id for one in returned)
     return provides or bool(_attributes({node.id}, around) & _OF_MODELS)
@@ -119,7 +119,7 @@ def _is_walked(node: ast.expr, around: Function) -> bool:
     for loop in ast.walk(around):
         if isinstance(loop, ast.For | ast.comprehension) and isinstance(loop.iter, ast.Call):
             func = loop.iter.func
-            targets = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+            targets = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
             if isinstance(func, ast.Attribute) and func.attr in _WALKS and getattr(node, "id", "") in targets:
                 return True
     return False
@@ -128,4 +128,4 @@ def _is_walked(node: ast.expr, around: Function) -> bool:
 def _is_annotated(node: ast.expr, around: Function) -> bool:
     parameters = (*around.args.posonlyargs, *around.args.args, *around.args.kwonlyargs)
     given = [one.annotation for one in parameters if one.arg == getattr(node, "id", "") and one.annotation]
-    return any(ast.unparse(one).strip("'\"").endswith(_KINDS) for one in given)
+    return any(ast.unparse(node).strip("'\"").endswith(_KINDS) for node in given)

@@ -33,7 +33,7 @@ def find_site(patch: Patch, around: Function) -> WrapperSite | str:
         return f"`{function.name}` is bound to an object other than the module"
     if sum(is_name(node, function.name) for node in ast.walk(around)) != 1:
         return f"`{function.name}` is also used elsewhere"
-    if restores := [one.line for one in patch.finding.related if one.role == "restore"]:
+    if restores := [related.line for related in patch.finding.related if related.role == "restore"]:
         return f"line {restores[0]} puts the original back"
     keeps = _keeps(patch, around)
     original = ast.unparse(keeps.targets[0]) if keeps is not None else ""

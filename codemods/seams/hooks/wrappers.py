@@ -85,12 +85,12 @@ class _Wrappers:
         if because := looked_at(patch, site, branches):
             return because
         # The last of several branches takes what all have kept.
-        kept_for_others = any(isinstance(one, ast.stmt) and one.lineno > mine.line for one in branches)
+        kept_for_others = any(isinstance(branch, ast.stmt) and branch.lineno > mine.line for branch in branches)
         goes = [] if site.keeps is None or kept_for_others or still_kept(patch, site, branches) else [site.keeps]
         said = CommentCollector(patch.source)
         said.inside(patch.statement)
-        for one in goes:
-            said.between(patch.source.first_with_comments(one), last_line(one))
+        for assignment in goes:
+            said.between(patch.source.first_with_comments(assignment), last_line(assignment))
         call = f"{patch.text(patch.target.value)}.{form.registered(site.function.name)}"
         text = "\n".join([*said.lines(), call])
         changes = [*form.changes, Rewrite(patch.statement, text, tell_checkers=False)]
@@ -100,8 +100,8 @@ class _Wrappers:
 
     def _branches(self, situation: Situation, mine: _Wrapped) -> list[ast.AST]:
         """The wrappers of other branches of the function, which may have kept the original too."""
-        others = [one for one in _others(situation) if one.finding.path == situation.finding.path]
-        read = [there for one in others if not isinstance(there := self._read(one)[1], str)]
+        others = [other for other in _others(situation) if other.finding.path == situation.finding.path]
+        read = [there for other in others if not isinstance(there := self._read(other)[1], str)]
         return [node for one in read if _excludes(mine, one) for node in (one.site.function, one.patch.statement)]
 
     def _read(self, situation: Situation) -> tuple[Patch | None, _Wrapped | str]:
@@ -179,7 +179,7 @@ def _wrapped(patch: Patch, reached: Reached) -> _Wrapped | str:
     wrapper = Wrapper(patch.source, function, site.calling)
     if not wrapper.original:
         return "the original is not saved under one name"
-    if any(isinstance(one, _LOOPS) for one in _above(patch.source, patch.statement, around)):
+    if any(isinstance(node, _LOOPS) for node in _above(patch.source, patch.statement, around)):
         if not wrapper.is_bound:
             return f"`{function.name}` is defined in a loop, and calls the last original"
     form = wrapper.read()
@@ -193,13 +193,13 @@ def _above(source: Source, node: ast.AST, around: Function | None) -> Iterator[a
             return
 
 
-def _excludes(one: Hooked, other: Hooked) -> bool:
+def _excludes(hooked: Hooked, other: Hooked) -> bool:
     """Whether only one of two patches in a function can run: other branches of an `if`, or one that leaves."""
-    if one.around is None or one.around is not other.around or one.statement is other.statement:
+    if hooked.around is None or hooked.around is not other.around or hooked.statement is other.statement:
         return False
-    source = one.source
-    first, second = sorted((one.statement, other.statement), key=lambda node: node.lineno)
-    beyond = [second, *_above(source, second, one.around)]
+    source = hooked.source
+    first, second = sorted((hooked.statement, other.statement), key=lambda node: node.lineno)
+    beyond = [second, *_above(source, second, hooked.around)]
     node: ast.AST = first
     while not is_one_of(source.parents[node], beyond):
         suite = source.home.get(id(node), [])
@@ -208,5 +208,5 @@ def _excludes(one: Hooked, other: Hooked) -> bool:
         node = source.parents[node]
     branch = source.parents[node]
     if isinstance(branch, ast.If):
-        return is_one_of(node, branch.body) and any(is_one_of(one, branch.orelse) for one in beyond)
+        return is_one_of(node, branch.body) and any(is_one_of(node, branch.orelse) for node in beyond)
     return False

@@ -70,18 +70,18 @@ def _everywhere(name: str, paths: list[str], project: Project) -> Live | None:
         return None  # asked for by its name
     if sum(len(re.findall(rb"\bdef %b\b" % word, data)) for data in said.values()) != 1:
         return None  # which of several is called is not asked
-    found: list[Live] = []
+    lives: list[Live] = []
     for path in said:
         calls = list(_calls(path, {name: word + b"("}, project))
         resolver = _resolver(path, project)
         if resolver is None or _mentions(resolver.model.tree, name) != len(calls):
             return None
-        found += [live for _, live in calls]
-    if not found:
+        lives += [live for _, live in calls]
+    if not lives:
         return None
-    releases = tuple(release for release in RELEASES if any(release in live.releases for live in found))
-    guards = tuple(guard for live in found for guard in live.guards)
-    return Live(releases, any(live.newer for live in found), guards=guards)
+    releases = tuple(release for release in RELEASES if any(release in live.releases for live in lives))
+    guards = tuple(guard for live in lives for guard in live.guards)
+    return Live(releases, any(live.newer for live in lives), guards=guards)
 
 
 def _mentions(tree: ast.AST, name: str) -> int:

@@ -21,7 +21,7 @@ def may_leave(statement: ast.stmt) -> bool:
         case ast.With(body=body):
             return any(map(may_leave, body))
         case ast.Try(body=body, handlers=handlers, orelse=orelse):
-            caught = [one for handler in handlers for one in handler.body]
+            caught = [statement for handler in handlers for statement in handler.body]
             return any(map(may_leave, (*body, *caught, *orelse)))
     return isinstance(statement, _EXITS)
 

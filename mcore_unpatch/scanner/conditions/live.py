@@ -52,7 +52,7 @@ def run_on(release: Release, known: tuple[str, str] | None = None, named: Named 
 
 def _reaches(run: Run, at: Position, seen_from: Position | None = None) -> bool | None:
     """Whether a place is reached; None where that is not known."""
-    held = {(one.owner, one.branch) for one in conditions(seen_from)} if seen_from is not None else ()
+    held = {(condition.owner, condition.branch) for condition in conditions(seen_from)} if seen_from is not None else ()
     return _both(holds(one, run) for one in conditions(at) if (one.owner, one.branch) not in held)
 
 
@@ -199,7 +199,7 @@ def _leaving(home: Resolver, block: Block) -> list[ast.stmt]:
     """The statements of a block that can keep what stands behind them from being reached."""
     in_function = block.parent is not None  # what a whole file imports says nothing of one patch
     statements = home.statements_of.get(block, ())
-    return [one for one in statements if may_leave(one) or (in_function and imported(one))]
+    return [statement for statement in statements if may_leave(statement) or (in_function and imported(statement))]
 
 
 def _runs(known: tuple[str, str] | None = None, named: Named | None = None) -> list[Run]:
@@ -231,7 +231,7 @@ class Liveness:
         return self._of(conditions(place), self._runs[None], None)
 
     def _of(self, around: Iterable[Condition], runs: list[Run], known: Hashable) -> Live:
-        asked = [(one, self._holds(one, runs, known)) for one in around]
+        asked = [(condition, self._holds(condition, runs, known)) for condition in around]
         alive = [_both(truths) for truths in zip(*(held for _, held in asked), strict=True)] or [True] * len(runs)
         dead = all(truth is False for truth in alive[:-1])
         depends = []
@@ -357,7 +357,7 @@ def _is_for_missing(handler: ast.ExceptHandler) -> bool:
 def _caught(handler: ast.ExceptHandler) -> set[str]:
     """The exceptions a handler is for; empty for all of them."""
     caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return {last_name(one) for one in caught if one is not None}
+    return {last_name(node) for node in caught if node is not None}
 
 
 def _is_quiet(statement: ast.stmt) -> bool:

@@ -125,9 +125,9 @@ def _of_binding(binding: Binding, place: Position, run: Run) -> object:
         value = run.value(binding.node, place)
         return UNKNOWN if isinstance(value, list | set | dict) and not value else value  # it is there to be filled
     if binding.kind == "from" and isinstance(binding.node, ast.ImportFrom):
-        found = home.from_import(binding.node)
-        if found is not None and binding.detail in found.model.scope.bindings:
-            return _exported(found, binding.detail, run)
+        resolver = home.from_import(binding.node)
+        if resolver is not None and binding.detail in resolver.model.scope.bindings:
+            return _exported(resolver, binding.detail, run)
         fact = run.release.version_fact(binding.detail) if binding.node.module in _VERSIONED else None
         if fact is not None:
             return fact
@@ -310,14 +310,14 @@ def _arguments(
     spec = function.args
     positional = [*spec.posonlyargs, *spec.args]
     outer = home.in_body(scope.parent or scope, function.lineno)
-    given: dict[str, object] = dict.fromkeys((one.arg for one in (*positional, *spec.kwonlyargs)), UNKNOWN)
-    for one, default in zip(reversed(positional), reversed(spec.defaults), strict=False):
-        given[one.arg] = run.value(default, outer)
-    for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
-        given[one.arg] = run.value(value, outer) if value is not None else UNKNOWN
+    given: dict[str, object] = dict.fromkeys((parameter.arg for parameter in (*positional, *spec.kwonlyargs)), UNKNOWN)
+    for parameter, default in zip(reversed(positional), reversed(spec.defaults), strict=False):
+        given[parameter.arg] = run.value(default, outer)
+    for parameter, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
+        given[parameter.arg] = run.value(value, outer) if value is not None else UNKNOWN
     bound = isinstance(call.func, ast.Attribute) and scope.parent is not None and scope.parent.kind == "class"
-    for one, node in zip(positional[1:] if bound else positional, call.args, strict=False):
-        given[one.arg] = run.value(node, at)
+    for parameter, node in zip(positional[1:] if bound else positional, call.args, strict=False):
+        given[parameter.arg] = run.value(node, at)
     given.update({keyword.arg: run.value(keyword.value, at) for keyword in call.keywords if keyword.arg})
     return given
 

@@ -151,9 +151,9 @@ def find(install: Install, resolver: Resolver) -> Replacement:
     if install.named:
         function, home = _by_text(install, resolver)
     if function is not None:
-        found = home.once(_of_function, function)
-        found.home = home
-        return found
+        replacement = home.once(_of_function, function)
+        replacement.home = home
+        return replacement
     return resolver.once(_of_value, install.value) if install.value is not None else Replacement()
 
 
@@ -182,7 +182,7 @@ def _function(
         return None, resolver
     if isinstance(value, ast.IfExp):  # new if recent else original
         arms = (_function(arm, install, resolver, depth + 1) for arm in (value.body, value.orelse))
-        return next((found for found in arms if found[0] is not None), (None, resolver))
+        return next((arm for arm in arms if arm[0] is not None), (None, resolver))
     decorated = install.site.decorated
     if isinstance(decorated, FunctionNode) and isinstance(value, ast.Name) and value.id == decorated.name:
         return decorated, resolver  # it stands below the decorator that installs it
@@ -202,7 +202,7 @@ def named_definition(install: Install, resolver: Resolver) -> tuple[ast.AST | No
     if home is None and module.rpartition(".")[2] == resolver.model.path.rpartition("/")[2].removesuffix(".py"):
         home = resolver  # the file itself
     found = home.model.scope.bindings.get(name, ()) if home is not None else ()
-    return next((one.node for one in found if one.kind in ("def", "class")), None), home or resolver
+    return next((binding.node for binding in found if binding.kind in ("def", "class")), None), home or resolver
 
 
 def _by_text(install: Install, resolver: Resolver) -> tuple[FunctionNode | None, Resolver]:

@@ -101,7 +101,7 @@ def _only_multiplies(_: Install, new: Replacement, __: Resolver) -> bool:
     """It casts and multiplies, and does nothing else."""
     nodes = list(walk(new.function)) if new.function is not None else []
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
-    names = [one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in called]
+    names = [node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "") for node in called]
     computed = any(isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult) for node in nodes)
     return bool(names) and not computed and all(any(word in name for word in _PRODUCT) for name in names)
 
@@ -137,7 +137,7 @@ def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
 def _passes_tests(install: Install, _: Replacement, resolver: Resolver) -> bool:
     """Megatron never asks whether a module is of the class, or what takes its place derives from it."""
     symbol = api.lookup(install.target)
-    if symbol is None or not any(one.how == ASKED for one in known.minors()[-1].uses(symbol.name)):
+    if symbol is None or not any(use.how == ASKED for use in known.minors()[-1].uses(symbol.name)):
         return True
     new = resolver.at(install.site).expr(install.value)
     return new is not None and symbol.name in api.ancestry(new.name)
@@ -169,9 +169,9 @@ def _switches_mtp_off(install: Install, new: Replacement, _: Resolver) -> bool:
     """It keeps the MTP loss from being computed: it clears a switch, or hands the original `False` for it."""
     if any(path.endswith(".mtp_process") for path in new.written):
         return True
-    given = [one for call in calls_of_original(install, new) for one in call.keywords]
+    given = [keyword for call in calls_of_original(install, new) for keyword in call.keywords]
     off = [one for one in given if one.arg == "mtp_in_postprocess" and isinstance(one.value, ast.Constant)]
-    return any(isinstance(one.value, ast.Constant) and not one.value.value for one in off)
+    return any(isinstance(keyword.value, ast.Constant) and not keyword.value.value for keyword in off)
 
 
 def _is_slot(install: Install, _: Replacement, __: Resolver) -> bool:
@@ -191,9 +191,9 @@ def _may_hold(name: str, install: Install) -> bool:
     """Whether a name was read from the attribute, or from one whose name is computed."""
     values = install.site.scope.bindings_of(name)
     return any(
-        (isinstance(one.node, ast.Attribute) and one.node.attr == install.attribute)
-        or (isinstance(one.node, ast.Call) and path_text(one.node.func) == "getattr")
-        for one in values
+        (isinstance(binding.node, ast.Attribute) and binding.node.attr == install.attribute)
+        or (isinstance(binding.node, ast.Call) and path_text(binding.node.func) == "getattr")
+        for binding in values
     )
 
 
@@ -217,7 +217,7 @@ def _is_told_by_class_name(function: Scope, resolver: Resolver) -> bool:
         return False
     words = set(resolver.once(_last_words, function.node))
     for name in {node.id for node in nodes if isinstance(node, ast.Name)}:
-        values = [one.node for scope in function.chain() for one in scope.bindings.get(name, ())]
+        values = [binding.node for scope in function.chain() for binding in scope.bindings.get(name, ())]
         words.update(*(resolver.once(_last_words, value) for value in values if isinstance(value, _COLLECTIONS)))
     return "output_layer" not in words and any(map(slots.is_named, words))
 

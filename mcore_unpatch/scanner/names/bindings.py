@@ -29,7 +29,7 @@ def _export(home: Resolver, name: str) -> Ref | None:
 
 
 def _from_stars(home: Resolver, name: str) -> Ref | None:
-    stars = (one.node for one in home.model.stars if isinstance(one.node, ast.ImportFrom))
+    stars = (star.node for star in home.model.stars if isinstance(star.node, ast.ImportFrom))
     return next((ref for star in stars if (ref := _import_from(star, name, home))), None)
 
 
@@ -199,8 +199,8 @@ def _param(node: ast.arg, scope: Scope, home: Resolver) -> Ref | None:
 
 def _handed_by_decorator(function: FunctionNode, home: Resolver) -> Ref | None:
     """`@wrapt.when_imported("megatron.core.utils")` hands the module to the function."""
-    for one in function.decorator_list:
-        match one:
+    for decorator in function.decorator_list:
+        match decorator:
             case ast.Call(func=ast.Name(id="when_imported") | ast.Attribute(attr="when_imported"), args=[first]):
                 name = first.value if isinstance(first, ast.Constant) else None
                 return module(name, home) if isinstance(name, str) else None
@@ -241,7 +241,7 @@ def annotation(node: ast.AST | None, at: Position) -> Ref | None:
     if isinstance(node, ast.BinOp):
         return annotation(node.left, at) or annotation(node.right, at)
     if isinstance(node, ast.Tuple):
-        return next((ref for one in node.elts if (ref := annotation(one, at))), None)
+        return next((ref for element in node.elts if (ref := annotation(element, at))), None)
     if isinstance(node, ast.Subscript):
         outer = last_name(node.value)
         if outer in {"type", "Type"}:
@@ -280,7 +280,7 @@ def _classes(node: ast.AST | None, at: Position) -> Ref | None:
             if not isinstance(node, ast.Name):
                 return None
             return at.home.answer(("classes", node), _classes_under, node.id, at.home, at.scope)
-    return next((ref for one in several if (ref := _classes(one, at))), None)
+    return next((ref for node in several if (ref := _classes(node, at))), None)
 
 
 def _classes_under(name: str, home: Resolver, scope: Scope) -> Ref | None:
@@ -306,7 +306,7 @@ def _classes_under(name: str, home: Resolver, scope: Scope) -> Ref | None:
 def item(node: ast.AST | None, at: Position) -> Ref | None:
     """An item of a collection; a list of models is taken for the model itself."""
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
-        refs = [ref for one in node.elts if (ref := at.expr(one)) and ref.is_core]
+        refs = [ref for element in node.elts if (ref := at.expr(element)) and ref.is_core]
         return refs[0].but(also=tuple(ref.name for ref in refs[1:])) if refs else None
     if isinstance(node, ast.Name) and (ref := _collected(node.id, at)):
         return ref

@@ -152,7 +152,7 @@ def _find_attribute(node: ast.ClassDef, name: str, home: Resolver) -> Ref | None
 def _assigned_to_self(node: ast.ClassDef, home: Resolver) -> dict[str, list[tuple[Binding, Scope]]]:
     """What the methods of a class assign to `self.name`, by name."""
     found: dict[str, list[tuple[Binding, Scope]]] = {}
-    for scope in [home.model.functions[one] for one in node.body if one in home.model.functions]:
+    for scope in [home.model.functions[statement] for statement in node.body if statement in home.model.functions]:
         for path, bindings in scope.bindings.items():
             if path.startswith("self."):
                 assigned = [(binding, scope) for binding in bindings if binding.kind in {"value", "annotation"}]
@@ -163,15 +163,15 @@ def _assigned_to_self(node: ast.ClassDef, home: Resolver) -> dict[str, list[tupl
 def methods(node: ast.ClassDef) -> dict[str, FunctionNode]:
     """The methods in the body of a class by name, the first of each."""
     found: dict[str, FunctionNode] = {}
-    for one in node.body:
-        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.setdefault(one.name, one)
+    for statement in node.body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.setdefault(statement.name, statement)
     return found
 
 
 def _is_property(node: ast.AST | None) -> bool:
     decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
-    return any(last_name(one) in {"property", "cached_property"} for one in decorators)
+    return any(last_name(decorator) in {"property", "cached_property"} for decorator in decorators)
 
 
 # --- calls -----------------------------------------------------------------------------------------------------
@@ -264,15 +264,15 @@ def _inherited(node: ast.Call, at: Position) -> Ref | None:
 
 
 def _getattr(node: ast.Call, at: Position) -> Ref | None:
-    found: list[Ref] = []
+    refs: list[Ref] = []
     names = strings(node.args[1], at)
     for name in names:
         ref = at.expr(ast.copy_location(ast.Attribute(node.args[0], name, ast.Load()), node))
         if ref is not None and (len(names) == 1 or (ref.sure and api.lookup(ref.name) is not None)):
-            found.append(ref)
-    if found:
-        alike = [one.name for one in found[1:] if one.is_core and one.kind == found[0].kind]
-        return found[0].but(also=(*found[0].also, *alike)) if alike else found[0]
+            refs.append(ref)
+    if refs:
+        alike = [ref.name for ref in refs[1:] if ref.is_core and ref.kind == refs[0].kind]
+        return refs[0].but(also=(*refs[0].also, *alike)) if alike else refs[0]
     return at.expr(node.args[2]) if len(node.args) == 3 else None
 
 

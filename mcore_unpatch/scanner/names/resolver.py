@@ -164,7 +164,7 @@ class Resolver:
         """The return statements of a function of this file."""
         scope = self.model.functions.get(function)
         returns = self.model.returns.get(function, []) if scope is not None else []
-        return [(one, Position(self, cast("Scope", scope), block, one.lineno)) for one, block in returns]
+        return [(node, Position(self, cast("Scope", scope), block, node.lineno)) for node, block in returns]
 
     def from_import(self, node: ast.ImportFrom) -> Resolver | None:
         """The other file of the repository that an import statement of this one names."""
@@ -181,11 +181,11 @@ class Resolver:
     @cached_property
     def execs(self) -> dict[Scope | None, Site]:
         """The first `exec` of each function."""
-        found: dict[Scope | None, Site] = {}
+        sites: dict[Scope | None, Site] = {}
         for site in self.model.calls:
             if isinstance(site.node, ast.Call) and path_text(site.node.func) in {"exec", "builtins.exec"}:
-                found.setdefault(site.scope.function, site)
-        return found
+                sites.setdefault(site.scope.function, site)
+        return sites
 
     @cached_property
     def statements_of(self) -> dict[Block, list[ast.stmt]]:

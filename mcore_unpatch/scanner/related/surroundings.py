@@ -128,9 +128,9 @@ class Surroundings:
         """Where a global gets a constant; none of what holds other values too, or nothing but None."""
         if name not in self._constants:
             bindings = self._resolver.model.scope.bindings.get(name, [])
-            nodes = [one.node for one in bindings if isinstance(one.node, ast.Constant)]
+            nodes = [binding.node for binding in bindings if isinstance(binding.node, ast.Constant)]
             is_flag = len(nodes) == len(bindings) and any(map(_is_mark, nodes))
-            self._constants[name] = [one.line for one in bindings] if is_flag else []
+            self._constants[name] = [binding.line for binding in bindings] if is_flag else []
         return self._constants[name]
 
 

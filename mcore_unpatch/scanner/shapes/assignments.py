@@ -63,17 +63,17 @@ def _row_by_row(
     site: Site, resolver: Resolver, rows: list[Filling], subject: ast.expr, name: ast.expr | str, value: ast.expr
 ) -> list[Install]:
     """What a statement sets in a loop that takes rows of objects, names and functions apart."""
-    found = []
+    installs = []
     for row in rows:
         base, put = row[path_text(subject) or ""].ref(), row.get(path_text(value) or "")
         given = None if isinstance(name, str) else row.get(path_text(name) or "")
         new = put.node if put is not None else value
         if isinstance(name, str):
-            found += _attribute(site, resolver, subject, base, name, new, "")
+            installs += _attribute(site, resolver, subject, base, name, new, "")
             continue
         names = strings(*given) if given is not None else strings(name, resolver.at(site))
-        found += set_by_name(site, resolver, subject, base, names, new)
-    return found
+        installs += set_by_name(site, resolver, subject, base, names, new)
+    return installs
 
 
 def is_setattr(call: ast.Call) -> bool:
@@ -86,9 +86,9 @@ def set_by_name(
 ) -> list[Install]:
     """`setattr` with names that are known, or, on a class or module, computed ones."""
     resolver.project.effort.spend(len(names) * _STEPS_OF_A_NAME)
-    found = [i for name in names for i in _attribute(site, resolver, subject, base, name, value, "setattr")]
-    if found or names or base is None or not base.is_core or _is_config(base.name):
-        return found
+    installs = [i for name in names for i in _attribute(site, resolver, subject, base, name, value, "setattr")]
+    if installs or names or base is None or not base.is_core or _is_config(base.name):
+        return installs
     if base.kind in {"class", "module"} or (base.kind == "instance" and is_bound_method(value)):
         if is_data(value, site.scope) or (base.kind == "module" and api.is_state_holder(base.name)):
             return []

@@ -25,12 +25,12 @@ def from_call(site: Site, resolver: Resolver, tests: bool) -> list[Install]:
         if helpers.is_parametric(site, resolver):
             return []
         return from_setattr(site, resolver) or tables.from_rows(site, resolver)
-    written = [replace(site, node=one) for one in respelled.setattrs(site, resolver)]
-    if found := [install for one in written for install in from_setattr(one, resolver)]:
-        for install in found:
+    written = [replace(site, node=call) for call in respelled.setattrs(site, resolver)]
+    if installs := [install for site in written for install in from_setattr(site, resolver)]:
+        for install in installs:
             install.node = call
-        return found
-    return next((found for shape in _SHAPES if (found := shape(site, resolver))), [])
+        return installs
+    return next((installs for shape in _SHAPES if (installs := shape(site, resolver))), [])
 
 
 def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
@@ -48,10 +48,10 @@ def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
     holder, base = namespace(call.func.value, site, resolver)
     if holder is None or base is None or not base.is_core:
         return []
-    found = [i for name, value in entries for i in set_by_name(site, resolver, holder, base, [name], value)]
-    for install in found:
+    installs = [i for name, value in entries for i in set_by_name(site, resolver, holder, base, [name], value)]
+    for install in installs:
         install.shape = "sys-modules" if base.kind == "module" else "instance-attr"
-    return found
+    return installs
 
 
 def _from_head_hook(site: Site, resolver: Resolver) -> list[Install]:
@@ -62,10 +62,10 @@ def _from_head_hook(site: Site, resolver: Resolver) -> list[Install]:
     layer = resolver.at(site).expr(call.func.value)
     if layer is None or not layer.is_core or not layer.via.endswith(".output_layer"):
         return []
-    found = set_by_name(site, resolver, call.func.value, layer, ["forward"], call.args[0])
-    for install in found:
+    installs = set_by_name(site, resolver, call.func.value, layer, ["forward"], call.args[0])
+    for install in installs:
         install.shape, install.value = "forward-hook", None  # it is called with other arguments than `forward`
-    return found
+    return installs
 
 
 # What a call can be, the most telling first.

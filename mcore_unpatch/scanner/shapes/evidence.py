@@ -25,15 +25,15 @@ def of_object(
     """What `subject` is, given what `base` leaves open; `named`: the statement itself says which attribute is set."""
     if base is not None and not _leaves_open(base, name):
         return base
-    found = _by_value(site, resolver, value) or _by_use(site, resolver, subject, base, name)
+    ref = _by_value(site, resolver, value) or _by_use(site, resolver, subject, base, name)
     of_megatron = base is not None and base.is_core
-    if found is None and (named or of_megatron) and (base is None or of_megatron or base.home is None):
-        found = _by_seam(site, resolver, subject, name, value)
-    if found is None and named and not _is_own(base, name):
-        found = _by_method(resolver, subject, name, value)
-    if found is None and named and base is None:
-        found = _possible(site, resolver, subject, name, value)
-    return found or base
+    if ref is None and (named or of_megatron) and (base is None or of_megatron or base.home is None):
+        ref = _by_seam(site, resolver, subject, name, value)
+    if ref is None and named and not _is_own(base, name):
+        ref = _by_method(resolver, subject, name, value)
+    if ref is None and named and base is None:
+        ref = _possible(site, resolver, subject, name, value)
+    return ref or base
 
 
 def _leaves_open(base: Ref, name: str) -> bool:

@@ -38,7 +38,7 @@ def _arguments(call: ast.Call, function: FunctionNode, home: Resolver, at: Posit
 
 
 def _is_static(function: FunctionNode) -> bool:
-    return any(path_text(one) == "staticmethod" for one in function.decorator_list)
+    return any(path_text(decorator) == "staticmethod" for decorator in function.decorator_list)
 
 
 def fields(node: ast.ClassDef, home: Resolver) -> dict[str, str]:
@@ -69,18 +69,18 @@ def _fields(call: ast.Call, node: ast.ClassDef, home: Resolver, at: Position) ->
 def of_loops(site: Site, resolver: Resolver, subject: ast.expr) -> list[Filling]:
     """What the names of the loops around a statement stand for, row by row, if one takes rows apart for `subject`."""
     path = path_text(subject)
-    return [one for one in rows_around(site, resolver, {}) if path in one]
+    return [given for given in rows_around(site, resolver, {}) if path in given]
 
 
 def rows_around(site: Site, resolver: Resolver, given: Filling) -> list[Filling]:
     """The rows of the loops around a statement; `given` is what is known of the function's parameters."""
     inner = takewhile(lambda block: block is not site.scope.block, site.block.outwards())
-    loops = [(one.owner, one.parent) for one in inner if one.kind == "for" and isinstance(one.owner, ast.For)]
+    loops = [(block.owner, block.parent) for block in inner if block.kind == "for" and isinstance(block.owner, ast.For)]
     filled: list[Filling] = [given]
     for loop, around in reversed(loops):
         assert around is not None
         over = Given(loop.iter, Position(resolver, site.scope, around, loop.lineno))
-        filled = [{**one, **more} for one in filled for more in _rows(loop.target, over, one)][:_MOST_ROWS]
+        filled = [{**given, **more} for given in filled for more in _rows(loop.target, over, given)][:_MOST_ROWS]
         resolver.project.effort.spend(len(filled))
     return filled
 

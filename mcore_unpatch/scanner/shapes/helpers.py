@@ -38,7 +38,7 @@ def from_installers(resolver: Resolver) -> Iterator[Site]:
         for call, at in resolver.calls_of(name):
             statement = resolver.statement_of(call, at.block)
             decorators = getattr(statement, "decorator_list", ())
-            decorated = statement if any(node is call for one in decorators for node in walk(one)) else None
+            decorated = statement if any(node is call for decorator in decorators for node in walk(decorator)) else None
             yield Site(call, statement, at.scope, at.block, decorated=decorated)  # type: ignore[arg-type]
 
 
@@ -85,17 +85,17 @@ def from_helper_call(site: Site, resolver: Resolver) -> list[Install]:
     called = resolver.at(site).expr(call.func)
     if called is None or called.home is None or called.node is None:
         return []
-    found = []
+    installs = []
     if isinstance(called.node, FunctionNode):
-        found = source_rewrites.from_helper(site, resolver, called.home, called.node)
+        installs = source_rewrites.from_helper(site, resolver, called.home, called.node)
     at = resolver.at(site)
-    for write in _writes(called, fillings.of_call(call, called, at), _LEVELS) if not found else ():
-        found += _through(site, resolver, write)
-    if not found and called.home is not resolver:
-        found = tables.from_call(site, called, fillings.of_call(call, called, at))
-    if not found and called.home is not resolver and isinstance(called.node, FunctionNode):
-        found = _assigned_by_helper(site, resolver, called.home, called.node)
-    return found
+    for write in _writes(called, fillings.of_call(call, called, at), _LEVELS) if not installs else ():
+        installs += _through(site, resolver, write)
+    if not installs and called.home is not resolver:
+        installs = tables.from_call(site, called, fillings.of_call(call, called, at))
+    if not installs and called.home is not resolver and isinstance(called.node, FunctionNode):
+        installs = _assigned_by_helper(site, resolver, called.home, called.node)
+    return installs
 
 
 def _writes(called: Ref, filling: Filling, levels: int) -> Iterator[_Write]:
@@ -128,7 +128,7 @@ def _size(node: ast.AST) -> int:
 def _assigned_by_helper(site: Site, resolver: Resolver, home: Resolver, function: FunctionNode) -> list[Install]:
     """A helper of another file that assigns to a fixed attribute of its parameter: `obj.__class__ = ...`."""
     call = site.call
-    found = []
+    installs = []
     for inner in home.sites_in(function):
         target = inner.target
         if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
@@ -142,10 +142,10 @@ def _assigned_by_helper(site: Site, resolver: Resolver, home: Resolver, function
         passed = argument(call, function, target.value.id, False)
         base = resolver.at(site).expr(passed) if passed is not None else None
         if passed is not None and base is not None and base.is_core:
-            found += set_by_name(site, resolver, passed, base, [target.attr], inner.value)
-            for install in found:
+            installs += set_by_name(site, resolver, passed, base, [target.attr], inner.value)
+            for install in installs:
                 install.shape = "class-of-instance" if target.attr == "__class__" else "instance-attr"
-    return found
+    return installs
 
 
 def _may_be_core(value: ast.expr) -> bool:
@@ -171,10 +171,10 @@ def _through(site: Site, resolver: Resolver, write: _Write) -> list[Install]:
         return []
     if passed is not None and passed.at.scope is not site.scope and passed.at.home is resolver:
         return []  # the helper's own call of another names it
-    found = set_by_name(site, resolver, subject.node, base, _names(site, write, name), value)
-    for install in found:
+    installs = set_by_name(site, resolver, subject.node, base, _names(site, write, name), value)
+    for install in installs:
         install.inner = _inner(write)
-    return found
+    return installs
 
 
 def _hands_on(subject: Given, name: Given, site: Site, resolver: Resolver) -> bool:
@@ -186,7 +186,7 @@ def _hands_on(subject: Given, name: Given, site: Site, resolver: Resolver) -> bo
 def _names(site: Site, write: _Write, node: ast.expr) -> list[str]:
     """The names that a helper sets; of a whole class it is given, those of its methods."""
     if isinstance(node, ast.BoolOp):  # name or fn.__name__
-        return next((found for one in node.values if (found := _names(site, write, one))), [])
+        return next((found for value in node.values if (found := _names(site, write, value))), [])
     if (given := write.filling.get(path_text(node) or "")) is not None:
         return strings(*given)
     if isinstance(node, ast.Attribute) and node.attr == "__name__":

@@ -44,7 +44,7 @@ def is_of_a_test(text: str, site: Site, resolver: Resolver) -> bool:
 def _is_made_here(name: str, site: Site) -> bool:
     """`mp = pytest.MonkeyPatch()`: not one that a test is handed."""
     made = [b.node.func for b in site.scope.bindings_of(name) if isinstance(b.node, ast.Call)]
-    return any("MonkeyPatch" in (path_text(one) or "").split(".") for one in made)
+    return any("MonkeyPatch" in (path_text(node) or "").split(".") for node in made)
 
 
 def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
@@ -80,10 +80,10 @@ def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
         if leaf == "multiple":
             names = [keyword.arg for keyword in call.keywords if keyword.arg]
         if not of_a_test:
-            found = set_by_name(site, resolver, first, base, names, new or call)
-            for one in found:
+            installs = set_by_name(site, resolver, first, base, names, new or call)
+            for one in installs:
                 one.shape = "mock"
-            return found
+            return installs
         names = names or ["*"]
         return [i for name in names for i in install(f"{base.via or base.name}.{name}")]
     return []

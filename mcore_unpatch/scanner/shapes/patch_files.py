@@ -64,7 +64,7 @@ def findings_in(
 
 def _names(file: FileDiff) -> tuple[str, str]:
     """The file's names below the folder that holds `megatron`, before and after; empty for another file."""
-    old, new = (found[1] if (found := _OF_MEGATRON.search(name)) else "" for name in (file.old, file.new))
+    old, new = (match[1] if (match := _OF_MEGATRON.search(name)) else "" for name in (file.old, file.new))
     return old, new
 
 

@@ -84,7 +84,7 @@ def _is_given_others_classes(binding: Binding, scope: Scope | None, resolver: Re
         for call, at in resolver.calls_of(scope.node.name)
         if (value := argument(call, scope.node, binding.node.arg, False)) is not None
     ]
-    leaves = [one.name.rpartition(".")[2] if one is not None and one.kind == "external" else "" for one in passed]
+    leaves = [ref.name.rpartition(".")[2] if ref is not None and ref.kind == "external" else "" for ref in passed]
     return bool(leaves) and all(leaf[:1].isupper() for leaf in leaves)
 
 

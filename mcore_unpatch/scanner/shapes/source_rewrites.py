@@ -67,7 +67,7 @@ def from_helper(site: Site, resolver: Resolver, home: Resolver, function: Functi
             if ref is None or not ref.is_core:
                 continue
             target = ref.name
-            texts = [text for one in call.args for text in strings(one, resolver.at(site))]
+            texts = [text for argument in call.args for text in strings(argument, resolver.at(site))]
             if ref.kind in {"class", "module"}:
                 named = next((s for s in texts if s.isidentifier() and _has_member(ref.kind, ref.name, s)), None)
                 target = f"{ref.name}.{named}" if named else ref.name

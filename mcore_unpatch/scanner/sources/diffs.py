@@ -31,19 +31,19 @@ class Around:
 
     def after(self, line: str) -> Around:
         """What the next line stands in."""
-        found = _DEFINED.match(line)
+        match = _DEFINED.match(line)
         indent = len(line) - len(line.lstrip())
-        if found is None:
+        if match is None:
             ends = line.strip() and line.lstrip()[0] not in "#)]}@\"'"
             if ends and (not indent or (self.cls and indent <= self.cls_indent)):
                 return Around()
             return replace(self, function="") if ends and self.cls and self.function and indent <= self.indent else self
         if self.function and indent > self.indent:
             return self  # within a function
-        if found[2] == "class":
-            return Around(found[3], cls_indent=indent)
+        if match[2] == "class":
+            return Around(match[3], cls_indent=indent)
         owner = self if indent > self.cls_indent else Around()
-        return replace(owner, function=found[3], indent=indent)
+        return replace(owner, function=match[3], indent=indent)
 
 
 @dataclass(slots=True)
