@@ -24,7 +24,9 @@ def from_call(site: Site, resolver: Resolver, tests: bool) -> list[Install]:
     if text.endswith(("setattr", "__setattr__")) and len(call.args) == 3:
         if helpers.is_parametric(site, resolver):
             return []
-        return from_setattr(site, resolver) or tables.from_rows(site, resolver)
+        found = from_setattr(site, resolver)
+        computed = all(install.attribute == "*" for install in found)  # a table may tell which names
+        return (tables.from_rows(site, resolver) if computed else []) or found
     written = [replace(site, node=call) for call in respelled.setattrs(site, resolver)]
     if installs := [install for site in written for install in from_setattr(site, resolver)]:
         for install in installs:

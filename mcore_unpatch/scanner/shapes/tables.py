@@ -19,7 +19,7 @@ _STEPS = 6  # names that come from names
 
 
 def from_rows(site: Site, resolver: Resolver) -> list[Install]:
-    """What a `setattr` in a loop replaces, where object and name both come from one dotted name of a row."""
+    """What a `setattr` in a loop replaces, where object and name come from the texts of a row."""
     return _installs(site, site, resolver, {})
 
 
@@ -40,20 +40,26 @@ def _installs(site: Site, setter: Site, home: Resolver, given: Filling) -> list[
         return []
     found = []
     for row in fillings.rows_around(setter, home, given):
-        for path, cell in row.items():
-            dotted = strings(*cell)
-            if (
-                len(dotted) == 1
-                and within(dotted[0])
-                and all(_from(part, path, setter.scope) for part in (subject, name))
-            ):
-                put = row.get(path_text(value) or "")
-                target = core_target(dotted[0])
+        texts = {path: known[0] for path, cell in row.items() if len(known := strings(*cell)) == 1}
+        for path, dotted in texts.items():
+            rest = _rest(path, texts, subject, name, setter.scope) if within(dotted) else None
+            if rest is not None:
+                cell, put = row[path], row.get(path_text(value) or "")
+                target = core_target(f"{dotted}{rest}")
                 new = put.node if put is not None else value
                 # The row itself, if it is here.
                 node = cell.node if cell.at.home is home and site is setter else site.node
                 found.append(Install(site, node, target, "string-target", True, "", new, *parted(target)))
     return found
+
+
+def _rest(path: str, texts: dict[str, str], subject: ast.expr, name: ast.expr, scope: Scope) -> str | None:
+    """What is behind a dotted name that the object comes from: nothing, or the text that the name comes from."""
+    if not _from(subject, path, scope):
+        return None
+    if _from(name, path, scope):
+        return ""
+    return next((f".{texts[other]}" for other in texts if other != path and _from(name, other, scope)), None)
 
 
 def _from(node: ast.expr, name: str, scope: Scope, steps: int = _STEPS) -> bool:

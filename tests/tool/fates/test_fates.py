@@ -86,8 +86,6 @@ MISSED = {
     ("finalize_two_arguments", "0.13.1", "0.14.0"): "the function is called through a field of the config",
     ("halve_mtp_logits", "0.19.0", "0.19.2"): "broken on both by what a value means, which no signature tells",
     ("roll_in_its_own_module", "0.16.1", "0.17.1"): "a new caller passes it what another one passed before",
-    ("table_of_wrappers", "0.17.1", "0.18.2"): "not found: names are cut from a table of texts",
-    ("table_with_a_gone_name", "0.17.1", "0.18.2"): "not found: module and name stand apart in a table",
 }
 
 

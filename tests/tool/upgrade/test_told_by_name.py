@@ -272,3 +272,22 @@ def test_a_branch_of_the_replacement_that_was_not_taken_before(tmp_path: Path, o
     turned = [reason for reason in fate.reasons if "other code of yours runs" in reason]
     told = "`HAS_LOSS` is true on megatron-core 0.19.2, and was not on 0.16.1: other code of yours runs"
     assert turned == ([f"line 11: {told}"] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("table", "loop"),
+    [
+        (
+            '[("megatron.core.utils", "get_model_config", len)]',
+            "for m, n, f in TABLE: setattr(importlib.import_module(m), n, f)",
+        ),
+        (
+            '{"megatron.core.utils": ["get_model_config"]}',
+            "for m, names in TABLE.items():\n    for n in names: setattr(importlib.import_module(m), n, len)",
+        ),
+    ],
+)
+def test_module_and_name_apart_in_a_table(table: str, loop: str) -> None:
+    (finding,) = found_in(f"import importlib\nTABLE = {table}\n{loop}\n")
+    assert finding.target == "megatron.core.utils.get_model_config"
+    assert found_in(f"import importlib\nTABLE = {table.replace('megatron.core', 'other')}\n{loop}\n") == []
