@@ -93,8 +93,9 @@ def _analyse(paths: list[str], task: Task, project: Project) -> ScannedPart:
                 part.saying.append(path)
             if task.thorough:
                 check(data)
-            if task.unfiltered or may_patch(project, path, task.mocks):
-                findings = detect.findings_in(project.resolver(path), task.versions, task.mocks)
+            mocks = task.mocks or IGNORE_MARK in data  # a comment may be for one of them
+            if task.unfiltered or may_patch(project, path, mocks):
+                findings = detect.findings_in(project.resolver(path), task.versions, mocks)
                 part.findings += findings
                 if findings:
                     project.expect(path)

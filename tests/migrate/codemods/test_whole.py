@@ -257,8 +257,9 @@ def test_a_changed_patch_keeps_its_undoing() -> None:
     result = migrate(files)
     assert b"def patch_postprocess" in result.files[MTP]
     assert b"def unpatch_postprocess" in result.files[MTP]
-    assert "`patch_postprocess`, `unpatch_postprocess` are left: `_megatron_gptmodel_postprocess` was changed" in left(
-        result, MTP
+    assert (
+        "`patch_postprocess` and `unpatch_postprocess` are left: `_megatron_gptmodel_postprocess` was changed"
+        in left(result, MTP)
     )
 
 
