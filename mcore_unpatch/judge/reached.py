@@ -37,10 +37,13 @@ def on(model: Model, at: Position, tests: Tests) -> bool:
 def turned(function: ast.AST, home: Resolver, old: Model, new: Model) -> Iterator[tuple[ast.expr, bool]]:
     """The conditions in a function that are false on one of two releases and true on the other, and what they are now.
 
-    A test that this code makes of Megatron for itself: from now on it takes its other branch.
+    A test that this code makes of Megatron for itself: from now on it takes its other branch. One for a parameter
+    (`"name" in parameters`) only passes what is taken.
     """
     for node in walk(function):
-        if isinstance(node, ast.If | ast.IfExp):
+        if isinstance(node, ast.If | ast.IfExp) and not any(
+            isinstance(part, ast.In | ast.NotIn) for part in walk(node.test)
+        ):
             at = home.on_line(node.test.lineno)
             then, now = (_truth(model, node.test, at) for model in (old, new))
             if then is not None and now is not None and then is not now:
