@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.imports.places import Import
-from mcore_unpatch.codemods.syntax import bound_by_import, dotted, is_pure, is_value
+from mcore_unpatch.codemods.syntax import bound_by_import, is_pure, is_value
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source
+from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.repository.paths import is_test
 
 _LOGGING = ("logger.", "logging.", "warnings.warn")

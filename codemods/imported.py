@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mcore_unpatch.codemods.syntax import bound_by_import, dotted
+from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.editing.source import Source
+from mcore_unpatch.library.syntax import dotted
 
 
 def calls_of(source: Source, name: str) -> Iterator[ast.Call]:

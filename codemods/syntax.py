@@ -10,15 +10,6 @@ from mcore_unpatch.editing.source import Function
 _SCOPES = Function | ast.Lambda | ast.ClassDef
 
 
-def dotted(node: ast.AST) -> str:
-    """`a.b.c` as text; empty for any other expression."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
-
-
 def leaf(node: ast.AST | None) -> str:
     """The last part of a name: `c` of `a.b.c` or of `f().c`; empty for any other expression."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from mcore_unpatch.codemods.changes import AddParameters, Argument
 from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
-from mcore_unpatch.codemods.syntax import dotted, leaf, parameters
+from mcore_unpatch.codemods.syntax import leaf, parameters
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import WRAPPER
+from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
 from mcore_unpatch.megatron.layout import HYBRID_MODEL, MAMBA_MODEL
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.editing.source import Function, Source, Suite, first_line
+from mcore_unpatch.library.syntax import dotted
 
 _NEEDED = {"megatron", "mcore_unpatch"}
 _IMPORTS = (ast.Import, ast.ImportFrom)

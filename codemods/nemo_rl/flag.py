@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, FLAG, flag_places, fusion_kwargs
 from mcore_unpatch.codemods.changes import Rewrite
-from mcore_unpatch.codemods.syntax import dotted, is_stored, is_value, parameters
+from mcore_unpatch.codemods.syntax import is_stored, is_value, parameters
 from mcore_unpatch.editing.source import Source
+from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
 
 STEPS = (

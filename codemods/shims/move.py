@@ -16,12 +16,12 @@ from mcore_unpatch.codemods.shims.exports import Exports
 from mcore_unpatch.codemods.shims.holds import Blockers, Flow, closure, flow_of, words
 from mcore_unpatch.codemods.shims.sightings import by_rule, listed, look
 from mcore_unpatch.codemods.shims.uses import ShimReference, Use, turn
-from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Applicability, Options, Remark, Repository
 from mcore_unpatch.editing.source import Source, first_line, last_line
 from mcore_unpatch.findings.finding import USE, Finding
 from mcore_unpatch.gate.suppress import comments
+from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.repository.paths import is_test
 
 _LISTED = 3  # reasons in one sentence; with more nobody reads them

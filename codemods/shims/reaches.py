@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 
-from mcore_unpatch.codemods.syntax import dotted, leaf
+from mcore_unpatch.codemods.syntax import leaf
 from mcore_unpatch.editing.source import Source
+from mcore_unpatch.library.syntax import dotted
 
 # The last part of what is called, where something else is put in the place of the name.
 _REPLACING = frozenset({"setattr", "delattr", "patch", "object", "multiple"})

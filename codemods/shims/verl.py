@@ -13,10 +13,10 @@ from mcore_unpatch.codemods.shims.exports import ShimOrigin
 from mcore_unpatch.codemods.shims.move import Move
 from mcore_unpatch.codemods.shims.sightings import by_rule
 from mcore_unpatch.codemods.shims.uses import Use
-from mcore_unpatch.codemods.syntax import dotted
 from mcore_unpatch.codemods.workbench import Contribution
 from mcore_unpatch.editing.edits import Remark
 from mcore_unpatch.editing.source import Source
+from mcore_unpatch.library.syntax import dotted
 
 _GUARD = (
     "This turns fused kernels off when MTP is on. You can delete it if you call "

@@ -86,10 +86,9 @@ class Gate:
         file = self.top / pins.LOCK
         if not file.is_file() or file.is_symlink():
             return
-        before = git.file_at(self.top, self.revision, pins.LOCK)
-        known = pins.parse(before, file).pins if before is not None else {}
+        known = compare.pinned_at(self.top, self.revision)
         for name, pin in pins.load(file).pins.items():
-            if pin.patched and name not in settled and not (name in known and known[name].patched):
+            if pin.patched and name not in settled and name not in known:
                 short = ".".join(name.split(".")[-2:])
                 yield self._finding(pins.LOCK, f'name = "{name}"', f"the gate for `{short}`, with a pin")
 

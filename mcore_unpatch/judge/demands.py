@@ -281,9 +281,14 @@ def _imported(node: ast.AST, place: Position, when: str) -> Iterator[Demand]:
                 yield Demand(alias.name, when, place, module=alias.name, node=node)
 
 
+def may_create(node: ast.AST) -> bool:
+    """Whether a mock sets a name that is not there: `create=True`, `raising=False`."""
+    return any(word.arg in {"create", "raising", None} for word in getattr(node, "keywords", ()))
+
+
 def _mocked(node: ast.Call) -> ast.Attribute | None:
     """What `patch.object(x, "name", ...)` and `monkeypatch.setattr(x, "name", ...)` read, unless they may create it."""
-    if any(word.arg in {"create", "raising", None} for word in node.keywords):
+    if may_create(node):
         return None
     match node:
         case ast.Call(func=ast.Attribute(value=of, attr=verb), args=[owner, ast.Constant(value=str(name)), *_]):

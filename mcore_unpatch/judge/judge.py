@@ -8,7 +8,7 @@ from functools import cached_property
 
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.asked import absent, advice, instead, leaf, raised, short, unfit
-from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself
+from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself, may_create
 from mcore_unpatch.judge.originals import reaches_original, reads_by_name
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
@@ -248,7 +248,7 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
             now = instead(install.target, model)
             hint = f"; {said}" if (said := advice(install.target, now, when)) else ""
             text = f"`{leaf(install.target)}` does not exist {when}, so nothing calls the replacement{hint}"
-            if install.shape == "mock" and not _may_create(install.node):
+            if install.shape == "mock" and not may_create(install.node):
                 text = f"`{leaf(install.target)}` does not exist {when}{hint}"
                 yield Statement(RAISES, text, "AttributeError", *here(case), INSTALL, trigger="when it is mocked")
             else:
@@ -259,11 +259,6 @@ def _is_default(case: Case, model: Model) -> bool:
     """Whether a module imports the name that is set in it, and reads it once, as a default of a field or parameter."""
     fact, uses = model.facts.get(case.install.target), model.uses(case.install.target)
     return fact is not None and fact.kind == "import" and bool(uses) and all(use.how == DEFAULT for use in uses)
-
-
-def _may_create(node: ast.AST) -> bool:
-    """Whether a mock sets a name that is not there: `create=True`, `raising=False`."""
-    return any(word.arg in {"create", "raising", None} for word in getattr(node, "keywords", ()))
 
 
 # --- what the replacement asks of Megatron --------------------------------------------------------------------------

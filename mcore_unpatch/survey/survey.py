@@ -217,7 +217,8 @@ class Survey:
             return findings
         everything = any(path.resolve() == self.found.top for path in self.paths)
         left = _without_pinned(findings, self.options.lock, everything)
-        return [*left, *(finding for finding in findings if finding.target in before and finding not in left)]
+        kept = set(left)
+        return [*left, *(finding for finding in findings if finding.target in before and finding not in kept)]
 
     def _new_findings(self, progress: Progress | None) -> Found:
         """What is new in the files asked for. Both sides are seen in full, so that a copy is not taken for a move."""
