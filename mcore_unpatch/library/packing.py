@@ -91,28 +91,20 @@ class Atlas:
         if line is None:
             return []
         found: list[tuple[int, Fact | None]] = []
-        for index, part in enumerate(line.split(_VERSION_END)):
+        for part, body in zip(line.split(_VERSION_END), self._bodies[name].split(_VERSION_END), strict=True):
             head, *rest = part.split(_FIELD)
-            number = int(head[:-1])
-            if head[-1] == _GONE:
-                found.append((number, None))
-            else:
+            fact = None
+            if head[-1] != _GONE:
                 detail, traits = rest
-                found.append((number, _LazyFact(self, name, index, _LETTERS[head[-1]], detail, traits)))
+                digest, _, statements = body.partition(_FIELD)
+                words = tuple(traits.split(" ")) if traits else ()
+                fact = Fact(_LETTERS[head[-1]], detail, words, bytes.fromhex(digest), bytes.fromhex(statements))
+            found.append((int(head[:-1]), fact))
         return found
 
-    def body(self, name: str, index: int) -> tuple[bytes, bytes]:
-        """The digest and the statements of a name in its entry of that number."""
-        digest, _, statements = self._bodies[self._places[name]].split(_VERSION_END)[index].partition(_FIELD)
-        return bytes.fromhex(digest), bytes.fromhex(statements)
-
     @cached_property
-    def _bodies(self) -> list[str]:
-        return zlib.decompress(self._packed[1]).decode().split("\n")
-
-    @cached_property
-    def _places(self) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.lines)}
+    def _bodies(self) -> dict[str, str]:
+        return dict(zip(self.lines, zlib.decompress(self._packed[1]).decode().split("\n"), strict=True))
 
     @cached_property
     def uses(self) -> dict[str, str]:
@@ -127,44 +119,6 @@ class _PackedNames(NameIndex):
     def __init__(self, lines: Mapping[str, str]) -> None:
         super().__init__(lines)
         self._all = [name for name, line in lines.items() if _EVER_A_CLASS.search(line)]
-
-
-class _LazyFact(Fact):
-    """A fact whose digests are read when they are asked for: most never are."""
-
-    __slots__ = ("_place",)
-    _place: tuple[Atlas, str, int]
-
-    def __init__(self, atlas: Atlas, name: str, index: int, kind: str, detail: str, traits: str) -> None:
-        for field, value in (
-            ("kind", kind),
-            ("detail", detail),
-            ("traits", tuple(traits.split(" ")) if traits else ()),
-        ):
-            object.__setattr__(self, field, value)
-        object.__setattr__(self, "_place", (atlas, name, index))
-
-    @property
-    def digest(self) -> bytes:
-        """As `Fact` has it."""
-        atlas, name, index = self._place
-        return atlas.body(name, index)[0]
-
-    @property
-    def statements(self) -> bytes:
-        """As `Fact` has it."""
-        atlas, name, index = self._place
-        return atlas.body(name, index)[1]
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Fact) and _told(self) == _told(other))
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.detail, self.traits))
-
-
-def _told(fact: Fact) -> tuple[object, ...]:
-    return fact.kind, fact.detail, fact.traits, fact.digest, fact.statements
 
 
 class _Facts(Mapping[str, Fact]):

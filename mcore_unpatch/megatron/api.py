@@ -5,7 +5,7 @@ Of what releases say differently the newest counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -71,19 +71,10 @@ def _kinds() -> dict[str, str]:
     return found
 
 
-@cache
-def _members() -> dict[str, list[str]]:
-    """The names that a module or class binds, by its dotted name."""
-    found: dict[str, list[str]] = {}
-    for name in _kinds():
-        owner, _, leaf = name.rpartition(".")
-        found.setdefault(owner, []).append(leaf)
-    return found
-
-
-def _of_kind(owner: str, letters: str) -> list[str]:
+def _of_kind(names: Iterable[str], letters: str, of: str) -> list[str]:
+    """Those of some names that are of a kind, and that a module (`m`) or a class (`c`) binds."""
     kinds = _kinds()
-    return [leaf for leaf in _members().get(owner, ()) if kinds[f"{owner}.{leaf}"] in letters]
+    return [name for name in names if kinds[name] in letters and kinds.get(name.rpartition(".")[0]) == of]
 
 
 def _fact(name: str) -> Fact | None:
@@ -123,7 +114,8 @@ def in_module(module: str, name: str) -> bool:
 
 def owner_in(module: str, method: str) -> str | None:
     """The one class of a module that defines a method."""
-    owners = [name for name in _of_kind(module, "c") if _kinds().get(f"{module}.{name}.{method}") == "f"]
+    classes = _of_kind(known.atlas().names.within(module), "c", "m")
+    owners = [name.rpartition(".")[2] for name in classes if _kinds().get(f"{name}.{method}") == "f"]
     return owners[0] if len(owners) == 1 else None
 
 
@@ -136,7 +128,8 @@ def is_state(module: str, name: str) -> bool:
 @cache
 def is_state_holder(module: str) -> bool:
     """Whether a module is mostly state, as `parallel_state` is."""
-    return sum(is_state(module, leaf) for leaf in _of_kind(module, "v")) > 10
+    values = _of_kind(known.atlas().names.within(module), "v", "m")
+    return sum(is_state(*name.rsplit(".", 1)) for name in values) > 10
 
 
 def ancestry(name: str) -> tuple[str, ...]:
@@ -241,23 +234,11 @@ def is_model(name: str) -> bool:
     return name == GPT_MODEL or any(a.endswith(("LanguageModule", "DistributedDataParallel")) for a in ancestry(name))
 
 
-@cache
-def _methods() -> dict[str, list[str]]:
-    """Every method of Megatron's classes and the classes that define it."""
-    kinds = _kinds()
-    found: dict[str, list[str]] = {}
-    for name, letter in kinds.items():
-        if letter == "f":
-            owner, _, leaf = name.rpartition(".")
-            if kinds.get(owner) == "c":
-                found.setdefault(leaf, []).append(owner)
-    return found
-
-
 def _owners_in_models(method: str) -> list[str]:
     if method.startswith("__") or method in _foreign_methods():
         return []
-    return [owner for owner in _methods().get(method, ()) if owner.startswith(_MODEL_PACKAGES)]
+    methods = _of_kind(known.atlas().names.ending(method), "f", "c")
+    return [name.rpartition(".")[0] for name in methods if name.startswith(_MODEL_PACKAGES)]
 
 
 @cache
@@ -277,7 +258,7 @@ def method_owner(name: str) -> str | None:
 @cache
 def telling_methods() -> frozenset[str]:
     """Methods of Megatron's classes that torch's do not have."""
-    return frozenset(_methods()) - _foreign_methods()
+    return frozenset(name.rpartition(".")[2] for name in _of_kind(_kinds(), "f", "c")) - _foreign_methods()
 
 
 @cache
@@ -285,22 +266,9 @@ def _foreign_methods() -> frozenset[str]:
     return frozenset().union(*EXTERNAL_METHODS.values())
 
 
-@cache
-def _by_leaf(letters: str) -> dict[str, list[str]]:
-    """The modules that define a name of some kind, by that name."""
-    kinds = _kinds()
-    found: dict[str, list[str]] = {}
-    for name, letter in kinds.items():
-        if letter in letters:
-            owner, _, leaf = name.rpartition(".")
-            if kinds.get(owner) == "m":
-                found.setdefault(leaf, []).append(owner)
-    return found
-
-
 def classes(name: str) -> list[str]:
     """Every class of that name."""
-    return [f"{module}.{name}" for module in _by_leaf("c").get(name, ())]
+    return _of_kind(known.atlas().names.ending(name), "c", "m")
 
 
 def class_named(name: str) -> str | None:
@@ -326,12 +294,7 @@ def _is_held(name: str, letter: str) -> bool:
     return "builds" in line or "slot:" in line or "callable" in line
 
 
-def definers(name: str) -> list[str]:
-    """The modules that define `name`."""
-    return _by_leaf("fvc").get(name, [])
-
-
 def defining_module(name: str) -> str | None:
     """The one module that defines `name`, where no other does."""
-    modules = definers(name)
-    return modules[0] if len(modules) == 1 else None
+    defined = _of_kind(known.atlas().names.ending(name), "fvc", "m")
+    return defined[0].rpartition(".")[0] if len(defined) == 1 else None

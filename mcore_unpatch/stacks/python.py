@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from mcore_unpatch.megatron import commits
+from mcore_unpatch.stacks import submodules
 from mcore_unpatch.stacks.revision import CARRIER, Revision, of_reference, of_release, of_specifiers
-from mcore_unpatch.stacks.said import NAME, in_text
+from mcore_unpatch.stacks.said import NAME, ReadFile, in_text
 
-Line = tuple[int, Revision]
 _NAME = re.compile(NAME, re.IGNORECASE)
 _NAMED = re.compile(f"{NAME}|{CARRIER}", re.IGNORECASE)
 _LOCKED = re.compile(rf"""^\s*(?:name = |"|- name: |- )["']?{NAME}["']?(?:\s*[:=,]|\s*$|[" ])""", re.IGNORECASE)
@@ -18,50 +18,45 @@ _FIELD = re.compile(r"""^\s*["']?(version|source|reference|resolved_reference|co
 _GIT_SOURCE = re.compile(r"""git = "([^"?#]*)(?:\?[^"#]*)?(?:#([0-9a-f]{7,40}))?\"""")
 _PATH_SOURCE = re.compile(r"""(?:editable|directory|virtual|path) = "([^"]+)\"""")
 _OWNER = re.compile(r"[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?$")
+_COMMENT = re.compile(r"(?:^|\s)#")
 _BLOCK = 40  # lines of one package in a lock file, at most
 
 
-def of_lines(text: str, comment: str = r"(?:^|\s)#") -> Iterator[Line]:
+def of_lines(file: ReadFile) -> None:
     """Requirements files, setup.py, setup.cfg, conda files: one requirement to a line."""
-    for number, line in enumerate(text.splitlines(), 1):
-        for _, revision in in_text(re.split(comment, line, maxsplit=1)[0]):
-            yield number, revision
+    for number, line in enumerate(file.text.splitlines(), 1):
+        file.found += [(number, revision) for _, revision in in_text(_COMMENT.split(line, maxsplit=1)[0])]
 
 
-def of_project(text: str) -> tuple[list[Line], list[Line], list[tuple[int, str]]]:
+def of_project(file: ReadFile) -> None:
     """A pyproject.toml: what it asks for always, in extras and groups, and from which folders; raises ValueError.
 
     A source of uv decides over all versions, an override of uv over the dependencies.
     """
     import tomllib
 
-    data = tomllib.loads(text)
-    tool = data.get("tool", {}) if isinstance(data.get("tool"), dict) else {}
-    uv = tool.get("uv", {}) if isinstance(tool.get("uv"), dict) else {}
-    sources = [value for key, value in _items(uv.get("sources")) if _NAME.fullmatch(key)]
-    paths = [(_line_of(text, path), path) for value in sources for path in _paths(value)]
+    data = tomllib.loads(file.text)
+    tool, project = _table(data, "tool"), _table(data, "project")
+    uv = _table(tool, "uv")
+    sources = [value for key, value in _table(uv, "sources").items() if _NAME.fullmatch(key)]
+    paths = [path for value in sources for path in _paths(value)]
     always = [revision for value in sources for revision in _of_source(value)]
     extras: list[Revision] = []
-    if not sources or not (always or paths):
+    if not always and not paths:
         always = list(_of_table(uv.get("override-dependencies", [])))
     if not always and not paths:
-        project = data.get("project", {}) if isinstance(data.get("project"), dict) else {}
-        optional = {key: project.get(key) for key in ("optional-dependencies",)} | {
-            "groups": data.get("dependency-groups")
-        }
-        rest = {key: value for key, value in data.items() if key not in {"dependency-groups", "tool", "project"}}
-        others = {key: value for key, value in project.items() if key != "optional-dependencies"}
-        tools = {key: value for key, value in _items(tool) if key != "uv"} | {"uv": {**uv, "dependency-metadata": None}}
-        always, extras = list(_of_table([rest, others, tools])), list(_of_table(optional))
-    lines = ([(_line_of(text, one.name), one) for one in dict.fromkeys(some)] for some in (always, extras))
-    return next(lines), next(lines), paths
+        extras = list(_of_table([project.pop("optional-dependencies", None), data.pop("dependency-groups", None)]))
+        uv.pop("dependency-metadata", None)
+        always = list(_of_table(data))
+    for lines, revisions in ((file.found, always), (file.optional, extras)):
+        lines += [(_line_of(file.text, revision.name), revision) for revision in dict.fromkeys(revisions)]
+    for path in paths:
+        submodules.from_folder(file, _line_of(file.text, path), path)
 
 
-def of_lock(text: str) -> tuple[list[Line], list[tuple[int, str]]]:
+def of_lock(file: ReadFile) -> None:
     """A lock file of uv, Poetry, PDM or Pipenv, line by line, however large it is."""
-    lines = text.splitlines()
-    found: list[Line] = []
-    paths: list[tuple[int, str]] = []
+    lines = file.text.splitlines()
     for number, line in enumerate(lines):
         if "egatron" not in line or not _LOCKED.match(line) or "{ name" in line or "{name" in line:
             continue
@@ -70,10 +65,9 @@ def of_lock(text: str) -> tuple[list[Line], list[tuple[int, str]]]:
         if "requires-dist" in " ".join(block[:3]) and "source" not in fields:
             continue  # what uv is told of a package, not what it chose
         if path := _PATH_SOURCE.search(fields.get("source", "")):
-            paths.append((number + 1, path[1]))
+            submodules.from_folder(file, number + 1, path[1])
         elif revision := _of_locked(fields, "".join(block)):
-            found.append((number + 1, revision))
-    return found, paths
+            file.found.append((number + 1, revision))
 
 
 def _block(lines: list[str], start: int) -> list[str]:
@@ -105,8 +99,8 @@ def _line_of(text: str, word: str) -> int:
     return next((number for number, line in naming if word in line), naming[0][0] if naming else 1)
 
 
-def _items(value: Any) -> list[tuple[str, Any]]:
-    return list(value.items()) if isinstance(value, dict) else []
+def _table(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return value if isinstance(value := data.get(key), dict) else {}
 
 
 def _of_table(value: Any) -> Iterator[Revision]:
@@ -116,7 +110,7 @@ def _of_table(value: Any) -> Iterator[Revision]:
     elif isinstance(value, list):
         for item in value:
             yield from _of_table(item)
-    for key, item in _items(value):
+    for key, item in value.items() if isinstance(value, dict) else ():
         yield from _of_source(item) if _NAME.fullmatch(key) else _of_table(item)
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from pathlib import Path
 
 from mcore_unpatch.repository import reading
 from mcore_unpatch.stacks import python, shell, submodules
-from mcore_unpatch.stacks.revision import Revision
-from mcore_unpatch.stacks.said import Said
+from mcore_unpatch.stacks.said import ReadFile, Said
 
 _MOST_BYTES = 64_000_000
 _SAYS = re.compile(rb"megatron[-_.](?:core|lm|bridge)|package_info|MAJOR", re.IGNORECASE)
@@ -91,21 +90,18 @@ def read_all(top: Path, paths: Collection[str]) -> Found:
             folder = posixpath.dirname(path)
             inside = (posixpath.normpath(posixpath.join(folder, match[1])) for match in _LOCAL.finditer(text))
             locals_of += [(each, scope_of(path, kind)) for each in inside]
-        notes: list[tuple[int, str]] = []
-        images: list[str] = []
-        optional: list[python.Line] = []
+        file = ReadFile(top, path, text, modules)
         try:
-            lines = _READERS[kind](_File(top, path, text, modules, notes, images, optional))
+            _READERS[kind](file)
         except (ValueError, RecursionError) as error:
             found.notes.append(f"{path} cannot be read: {' '.join(str(error).split()) or 'nested too deeply'}.")
             continue
-        platform = _platform(path, *images)
-        scope = scope_of(path, kind)
-        for source, some in ((kind, lines), (EXTRA, optional)):
+        platform, scope = _platform(path, *file.images), scope_of(path, kind)
+        for source, lines in ((kind, file.found), (EXTRA, file.optional)):
             found.said += [
-                Said(path, line, revision, source, platform, scope) for line, revision in dict.fromkeys(some)
+                Said(path, line, revision, source, platform, scope) for line, revision in dict.fromkeys(lines)
             ]
-        found.notes += [f"{path}:{line}: {note}." for line, note in notes]
+        found.notes += [f"{path}:{line}: {note}." for line, note in file.notes if kind != HINT]
     for folder, scope in dict.fromkeys(locals_of):
         asked = [said for said in found.said if said.scope == folder != scope and said.source in OF_PYTHON]
         found.said += [replace(said, scope=scope) for said in asked]
@@ -128,63 +124,23 @@ class _Scopes:
         return folder
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    top: Path
-    path: str
-    text: str
-    modules: str
-    notes: list[tuple[int, str]]
-    images: list[str]
-    optional: list[python.Line]  # of extras and groups
+def _of_workflow(file: ReadFile) -> None:
+    shell.of_script(file, yaml=True)
+    shell.of_pairs(file)
 
 
-def _of_project(file: _File) -> list[python.Line]:
-    always, extras, folders = python.of_project(file.text)
-    file.optional.extend(extras)
-    return [*always, *_of_folders(file, folders)]
-
-
-def _of_lock(file: _File) -> list[python.Line]:
-    lines, folders = python.of_lock(file.text)
-    return [*lines, *_of_folders(file, folders)]
-
-
-def _of_folders(file: _File, folders: list[tuple[int, str]]) -> Iterator[python.Line]:
-    """Megatron taken from a folder of the repository."""
-    for line, folder in folders:
-        inside = posixpath.join(posixpath.dirname(file.path), folder)
-        if revision := submodules.of_folder(file.top, file.modules, inside):
-            yield line, revision
-        else:
-            file.notes.append((line, f"Megatron is taken from {folder}, which is not here"))
-
-
-def _installed(file: _File, docker: bool = False, yaml: bool = False) -> list[tuple[int, Revision]]:
-    installs = shell.of_script(file.text, docker, yaml)
-    file.notes.extend(installs.notes)
-    file.images.extend(installs.images)
-    return installs.found
-
-
-def _of_vendored(file: _File) -> list[tuple[int, Revision]]:
-    folder = file.path.removesuffix("megatron/core/package_info.py")
-    revision = submodules.of_folder(file.top, "", folder or ".")
-    return [(1, revision)] if revision else []
-
-
-_READERS: dict[str, Callable[[_File], Iterable[tuple[int, Revision]]]] = {
-    "dependency": _of_project,
-    "lock": _of_lock,
-    "requirements": lambda file: python.of_lines(file.text),
-    "conda": lambda file: python.of_lines(file.text),
-    "submodule": lambda file: list(submodules.of_modules(file.top, file.text, file.notes)),
-    "dockerfile": lambda file: _installed(file, docker=True),
-    "script": _installed,
-    "ci": lambda file: [*_installed(file, yaml=True), *shell.of_pairs(file.text)],
-    "manifest": lambda file: shell.of_pairs(file.text),
-    "vendored": _of_vendored,
-    "hint": lambda file: shell.of_script(file.text).found,
+_READERS: dict[str, Callable[[ReadFile], None]] = {
+    "dependency": python.of_project,
+    "lock": python.of_lock,
+    "requirements": python.of_lines,
+    "conda": python.of_lines,
+    "submodule": submodules.of_modules,
+    "dockerfile": lambda file: shell.of_script(file, docker=True),
+    "script": shell.of_script,
+    "ci": _of_workflow,
+    "manifest": shell.of_pairs,
+    "vendored": submodules.of_vendored,
+    "hint": shell.of_script,
 }
 
 

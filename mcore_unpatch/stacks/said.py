@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from mcore_unpatch.stacks.revision import CARRIER, Revision, carried, of_reference, of_release, of_specifiers
 
@@ -43,6 +44,20 @@ class Said:
     def place(self) -> str:
         """File and line."""
         return f"{self.path}:{self.line}"
+
+
+@dataclass(slots=True)
+class ReadFile:
+    """One file, and what its reader finds in it, line by line."""
+
+    top: Path
+    path: str
+    text: str
+    modules: str  # the `.gitmodules` of the repository
+    found: list[tuple[int, Revision]] = field(default_factory=list)
+    optional: list[tuple[int, Revision]] = field(default_factory=list)  # in extras and groups
+    notes: list[tuple[int, str]] = field(default_factory=list)  # what cannot be told
+    images: list[str] = field(default_factory=list)  # what the stages of a Dockerfile start from
 
 
 def in_text(text: str) -> Iterator[tuple[int, Revision]]:

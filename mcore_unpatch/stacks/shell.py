@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mcore_unpatch.stacks.revision import UPSTREAM, Revision, of_reference
-from mcore_unpatch.stacks.said import REPOSITORY, in_text
+from mcore_unpatch.stacks.said import REPOSITORY, ReadFile, in_text
 
 _MEGATRON = re.compile(r"megatron|mcore|mlm_", re.IGNORECASE)
 _NAMED = re.compile(r"megatron[-_.](?:core|lm)|\$\{?\w*(?:megatron|mcore)", re.IGNORECASE)
@@ -41,27 +41,17 @@ class _Clone:
     implied: bool = False  # nobody clones it here: somebody goes into a folder of that name
 
 
-@dataclass(slots=True)
-class Installs:
-    """What one file installs, line by line; `notes` are the variables that nobody sets."""
-
-    found: list[tuple[int, Revision]] = field(default_factory=list)
-    notes: list[tuple[int, str]] = field(default_factory=list)
-    images: list[str] = field(default_factory=list)  # what the stages of a Dockerfile start from
-
-
-def of_script(text: str, docker: bool = False, yaml: bool = False) -> Installs:
-    """The Megatrons that a script installs or clones."""
-    reader = _Reader(docker, yaml)
-    for number, line in _logical(text):
+def of_script(file: ReadFile, docker: bool = False, yaml: bool = False) -> None:
+    """The Megatrons that a script installs or clones; variables that nobody sets are noted."""
+    reader = _Reader(file, docker, yaml)
+    for number, line in _logical(file.text):
         reader.take(number, line)
     reader.end()
-    return reader.installs
 
 
-def of_pairs(text: str) -> Iterator[tuple[int, Revision]]:
+def of_pairs(file: ReadFile) -> None:
     """A repository and its reference, as the checkout of a workflow or a manifest names them."""
-    lines = text.splitlines()
+    lines = file.text.splitlines()
     for number, line in enumerate(lines):
         pair = _PAIR.search(line)
         name = _REPOSITORY.match(pair[2]) if pair and "egatron" in line else None
@@ -70,7 +60,7 @@ def of_pairs(text: str) -> Iterator[tuple[int, Revision]]:
         around = [*lines[number : number + 4], *lines[max(0, number - 3) : number][::-1]]
         near = [match[1] for each in around if (match := _REF.search(each))]
         if near and "$" not in near[0]:
-            yield number + 1, of_reference(near[0], f"{name[1]}/{name[2]}")
+            file.found.append((number + 1, of_reference(near[0], f"{name[1]}/{name[2]}")))
 
 
 def _logical(text: str) -> Iterator[tuple[int, str]]:
@@ -93,9 +83,8 @@ def _logical(text: str) -> Iterator[tuple[int, str]]:
 class _Reader:
     """The state of reading one script: variables, clones, and where it stands."""
 
-    def __init__(self, docker: bool, yaml: bool) -> None:
-        self.docker, self.yaml = docker, yaml
-        self.installs = Installs()
+    def __init__(self, file: ReadFile, docker: bool, yaml: bool) -> None:
+        self.file, self.docker, self.yaml = file, docker, yaml
         self.values: dict[str, list[str]] = {}
         self.globals: dict[str, list[str]] = {}
         self.stages: dict[str, dict[str, list[str]]] = {}
@@ -132,9 +121,9 @@ class _Reader:
         if kind == "FROM":
             words = text.split()
             image = next(iter(self._expand(next(word for word in words if not word.startswith("--")))), "")
-            if not self.installs.images:
+            if not self.file.images:
                 self.globals = dict(self.values)
-            self.installs.images.append(image)
+            self.file.images.append(image)
             self.values = dict(self.stages.get(image.lower(), {}))
             if len(words) > 2 and words[-2].upper() == "AS":
                 self.stages[words[-1].lower()] = self.values
@@ -235,9 +224,9 @@ class _Reader:
         if "$" in revision.name:
             name = re.sub(r"^.*?\$\{?(\w+).*", r"\1", revision.name)
             text = f"{name} has no value here, so which Megatron is installed is not known"
-            self.installs.notes.append((number, text))
+            self.file.notes.append((number, text))
         else:
-            self.installs.found.append((number, revision))
+            self.file.found.append((number, revision))
 
 
 def _bare(word: str) -> str:

@@ -11,7 +11,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.sources import label_of
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.stacks.revision import CARRIER, Revision, carried, of_reference, of_release
-from mcore_unpatch.stacks.said import REPOSITORY
+from mcore_unpatch.stacks.said import REPOSITORY, ReadFile
 
 _REPOSITORY = re.compile(rf"^{REPOSITORY}/?$", re.IGNORECASE)
 _CARRIER = re.compile(rf"{CARRIER}(?:\.git)?/?$", re.IGNORECASE)
@@ -19,25 +19,40 @@ _SETTLE = "run `git submodule update --init --recursive`, or name it with --targ
 Submodule = tuple[int, str, str]  # line, path, address
 
 
-def of_modules(top: Path, text: str, notes: list[tuple[int, str]]) -> Iterator[tuple[int, Revision]]:
+def of_modules(file: ReadFile) -> None:
     """The Megatrons that `.gitmodules` names, and those that a carrier among them holds."""
-    for line, path, address in _modules(text):
+    for line, path, address in _modules(file.text):
         megatron, carrier = _REPOSITORY.match(address), _CARRIER.search(address)
         if not megatron and not carrier:
             continue
-        commit = _recorded(top, path)
+        commit = _recorded(file.top, path)
         if commit is None:
-            notes.append((line, f"the submodule {path} has no recorded commit, so which Megatron it is is not known"))
+            said = f"the submodule {path} has no recorded commit, so which Megatron it is is not known"
+            file.notes.append((line, said))
         elif megatron:
-            yield line, of_reference(commit, f"{megatron[1]}/{megatron[2]}")
+            file.found.append((line, of_reference(commit, f"{megatron[1]}/{megatron[2]}")))
         else:
-            yield line, _carried(top / path, commit)
+            file.found.append((line, _carried(file.top / path, commit)))
 
 
-def of_folder(top: Path, text: str, path: str) -> Revision | None:
-    """A folder of the repository that a project takes Megatron from: a submodule, one inside of it, or plain files."""
+def of_vendored(file: ReadFile) -> None:
+    """The `package_info.py` of a Megatron that the repository carries."""
+    revision = _on_disk(file.top / file.path.removesuffix("megatron/core/package_info.py"))
+    file.found += [(1, revision)] if revision else []
+
+
+def from_folder(file: ReadFile, line: int, path: str) -> None:
+    """A folder of the repository that a project takes Megatron from."""
+    if revision := _of_folder(file.top, file.modules, os.path.join(os.path.dirname(file.path), path)):  # noqa: PTH118, PTH120
+        file.found.append((line, revision))
+    else:
+        file.notes.append((line, f"Megatron is taken from {path}, which is not here"))
+
+
+def _of_folder(top: Path, modules: str, path: str) -> Revision | None:
+    """A submodule, a folder inside of one, or plain files."""
     inside = os.path.normpath(path).replace(os.sep, "/")
-    for _, submodule, address in _modules(text):
+    for _, submodule, address in _modules(modules):
         if inside == submodule and (commit := _recorded(top, submodule)):
             name = _REPOSITORY.match(address)
             return of_reference(commit, f"{name[1]}/{name[2]}" if name else "")
