@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from mcore_unpatch.editing.edits import Edit
+from mcore_unpatch.editing.source import Source, Span
 from mcore_unpatch.judge.asked import instead, leaf
 from mcore_unpatch.judge.demands import Demand
 from mcore_unpatch.library.fact import Parameters
@@ -19,21 +20,12 @@ from mcore_unpatch.upgrade.sources import Sources
 from mcore_unpatch.upgrade.uses import Affected
 
 
-class ByteEdit(NamedTuple):
-    """Bytes of a file in place of others; the path is relative to the top of the project."""
-
-    path: str
-    start: int
-    end: int
-    text: bytes
-
-
 @dataclass(frozen=True, slots=True)
 class Mended:
     """One broken line: its edits, or why there are none."""
 
     use: Affected
-    edits: tuple[ByteEdit, ...] = ()
+    edits: tuple[Edit, ...] = ()
     why_not: str = ""
 
 
@@ -46,7 +38,7 @@ def mend(report: UpgradeReport, sources: Sources) -> list[Mended]:
             if _is_patched(use, report):
                 found.append(Mended(use, (), "a patch of that name stands here, which nothing would call any more"))
                 continue
-            edits, why_not = _edits(use.demand, report.old, report.new, sources, moves)
+            edits, why_not = _edits(use.demand, report, sources, moves)
             found.append(Mended(use, tuple(edits), why_not))
     return found
 
@@ -86,29 +78,30 @@ def _moves(report: UpgradeReport) -> dict[ast.AST, dict[str, str]]:
 
 
 def _edits(
-    demand: Demand, old: Model, new: Model, sources: Sources, moves: dict[ast.AST, dict[str, str]]
-) -> tuple[list[ByteEdit], str]:
-    text = _EditedText(demand.at.home.model.data, demand.path)
+    demand: Demand, report: UpgradeReport, sources: Sources, moves: dict[ast.AST, dict[str, str]]
+) -> tuple[list[Edit], str]:
+    source, old, new = report.source(demand.path), report.old, report.new
     if isinstance(demand.node, ast.ImportFrom):
         if leaf(demand.name) not in moves.get(demand.node, {}):
             return [], "Megatron has nothing of that name any more"
-        edits = list(text.moved_import(demand.node, moves[demand.node]))
+        edits = list(_moved_import(source, demand.node, moves[demand.node]))
         return edits, "" if edits else "a comment stands between the names"
     if isinstance(demand.node, ast.Call) and demand.call is not None:
-        return _call(demand, demand.node, old, new, sources, text)
+        return _call(demand, demand.node, old, new, sources, source)
     if isinstance(demand.node, ast.Attribute):
         if member := _member(demand, old, new, sources):
-            return [text.last_name(demand.node, member)], ""
+            end = source.span(demand.node).end
+            return [_edit(source, Span(end - len(demand.node.attr.encode()), end), member)], ""
         if module := _module_now(demand, old, new):
-            edits = text.moved_attribute(demand.node, module, demand.at.home.model.tree)
+            edits = _moved_attribute(source, demand.node, module)
             return edits, "" if edits else f"the file has another `{demand.node.attr}`"
         return [], "which name takes its place is not certain"
     return [], "there is more than one way to write it"
 
 
 def _call(
-    demand: Demand, node: ast.Call, old: Model, new: Model, sources: Sources, text: _EditedText
-) -> tuple[list[ByteEdit], str]:
+    demand: Demand, node: ast.Call, old: Model, new: Model, sources: Sources, source: Source
+) -> tuple[list[Edit], str]:
     then, now = old.called_with(demand.on(old).name), new.called_with(demand.on(new).name)
     if then is None or now is None:
         return [], "what it takes is not evident"
@@ -121,9 +114,10 @@ def _call(
     for word in gone:
         assert word.arg is not None
         if renamed := _renamed(word.arg, then, now):
-            edits.append(text.replaced(word, word.arg, renamed))
+            start = source.span(word).start
+            edits.append(_edit(source, Span(start, start + len(word.arg.encode())), renamed))
         elif _has_no_effect(demand.on(old).name, word.arg, old, sources):
-            edits.append(text.without(node, word))
+            edits.append(_without(source, source.span(word), source.span(node).end))
         else:
             return [], f"whether `{word.arg}` had an effect is for you to say"
     return edits, ""
@@ -163,76 +157,55 @@ def _member(demand: Demand, old: Model, new: Model, sources: Sources) -> str:
     return fresh[0] if value is not None and len(fresh) == 1 else ""
 
 
-class _EditedText:
-    """The bytes of a file, and where its nodes stand in them."""
+def _edit(source: Source, span: Span, text: str) -> Edit:
+    return Edit(source.path, "", "safe", *span, source.encode(text), "")
 
-    def __init__(self, data: bytes, path: str) -> None:
-        self._data, self._path = data, path
-        self._starts = [0]
-        for line in data.splitlines(keepends=True):
-            self._starts.append(self._starts[-1] + len(line))
 
-    def _span(self, node: ast.AST) -> tuple[int, int]:
-        start = self._starts[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
-        return start, self._starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+def _moved_attribute(source: Source, node: ast.Attribute, module: str) -> list[Edit]:
+    """`other.name` as `name`, imported below the last import; nothing where the file knows another `name`."""
+    names = {getattr(other, word, None) for other in source.nodes for word in ("id", "arg", "name", "asname")}
+    above = [item for item in source.tree.body if isinstance(item, ast.Import | ast.ImportFrom)]
+    if node.attr in names or not above:
+        return []
+    below = _edit(source, Span.at(source.span(above[-1]).end), f"\nfrom {module} import {node.attr}")
+    return [_edit(source, source.span(node), node.attr), below]
 
-    def replaced(self, node: ast.AST, before: str, after: str) -> ByteEdit:
-        """A name at the beginning of a node."""
-        start, _ = self._span(node)
-        return ByteEdit(self._path, start, start + len(before.encode()), after.encode())
 
-    def last_name(self, node: ast.Attribute, after: str) -> ByteEdit:
-        """The last name of `a.b.c`."""
-        _, end = self._span(node)
-        return ByteEdit(self._path, end - len(node.attr.encode()), end, after.encode())
+def _without(source: Source, span: Span, closing: int) -> Edit:
+    """One of several things with commas between them goes, and its line where it has one of its own.
 
-    def moved_attribute(self, node: ast.Attribute, module: str, tree: ast.Module) -> list[ByteEdit]:
-        """`other.name` as `name`, imported below the last import; nothing where the file knows another `name`."""
-        names = {getattr(node, word, None) for node in walk(tree) for word in ("id", "arg", "name", "asname")}
-        above = [item for item in tree.body if isinstance(item, ast.Import | ast.ImportFrom)]
-        if node.attr in names or not above:
-            return []
-        at = self._starts[(above[-1].end_lineno or 1) - 1] + (above[-1].end_col_offset or 0)
-        line = f"\nfrom {module} import {node.attr}".encode()
-        return [ByteEdit(self._path, *self._span(node), node.attr.encode()), ByteEdit(self._path, at, at, line)]
+    The comma behind it goes too, or the one before.
+    """
+    start, end, data = *span, source.data
+    if match := re.compile(rb"\s*,[ \t]*").match(data, end, closing):
+        after = match.end()
+        whole_line = re.compile(rb"\r?\n[ \t]*$").search(data, 0, start)
+        if whole_line and re.compile(rb"\r?\n").match(data, after):
+            return _edit(source, Span(whole_line.start(), after), "")
+        return _edit(source, Span(start, after), "")
+    before = re.compile(rb",\s*$").search(data, 0, start)
+    return _edit(source, Span(before.start() if before else start, end), "")
 
-    def without(self, call: ast.Call, word: ast.keyword) -> ByteEdit:
-        """A call without one of its arguments: the comma behind it goes too, or the one before."""
-        return self._without(*self._span(word), self._span(call)[1])
 
-    def _without(self, start: int, end: int, closing: int) -> ByteEdit:
-        """One of several things with commas between them, and its line where it has one of its own."""
-        if match := re.compile(rb"\s*,[ \t]*").match(self._data, end, closing):
-            after = match.end()
-            whole_line = re.compile(rb"\n[ \t]*$").search(self._data, 0, start)
-            if whole_line and (newline := re.compile(rb"\n").match(self._data, after)):
-                return ByteEdit(self._path, whole_line.start(), newline.start(), b"")
-            return ByteEdit(self._path, start, after, b"")
-        before = re.compile(rb",\s*$").search(self._data, 0, start)
-        return ByteEdit(self._path, before.start() if before else start, end, b"")
-
-    def moved_import(self, node: ast.ImportFrom, moved: dict[str, str]) -> Iterator[ByteEdit]:
-        """Names that other modules have now: the module is replaced, or the names go to lines of their own."""
-        start, end = self._span(node)
-        modules = set(moved.values())
-        if len(moved) == len(node.names) and len(modules) == 1:
-            old = re.escape((node.module or "").encode())
-            if match := re.compile(rb"from\s+(" + old + rb")\b").match(self._data, start, end):
-                yield ByteEdit(self._path, match.start(1), match.end(1), modules.pop().encode())
-            return
-        indent = self._data[self._starts[node.lineno - 1] : start]
-        after = "".join(
-            f"\n{indent.decode()}from {module} import {_names(node, [name for name in moved if moved[name] == module])}"
-            for module in sorted(modules)
-        )
-        stay = [alias for alias in node.names if alias.name not in moved]
-        if len(moved) == 1:
-            alias = next(alias for alias in node.names if alias.name in moved)
-            yield self._without(*self._span(alias), end)
-            yield ByteEdit(self._path, end, end, after.encode())
-        elif b"#" not in self._data[start:end]:
-            kept = f"from {node.module} import {_names(node, [alias.name for alias in stay])}" if stay else ""
-            yield ByteEdit(self._path, start, end, (kept + after if kept else after.lstrip()).encode())
+def _moved_import(source: Source, node: ast.ImportFrom, moved: dict[str, str]) -> Iterator[Edit]:
+    """Names that other modules have now: the module is replaced, or the names go to lines of their own."""
+    span, modules = source.span(node), set(moved.values())
+    if len(moved) == len(node.names) and len(modules) == 1:
+        old = re.escape((node.module or "").encode())
+        if match := re.compile(rb"from\s+(" + old + rb")\b").match(source.data, *span):
+            yield _edit(source, Span(*match.span(1)), modules.pop())
+        return
+    by_module = {module: [name for name in moved if moved[name] == module] for module in sorted(modules)}
+    lines = (f"from {module} import {_names(node, names)}" for module, names in by_module.items())
+    after = "".join(f"\n{source.indentation(node)}{line}" for line in lines)
+    stay = [alias.name for alias in node.names if alias.name not in moved]
+    if len(moved) == 1:
+        alias = next(alias for alias in node.names if alias.name in moved)
+        yield _without(source, source.span(alias), span.end)
+        yield _edit(source, Span.at(span.end), after)
+    elif b"#" not in source.data[slice(*span)]:
+        kept = f"from {node.module} import {_names(node, stay)}" if stay else ""
+        yield _edit(source, span, kept + after if kept else after.lstrip())
 
 
 def _names(node: ast.ImportFrom, names: list[str]) -> str:
@@ -242,10 +215,3 @@ def _names(node: ast.ImportFrom, names: list[str]) -> str:
         return ", ".join(shown)
     margin = " " * node.col_offset
     return "(" + "".join(f"\n{margin}    {name}," for name in shown) + f"\n{margin})"
-
-
-def applied(data: bytes, edits: list[ByteEdit]) -> bytes:
-    """The bytes with some edits, which do not overlap."""
-    for edit in sorted(set(edits), reverse=True):
-        data = data[: edit.start] + edit.text + data[edit.end :]
-    return data

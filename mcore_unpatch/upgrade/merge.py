@@ -10,16 +10,16 @@ import textwrap
 from dataclasses import dataclass
 from difflib import unified_diff
 from importlib import import_module
-from itertools import accumulate
 from pathlib import Path
 
+from mcore_unpatch.editing.edits import Edit
+from mcore_unpatch.editing.source import Span
 from mcore_unpatch.library.digests import digest_of, parts
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.syntax import bound_names
 from mcore_unpatch.megatron.roots import LIBRARY
 from mcore_unpatch.repository import git
 from mcore_unpatch.upgrade.fates import Fate
-from mcore_unpatch.upgrade.mend import ByteEdit
 from mcore_unpatch.upgrade.run import UpgradeReport
 from mcore_unpatch.upgrade.sources import Sources, cut
 
@@ -95,26 +95,25 @@ def _import_of(name: str, module: str, model: Model) -> str:
     return f"from {source} import {named}" if source else f"import {named}"
 
 
-def edits(report: UpgradeReport, merges: list[tuple[Fate, Merge]], conflicts: bool) -> list[ByteEdit]:
+def edits(report: UpgradeReport, merges: list[tuple[Fate, Merge]], conflicts: bool) -> list[Edit]:
     """The clean merges, with the imports they need; with `conflicts` the others too, in git's markers."""
-    found: dict[ByteEdit, None] = {}
+    found: list[Edit] = []
     for fate, made in merges:
         if not (made.is_clean or (conflicts and made.conflicts)) or fate.case is None or fate.case.new.home is None:
             continue
         model, node = fate.case.new.home.model, fate.case.new.function
-        assert node is not None
-        lines = model.data.splitlines(keepends=True)
-        starts = [0, *accumulate(map(len, lines))]
-        indent = re.match(rb"\s*", lines[node.lineno - 1])
-        text = textwrap.indent(made.merged, indent[0].decode() if indent else "", _is_code)
-        found[ByteEdit(model.path, starts[node.lineno - 1], starts[node.end_lineno or node.lineno], text.encode())] = (
-            None
-        )
-        if made.imports:
-            above = [item for item in model.tree.body if isinstance(item, ast.Import | ast.ImportFrom)]
-            at = starts[above[-1].end_lineno or 0] if above else 0
-            found[ByteEdit(model.path, at, at, "".join(f"{line}\n" for line in made.imports).encode())] = None
-    return list(found)
+        assert isinstance(node, ast.stmt)
+        source = report.source(model.path)
+        text = textwrap.indent(made.merged, source.indentation(node), _is_code)
+        above = [item for item in model.tree.body if isinstance(item, ast.Import | ast.ImportFrom)]
+        last = above[-1].end_lineno or 0 if above else 0
+        at = source.line_span(last, last).end if last else 0
+        for span, new in (
+            (source.line_span(node.lineno, node.end_lineno or node.lineno), text),
+            (Span.at(at), "".join(f"{line}\n" for line in made.imports)),
+        ):
+            found += [Edit(source.path, "", "safe", *span, source.encode(new), "")] if new else []
+    return found
 
 
 def _is_code(line: str) -> bool:

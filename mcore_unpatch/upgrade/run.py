@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import NO_PATCHES, Finding, Report
 from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.judge import Case
@@ -20,6 +21,7 @@ from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.scanner.related import restores
+from mcore_unpatch.scanner.sources.work_tree import WorkTree
 from mcore_unpatch.survey.scan import report_of
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
@@ -36,7 +38,6 @@ class UpgradeReport:
     scanned: Report
     old: Model
     new: Model
-    source: MegatronSource | None = None  # of the new one
     fates: list[Fate] = field(default_factory=list)
     uses: Uses = field(default_factory=Uses)
     steps: list[Step] = field(default_factory=list)  # all that were judged; the first is from `old` to `new`
@@ -62,6 +63,10 @@ class UpgradeReport:
     def shown(self, path: str) -> str:
         """A path of the project as machines are told it: relative to the root of the scan."""
         return relative(Path(self.scanned.top, path), Path(self.scanned.root))
+
+    def source(self, path: str) -> Source:
+        """A file of the project as it is on disk, line endings included: edits count in these bytes."""
+        return Source(path, WorkTree(Path(self.scanned.top)).read(path))
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, version 1."""
@@ -93,7 +98,7 @@ def upgrade(
     steps = [(old, new), *also]
     scanned, patches, used, uncalled = _read(paths, options, steps, source, progress, fixes=True)
     fates = [worst([fate(finding, case, *step) for step in steps], steps) for finding, case in patches]
-    return UpgradeReport(scanned, old, new, source, _sorted(fates), joined(used, steps), steps, uncalled)
+    return UpgradeReport(scanned, old, new, _sorted(fates), joined(used, steps), steps, uncalled)
 
 
 def each_release(
@@ -105,7 +110,7 @@ def each_release(
     found = []
     for (_, new), uses in zip(steps, used, strict=True):
         fates = _sorted([fate(finding, case, old, new) for finding, case in patches])
-        found.append(UpgradeReport(scanned, old, new, None, fates, uses, [(old, new)]))
+        found.append(UpgradeReport(scanned, old, new, fates, uses, [(old, new)]))
     return found
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.lazy import light_model
 from mcore_unpatch.library.sources import Files, cache_folder, read_source
 from mcore_unpatch.library.syntax import Function, statements
 from mcore_unpatch.megatron.roots import LIBRARY
@@ -59,9 +58,8 @@ def function_text(files: Files, name: str) -> str | None:
 
 
 def _definition(files: Files, name: str) -> tuple[str, ast.AST | None]:
-    """The file and the node that define a name."""
-    known = light_model(LIBRARY, "", files).find(name)
-    parts = known.name.split(".") if known is not None else []
+    """The file and the node that define a name, which is the one it is defined under."""
+    parts = name.split(".")
     for length in range(len(parts) - 1, 0, -1):
         folder = "/".join(parts[:length])
         for path in (f"{folder}.py", f"{folder}/__init__.py"):

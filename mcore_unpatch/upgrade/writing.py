@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from mcore_unpatch.editing.edits import Edit, splice
 from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.parsing import why_not
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
-from mcore_unpatch.upgrade.mend import ByteEdit, Mended, applied
+from mcore_unpatch.upgrade.mend import Mended
 from mcore_unpatch.upgrade.run import UpgradeReport
 from mcore_unpatch.upgrade.uses import uses_of
 
 
 def write(
-    report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[ByteEdit], conflicts: bool, allow_dirty: bool
+    report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[Edit], conflicts: bool, allow_dirty: bool
 ) -> list[str]:
     """Write the edits that hold, and say which files were changed."""
     from mcore_unpatch.migrate import transaction, vcs
@@ -38,7 +39,7 @@ def write(
 
 
 def contents(
-    report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[ByteEdit], conflicts: bool
+    report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[Edit], conflicts: bool
 ) -> list[NewContent]:
     """The files as they become: each compiles, unless it is to hold conflicts, and raises less than before."""
     edits = [*merges, *(edit for one in mended for edit in one.edits)]
@@ -46,9 +47,9 @@ def contents(
     found = []
     for path in sorted({edit.path for edit in edits}):
         before = files.read(path)
-        after = applied(before, _apart([edit for edit in edits if edit.path == path]))
+        after = splice(before, _apart([edit for edit in edits if edit.path == path]))
         broken = why_not(after, path) is not None
-        has_conflicts = conflicts and any(edit.path == path and b"<<<<<<< " in edit.text for edit in merges)
+        has_conflicts = conflicts and any(edit.path == path and b"<<<<<<< " in edit.replacement for edit in merges)
         if after == before or (broken and not has_conflicts):
             continue
         if broken or _raises_less(report, mended, path, after, files):
@@ -56,13 +57,13 @@ def contents(
     return found
 
 
-def _apart(edits: list[ByteEdit]) -> list[ByteEdit]:
+def _apart(edits: list[Edit]) -> list[Edit]:
     """Of edits that overlap the first: a merge of a whole function goes before what stands in it."""
-    kept: list[ByteEdit] = []
-    for edit in edits:
+    kept: list[Edit] = []
+    for edit in dict.fromkeys(edits):
         if all(edit.end <= other.start or other.end <= edit.start for other in kept):
             kept.append(edit)
-    return kept
+    return sorted(kept, key=lambda edit: edit.replacement)  # imports that come to one place
 
 
 def _raises_less(report: UpgradeReport, mended: Sequence[Mended], path: str, after: bytes, files: WorkTree) -> bool:

@@ -136,10 +136,11 @@ def test_names_that_moved_together_stay_together(tmp_path: Path, monkeypatch: py
         tmp_path / "new", 51, work=OLD.replace("class Worker: ...", ""), staff=staff, office="class Clerk: ...\n"
     )
     repository = Repository(tmp_path / "repository")
-    repository.commit({"a.py": SEVERAL})
+    repository.commit({"a.py": SEVERAL, "windows.py": SEVERAL.replace("\n", "\r\n")})
     result = unpatch("upgrade", "--from", old, "--to", new, "--write", cwd=repository.path)
-    assert "Mended 3 lines." in result.err
+    assert "Mended 6 lines." in result.err
     assert (repository.path / "a.py").read_text() == MOVED
+    assert (repository.path / "windows.py").read_bytes() == MOVED.replace("\n", "\r\n").encode()
 
 
 READ = """\
