@@ -69,8 +69,6 @@ def migrate(
     _, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, stack=stack)
     request = migration.Request(paths or [], options, unsafe_fixes, annotate, allow_dirty, allow_no_vcs)
     run = migration.preview if diff or check else migration.migrate
-    if output_format is opt.TextOrJson.text and (told := migration.needs(request)):
-        note(told)
     with Progress() as progress:
         outcome = run(request, progress=progress)
     count = len(outcome.rewrites)

@@ -23,8 +23,6 @@ from mcore_unpatch.migrate.verify import Planner, sound_plan
 from mcore_unpatch.repository.discover import root_of, top_of
 from mcore_unpatch.repository.paths import from_here
 from mcore_unpatch.scanner.parallel import no_collection
-from mcore_unpatch.stacks.revision import Revision
-from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 
@@ -39,17 +37,6 @@ class Request:
     annotate: bool = False
     allow_dirty: bool = False
     allow_no_vcs: bool = False
-
-
-def needs(request: Request) -> str:
-    """What of the project replacements cannot run on, by its files alone: to be told before anything is analysed."""
-    root, top = root_of(request.paths), top_of(request.paths)
-    scan = request.scan
-    given = scan.megatron or ((Revision(show(scan.target), (scan.target,)),) if scan.target else ())
-    older = Stacks(top, given, scan.named_by, scan.stacks).before_the_hook("")
-    said = [one for one in (dependencies.too_old_python(root, top), older.partition(", and ")[2]) if one]
-    what = f"Replacements need Python 3.{dependencies.OLDEST_PYTHON} and megatron-core {show(HOOK_SINCE)}"
-    return f"{what}: {'; '.join(said)}. What needs neither is done all the same." if said else ""
 
 
 def preview(request: Request, planner: Planner | None = None, progress: Progress | None = None) -> Outcome:

@@ -10,6 +10,18 @@ from command import Result, unpatch
 from mcore_unpatch.migrate.dependencies import too_old_python
 
 CALLER = b"from verl.models.mcore.mtp_patch import patch_postprocess\n"
+HOOK = b"""from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def scale(model: GPTModel, factor):
+    original = model.decoder.forward
+
+    def scaled(*args, **kwargs):
+        out = original(*args, **kwargs)
+        return out * factor
+
+    model.decoder.forward = scaled
+"""
 
 
 def migrate(folder: Path, *options: str) -> Result:
@@ -98,6 +110,11 @@ def test_an_older_python_is_told(tmp_path: Path) -> None:
     assert told in " ".join(said.split())
     data = migrate(top, "--diff", "--output-format=json").json
     assert data["dependency"]["python"] == "pyproject.toml says Python >=3.10"
+    (top / "caller.py").write_bytes(HOOK)  # imports nothing of ours
+    done = migrate(top, "--diff", "--unsafe-fixes")
+    assert "register_forward_hook" in done.out
+    assert "Python" not in done.err
+    (top / "caller.py").write_bytes(CALLER)
     (top / "pyproject.toml").write_text('[project]\nname = "x"\nrequires-python = ">=3.12"\ndependencies = []\n')
     assert "Python" not in migrate(top, "--diff").err
 
