@@ -11,7 +11,19 @@ from typing import Any
 
 from mcore_unpatch.codemods import registry, standing
 from mcore_unpatch.codemods.changes import Asked, Reason, Remove, Taken
-from mcore_unpatch.codemods.codemod import COMPAT, AddImport, ByHand, Codemod, Fix, Left, Match, MoveImport, Note
+from mcore_unpatch.codemods.codemod import (
+    COMPAT,
+    AddImport,
+    ByHand,
+    Codemod,
+    Elsewhere,
+    Fix,
+    Left,
+    Match,
+    MoveImport,
+    Note,
+    Settles,
+)
 from mcore_unpatch.codemods.quote import matches
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
@@ -57,24 +69,38 @@ class _FixAnswer:
 
     @cached_property
     def asked(self) -> list[Asked]:
-        """The changes of the finding's file."""
-        said = AddImport | MoveImport | Note | Left | ByHand
-        return [Asked(self.source, one, self.reason) for one in self.wanted if not isinstance(one, said)]
+        """The changes, of the finding's file and of others."""
+        said = AddImport | MoveImport | Note | Left | ByHand | Settles
+        both = ((one.source, one.change) if isinstance(one, Elsewhere) else (self.source, one) for one in self.wanted)
+        return [Asked(source, one, self.reason_in(source)) for source, one in both if not isinstance(one, said)]
 
-    def saying(self, name: str) -> list[ast.AST]:
-        """The nodes of its file where a name comes to be used."""
+    def reason_in(self, source: Source) -> Reason:
+        """Why a file changes: what is said of the finding is said in its own."""
+        return self.reason if source is self.source else replace(self.reason, finding_line=0, notes=())
+
+    @property
+    def imports(self) -> Iterator[tuple[Source, AddImport]]:
+        """The names that come, and where."""
+        for one in self.wanted:
+            if isinstance(one, AddImport):
+                yield self.source, one
+            elif isinstance(one, Elsewhere) and isinstance(one.change, AddImport):
+                yield one.source, one.change
+
+    def saying(self, source: Source, name: str) -> list[ast.AST]:
+        """The nodes of a file where a name comes to be used."""
         nodes: list[ast.AST] = []
         for one in self.asked:
             text = getattr(one.change, "text", None)
-            if not isinstance(one.change, Remove) and (not isinstance(text, str) or name in text):
-                nodes.append(one.change.node)
+            uses = not isinstance(one.change, Remove) and (not isinstance(text, str) or name in text)
+            nodes += [one.change.node] if uses and one.source is source else []
         return nodes or [self.match.node]
 
     @cached_property
-    def touched(self) -> list[Span]:
-        """The bytes of the finding's file that change."""
-        moved = (self.source.span(one.node) for one in self.wanted if isinstance(one, MoveImport))
-        return [*(asked.touches for asked in self.asked), *moved]
+    def touched(self) -> list[tuple[str, Span]]:
+        """The bytes that change."""
+        moved = [self.source.span(one.node) for one in self.wanted if isinstance(one, MoveImport)]
+        return [*((asked.path, asked.touches) for asked in self.asked), *((self.source.path, span) for span in moved)]
 
 
 @dataclass
@@ -115,7 +141,9 @@ class FixRunner:
             source = self.bench.readable(path)
             if source is not None:
                 known = {_place(finding): match for finding, match in matches(codemod, source)} if own else {}
-                for finding in (finding for finding in asked if finding.path == path):
+                for finding in (one for one in asked if one.path == path):
+                    if finding in self.closed:  # with one before it
+                        continue
                     match = known.get(_place(finding)) if finding.rule in own else _at(source, finding)
                     if match is not None:
                         yield finding, source, match
@@ -143,18 +171,19 @@ class FixRunner:
         if answer.touched and not (left and reason.applicability != "display"):
             if not left and codemod.needs_hook and (below := self._below(finding)):
                 left.append(standing.because(below, "the hook goes through it"))
-            elif self.taken.take(finding.path, answer.touched):
+            elif self.taken.take(answer.touched):
                 self.found.asked += answer.asked
                 files = self.bench if self.options.applies(reason) else self.proposing
-                imports = files.imports(finding.path)
-                for new in answer.wanted:
-                    if isinstance(new, MoveImport):
-                        imports.move(new.node, set(new.names), new.module, reason)
-                    elif isinstance(new, AddImport):
-                        imports.add(new.module, [new.name], reason, answer.saying(new.name))
-                self.closed.add(finding)
+                for source, name in answer.imports:
+                    used = answer.saying(source, name.name)
+                    files.imports(source.path).add(name.module, [name.name], answer.reason_in(source), used)
+                for one in answer.wanted:
+                    if isinstance(one, MoveImport):
+                        files.imports(finding.path).move(one.node, set(one.names), one.module, reason)
+                settled = [more for one in answer.wanted if isinstance(one, Settles) for more in one.findings]
+                self.closed |= {finding, *settled}
                 if self.options.applies(reason):
-                    self.found.removes.append(finding)
+                    self.found.removes += dict.fromkeys([finding, *settled])
             else:
                 left.append(_TAKEN)
         for because in left:

@@ -23,6 +23,7 @@ from mcore_unpatch.codemods.codemod import (
     AddImport,
     ByHand,
     Codemod,
+    Elsewhere,
     Example,
     Fix,
     Left,
@@ -30,6 +31,7 @@ from mcore_unpatch.codemods.codemod import (
     MoveImport,
     Note,
     PatchCodemod,
+    Settles,
 )
 from mcore_unpatch.codemods.imported import calls_of
 from mcore_unpatch.codemods.removal import remove
@@ -44,6 +46,7 @@ __all__ = [
     "ByHand",
     "Change",
     "Codemod",
+    "Elsewhere",
     "Example",
     "Fix",
     "Header",
@@ -59,6 +62,7 @@ __all__ = [
     "Rewrite",
     "Rewritten",
     "Rule",
+    "Settles",
     "Source",
     "Unwrap",
     "above",

@@ -161,11 +161,12 @@ class Taken:
         for one in asked:
             self._spans[one.path].append(one.touches)
 
-    def take(self, path: str, spans: Sequence[Span]) -> bool:
+    def take(self, spans: Sequence[tuple[str, Span]]) -> bool:
         """Take more; False, and nothing is taken, where one of them is taken already."""
-        if not all(self.is_free(path, span) for span in spans):
+        if not all(self.is_free(path, span) for path, span in spans):
             return False
-        self._spans[path] += spans
+        for path, span in spans:
+            self._spans[path].append(span)
         return True
 
     def is_free(self, path: str, span: Span) -> bool:

@@ -85,8 +85,23 @@ class ByHand:
     text: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Elsewhere:
+    """A change of another file that comes with those of this one, or an import there."""
+
+    source: Source
+    change: Change | AddImport
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settles:
+    """Findings of the same rule that these changes take away too."""
+
+    findings: Sequence[Finding]
+
+
 COMPAT = "mcore_unpatch.compat"  # what new code imports
-Fix: TypeAlias = "Change | AddImport | MoveImport | Note | Left | ByHand"
+Fix: TypeAlias = "Change | AddImport | MoveImport | Note | Left | ByHand | Elsewhere | Settles"
 
 
 class Codemod:
@@ -128,8 +143,9 @@ class Codemod:
         yield from ()
 
     def steps(self, match: Match, because: str) -> str:
-        """What a person is told of a match that is left."""
-        return f"Not rewritten: {because}."
+        """What a person is told of a match that is left: why, and what the scanner says to do."""
+        steps = (f"{number}. {step}" for number, step in enumerate(match.situation.finding.steps, 1))
+        return "\n".join([f"Not rewritten: {because}.", *steps])
 
     def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
         """The findings in all files that say one of the words; `known` are the scanner's. Mostly `find` is enough."""

@@ -42,15 +42,18 @@ class Tree:
 
     def __init__(self, source: Source, asked: Iterable[Asked] | None = None) -> None:
         """Of some changes only their statements are parsed, else all."""
-        self.source, self.excerpt = source, Excerpt(source, asked)
+        self.source = source
         try:
-            self.module = cst.parse_module(self.excerpt.data)
+            for some in (asked, None):  # indented comments that end a file are lost without the statement before them
+                self.excerpt = Excerpt(source, some)
+                self.module = cst.parse_module(self.excerpt.data)
+                if self.module.bytes == self.excerpt.data:
+                    break
+            else:
+                why = "libcst does not give its bytes back: mostly line endings of `\\r` alone, or form feeds"
+                raise Unfaithful(source, why)
         except (cst.ParserSyntaxError, UnicodeError, RecursionError) as error:
             raise Unfaithful(source, f"libcst cannot parse it ({type(error).__name__})") from None
-        if self.module.bytes != self.excerpt.data:
-            raise Unfaithful(
-                source, "libcst does not give its bytes back: mostly line endings of `\\r` alone, or form feeds"
-            )
         ranges = MetadataWrapper(self.module, unsafe_skip_copy=True).resolve(PositionProvider)
         self._at: defaultdict[tuple[int, int], list[tuple[tuple[int, int], cst.CSTNode]]] = defaultdict(list)
         self._first: dict[cst.CSTNode, int] = {}  # the line of a statement's first decorator, or its own

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -51,9 +51,11 @@ def delete_dead(
         answered[finding.path, level].append((finding, cut.reason))
 
     idle: list[tuple[Finding, _DeadBranch]] = []
+    never = {one for one in findings if _is_dead(one, options.pinned(one.path) or (options.target,))}
+    restored = {place for one in findings if one not in never for place in _restores(one)}
     for finding in findings:
         versions = options.pinned(finding.path)
-        if not _is_dead(finding, versions or (options.target,)):
+        if finding not in never:
             if finding.verdict != "delete" or not any(map(finding.live.on, versions or (options.target,))):
                 continue
             without = _without_effect(bench, finding, bool(versions))
@@ -70,7 +72,7 @@ def delete_dead(
         reason = Reason(finding.rule, "unsafe" if unsure else "safe", _TITLE, notes, finding.line)
         guard = _guard(finding, versions or (options.target,))
         cut = _cut(bench, finding.path, guard, reason) if guard and finding.path in bench.editable else None
-        if cut is not None and cut.undoes(finding):
+        if cut is not None and cut.undoes(finding, restored) and cut.is_for_all(findings):
             take(finding, cut)
             continue
         oldest, *later = map(show, versions or (options.target,))
@@ -103,7 +105,7 @@ def delete_dead(
             gone = [finding for finding, reason in answered[path, level] if options.applies(reason)]
             found.remarks += _comments_of(bench.source(path), [one for one in gone if one in found.removes], asked)
             for one in asked:
-                spans.take(one.path, [one.touches])
+                spans.take([(one.path, one.touches)])
             for source, node, name in emptied.imports if any(options.applies(one.reason) for one in asked) else ():
                 bench.imports(source.path).drop(node, {name}, _elsewhere(least_safe(one.reason for one in asked)))
     return found, dead, closed
@@ -168,6 +170,11 @@ def _comments_of(source: Source, gone: Sequence[Finding], asked: Sequence[Asked]
             yield Remark(source.path, said[0], finding.rule, "by-hand", text)
 
 
+def _restores(finding: Finding) -> Iterator[tuple[str, int]]:
+    """Where the original is put back."""
+    return ((finding.path, related.line) for related in finding.related if related.role == "restore")
+
+
 def _is_inside(line: int, function: Function) -> bool:
     return first_line(function) <= line <= last_line(function)
 
@@ -206,10 +213,22 @@ class _DeadBranch:
         """All that is no longer there."""
         return [*self.dead, *self.whole, *([self.guard.test] if isinstance(self.guard, ast.If) else [])]
 
-    def undoes(self, finding: Finding) -> bool:
-        """Whether what puts the original back goes too: alone it would be a patch itself."""
-        lines = {line for node in self.dead for line in range(first_line(node), last_line(node) + 1)}
-        return all(related.line in lines for related in finding.related if related.role == "restore")
+    @property
+    def lines(self) -> set[int]:
+        """The lines that are dead."""
+        return {line for node in self.dead for line in range(first_line(node), last_line(node) + 1)}
+
+    def undoes(self, finding: Finding, needed: Collection[tuple[str, int]]) -> bool:
+        """Whether what puts the original back goes too, alone it would be a patch itself; or a patch stays for it."""
+        return all(place in needed or place[1] in self.lines for place in _restores(finding))
+
+    def is_for_all(self, findings: Sequence[Finding]) -> bool:
+        """Whether a loop, which installs a patch for each name that it goes over, installs none of them."""
+        if not isinstance(self.guard, ast.For):
+            return True
+        here = [one for one in findings if one.path == self.source.path and one.line in self.lines]
+        names = getattr(self.guard.iter, "elts", ())
+        return len(here) == len(names) and all(one.verdict == "delete" for one in here)
 
 
 def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _DeadBranch | str:
@@ -221,7 +240,8 @@ def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _DeadBr
     if source is None or not isinstance(node, ast.Assign) or len(node.targets) > 1 or not source.owns_lines(node):
         return "it is not a plain assignment"
     target = node.targets[0]
-    if not (isinstance(target, ast.Attribute) and target.attr == name and isinstance(node.value, ast.Name)):
+    plain = isinstance(target, ast.Attribute) and target.attr == name and isinstance(node.value, ast.Name | ast.Lambda)
+    if not plain:
         return "it is not a plain assignment of a function or class"
     holder = api.lookup(finding.target.rpartition(".")[0])
     if holder is not None and holder.kind == "module" and not pinned:
@@ -283,10 +303,13 @@ def _of_if(cut: Callable[..., _DeadBranch], source: Source, node: ast.If, branch
         return cut(dead=tuple(node.body), **left)
     if branch == "else":
         return cut(dead=tuple(node.orelse), change=Unwrap(node, "body"))
-    suite = source.home[id(node)]
+    suite, loop = source.home[id(node)], source.parents[node]
+    said = [ast.unparse(statement) for statement in node.body]
+    if branch == "after" and isinstance(loop, ast.For) and suite[0] is node and said == ["continue"]:
+        return replace(cut(dead=tuple(suite[1:]), whole=(loop,)), guard=loop) if not loop.orelse else None
     if branch == "after" and isinstance(source.parents[node], Function) and _asks_for_the_release(source, node.test):
         behind = tuple(suite[suite.index(node) + 1 :])
-        if [ast.unparse(statement) for statement in node.body] in (["return"], ["return None"]) and not node.orelse:
+        if said in (["return"], ["return None"]) and not node.orelse:
             return cut(dead=behind, whole=(node, *behind))
     return None
 

@@ -52,7 +52,7 @@ def with_emptied(bench: Workbench, source: Source, gone: Iterable[ast.stmt]) -> 
             return found
         found.statements[where].add(function)
         waiting.append((where, function, first))
-        for other, use in _references(bench, where, function):
+        for other, use in references(bench, where, function):
             if isinstance(use, ast.ImportFrom) and (len(use.names) > 1 or _is_at_the_top(other, use)):
                 found.imports.append((other, use, function.name))
             elif isinstance(use, ast.ImportFrom):
@@ -94,7 +94,7 @@ def _asked_for(source: Source, emptied: Emptied) -> Iterator[ast.stmt]:
                 yield node
 
 
-def _references(bench: Workbench, source: Source, function: Function) -> Iterator[tuple[Source, ast.stmt | ast.expr]]:
+def references(bench: Workbench, source: Source, function: Function) -> Iterator[tuple[Source, ast.stmt | ast.expr]]:
     """Where a function of a module is imported, called and named: imports, statements that call it, other nodes."""
     name, places, told = function.name, {source.path}, 0
     saying = list(bench.sources_naming(name))

@@ -67,6 +67,7 @@ def bound_by_import(alias: ast.alias, node: ast.Import | ast.ImportFrom) -> str:
 _PURE = {
     *("parse", "Version", "version", "get_version", "signature", "hasattr", "getattr", "callable", "isinstance"),
     *("issubclass", "int", "str", "tuple", "map", "split", "startswith", "is_mcore_min_version", "find_spec", "len"),
+    "import_module",
 }
 
 
@@ -75,9 +76,15 @@ def is_pure(node: ast.expr) -> bool:
     for child in ast.walk(node):
         if isinstance(child, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.Lambda):
             return False
-        if isinstance(child, ast.Call) and leaf(child.func) not in _PURE:
+        if isinstance(child, ast.Call) and leaf(child.func) not in _PURE and not _is_looked_up(child):
             return False
     return True
+
+
+def _is_looked_up(call: ast.Call) -> bool:
+    """`settings.get("name", ...)`."""
+    key = call.args[0] if call.args and leaf(call.func) == "get" else None
+    return isinstance(key, ast.Constant) and isinstance(key.value, str) and key.value.isidentifier()
 
 
 def is_one_of(node: ast.AST, nodes: Iterable[ast.AST]) -> bool:

@@ -124,8 +124,3 @@ Megatron does (rotary embeddings): hooks do not run there.
         if finding.seam == "hook" or finding.answer == _MTP:
             made = to_hook(match.situation)
             yield from [Left(made)] if isinstance(made, str) else made.fix()
-
-    def steps(self, match: Match, because: str) -> str:
-        """What the scanner says of such a wrapper."""
-        steps = (f"{number}. {one}" for number, one in enumerate(match.situation.finding.steps, 1))
-        return "\n".join([super().steps(match, because), *steps])

@@ -256,6 +256,46 @@ def test_what_is_put_back_elsewhere_keeps_its_branch() -> None:
             layer.forward = original
     """
     assert rewritten(body, options((0, 18), unsafe=True)) == ""
+    other = body.replace(
+        "layer.forward = forward", "layer.forward = forward\n        else:\n            layer.forward = newer"
+    )
+    assert (
+        rewritten(other, options((0, 18)))
+        == dedent(  # another patch stays, for which it is put back
+            body.replace(f"if {OLD}:\n            layer.forward = forward", "layer.forward = newer")
+        ).lstrip()
+    )
+
+
+LOOP = """
+    def install(settings):
+        if int(settings.get("context_parallel_size", 1)) <= 1:
+            return
+        ours = importlib.import_module("mindspeed.core.ssm.gated_delta_net")
+        done = []
+        for name in ("tensor_a2a_cp2hp", "tensor_a2a_hp2cp"):
+            if hasattr(gated_delta_net, name):
+                continue
+            setattr(gated_delta_net, name, getattr(ours, name))
+            done.append(name)
+        if done:
+            logger.info("%s", done)
+
+
+    def start(settings):
+        install(settings)
+        run(settings)
+    """
+
+
+def test_a_loop_that_skips_every_name_goes_with_its_function() -> None:
+    head = "import importlib\n\nfrom megatron.core.ssm import gated_delta_net\n\n\n"
+    text = head + dedent(LOOP).strip() + "\n"
+    new = migrate({"m.py": text.encode()}, options((0, 18))).files["m.py"].decode()
+    assert new.endswith("def start(settings):\n    run(settings)\n")
+    assert "install" not in new
+    one_is_new = text.replace("tensor_a2a_hp2cp", "not_of_megatron")
+    assert migrate({"m.py": one_is_new.encode()}, options((0, 18))).files["m.py"].decode() == one_is_new
 
 
 def test_an_import_that_is_tried_for_it_alone_goes_too() -> None:

@@ -67,6 +67,8 @@ def install():
 def test_what_patches_a_name_that_is_gone_goes_unless_the_repository_calls_it() -> None:
     chosen = options((0, 19), (0, 19), unsafe=True, target=(0, 19))
     assert "_checkpointed_forward" not in rewritten(GONE, chosen)
+    assert "lambda" not in rewritten(GONE.replace("= new", "= lambda block: block"), chosen)
+    assert rewritten(GONE.replace("= new", "= make(new)"), chosen) == ""  # which may do more
     assert "def new" in rewritten(GONE, chosen)  # not private: others may import it
     assert rewritten(f"{GONE}\n\ndef run(block):\n    return block._checkpointed_forward()\n", chosen) == ""
     assert rewritten(GONE.replace("_checkpointed_forward", "__call__"), chosen) == ""

@@ -167,3 +167,19 @@ def test_only_statements_that_change_are_parsed() -> None:
     assert len(tree.excerpt.data) < len(text) / 10
     assert tree.excerpt.data.count(b"\n") == text.count("\n")
     assert tree.made(asked).decode() == text.replace("return 1", "return 2")
+
+
+def test_indented_comments_that_end_a_file_stay() -> None:
+    """They belong to a statement that nothing changes."""
+    source = read("""
+        a = f()
+
+
+        def last():
+            return 1
+
+            # said below
+            # its end
+        """)
+    call = source.every(ast.Call)[0]
+    assert made(source, Replace(call, "g()")) == source.data.decode().replace("f()", "g()")

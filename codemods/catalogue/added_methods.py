@@ -1,0 +1,336 @@
+"""Methods that one function adds to objects of Megatron: callers call the functions, with the object."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from mcore_unpatch.codemods.changes import Change, Replace, Rewrite, above
+from mcore_unpatch.codemods.codemod import AddImport, Codemod, Elsewhere, Example, Fix, Left, Match, Note, Settles
+from mcore_unpatch.codemods.emptied import references
+from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.syntax import body_of, is_stored, leaf, names_in, parameters
+from mcore_unpatch.editing.source import Function, Source, first_line, last_line
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.repository.paths import is_test
+
+_FORM = "only a function that adds methods to its one parameter, by its class, is rewritten"
+_OTHERS = "calls of the same method on objects of other names are left: search for them"
+
+
+class AddedMethods(Codemod):
+    """The function that adds methods becomes functions that choose by the object's class."""
+
+    name, title = "added-methods", "Methods added to Megatron's objects"
+    answers = ("MCU404",)
+    does = "calls the function with the object"
+    examples = (
+        Example(
+            "MCU404",
+            before="""
+import types
+
+from megatron.core.optimizer import ChainedOptimizer, DistributedOptimizer
+
+
+def bind_offload(optimizer):
+    if isinstance(optimizer, ChainedOptimizer):
+        for child in optimizer.chained_optimizers:
+            bind_offload(child)
+        optimizer.offload_states = types.MethodType(offload_chained, optimizer)
+    elif isinstance(optimizer, DistributedOptimizer):
+        optimizer.offload_states = types.MethodType(offload_distributed, optimizer)
+    else:
+        raise RuntimeError("not supported")
+
+
+def offload_chained(self, pin_memory=True):
+    for child in self.chained_optimizers:
+        child.offload_states(pin_memory=pin_memory)
+
+
+def offload_distributed(self, pin_memory=True):
+    for buffer in self.buffers:
+        buffer.offload(pin_memory)
+
+
+def sleep(optimizer):
+    optimizer.offload_states(pin_memory=False)
+
+
+def setup(optimizer):
+    bind_offload(optimizer)
+    optimizer.reload_model_params()
+""",
+            after="""
+from megatron.core.optimizer import ChainedOptimizer, DistributedOptimizer
+
+
+def offload_states(optimizer, *args, **kwargs):
+    if isinstance(optimizer, ChainedOptimizer):
+        return offload_chained(optimizer, *args, **kwargs)
+    elif isinstance(optimizer, DistributedOptimizer):
+        return offload_distributed(optimizer, *args, **kwargs)
+    else:
+        raise RuntimeError("not supported")
+
+
+def offload_chained(self, pin_memory=True):
+    for child in self.chained_optimizers:
+        offload_states(child, pin_memory=pin_memory)
+
+
+def offload_distributed(self, pin_memory=True):
+    for buffer in self.buffers:
+        buffer.offload(pin_memory)
+
+
+def sleep(optimizer):
+    offload_states(optimizer, pin_memory=False)
+
+
+def setup(optimizer):
+    optimizer.reload_model_params()
+""",
+            unsafe=True,
+        ),
+    )
+    covers = """
+methods that one function of a module adds to its parameter, to objects of one or several classes
+(`optimizer.offload_states = types.MethodType(f, optimizer)`)
+"""
+    changes = """
+- The function becomes one for each method, of the same name, that chooses by the object's class as it did; its calls
+  go, and those of the methods call the new functions with the object, in all files.
+- A function inside of another that is added once moves before it, and is called with the object.
+"""
+    applied = """
+With `--unsafe-fixes`. The object is known by its names: those under which it is given to the function, and the loop
+variable of a call inside. Left with the reason and the steps are methods that are passed on or asked for by name
+(`getattr`), calls of another object in a file that imports the function, and calls of such an object in one that does
+not.
+"""
+    by_hand = """
+- **An object of another class** raises when a function is called with it, and no longer when methods are added.
+- **The object under another name**, in a file that does not import the function, still calls the method: search for it.
+"""
+
+    def fix(self, source: Source, match: Match) -> Iterator[Fix]:
+        """All methods that one function adds, with the first of them."""
+        situation = match.situation
+        statement, around = match.node, source.function_of(match.node)
+        if not isinstance(statement, ast.Assign) or around is None or source.parents[around] is not source.tree:
+            yield Left(_FORM)
+            return
+        inside = {
+            node: finding
+            for finding in situation.open
+            if finding.path == source.path and finding.rule == match.rule
+            if (node := source.starting.get((finding.line, finding.column - 1)))
+            if source.function_of(node) is around
+        }
+        adding = _Adding(match, source, around, inside)
+        wanted = [*(adding.moved(statement) if statement in around.body else adding.chosen_by_class()), Note(_OTHERS)]
+        yield from [one for one in wanted if isinstance(one, Left)][:1] or wanted
+
+
+@dataclass(frozen=True)
+class _Adding:
+    """A function that adds methods: the statements that do, each with its finding."""
+
+    match: Match
+    source: Source
+    function: Function
+    findings: dict[ast.stmt | ast.expr, Finding]
+
+    def moved(self, statement: ast.Assign) -> Iterator[Fix]:
+        """A function inside this one comes to stand before it."""
+        target, value = statement.targets[0], _bound_function(statement)
+        inner = [one for one in self.function.body if isinstance(one, Function) and one.name == leaf(value)]
+        if not isinstance(target, ast.Attribute) or len(inner) != 1:
+            yield Left(_FORM)
+            return
+        own, outer = names_in(inner[0]), set(parameters(self.function))
+        outer |= {name for name in own for node in ast.walk(self.function) if is_stored(node, name)}
+        outer -= {name for name in own for node in ast.walk(inner[0]) if is_stored(node, name)}
+        if own & outer - set(parameters(inner[0])) or inner[0].decorator_list:
+            yield Left(f"`{inner[0].name}` uses names of `{self.function.name}`")
+            return
+        if sum(inner[0].name == leaf(node) for node in self.source.nodes) != 1:
+            yield Left(f"`{inner[0].name}` is also used elsewhere")
+            return
+        first = self.source.first_with_comments(inner[0])
+        lines = [self.source.line(number) for number in range(first, last_line(inner[0]) + 1)]
+        yield above(self.source, self.function, textwrap.dedent("\n".join(lines)) + "\n\n")
+        yield from remove(self.source, [inner[0], statement])
+        yield from self._called(target.attr, inner[0].name, {leaf(target.value)})
+
+    def chosen_by_class(self) -> Iterator[Fix]:
+        """The function becomes one for each method."""
+        given, branches = self._branches
+        functions = {name: texts for name, texts in branches.items() if len(texts) == len(self._tests)}
+        if not functions or len(functions) != len(branches):
+            yield Left(_FORM)
+            return
+        lines = range(first_line(self.function), last_line(self.function) + 1)
+        if body_of(self.function) is not self.function.body or any("#" in self.source.line(line) for line in lines):
+            yield Left(f"`{self.function.name}` has a docstring or comments, which speak of what goes")
+            return
+        objects, changes = {given, *self._children}, list[Fix]()
+        for other, use in references(self.match.situation.files, self.source, self.function):
+            call = use.value if isinstance(use, ast.Expr) else None
+            if other.path not in self.match.situation.files.editable:
+                yield Left(f"{other.path} uses it and is not part of this migration")
+                return
+            given_to = [*call.args, *(one.value for one in call.keywords)] if isinstance(call, ast.Call) else []
+            if isinstance(use, ast.Expr) and len(given_to) == 1 and len(other.home[id(use)]) > 1:
+                objects.add(_name_of(given_to[0]))
+                changes += [Elsewhere(other, change) for change in remove(other, [use])]
+            elif not (isinstance(use, ast.ImportFrom) and use in other.tree.body and not use.level):
+                yield Left(f"{other.path}:{use.lineno} uses `{self.function.name}` in another way")
+                return
+        yield Rewrite(self.function, "\n\n\n".join(self._function(name, given, functions[name]) for name in functions))
+        yield from changes
+        for name in functions:
+            yield from self._called(name, name, objects - {""})
+        yield Settles(tuple(self.findings.values()))
+
+    @cached_property
+    def _tests(self) -> list[tuple[ast.expr, list[ast.stmt]]]:
+        """The branches: each test with what it guards."""
+        found, rest = [], body_of(self.function)
+        while len(rest) == 1 and isinstance(rest[0], ast.If):
+            found.append((rest[0].test, rest[0].body))
+            rest = rest[0].orelse
+        return found
+
+    @cached_property
+    def _branches(self) -> tuple[str, dict[str, list[str]]]:
+        """The parameter, and for each method the functions, branch by branch; nothing where a branch does more."""
+        names = parameters(self.function)
+        added: dict[str, list[str]] = {}
+        for test, body in self._tests:
+            if not (isinstance(test, ast.Call) and leaf(test.func) == "isinstance" and leaf(test.args[0]) in names):
+                return "", {}
+            for one in body:
+                if one in self.findings and isinstance(one, ast.Assign) and (value := _bound_function(one)):
+                    added.setdefault(leaf(one.targets[0]), []).append(ast.unparse(value))
+                elif not self._is_for_children(one):
+                    return "", {}
+        return (names[0], added) if len(names) == 1 else ("", {})
+
+    def _is_for_children(self, node: ast.stmt) -> bool:
+        """`for child in x.children: bind(child)`."""
+        call = node.body[0].value if isinstance(node, ast.For) and isinstance(node.body[0], ast.Expr) else None
+        return isinstance(call, ast.Call) and len(node.body) == 1 and leaf(call.func) == self.function.name  # type: ignore[attr-defined]
+
+    @property
+    def _children(self) -> Iterator[str]:
+        for node in ast.walk(self.function):
+            if isinstance(node, ast.For):
+                yield from (leaf(node.target), leaf(node.iter))
+
+    def _function(self, name: str, given: str, functions: list[str]) -> str:
+        """The text of a function that chooses by the class."""
+        source, spec = self.source, self.function.args
+        parameter = next(iter((*spec.posonlyargs, *spec.args, *spec.kwonlyargs)))
+        said = f"{given}: {source.text(parameter.annotation)}" if parameter.annotation else given
+        lines = [f"def {name}({said}, *args, **kwargs):"]
+        for number, ((test, _), function) in enumerate(zip(self._tests, functions, strict=True)):
+            lines += [
+                f"    {'elif' if number else 'if'} {source.text(test)}:",
+                f"        return {function}({given}, *args, **kwargs)",
+            ]
+        last = self._tests[-1][1]
+        parent = source.parents[last[0]]
+        rest = parent.orelse if isinstance(parent, ast.If) else []
+        lines += ["    else:", *(textwrap.indent(source.text(one), "        ") for one in rest)] if rest else []
+        return "\n".join(lines)
+
+    def _called(self, method: str, function: str, objects: set[str]) -> Iterator[Fix]:
+        """Every call of a method as one of the function; or why one cannot be."""
+        files = self.match.situation.files
+        if function == method and not _is_free(self.source, function):
+            yield Left(f"the name `{function}` is taken")
+        sources = list(files.sources_naming(method))
+        elsewhere = any(node.name == method for one in sources for node in one.every(ast.FunctionDef))
+        for source in sources:
+            imports = [
+                node
+                for node in source.tree.body
+                if isinstance(node, ast.ImportFrom) and not node.level
+                if files.locate(source.path, node.module or "", 0) == self.source.path
+            ]
+            made: list[Change] = []
+            knows = source is self.source or bool(imports)
+            for text in (one for one in source.every(ast.Constant) if one.value == method):
+                call = source.parents[text]
+                if isinstance(call, ast.Call) and call.args and _name_of(call.args[0]) in objects:
+                    yield Left(f"{source.path}:{text.lineno} asks for `{method}` by name")
+            for node in source.every(ast.Attribute):
+                told, call = f"{source.path}:{node.lineno}", source.parents[node]
+                if node.attr != method or call in self.findings:
+                    continue
+                mine = _name_of(node.value) in objects
+                if mine and not knows:
+                    yield Left(f"{told} calls `{method}` and imports nothing from {self.source.path}")
+                elif mine and isinstance(call, ast.Call) and call.func is node:
+                    made.append(Replace(call, _with_object(source, call, function)))
+                    if any(isinstance(one, ast.Constant) and one.lineno != one.end_lineno for one in ast.walk(call)):
+                        yield Left(f"{told} has a text of several lines, which would move")
+                elif mine or (knows and not _is_own(source, node)):
+                    yield Left(f"{told} uses `{method}` of what may be the same object")
+                elif not knows and not elsewhere and not is_test(source.path):
+                    yield Left(f"{told} calls `{method}` of what may be the same object")
+            if made and source is not self.source:
+                if not _is_free(source, function) or source.path not in files.editable:
+                    yield Left(f"{source.path} has another `{function}`, or is not part of this migration")
+                yield Elsewhere(source, AddImport(imports[0].module or "", function))
+                yield from (Elsewhere(source, change) for change in made)
+            else:
+                yield from made
+
+
+def _bound_function(statement: ast.Assign) -> ast.Name | None:
+    """`f` of `x.name = types.MethodType(f, x)`."""
+    match statement:
+        case ast.Assign([ast.Attribute(value=holder)], ast.Call(func, [ast.Name() as function, bound], [])):
+            if leaf(func) == "MethodType" and ast.unparse(holder) == ast.unparse(bound):
+                return function
+    return None
+
+
+def _name_of(node: ast.expr) -> str:
+    """The last part of a name, or of what an element is taken from."""
+    return leaf(node.value) if isinstance(node, ast.Subscript) else leaf(node)
+
+
+def _is_own(source: Source, node: ast.Attribute) -> bool:
+    """`self.name` in a class that defines it."""
+    classes = (one for one in source.above(node) if isinstance(one, ast.ClassDef))
+    defined = {one.name for around in classes for one in around.body if isinstance(one, Function)}
+    return leaf(node.value) == "self" and node.attr in defined
+
+
+def _is_free(source: Source, name: str) -> bool:
+    """Whether a file means nothing else by a name; methods have theirs in their class."""
+    own = {id(node) for one in source.every(ast.ClassDef) for node in one.body if isinstance(node, Function)}
+    return not any(
+        name in (getattr(node, "id", ""), getattr(node, "arg", ""), getattr(node, "name", "")) and id(node) not in own
+        for node in source.every(ast.Name, ast.arg, ast.alias, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    )
+
+
+def _with_object(source: Source, call: ast.Call, function: str) -> str:
+    """`function(x, ...)` for `x.method(...)`, laid out as it is."""
+    assert isinstance(call.func, ast.Attribute)
+    statement = next(node for node in source.above(call) if isinstance(node, ast.stmt))
+    rest = source.text(call)[len(source.text(call.func)) :].removeprefix("(")
+    # What is inside brackets is indented with the statement.
+    rest = rest.replace(f"\n{source.indentation(statement)}", "\n")
+    space = rest[: len(rest) - len(rest.lstrip())]
+    given = ", " if call.args or call.keywords else ""
+    return f"{function}({space}{source.text(call.func.value)}{given}{rest.lstrip()}"

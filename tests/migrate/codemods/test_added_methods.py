@@ -1,0 +1,181 @@
+"""Methods that a function adds to Megatron's objects become functions that are called with the object, in all files."""
+
+from __future__ import annotations
+
+import pytest
+from planning import migrate
+
+from mcore_unpatch.editing.edits import Options
+
+UNSAFE = Options(unsafe_fixes=True)
+ADDING = """
+import types
+
+from megatron.core.optimizer import ChainedOptimizer, DistributedOptimizer, MegatronOptimizer
+
+
+def bind(optimizer: MegatronOptimizer):
+    if isinstance(optimizer, ChainedOptimizer):
+        for one in optimizer.chained_optimizers:
+            bind(one)
+        optimizer.to_host = types.MethodType(chained_to_host, optimizer)
+    elif isinstance(optimizer, DistributedOptimizer):
+        optimizer.to_host = types.MethodType(distributed_to_host, optimizer)
+
+
+def chained_to_host(self, pin=True):
+    for one in self.chained_optimizers[:-1]:
+        one.to_host(pin)
+    self.chained_optimizers[-1].to_host(
+        pin=pin  # why
+    )
+
+
+def distributed_to_host(self, pin=True):
+    print(pin)
+"""
+TRAINER = """
+from megatron.core.optimizer import get_megatron_optimizer
+
+from pkg.offload import bind
+
+
+class Trainer:
+    def __init__(self, config, models):
+        self.optimizer = get_megatron_optimizer(config, models)
+        bind(optimizer=self.optimizer)
+        self.models = models
+
+    def to_host(self):
+        self.optimizer.to_host()
+
+    def sleep(self):
+        self.to_host()
+"""
+
+
+def made(trainer: str = TRAINER, adding: str = ADDING, **more: str) -> tuple[dict[str, str], str]:
+    """The files, and why something is left."""
+    files = {
+        "pkg/offload.py": adding,
+        "pkg/trainer.py": trainer,
+        **{f"pkg/{name}.py": text for name, text in more.items()},
+    }
+    done = migrate({path: text.encode() for path, text in files.items()}, UNSAFE)
+    return {path: data.decode() for path, data in done.files.items()}, " ".join(one.text for one in done.plan.remarks)
+
+
+def test_they_are_called_with_the_object_in_all_files() -> None:
+    files, _ = made(other="def sleep(trainer):\n    trainer.to_host()\n")
+    offload, trainer = files["pkg/offload.py"], files["pkg/trainer.py"]
+    assert "types" not in offload
+    assert (
+        offload[offload.index("def to_host") : offload.index("def distributed")]
+        == """def to_host(optimizer: MegatronOptimizer, *args, **kwargs):
+    if isinstance(optimizer, ChainedOptimizer):
+        return chained_to_host(optimizer, *args, **kwargs)
+    elif isinstance(optimizer, DistributedOptimizer):
+        return distributed_to_host(optimizer, *args, **kwargs)
+
+
+def chained_to_host(self, pin=True):
+    for one in self.chained_optimizers[:-1]:
+        to_host(one, pin)
+    to_host(
+        self.chained_optimizers[-1], pin=pin  # why
+    )
+
+
+"""
+    )
+    assert trainer == (
+        TRAINER.replace("import bind", "import to_host")
+        .replace("        bind(optimizer=self.optimizer)\n", "")
+        .replace("self.optimizer.to_host()", "to_host(self.optimizer)")
+    )
+    assert files["pkg/other.py"] == "def sleep(trainer):\n    trainer.to_host()\n"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "adding", "other", "because"),
+    [
+        (TRAINER + "\n\nlater = Trainer.optimizer.to_host\n", ADDING, "", "of what may be the same object"),
+        (TRAINER.replace("self.to_host()", "self.worker.to_host()"), ADDING, "", "of what may be the same object"),
+        (TRAINER + '\n\nasked = getattr(self.optimizer, "to_host")\n', ADDING, "", "asks for `to_host` by name"),
+        (TRAINER + "\n\nto_host = print\n", ADDING, "", "has another `to_host`"),
+        (TRAINER + "\n\nbound = bind\n", ADDING, "", "uses `bind` in another way"),
+        (TRAINER, ADDING + "\n\nto_host = 1\n", "", "the name `to_host` is taken"),
+        (TRAINER, ADDING, "def sleep(optimizer):\n    optimizer.to_host()\n", "imports nothing from pkg/offload.py"),
+        (
+            TRAINER,
+            ADDING.replace("            bind(one)\n", "            bind(one)\n        print(1)\n"),
+            "",
+            "only a function",
+        ),
+        (TRAINER.replace("to_host()", 'to_host("""a\n    b""")', 1), ADDING, "", "would move"),
+        (TRAINER, ADDING.replace("    if isinst", "    # why\n    if isinst", 1), "", "has a docstring or comments"),
+    ],
+    ids=[
+        "passed on",
+        "another",
+        "by name",
+        "taken",
+        "bind kept",
+        "taken here",
+        "no import",
+        "does more",
+        "text",
+        "comment",
+    ],
+)
+def test_what_is_left_says_why(trainer: str, adding: str, other: str, because: str) -> None:
+    files, said = made(trainer, adding, other=other)
+    assert (files["pkg/offload.py"], files["pkg/trainer.py"]) == (adding, trainer)
+    assert because in said
+
+
+INNER = """
+from types import MethodType
+
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def adjust(model: GPTModel, width):
+    # Told by the schedule.
+    def _set_shape(self, shapes):
+        self.index = shapes[0]
+
+    model.set_shape = MethodType(_set_shape, model)
+    model.width = width
+
+
+def split(model, shapes):
+    model.set_shape(shapes)
+"""
+
+
+def test_a_function_inside_moves_out() -> None:
+    files, _ = made("", INNER)
+    assert (
+        files["pkg/offload.py"]
+        == """
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+# Told by the schedule.
+def _set_shape(self, shapes):
+    self.index = shapes[0]
+
+
+def adjust(model: GPTModel, width):
+    model.width = width
+
+
+def split(model, shapes):
+    _set_shape(model, shapes)
+"""
+    )
+    uses_more = INNER.replace("shapes[0]", "shapes[width]")
+    files, said = made("", uses_more)
+    assert files["pkg/offload.py"] == uses_more
+    assert "`_set_shape` uses names of `adjust`" in said
