@@ -1,7 +1,7 @@
 """Small programs in real processes of their own, on a chosen release of megatron-core.
 
-Importing torch and Megatron takes seconds, so one process imports them and forks for each program. A program prints
-nothing: the value it leaves in `said` comes back.
+Importing torch and Megatron takes seconds, so one process imports them and forks for each program, which imports the
+package. A program prints nothing: the value it leaves in `said` comes back.
 """
 
 import json
@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,6 @@ answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # Megatron and gloo talk
 import torch, megatron.core
 from megatron.core import parallel_state
-from mcore_unpatch import audit
-from mcore_unpatch.verify.models import Setting, batch, build
 
 def world(**sizes):
     name = "file://" + tempfile.mktemp()
@@ -38,8 +35,10 @@ for line in sys.stdin:
     child = os.fork()
     if child == 0:
         sys.path[:0] = paths
-        scope = dict(globals(), said=None)
         try:
+            from mcore_unpatch import audit
+            from mcore_unpatch.verify.models import Setting, batch, build
+            scope = dict(globals(), said=None)
             exec(compile(code, name, "exec"), scope)
             text = json.dumps(scope["said"])
         except BaseException as error:
@@ -55,16 +54,20 @@ for line in sys.stdin:
 """
 
 
-@cache
-def _process(release: str) -> subprocess.Popen[str]:
-    """One for each release: it ends with the tests, when its input does."""
-    command, env = [sys.executable, "-c", _FORKS], environment(release)
+PROCESSES: dict[str, subprocess.Popen[str]] = {}  # one for each release: it ends with the tests, when its input does
+
+
+def start(release: str) -> subprocess.Popen[str]:
+    """A process that forks for programs on a release."""
+    command, env = [sys.executable, "-P", "-c", _FORKS], environment(release)
     return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def in_forks(release: str, programs: Mapping[str, str], *paths: Path | str) -> dict[str, Any]:
     """What each program left in `said`, run on a release, with folders before everything installed."""
-    process, answers = _process(release), {}
+    if release not in PROCESSES:
+        PROCESSES[release] = start(release)
+    process, answers = PROCESSES[release], {}
     assert process.stdin is not None
     assert process.stdout is not None
     for name, code in programs.items():

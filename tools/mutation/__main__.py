@@ -17,8 +17,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tools.mutation import reach, report
+from tools.mutation.bench import take_a_bench
 from tools.mutation.sample import AREAS, REPOSITORY, sample
-from tools.mutation.trial import Result, attempt, take_a_bench
+from tools.mutation.trial import Result, attempt
 
 
 def main() -> int:
@@ -28,11 +29,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--area", action="append", choices=sorted(AREAS), help="one area alone; may be repeated")
     parser.add_argument("--again", action="store_true", help="try what was not noticed once more")
-    parser.add_argument("--tests", type=int, default=80, help="how many test functions are tried for a fault")
-    parser.add_argument("--seconds", type=float, default=120, help="after how long no further test of a fault is begun")
+    parser.add_argument("--seconds", type=float, default=150, help="after how long no further test of a fault is begun")
     parser.add_argument(
         "--folder", type=Path, default=REPOSITORY / ".cache" / "mutation", help="where results are kept"
     )
+    parser.add_argument("--as-recorded", action="store_true", help="record no tests that are new, or not recorded yet")
     parser.add_argument("--list", action="store_true", help="only say which faults were drawn and what became of them")
     parser.add_argument("--jobs", type=int, default=1, help="how many faults are tried at a time")
     arguments = parser.parse_args()
@@ -43,15 +44,13 @@ def main() -> int:
         (area, at) for area in results for at, result in enumerate(results[area]) if _is_to_do(result, arguments.again)
     ]
     if waiting and not arguments.list:
-        if not reach.RECORD.exists():
-            print("Which tests run what is recorded first, once: the whole suite runs.", flush=True)
+        if not arguments.as_recorded:
             reach.record(arguments.jobs)
         folder.mkdir(parents=True, exist_ok=True)
         waiting.sort(key=lambda place: place[1])  # of every area, also where the run is cut short
         with ProcessPoolExecutor(arguments.jobs, get_context("spawn"), initializer=take_a_bench) as pool:
             trials = {
-                pool.submit(attempt, results[area][at].fault, arguments.tests, arguments.seconds): (area, at)
-                for area, at in waiting
+                pool.submit(attempt, results[area][at].fault, arguments.seconds): (area, at) for area, at in waiting
             }
             for number, trial in enumerate(as_completed(trials), start=1):
                 area, at = trials[trial]

@@ -29,10 +29,10 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr,
 }
 # Without these nothing changes that a test could see: a line in a warning, what is the default anyway, a guard against
-# our own mistakes, an encoding that this machine has without being asked.
+# our own mistakes, an encoding that this machine has without being asked, how long is waited and how much at a time.
 _UNSEEN = {
     "stacklevel", "strict", "check", "encoding", "help", "show_default", "flush", "category", "repr", "maxsize",
-    "indent", "clean",
+    "indent", "clean", "timeout", "chunksize", "compresslevel", "buffering", "daemon", "max_workers",
 }  # fmt: skip
 _BOUND = 60  # a larger number is a bound with room, or a size that only costs speed
 
@@ -109,8 +109,16 @@ def _is_silent(node: ast.AST) -> bool:
             return True  # the parser sets both; the question is for the type checker
         case ast.If(ast.Name("TYPE_CHECKING")) | ast.Assign([ast.Name("__all__")]):
             return True
+        case ast.Assign(_, ast.Subscript(ast.Name("Callable" | "Annotated" | "dict" | "list" | "set" | "tuple"))):
+            return True  # the name of a type
         case ast.BoolOp() | ast.Compare() if "sys.version_info" in ast.unparse(node):
             return True  # of other Pythons than the one that the tests run on
+        case ast.FunctionDef(name="__repr__"):
+            return True
+        case ast.Raise(ast.Call(ast.Name("AssertionError" | "NotImplementedError")) | ast.Name("NotImplementedError")):
+            return True  # a guard against our own mistakes
+        case ast.Expr(ast.Call(ast.Attribute(ast.Name(name), "debug" | "info"))) if "log" in name.lower():
+            return True
         case ast.FunctionDef(decorator_list=decorators):
             return any("triton" in ast.unparse(decorator) for decorator in decorators)
     return False

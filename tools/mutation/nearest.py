@@ -7,66 +7,35 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from tools.mutation.faults import Fault
-from tools.mutation.reach import KEPT, PACKAGES, REPOSITORY, recorded, running
-
-# Over whole releases and environments, or with a compiler: tried after the others.
-_SLOW = re.compile("releases|accuracy|plugins|torture|test_own_tests|test_compiles")
+from tools.mutation.reach import PACKAGES, REPOSITORY, running, seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Test:
-    """A test function by its file and name, and the words it is written in, those of its cases included."""
-
-    path: str
-    name: str
-    words: frozenset[str]
-
-
-def nearest(fault: Fault, count: int) -> list[Test]:
-    """The tests to try for a fault: those that run its lines, and those of its part that are newer than the record."""
+def nearest(fault: Fault) -> tuple[list[str], bool]:
+    """The tests that run the lines of a fault, the nearest and quickest first; whether any is known to."""
+    cases, reached = running(fault.path, fault.line, fault.last_line)
     known = _tests()
-    seen = Counter(word for test in known for word in test.words)
+    seen = Counter(word for words in known.values() for word in words)
     wanted = {word: weight * math.log(len(known) / seen[word]) for word, weight in _wanted(fault).items() if seen[word]}
-    took = _seconds()
-    running_it = running_tests(fault)
-    runs, others = {function_of(test) for test in running_it}, 0.5 if len(running_it) >= KEPT else 0.0
+    took = seconds()
+    quickest: dict[tuple[str, str], float] = {}
+    for case in cases:
+        test = function_of(case)
+        quickest[test] = min(took[case], quickest.get(test, took[case]))
 
-    def of_compat(path: str) -> bool:
-        return path.startswith(("compat/", "tests/compat/"))
-
-    def shared(test: Test) -> float:
-        key = (test.path, test.name)
-        near = 1.0 if key in runs else others if key in took else 0.3
-        near *= of_compat(test.path) == of_compat(fault.path) or key in runs
-        near *= 2.0 if fault.path.split("/")[1].removesuffix(".py") in test.path else 1.0
-        near *= 3.0 if Path(fault.path).stem in Path(test.path).stem else 1.0
-        near *= 0.1 if _SLOW.search(test.path) else 1.0
-        return near * sum(wanted.get(word, 0.0) for word in test.words) / math.log2(8 + len(test.words))
-
-    def soon(test: Test) -> float:
+    @cache
+    def soon(test: tuple[str, str]) -> float:
         """What is as near and takes less time comes first."""
-        return shared(test) / (1 + took.get((test.path, test.name), 1.0)) ** 0.5
+        words = known.get(test, frozenset())
+        near = 2.0 if fault.path.split("/")[1].removesuffix(".py") in test[0] else 1.0
+        near *= 3.0 if Path(fault.path).stem in Path(test[0]).stem else 1.0
+        near *= 0.1 + sum(wanted.get(word, 0.0) for word in words) / math.log2(8 + len(words))
+        return float(near / (0.5 + quickest[test]) ** 0.7)
 
-    return sorted(sorted(filter(shared, known), key=shared, reverse=True)[:count], key=soon, reverse=True)
-
-
-def running_tests(fault: Fault) -> list[str]:
-    """The tests, by their ids, that run the lines of a fault."""
-    return running(fault.path, fault.line, fault.last_line)
-
-
-@cache
-def _seconds() -> dict[tuple[str, str], float]:
-    """How long a case of each recorded test takes, the shortest one."""
-    took: dict[tuple[str, str], float] = {}
-    for test, duration in recorded().items():
-        took[function_of(test)] = min(duration, took.get(function_of(test), duration))
-    return took
+    return sorted(cases, key=lambda case: (-soon(function_of(case)), took[case])), reached
 
 
 def function_of(nodeid: str) -> tuple[str, str]:
@@ -115,11 +84,12 @@ def _callers() -> dict[str, set[str]]:
 
 
 @cache
-def _tests() -> list[Test]:
-    return [test for path in sorted((REPOSITORY / "tests").glob("**/test_*.py")) for test in _of(path)]
+def _tests() -> dict[tuple[str, str], frozenset[str]]:
+    """Each test function, by its file and name, with the words it is written in, those of its cases included."""
+    return {test: words for path in sorted((REPOSITORY / "tests").glob("**/test_*.py")) for test, words in _of(path)}
 
 
-def _of(path: Path) -> Iterator[Test]:
+def _of(path: Path) -> Iterator[tuple[tuple[str, str], frozenset[str]]]:
     source = path.read_text()
     lines = source.splitlines()
     module = ast.parse(source)
@@ -136,7 +106,7 @@ def _of(path: Path) -> Iterator[Test]:
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             text = "\n".join(lines[first - 1 : node.end_lineno])
             used = [beside[name] for name in sorted(set(re.findall(r"\w+", text)) & beside.keys())]
-            yield Test(relative, node.name, frozenset(_words("\n".join([relative, text, *used]))))
+            yield (relative, node.name), frozenset(_words("\n".join([relative, text, *used])))
 
 
 def _words(text: str) -> Iterator[str]:

@@ -1,188 +1,190 @@
-"""Which tests run which lines of the package: recorded once, over the whole suite, and read for every fault.
+"""Which tests run which lines of the package: recorded once for every file of tests, and read for every fault.
 
 python -m tools.mutation.reach [TESTS ...]
 
-The record is `.cache/mutation/reach.json.gz`. A line is known by its file, its function and its text, so that the
-record outlives most edits; where TESTS are named, what these reach is renewed. A run that is interrupted leaves what it
-has seen until then.
+The record is a folder, `.cache/mutation/reach`, with one small file for each file of tests, written as soon as they
+have run: recording that was cut short goes on where it stopped, and a file of tests that changed is recorded again. A
+line is known by its file, its function and its text, so that the record outlives most edits of the package.
 """
 
 from __future__ import annotations
 
 import ast
-import contextlib
 import gzip
+import hashlib
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tools.mutation.recorder.sitecustomize import LINE
-
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("mcore_unpatch", "codemods", "compat")
-RECORD = REPOSITORY / ".cache" / "mutation" / "reach.json.gz"
-_RECORDER = Path(__file__).parent / "recorder"
-_FOLDER = "MCORE_UNPATCH_REACH_FOLDER"  # where the processes of the run that records write
-KEPT = 400  # tests of one line that are kept, the quickest: where there are so many, any other may run it too
-
-_LINKED = re.compile(r"^mcore_unpatch/(?=codemods/|compat/)")  # imported through the links
-
-Function = tuple[str, str]  # the file, and the function's name in it; "" is the file itself
+RECORD = REPOSITORY / ".cache" / "mutation" / "reach"
+TESTS = ("tests/audit", "tests/migrate", "tests/compat", "tests/tool")  # what takes longest first
+# Kernels are not tried; whole environments and checkouts are not at hand everywhere.
+_LEFT_OUT = ("tests/compat/triton/", "tests/compat/harness/", "tests/migrate/downstream/")
 
 
-def record(jobs: int, tests: Sequence[str] = ("tests",)) -> None:
-    """Run the suite, or some of it, and write down what each test reaches. Tests that fail are recorded like others."""
-    folder = Path(tempfile.mkdtemp(prefix="reach-"))
-    sources = os.pathsep.join(str(REPOSITORY / name) for name in PACKAGES)
-    paths = os.pathsep.join(filter(None, (str(_RECORDER), os.environ.get("PYTHONPATH"))))
-    options = ["-q", "-p", "no:cacheprovider", "-p", "tools.mutation.reach", "-m", "not growth"]
-    with contextlib.suppress(KeyboardInterrupt):
-        subprocess.run(
-            [sys.executable, "-m", "pytest", *options, "--numprocesses", str(jobs), "--dist", "worksteal", *tests],
-            cwd=REPOSITORY,
-            env=os.environ | {"PYTHONPATH": paths, "MCORE_UNPATCH_REACH_SOURCES": sources, _FOLDER: str(folder)},
-            check=False,
-        )
-    seen = _gathered(folder)
-    if RECORD.exists() and tests != ("tests",):
-        seen = _renewed(_kept(), seen)
-    RECORD.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(RECORD, "wt", compresslevel=3) as file:
-        json.dump(seen, file)
-    shutil.rmtree(folder)
+def record(jobs: int, tests: Sequence[str] = TESTS) -> None:
+    """Run the tests that were not recorded as they are now, file by file, and write down what each reaches."""
+    from tools.mutation.bench import recorded_file, take_a_bench
+
+    waiting = [path for path in _files(tests) if not _is_recorded(path)]
+    if not waiting:
+        return
+    print(f"Which lines the tests of {len(waiting)} files run is recorded first.", flush=True)
+    RECORD.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=take_a_bench, initargs=(True,)) as pool:
+        runs = {pool.submit(recorded_file, path): path for path in waiting}
+        for number, run in enumerate(as_completed(runs), start=1):
+            path = runs[run]
+            took, lines = run.result()
+            part = RECORD / f"{path.removesuffix('.py').replace('/', '.')}.json.gz"
+            with gzip.open(part, "wt", compresslevel=3) as file:
+                json.dump({"path": path, "of": _digest(path), **packed(took, lines)}, file)
+            print(f"[{number}/{len(runs)}] {sum(took.values()):5.0f} s {len(took):4} tests  {path}", flush=True)
+    _parts.cache_clear()
 
 
-class _Recording:
-    """In each process of pytest that runs tests: says which one runs now."""
-
-    def __init__(self) -> None:
-        self.now = Path(os.environ[_FOLDER]) / f"worker-{os.getpid()}"
-        self.now.write_bytes(bytes(8))
-        os.environ["MCORE_UNPATCH_REACH_NOW"] = str(self.now)
-        __import__("sitecustomize").begin(runs_the_tests=True)
-        self.tests = self.now.with_suffix(".tests").open("a", buffering=1)
-        self.count = 0
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self.count += 1
-        with self.now.open("r+b") as file:
-            file.write(self.count.to_bytes(8, sys.byteorder))
-        sys.monitoring.restart_events()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.tests.write(f"{self.count}\t{report.duration:.3f}\t{report.nodeid}\n")
+def _files(tests: Sequence[str]) -> list[str]:
+    files: dict[str, None] = {}
+    for name in tests:
+        path = REPOSITORY / name
+        if not path.exists():
+            raise SystemExit(f"{name} is not there.")
+        for file in (
+            [path] if path.is_file() else sorted(path.glob("**/test_*.py"), key=lambda file: -file.stat().st_size)
+        ):
+            relative = file.relative_to(REPOSITORY).as_posix()
+            if not relative.startswith(_LEFT_OUT):
+                files[relative] = None
+    return list(files)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """As a plugin of the run that records; the process that hands out the tests runs none."""
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
-        config.pluginmanager.register(_Recording())
+def _is_recorded(path: str) -> bool:
+    return any(part["path"] == path and part["of"] == _digest(path) for part in _parts())
 
 
-def _gathered(folder: Path) -> dict[str, Any]:
-    """What all processes wrote down, as one: the tests with their seconds, and by number those of each line."""
-    took: dict[str, float] = defaultdict(float)
-    of_line: dict[tuple[str, int], set[str]] = defaultdict(set)
-    for file in folder.glob("*.tests"):
-        worker = file.with_suffix("")
-        rows = [line.split("\t", 2) for line in file.read_text().splitlines()]
-        tests = {int(number): test for number, _, test in rows}
-        for _, duration, test in rows:
-            took[test] += float(duration)
-        if not worker.with_suffix(".lines").exists():
-            continue
-        paths = {}
-        for row in worker.with_suffix(".files").read_text().splitlines():
-            checksum, path = row.split("\t")
-            paths[int(checksum)] = _LINKED.sub("", path.removeprefix(f"{REPOSITORY}/"))
-        for number, checksum, line in set(LINE.iter_unpack(worker.with_suffix(".lines").read_bytes())):
-            if number in tests:
-                of_line[paths[checksum], line].add(tests[number])
-    ids = sorted(took)
-    numbers = {test: number for number, test in enumerate(ids)}
-    reached: dict[str, dict[str, dict[str, list[int]]]] = defaultdict(lambda: defaultdict(dict))
-    for (path, line), tests_there in sorted(of_line.items()):
-        texts = reached[path][function_at(path, line)[1]]
-        text = _text_of(path)[line - 1].strip()
-        there = {*texts.get(text, ()), *(numbers[test] for test in tests_there)}
-        texts[text] = sorted(there, key=lambda number: took[ids[number]])[:KEPT]
-    return {"tests": [[test, round(took[test], 3)] for test in ids], "reached": reached}
+def _digest(path: str) -> str:
+    return hashlib.sha256((REPOSITORY / path).read_bytes()).hexdigest()[:16]
 
 
-def _kept() -> dict[str, Any]:
-    with gzip.open(RECORD, "rt") as file:
-        kept: dict[str, Any] = json.load(file)
-    return kept
-
-
-def _renewed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """An earlier record, with what newer runs of the same tests have seen in the place of what they saw then."""
-    ids = [test for test, _ in old["tests"]]
-    numbers = {test: len(ids) + at for at, (test, _) in enumerate(new["tests"])}
-    gone = {at for at, test in enumerate(ids) if test in numbers}
-    reached = old["reached"]
-    for functions in reached.values():
-        for name, texts in functions.items():
-            functions[name] = {text: [at for at in tests if at not in gone] for text, tests in texts.items()}
-    for path, functions in new["reached"].items():
-        for name, texts in functions.items():
-            known = reached.setdefault(path, {}).setdefault(name, {})
-            for text, tests in texts.items():
-                known[text] = [*known.get(text, []), *(len(ids) + at for at in tests)]
-    return {"tests": [*old["tests"], *new["tests"]], "reached": reached}
+def packed(took: dict[str, float], lines: dict[tuple[str, int], set[str]]) -> dict[str, Any]:
+    """What one file of tests runs. Lines that the same tests run share one list of them; nobody runs the others."""
+    numbers = {test: number for number, test in enumerate(took)}
+    sets: dict[tuple[int, ...], int] = {(): 0}
+    reached: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    merged: dict[tuple[str, str, str], set[int]] = defaultdict(set)
+    for (path, line), tests in lines.items():
+        if (REPOSITORY / path).exists() and line <= len(_text_of(path)):
+            key = (path, function_at(path, line), _text_of(path)[line - 1].strip())
+            merged[key] |= {numbers[test] for test in tests if test in numbers}
+    for path, function, text in merged:
+        there = tuple(sorted(merged[path, function, text]))
+        reached[path][function][text] = sets.setdefault(there, len(sets))
+    return {"took": {test: round(taken, 3) for test, taken in took.items()}, "sets": list(sets), "reached": reached}
 
 
 @cache
-def _record() -> dict[str, dict[str, dict[str, list[str]]]]:
-    """By file, function and text of a line: the tests that run it."""
-    known = _kept()
-    seconds().update(dict(known["tests"]))
-    ids = [test for test, _ in known["tests"]]
-    return {
-        path: {name: {text: [ids[at] for at in tests] for text, tests in texts.items()} for name, texts in own.items()}
-        for path, own in known["reached"].items()
-    }
-
-
-def running(path: str, first: int, last: int) -> list[str]:
-    """The tests that run lines of a file, by their ids; else those of the function around them, else of the file."""
-    functions = _record().get(path, {})
-    name = function_at(path, first)[1]
-    texts = functions.get(name, {}) if name else {}  # what stands beside functions runs once, at the import
-    there = [texts.get(line.strip(), []) for line in _text_of(path)[first - 1 : last]]
-    return (
-        list(dict.fromkeys(test for tests in there for test in tests))
-        or list(dict.fromkeys(test for tests in texts.values() for test in tests))
-        or list(dict.fromkeys(test for own in functions.values() for tests in own.values() for test in tests))
-    )
+def _parts() -> list[dict[str, Any]]:
+    parts = []
+    for file in sorted(RECORD.glob("*.json.gz")):
+        with gzip.open(file, "rt") as text:
+            part = json.load(text)
+        if (REPOSITORY / part["path"]).exists():
+            part["tests"] = list(part["took"])
+            parts.append(part)
+    return parts
 
 
 @cache
 def seconds() -> dict[str, float]:
-    """How long each test took that was recorded."""
-    return {}
-
-
-def recorded() -> dict[str, float]:
     """The tests that were recorded, and how long each took."""
-    _record()
-    return seconds()
+    return {test: took for part in _parts() for test, took in part["took"].items()}
+
+
+def running(path: str, first: int, last: int) -> tuple[list[str], bool]:
+    """The tests, by their ids, that run lines of a file, or else the statement that they belong to, and True.
+
+    What stands beside functions runs once, at the import: there it is the tests of the functions that speak of it.
+    Where nobody runs the lines, or their text is newer than the record, it is the tests of the function around it, and
+    False.
+    """
+    name = function_at(path, first)
+    if not name:
+        return _of_names(path, first) or _of_functions(path, None), True
+    start, end = _statement_at(path, first)
+    for here in (range(first, last + 1), range(start, end + 1)):
+        if tests := _of_lines(path, name, [_text_of(path)[line - 1].strip() for line in here]):
+            return tests, True
+    return _of_functions(path, name), False
+
+
+def _of_lines(path: str, name: str, texts: Iterable[str]) -> list[str]:
+    tests: dict[str, None] = {}
+    wanted = set(texts)
+    for part in _parts():
+        known = part["reached"].get(path, {}).get(name, {})
+        for text in wanted & known.keys():
+            tests |= dict.fromkeys(part["tests"][at] for at in part["sets"][known[text]])
+    return list(tests)
+
+
+def _of_functions(path: str, name: str | None) -> list[str]:
+    """The tests of a function, or of all functions of a file."""
+    tests: dict[str, None] = {}
+    for part in _parts():
+        for function, known in part["reached"].get(path, {}).items():
+            if function == name or (name is None and function):
+                for number in set(known.values()):
+                    tests |= dict.fromkeys(part["tests"][at] for at in part["sets"][number])
+    return list(tests)
+
+
+def _of_names(path: str, line: int) -> list[str]:
+    """The tests of the lines that speak of what is assigned at a line beside the functions, here or in other files."""
+    start, _ = _statement_at(path, line)
+    assigned = re.match(r"\s*([A-Za-z_]\w*)\s*(?::|=)", _text_of(path)[start - 1])
+    if assigned is None:
+        return []
+    word = re.compile(rf"\b{assigned[1]}\b")
+    tests: dict[str, None] = {}
+    for part in _parts():
+        for file in [path] if assigned[1].startswith("_") else part["reached"]:
+            for function, known in part["reached"].get(file, {}).items():
+                for text, number in known.items() if function else ():
+                    if word.search(text):
+                        tests |= dict.fromkeys(part["tests"][at] for at in part["sets"][number])
+    return list(tests)
 
 
 @cache
 def _text_of(path: str) -> list[str]:
     return (REPOSITORY / path).read_text().splitlines()
+
+
+@cache
+def _tree_of(path: str) -> ast.Module:
+    return ast.parse((REPOSITORY / path).read_text())
+
+
+def _statement_at(path: str, line: int) -> tuple[int, int]:
+    """The first and the last line of the innermost statement at a line; of a compound one only the head."""
+    best = (line, line)
+    for node in ast.walk(_tree_of(path)):
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
+            body = getattr(node, "body", None)
+            end = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+            if line <= end:
+                best = (node.lineno, end)
+    return best
 
 
 @cache
@@ -199,13 +201,14 @@ def _functions_of(path: str) -> list[tuple[int, int, str]]:
                 rows += inside(node.body, f"{prefix}{node.name}.")
         return rows
 
-    return inside(ast.parse((REPOSITORY / path).read_text()).body, "")
+    return inside(_tree_of(path).body, "")
 
 
-def function_at(path: str, line: int) -> Function:
-    """The outermost function around a line, or the file itself."""
-    return path, next((name for first, last, name in _functions_of(path) if first <= line <= last), "")
+@cache
+def function_at(path: str, line: int) -> str:
+    """The outermost function around a line; "" is the file itself."""
+    return next((name for first, last, name in _functions_of(path) if first <= line <= last), "")
 
 
 if __name__ == "__main__":
-    record(int(os.environ.get("JOBS", "2")), sys.argv[1:] or ("tests",))
+    record(int(os.environ.get("JOBS", "2")), sys.argv[1:] or TESTS)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tools.mutation.faults import Fault
 from tools.mutation.sample import AREAS, found_again, sources
-from tools.mutation.trial import Result
+from tools.mutation.trial import LATE, UNREACHED, Result
 
 EXPLAINED = Path(__file__).parent / "explained.toml"
 
@@ -35,30 +35,38 @@ def as_json(result: Result) -> dict[str, Any]:
         "noticed_by": result.noticed_by,
         "tried": result.tried,
         "said": result.said,
+        "seconds": round(result.seconds, 1),
     }
 
 
 def from_json(row: dict[str, Any]) -> Result:
     """A result of an earlier run; its fault has no place, unless the source still has those lines."""
     gone = Fault(row["path"], row["line"], row["line"], 0, 0, row["before"], row["after"], row["kind"], row["shown"])
-    return Result(found_again(row) or gone, row["noticed_by"], row["tried"], row["said"])
+    return Result(found_again(row) or gone, row["noticed_by"], row["tried"], row["said"], row.get("seconds", 0.0))
 
 
 def table(results: list[Result]) -> str:
     """Noticed and tried by area, as Markdown; a survivor that changes nothing a user could see is explained by hand."""
     explained = _explained()
-    rows = ["| area | faults | noticed | no fault at all | not noticed |", "|---|---|---|---|---|"]
+    heads = ("area", "faults", "noticed", "no fault at all", "no test runs it", "time was up", "noticed by none")
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    totals = [0] * (len(heads) - 1)
     for area in AREAS:
         own = set(sources(area))
         mine = [result for result in results if result.fault.path in own and result.tried is not None]
-        if not mine:
-            continue
-        noticed = sum(result.noticed_by is not None for result in mine)
-        harmless = sum(
-            result.noticed_by is None and (result.fault.path, result.fault.shown) in explained for result in mine
-        )
-        rows.append(f"| {area} | {len(mine)} | {noticed} | {harmless} | {len(mine) - noticed - harmless} |")
-    return "\n".join(rows)
+        survivors = [result for result in mine if result.noticed_by is None]
+        real = [result for result in survivors if (result.fault.path, result.fault.shown) not in explained]
+        unreached = sum(result.said == UNREACHED for result in real)
+        late = sum(result.said == LATE for result in real)
+        counts = [len(mine), len(mine) - len(survivors), len(survivors) - len(real), unreached, late]
+        counts.append(len(real) - unreached - late)
+        totals = [total + count for total, count in zip(totals, counts, strict=True)]
+        if mine:
+            rows.append(f"| {area} | {' | '.join(map(str, counts))} |")
+    rows.append(f"| all | {' | '.join(map(str, totals))} |")
+    share = totals[1] / max(1, totals[0] - totals[2])
+    taken = sum(result.seconds for result in results) / 60
+    return "\n".join([*rows, "", f"{share:.0%} of the faults were noticed; {taken:.0f} minutes of one bench."])
 
 
 def _explained() -> set[tuple[str, str]]:

@@ -41,7 +41,7 @@ def said_by_imports(modules: Sequence[str], prelude: str = "") -> dict[str, str]
     """The error of importing each of `modules`, after `prelude` has run."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", prelude + _EACH_IN_A_FORK, json.dumps(modules)],
-        env={**os.environ, "PYTHONPATH": ""},
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
         capture_output=True,
         text=True,
         check=False,

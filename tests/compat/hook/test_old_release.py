@@ -15,7 +15,7 @@ from limits import patience
 @pytest.mark.ranks
 def test_a_real_release_from_before_the_hook_is_named() -> None:
     old, beside = unpacked("megatron-core", "0.17.1"), Path(__file__).parents[1]
-    path = os.pathsep.join(map(str, (old, beside, beside.parent)))
+    path = os.pathsep.join(map(str, (old, beside, beside.parent, *filter(None, [os.environ.get("PYTHONPATH")]))))
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("before_the_hook.py")), *SHIMS],
         env=os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore"},
