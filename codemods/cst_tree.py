@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import libcst as cst
@@ -83,6 +84,13 @@ class Tree:
         if not nodes:
             raise Unfaithful(self.source, f"libcst reads line {start[0]} in another way")
         return nodes[-1]
+
+    @cached_property
+    def parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
+        """What each node stands in."""
+        visitor = _Parents()
+        self.module.visit(visitor)
+        return visitor.found
 
     def _text(self, node: ast.expr) -> str:
         return self.source.text(node)
@@ -199,10 +207,27 @@ def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
+class _Parents(cst.CSTVisitor):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[cst.CSTNode, cst.CSTNode] = {}
+        self._open: list[cst.CSTNode] = []
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if self._open:
+            self.found[node] = self._open[-1]
+        self._open.append(node)
+        return True
+
+    def on_leave(self, original_node: cst.CSTNode) -> None:
+        self._open.pop()
+
+
 class _Maker(cst.CSTTransformer):
     def __init__(self, tree: Tree) -> None:
         super().__init__()
         self.tree = tree
+        self.above: set[cst.CSTNode] = set()  # the nodes with a change below them: libcst copies all that it visits
         self.touched: set[int] = set()  # the statements of the module with a change below them
         self.nodes: defaultdict[cst.CSTNode, list[Asked]] = defaultdict(list)
         self.bodies: defaultdict[cst.CSTNode, defaultdict[int, list[Asked]]] = defaultdict(lambda: defaultdict(list))
@@ -212,6 +237,7 @@ class _Maker(cst.CSTTransformer):
         change, twin = asked.change, self.tree.twin(asked.change.node)
         if not isinstance(change, Insert | Remove | Rewrite | Unwrap):
             self.nodes[twin].append(asked)
+            self._lead_to(twin)
             return
         line = self.tree._line.get(twin)
         statement = line if line is not None else twin
@@ -220,6 +246,16 @@ class _Maker(cst.CSTTransformer):
             raise Unfaithful(self.tree.source, f"line {change.node.lineno} holds more than one statement")
         body, index = self.tree._home[statement]
         self.bodies[body][index].append(asked)
+        self._lead_to(body)
+
+    def _lead_to(self, node: cst.CSTNode | None) -> None:
+        while node is not None and node not in self.above:
+            self.above.add(node)
+            node = self.tree.parents.get(node)
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        """Whether a change stands below it."""
+        return node in self.above
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
         """A node with its changes, once those below it are made."""

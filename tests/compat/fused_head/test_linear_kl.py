@@ -94,17 +94,16 @@ def test_a_detached_teacher_costs_no_product() -> None:
     assert all(x.grad is None for x in tensors[2:])
 
 
-@pytest.mark.slow
 def test_memory_is_one_tile() -> None:
-    student_hidden, student_weight, teacher_hidden, teacher_weight = heads(torch.float32, tokens=2_000, vocab=4_000)
+    student_hidden, student_weight, teacher_hidden, teacher_weight = heads(torch.float32, tokens=300, vocab=4_000)
     student_hidden.requires_grad_(), student_weight.requires_grad_()
     for kind in ("forward", "jsd"):
         with peak_memory() as memory:
             out = linear_kl(
-                student_hidden, student_weight, teacher_hidden, teacher_weight, kind=kind, tile_bytes=400_000
+                student_hidden, student_weight, teacher_hidden, teacher_weight, kind=kind, tile_bytes=300_000
             )
             out.sum().backward()
-        assert memory.peak < 400_000 * 2.5 + 2_000 * 300 < 2_000 * 4_000 * 4 / 10
+        assert memory.peak < 300_000 * 2.5 + 300 * 300 < 2 * 300 * 4_000 * 4 / 10  # of the logits of both
         student_hidden.grad = student_weight.grad = None
 
 

@@ -26,12 +26,12 @@ def extra(inputs: Inputs, mask: Tensor | None = None) -> int:
     return memory.peak - gradients
 
 
-@pytest.mark.parametrize("tokens", [10, 100, 1_000, 3_000])
+@pytest.mark.parametrize("tokens", [10, 100, 3_000])
 def test_float32_takes_one_tile(tokens: int) -> None:
     assert extra(make_inputs(tokens, WIDTH, VOCAB)) <= TILE + tokens * PER_ROW + SLACK
 
 
-@pytest.mark.parametrize("tokens", [10, 100, 1_000, 3_000])
+@pytest.mark.parametrize("tokens", [100, 1_500])
 @pytest.mark.parametrize("kept", [None, 2, 1], ids=["no mask", "half", "all"])
 @pytest.mark.parametrize(("width", "vocab"), [(WIDTH, VOCAB), (256, 50)])
 def test_low_precision_adds_one_float32_copy_of_the_hidden_gradient(

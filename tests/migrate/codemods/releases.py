@@ -43,9 +43,10 @@ def verl(release: str) -> dict[str, bytes]:
         return {name: wheel.read(name) for name in wheel.namelist() if name.endswith(".py")}
 
 
-def patched_part(release: str) -> dict[str, bytes]:
-    """The files of a release of veRL that its patches, and who installs them, live in."""
-    return {path: data for path, data in verl(release).items() if path.endswith(_PATCHED)}
+def patched_part(release: str, *names: str) -> dict[str, bytes]:
+    """The files of a release of veRL that its patches, and who installs them, live in: all, or those of some names."""
+    files = {path: data for path, data in verl(release).items() if path.endswith(_PATCHED)}
+    return {path: data for path, data in files.items() if not names or path.rpartition("/")[2] in names}
 
 
 @cache

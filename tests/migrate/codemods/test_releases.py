@@ -94,9 +94,9 @@ def test_a_cut_at_every_depth_stays_one(release: str, migrated: Callable[[str], 
 FORKED = "verl/models/mcore/mtp_patch.py"
 
 
-def forked() -> dict[str, bytes]:
-    """veRL with two statements of the MTP loss changed, as a fork would."""
-    files = releases.patched_part("0.8.0")
+def forked(*names: str) -> dict[str, bytes]:
+    """veRL, or some files of it, with two statements of the MTP loss changed, as a fork would."""
+    files = releases.patched_part("0.8.0", *names)
     old = b"mtp_loss_scale = self.config.mtp_loss_scaling_factor / self.config.mtp_num_layers"
     assert files[FORKED].count(old) == 1
     new = b"mtp_loss_scale = 0.5 * self.config.mtp_loss_scaling_factor\n                our_log(mtp_loss_scale)"
@@ -127,8 +127,8 @@ def test_a_changed_body_is_left_and_shown() -> None:
 
 
 def test_a_changed_body_goes_when_asked_for() -> None:
-    result = migrate(forked(), Options(unsafe_fixes=True))
-    assert result.files[FORKED] == migrate(releases.patched_part("0.8.0")).files[FORKED]
+    result = migrate(forked("mtp_patch.py"), Options(unsafe_fixes=True))
+    assert result.files[FORKED] == migrate(releases.patched_part("0.8.0", "mtp_patch.py")).files[FORKED]
     assert {edit.applicability for edit in result.plan.edits if edit.path == FORKED} == {"unsafe"}
     assert result.remarks("differs")
     [numbers] = [remark.text for remark in result.plan.remarks if remark.kind == "numerics"]
@@ -138,18 +138,18 @@ def test_a_changed_body_goes_when_asked_for() -> None:
 
 
 def test_comments_docstrings_and_annotations_change_no_body() -> None:
-    files = releases.patched_part("0.8.0")
+    files = releases.patched_part("0.8.0", "mtp_patch.py")
     text = files[FORKED].decode()
     text = text.replace(
         "def patch_postprocess(model: torch.nn.Module):",
         'def patch_postprocess(model) -> None:\n    """Ours."""\n    # ours',
     )
     files[FORKED] = text.encode()
-    assert migrate(files).files[FORKED] == migrate(releases.patched_part("0.8.0")).files[FORKED]
+    assert migrate(files).files[FORKED] == migrate(releases.patched_part("0.8.0", "mtp_patch.py")).files[FORKED]
 
 
 def test_another_kernel_under_the_same_name_is_a_change() -> None:
-    files = releases.patched_part("0.8.0")
+    files = releases.patched_part("0.8.0", "model_forward_fused.py", "util.py")
     path = "verl/models/mcore/model_forward_fused.py"
     files[path] = files[path].replace(
         b"from verl.utils.kernel.linear_cross_entropy import", b"from verl.our_kernel import"
@@ -161,7 +161,7 @@ def test_another_kernel_under_the_same_name_is_a_change() -> None:
 
 
 def test_a_changed_helper_is_a_change() -> None:
-    files = releases.patched_part("0.8.0")
+    files = releases.patched_part("0.8.0", "model_forward_fused.py", "util.py", "registry.py", "__init__.py")
     path = "verl/models/mcore/util.py"
     files[path] = files[path].replace(b"def preprocess_packed_seqs(\n", b"def preprocess_packed_seqs(\n    *,\n")
     result = migrate(files)
@@ -184,7 +184,7 @@ def test_a_fork_under_another_name_and_in_another_place() -> None:
 
 
 def test_a_private_name_that_is_used_elsewhere_stays() -> None:
-    files = releases.patched_part("0.8.0")
+    files = releases.patched_part("0.8.0", "model_forward_fused.py", "util.py")
     files["verl/ours.py"] = b"from verl.models.mcore.model_forward_fused import _fused_GPTModel_forward, unwrap_model\n"
     result = migrate(files)
     text = result.files["verl/models/mcore/model_forward_fused.py"].decode()
@@ -206,7 +206,7 @@ def test_what_stands_on_the_hook_is_left_alone_and_an_offer_is_made(migrated: Ca
     lines = before[FUSED].decode().splitlines()
     assert lines[fallback.line - 1].strip().startswith("model.forward = ")
     assert "delete this branch" in fallback.text
-    asked = migrate(releases.patched_part("0.9.1"), Options(unsafe_fixes=True))
+    asked = migrate(releases.patched_part("0.9.1", "model_forward_fused.py", "util.py"), Options(unsafe_fixes=True))
     assert b"def " not in asked.files[FUSED]
     assert {edit.applicability for edit in asked.plan.edits if edit.path == FUSED} == {"unsafe"}
 

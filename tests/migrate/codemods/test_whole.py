@@ -16,13 +16,14 @@ FUSED = "verl/models/mcore/model_forward_fused.py"
 ENGINE = "verl/workers/engine/megatron/transformer_impl.py"
 REGISTRY = "verl/models/mcore/registry.py"
 UTILS = "verl/utils/megatron_utils.py"
-PARTS = (MTP, FUSED, REGISTRY, UTILS, ENGINE, "verl/models/mcore/util.py", "verl/models/mcore/__init__.py")
+UTIL = "verl/models/mcore/util.py"
+CALLERS = (FUSED, REGISTRY, UTILS, ENGINE, UTIL)
 MODULE = "verl.models.mcore.mtp_patch"
 
 
-def verl(**others: str) -> dict[str, bytes]:
-    """The files of veRL 0.8.0 that have to do with its patches, and others beside them."""
-    files = {path: releases.verl("0.8.0")[path] for path in PARTS}
+def verl(*parts: str, **others: str) -> dict[str, bytes]:
+    """veRL 0.8.0's file of patches for MTP, other files of it, and others beside them."""
+    files = {path: releases.verl("0.8.0")[path] for path in (MTP, "verl/models/mcore/__init__.py", *parts)}
     files |= {"verl/__init__.py": b"", "verl/models/__init__.py": b""}
     return files | {f"{name.replace('__', '/')}.py": text.encode() for name, text in others.items()}
 
@@ -140,7 +141,7 @@ def test_what_the_patch_leaves_on_a_model_is_an_inside_too() -> None:
 def test_a_test_of_what_stays_is_not_told() -> None:
     """`preprocess_packed_seqs` stands in a file that nothing is taken from."""
     test = "from verl.models.mcore.util import preprocess_packed_seqs\n"
-    assert not by_hand(migrate(verl(tests__test_ours=test)))
+    assert not by_hand(migrate(verl(UTIL, tests__test_ours=test)))
 
 
 def test_a_mock_of_a_name_with_a_shim_is_told() -> None:
@@ -179,7 +180,7 @@ def test_outside_the_path_nothing_is_edited_and_old_imports_still_work() -> None
 
 def test_callers_alone_do_not_move_while_others_keep_the_patch() -> None:
     """One file would install the shim, the other would call a forward that only the patch understands."""
-    files = verl()
+    files = verl(*CALLERS)
     only = below(files, "verl/workers/")
     result = migrate(files, UNSAFE, only)
     assert result.files == files
@@ -187,7 +188,7 @@ def test_callers_alone_do_not_move_while_others_keep_the_patch() -> None:
 
 
 def test_callers_move_where_all_of_them_are_named() -> None:
-    files = verl()
+    files = verl(*CALLERS)
     named = [path for path in files if not path.endswith("/mtp_patch.py")]
     result = migrate(files, editable=named)
     assert result.files[MTP] == files[MTP]
