@@ -224,7 +224,7 @@ def _is_told_by_class_name(function: Scope, resolver: Resolver) -> bool:
 
 def _last_words(function: ast.AST) -> set[str]:
     """The ends of the texts of a function: `mlp` of `".mlp"`."""
-    nodes = (node.value for node in ast.walk(function) if isinstance(node, ast.Constant))
+    nodes = (node.value for node in walk(function) if isinstance(node, ast.Constant))
     return {text.rpartition(".")[2] for text in nodes if isinstance(text, str)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 
 from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.scanner.names.bindings import annotation
@@ -12,7 +13,8 @@ from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.shapes import possible
 from mcore_unpatch.scanner.shapes.assigned import is_bound_method, is_built, is_function
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
+from mcore_unpatch.scanner.sources.prefilter import words_of
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, ModuleModel, Scope, Site, path_text
 
 # What code is handed whole, the most frequent first.
 _HANDED_AROUND = (layout.GPT_MODEL, layout.DATA_PARALLEL, layout.OPTIMIZER)
@@ -82,7 +84,7 @@ def _is_for_another(site: Site, resolver: Resolver, value: ast.expr) -> bool:
 def _by_use(site: Site, resolver: Resolver, subject: ast.expr, own: Ref | None, name: str) -> Ref | None:
     """The class whose methods are used on the same object nearby, where nobody but Megatron has methods so called."""
     path = path_text(subject)
-    if path is None or not possible.imports_megatron(resolver):
+    if path is None or not possible.imports_megatron(resolver) or not resolver.once(_says_method, resolver.model):
         return None
     words = {
         word: line
@@ -99,6 +101,17 @@ def _by_use(site: Site, resolver: Resolver, subject: ast.expr, own: Ref | None, 
 def _is_telling(word: str) -> bool:
     """Whether a name is one of Megatron's methods and of nobody else's."""
     return "_" in word.strip("_") and word != _OF_TORCH and word in api.telling_methods()
+
+
+def _says_method(model: ModuleModel) -> bool:
+    """Whether a file has a word that is such a method of what is handed around: else no tree is walked for one."""
+    return not _methods_handed_around().isdisjoint(words_of(model.data))
+
+
+@cache
+def _methods_handed_around() -> frozenset[bytes]:
+    words = filter(_is_telling, api.telling_methods())
+    return frozenset(w.encode() for w in words if any(api.has_callable(cls, w) for cls in _HANDED_AROUND))
 
 
 def _is_own(own: Ref | None, word: str) -> bool:

@@ -10,6 +10,7 @@ from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes.assignments import dict_owner, module_of, parameter_of
 from mcore_unpatch.scanner.shapes.install import Install, parted
 from mcore_unpatch.scanner.sources.callers import argument
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, last_name
 
 
@@ -90,7 +91,7 @@ def _names_behind(node: ast.AST, scope: Scope) -> list[str]:
     found: dict[str, None] = {}
     nodes = [node]
     for _ in range(4):
-        names = [item.id for part in nodes for item in ast.walk(part) if isinstance(item, ast.Name)]
+        names = [item.id for part in nodes for item in walk(part) if isinstance(item, ast.Name)]
         new = [name for name in dict.fromkeys(names) if name not in found]
         found.update(dict.fromkeys(new))
         bindings = [b for name in new for b in scope.bindings.get(name, ())]

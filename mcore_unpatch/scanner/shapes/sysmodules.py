@@ -10,6 +10,7 @@ from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes.assignments import dict_owner
 from mcore_unpatch.scanner.shapes.install import Install, parted
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import Block, Site, path_text
 
 
@@ -59,7 +60,7 @@ def _written(site: Site, resolver: Resolver) -> tuple[ast.expr | None, list[str]
 
 def _is_loop_variable(subject: ast.expr, loop: ast.For, resolver: Resolver, site: Site) -> bool:
     """The loop's own variable, `sys.modules[name]`, or a name set from it (`module = sys.modules[name]`)."""
-    loop_names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    loop_names = {node.id for node in walk(loop.target) if isinstance(node, ast.Name)}
     if isinstance(subject, ast.Subscript) and path_text(subject.value) == "sys.modules":
         return path_text(subject.slice) in loop_names
     if not isinstance(subject, ast.Name):
@@ -72,7 +73,7 @@ def _is_loop_variable(subject: ast.expr, loop: ast.For, resolver: Resolver, site
             and loop.lineno <= binding.line <= (loop.end_lineno or 0)
             and binding.node is not None
         ):
-            used = {node.id for node in ast.walk(binding.node) if isinstance(node, ast.Name)}
+            used = {node.id for node in walk(binding.node) if isinstance(node, ast.Name)}
             if used & (loop_names | {"sys"}):
                 return True
     return False
@@ -102,11 +103,11 @@ def _compared(loop: ast.For) -> list[ast.expr]:
     """Both sides of the `is` and `==` in a loop."""
     equal = [
         node
-        for node in ast.walk(loop)
+        for node in walk(loop)
         if isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.Eq) for op in node.ops)
     ]
     return [side for node in equal for side in (node.left, *node.comparators)]
 
 
 def _says_megatron(loop: ast.For) -> bool:
-    return any(isinstance(node, ast.Constant) and "megatron" in str(node.value) for node in ast.walk(loop))
+    return any(isinstance(node, ast.Constant) and "megatron" in str(node.value) for node in walk(loop))

@@ -1,30 +1,50 @@
-"""Walking over syntax trees, as `ast.walk` and `ast.iter_child_nodes` do, in half the time."""
+"""Walking over syntax trees, as `ast.walk` and `ast.iter_child_nodes` do, in less than half the time.
+
+Contexts (`Load`) and operators are left out: who wants one asks the node that has it.
+"""
 
 from __future__ import annotations
 
 import ast
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterator, Sequence
 
+_PLAIN = ["attr", "arg", "asname", "conversion", "ctx", "id", "is_async", "kind", "level", "module", "op", "ops"]
 
-def children(node: ast.AST) -> Iterator[ast.AST]:
+
+class _Fields(dict[type[ast.AST], tuple[str, ...]]):
+    """By kind of node: the fields that may hold nodes."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        self[kind] = () if kind is ast.Constant else tuple(field for field in kind._fields if field not in _PLAIN)
+        return self[kind]
+
+
+_FIELDS = _Fields()
+
+
+def children(node: ast.AST) -> list[ast.AST]:
     """The nodes right below a node, in order."""
-    for value in vars(node).values():
-        if isinstance(value, ast.AST):
-            yield value
-        elif type(value) is list:
-            for item in value:
-                if isinstance(item, ast.AST):
-                    yield item
+    below: list[ast.AST] = []
+    for field in _FIELDS[type(node)]:
+        value = getattr(node, field, None)
+        if type(value) is list:
+            below += [item for item in value if isinstance(item, ast.AST)]
+        elif isinstance(value, ast.AST):
+            below.append(value)
+    return below
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
     """A node and all below it, level by level."""
-    waiting = deque([node])
-    while waiting:
-        node = waiting.popleft()
-        waiting.extend(children(node))
+    nodes = [node]
+    for node in nodes:
+        for field in _FIELDS[type(node)]:  # not by `children`: a call for each node is half of the time
+            value = getattr(node, field, None)
+            if type(value) is list:
+                nodes += [item for item in value if isinstance(item, ast.AST)]
+            elif isinstance(value, ast.AST):
+                nodes.append(value)
         yield node
 
 
@@ -49,7 +69,7 @@ def calls_and_loops_on(node: ast.AST, lines: Sequence[int]) -> Iterator[ast.Call
                 continue
         if isinstance(current, ast.Call | ast.comprehension):
             yield current
-        stack.extend(children(current))
+        stack += children(current)
 
 
 def first_line(statement: ast.stmt) -> int:

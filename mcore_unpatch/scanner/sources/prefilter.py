@@ -46,7 +46,7 @@ _DEF = re.compile(rb"def[\s\\]++(\w++)")
 _SELF = _tokens(rb"\n(?:async[ \t]++)?def[\s\\]++\w++[\s\\]*+\(~self\b")
 _NAMESPACES = (b"getsource", b"__dict__", b"__globals__")
 _VARS = re.compile(rb"\bvars\b")
-_CHILDREN = _tokens(rb"_modules~[\[.]")
+_CHILDREN = _tokens(rb"\.~_modules\b")
 _CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
 _HOOK, _HEAD = b"register_forward", b"output_layer"  # a hook on the LM head
 _SYS_MODULES = _tokens(rb"sys~\.~modules\b")
@@ -107,6 +107,11 @@ def _normal(data: bytes) -> bytes:
     return unicodedata.normalize("NFKC", text).encode()
 
 
+def words_of(data: bytes) -> set[bytes]:
+    """The names and other words of a file."""
+    return set(_WORD.findall(plain(data)))
+
+
 def mentions_megatron(path: str, data: bytes) -> bool:
     """Whether a file or its path says Megatron."""
     return b"egatron" in data or b"mcore" in data or "megatron" in path or "mcore" in path
@@ -146,7 +151,7 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
         return True
     if b"setattr" in data and _may_setattr(data):
         return True
-    if mocks and any(word in data for word in _MOCKS):
+    if mocks and b"patch" in data and any(word in data for word in _MOCKS):
         return True
     return b"megatron" in data and any(verb in data and _PATCH_CALLS[verb].search(data) for verb in _PATCH_VERBS)
 
