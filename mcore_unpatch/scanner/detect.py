@@ -18,7 +18,7 @@ from mcore_unpatch.scanner.judging import answer
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.scanner.related.surroundings import Surroundings
-from mcore_unpatch.scanner.shapes import calls, deletions, helpers, hook_takers, registries, source_rewrites, sysmodules
+from mcore_unpatch.scanner.shapes import calls, helpers, hook_takers, registries, source_rewrites, sysmodules
 from mcore_unpatch.scanner.shapes.assignments import from_assignment
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources import prefilter
@@ -75,7 +75,7 @@ def collect(resolver: Resolver, mocks: bool = True) -> list[Install]:
         installs += helpers.from_helper_call(site, resolver)
     installs += _literals(resolver)
     installs += _rewritten(installs, resolver)
-    installs += deletions.from_module(installs, resolver)
+    installs += restores.removals(installs, resolver)
     first: dict[tuple[int, str], Install] = {}
     for install in installs:
         first.setdefault((id(install.node), install.target), install)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import posixpath
+import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from mcore_unpatch.megatron import api, slots
@@ -10,9 +13,14 @@ from mcore_unpatch.megatron.answers import answers
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.judging import traits
 from mcore_unpatch.scanner.judging.replacement import Replacement
-from mcore_unpatch.scanner.judging.stubs import is_stubbed
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources import prefilter
+from mcore_unpatch.scanner.sources.files import Files
+from mcore_unpatch.scanner.sources.parsing import Unreadable
+
+_FAKE = re.compile(rb"(?:ModuleType|SimpleNamespace|Mock)\(")
+_NAME = re.compile(rb"[\"'](megatron(?:\.\w+)*)[\"']")
 
 _BY_SHAPE = {
     "class-attr": "MCU601",
@@ -132,3 +140,36 @@ def _of_specs(name: str) -> dict[str, str]:
 def _quoted(node: ast.expr) -> str:
     text = ast.unparse(node)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def is_stubbed(project: Files, path: str, target: str) -> bool:
+    """Whether a test, a helper it imports or a conftest.py above it puts a fake where `target` would come from."""
+    if not is_test(path):
+        return False
+    names = (name for file in _files(project, path) for name in _names(project, file))
+    return any(target == name or target.startswith(f"{name}.") for name in names)
+
+
+def _files(project: Files, path: str) -> Iterator[str]:
+    yield path
+    folder = posixpath.dirname(path)
+    while True:
+        yield posixpath.join(folder, "conftest.py")
+        if not folder:
+            break
+        folder = posixpath.dirname(folder)
+    for name in prefilter.imported_modules(project.data(path)):
+        module = name.lstrip(".")
+        helper = project.locate(path, module, len(name) - len(module))
+        if helper and is_test(helper):
+            yield helper
+
+
+def _names(project: Files, file: str) -> list[str]:
+    try:
+        data = project.data(file) if project.exists(file) else b""
+    except (OSError, Unreadable):
+        return []
+    if b"sys.modules" not in data or not _FAKE.search(data):
+        return []
+    return [name.decode() for name in _NAME.findall(data)]

@@ -1,14 +1,16 @@
-"""One finding per patch: tell installs from restores, and patches that are undone from those that stay."""
+"""One finding per patch: installs and what is removed, without restores; which patches are undone, which stay."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
+from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.judging.replacement import find
 from mcore_unpatch.scanner.names.resolver import Resolver
-from mcore_unpatch.scanner.names.strings import string
+from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import children, walk
 from mcore_unpatch.scanner.sources.scopes import Scope, Site, last_name, path_text
@@ -32,7 +34,7 @@ def split_restores(installs: list[Install], resolver: Resolver) -> list[Install]
     taken_back: dict[tuple[str, str], list[Site]] = {}
     for restore in restores:
         taken_back.setdefault(_key(restore), []).append(restore.site)
-    deleted = _deletions(resolver)
+    deleted = _given_back(resolver)
     for key, same in patches.items():
         sites = sorted([*taken_back.get(key, ()), *deleted.get(key[1], ())], key=lambda site: site.node.lineno)
         resolver.project.effort.spend(len(sites))
@@ -96,21 +98,48 @@ def _holds_original(name: str, install: Install, resolver: Resolver) -> bool:
     )
 
 
-def _deletions(resolver: Resolver) -> dict[str, list[Site]]:
-    """`del obj.name` and `delattr(obj, "name")` give the class's own method back; an exit stack does it later."""
-    found: dict[str, list[Site]] = {}
-    for site in (*resolver.model.sites, *resolver.model.calls):
-        name: str | None = None
-        if isinstance(site.node, ast.Delete) and isinstance(site.target, ast.Attribute):
-            name = site.target.attr
-        elif isinstance(site.node, ast.Call) and path_text(site.node.func) == "delattr" and len(site.node.args) == 2:
-            name = string(site.node.args[1], resolver.at(site))
-        elif _is_callback(site) and isinstance(site.node, ast.Call) and len(site.node.args) == 4:
-            if path_text(site.node.args[0]) == "setattr":
-                name = string(site.node.args[2], resolver.at(site))
-        if name is not None:
-            found.setdefault(name, []).append(site)
+def removals(installs: Iterable[Install], resolver: Resolver) -> list[Install]:
+    """What a file removes from Megatron's classes and modules and has not put there: patches as well."""
+    known = {(install.owner, install.attribute) for install in installs}
+    found = []
+    for site, subject, names in _deleted(resolver):
+        base = resolver.at(site).expr(subject)
+        if base is None or not base.is_core or base.node is not None or base.kind not in {"class", "module"}:
+            continue
+        has = api.in_module if base.kind == "module" else api.has_callable
+        shape = f"{base.kind}-attr" if isinstance(site.node, ast.Delete) else "setattr"
+        found += [
+            Install(site, site.node, f"{base.name}.{name}", shape, base.sure, base.why, None, base.name, name, subject)
+            for name in names
+            if has(base.name, name) and (base.name, name) not in known
+        ]
     return found
+
+
+def _deleted(resolver: Resolver) -> Iterator[tuple[Site, ast.expr, list[str]]]:
+    """`del obj.name` and `delattr(obj, "name")`."""
+    for site in resolver.model.sites:
+        if isinstance(site.node, ast.Delete) and isinstance(site.target, ast.Attribute):
+            yield site, site.target.value, [site.target.attr]
+    for site in resolver.model.calls:
+        if isinstance(site.node, ast.Call) and path_text(site.node.func) == "delattr" and len(site.node.args) == 2:
+            subject, name = site.node.args
+            yield site, subject, strings(name, resolver.at(site))
+
+
+def _given_back(resolver: Resolver) -> dict[str, list[Site]]:
+    """Where the class's own method is given back, by its name: by a deletion, or later by an exit stack."""
+    found: dict[str, list[Site]] = {}
+    callbacks = [(site, site.call.args) for site in resolver.model.calls if _is_callback(site)]
+    later = [(site, strings(args[2], resolver.at(site))) for site, args in callbacks if _sets_later(args)]
+    for site, names in (*((site, names) for site, _, names in _deleted(resolver)), *later):
+        if len(names) == 1:
+            found.setdefault(names[0], []).append(site)
+    return found
+
+
+def _sets_later(arguments: list[ast.expr]) -> bool:
+    return len(arguments) == 4 and path_text(arguments[0]) == "setattr"
 
 
 class Undone:

@@ -9,7 +9,7 @@ from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings
-from mcore_unpatch.scanner.shapes import evidence, fillings, possible
+from mcore_unpatch.scanner.shapes import evidence, fillings
 from mcore_unpatch.scanner.shapes.assigned import (
     DATA,
     is_bound_method,
@@ -21,7 +21,7 @@ from mcore_unpatch.scanner.shapes.assigned import (
 )
 from mcore_unpatch.scanner.shapes.fillings import Filling
 from mcore_unpatch.scanner.shapes.install import Install, core_target
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, last_name, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, last_attribute, last_name, path_text
 
 _STEPS_OF_A_NAME = 10
 
@@ -152,7 +152,7 @@ def _class_attribute(site, resolver, subject, base, name, value, install) -> lis
         return []  # a method the repository's own subclass defines: its own business
     if isinstance(value, ast.Constant) and value.value is not None:
         return []  # a mark
-    kind = "class-of-instance" if possible.is_class_of_object(subject) else "class-attr"
+    kind = "class-of-instance" if evidence.is_class_of_object(subject) else "class-attr"
     replaces = api.has_callable(base.name, name) or (name == "__bases__" and base.node is None)
     if not replaces and (base.node is not None or not is_callable(site, resolver, value)):
         return []
@@ -258,7 +258,7 @@ def _plausible(target: ast.Attribute, value: ast.expr) -> bool:
     return (
         isinstance(value, ast.Name | ast.Attribute | ast.Lambda | ast.Call)
         and not isinstance(target.value, ast.Name | ast.Attribute)
-    ) or (isinstance(target.value, ast.Name | ast.Attribute) and _last_name(target.value)[:1].isupper())
+    ) or (isinstance(target.value, ast.Name | ast.Attribute) and last_attribute(target.value)[:1].isupper())
 
 
 def _is_defined_here(value: ast.expr, scope: Scope) -> bool:
@@ -288,10 +288,6 @@ def _is_own_self(node: ast.Name, scope: Scope) -> bool:
 def _defines(base: Ref, name: str) -> bool:
     """Whether the repository's own class behind `base` defines `name` in its body."""
     return isinstance(base.node, ast.ClassDef) and base.home is not None and name in base.home.once(methods, base.node)
-
-
-def _last_name(node: ast.Name | ast.Attribute) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr
 
 
 def _says(call: ast.Call, name: str) -> bool:

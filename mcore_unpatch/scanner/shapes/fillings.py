@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from itertools import takewhile
 
-from mcore_unpatch.scanner.names.displays import Given, display, items
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
+from mcore_unpatch.scanner.names.strings import Given, display, items
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, path_text
 

@@ -12,7 +12,7 @@ from mcore_unpatch.scanner.names.expressions import member
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.names.strings import string, strings
 from mcore_unpatch.scanner.shapes.install import Install, core_target, parted
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, last_name, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, last_attribute, path_text
 
 _REGISTERS = re.compile(r"register|patch|replace|override|substitute|swap|monkey|adapt|wrap|set_?attr", re.IGNORECASE)
 _PATCHES = re.compile(r"patch|replace|override|substitute|swap|monkey|wrap", re.IGNORECASE)
@@ -88,7 +88,7 @@ def _may_have(dotted: str, name: str) -> bool:
 
 def _is_called(call: ast.Call, verb: re.Pattern[str]) -> bool:
     """Whether the name of what is called says that it patches, and not that it takes a patch back."""
-    leaf = last_name(call.func) or getattr(call.func, "attr", "")
+    leaf = last_attribute(call.func)
     return bool(verb.search(leaf)) and not _TAKES_BACK.search(leaf)
 
 

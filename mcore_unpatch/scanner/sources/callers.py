@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from mcore_unpatch.scanner.sources.effort import Effort
 from mcore_unpatch.scanner.sources.nodes import calls_on
-from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, ModuleModel, Scope, path_text
+from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, ModuleModel, Scope, last_attribute, path_text
 
 _CALLED = re.compile(rb"\s*+\(")
 _IN_A_NAME = re.compile(rb"[\w\x80-\xff]")
@@ -28,7 +28,7 @@ class Callers:
             for line in self._lines(name.encode()):
                 for statement, scope, block in self._around(line):
                     parts = (statement, *getattr(statement, "decorator_list", ()))
-                    calls = [c for part in parts for c in calls_on(part, [line]) if _leaf(c.func) == name]
+                    calls = [c for part in parts for c in calls_on(part, [line]) if last_attribute(c.func) == name]
                     effort.spend(1 + len(calls))
                     for call in calls:
                         known.setdefault(call, (scope, block))
@@ -87,7 +87,3 @@ def called_as(function: FunctionNode, scope: Scope | None) -> str:
     """The name by which a function of a scope is called; a class by its own."""
     is_init = function.name == "__init__" and scope is not None and isinstance(scope.node, ast.ClassDef)
     return scope.node.name if is_init else function.name  # type: ignore[union-attr]
-
-
-def _leaf(node: ast.expr) -> str | None:
-    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", None)

@@ -176,6 +176,11 @@ def path_text(node: ast.expr) -> str | None:
     return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else None
 
 
+def last_attribute(node: ast.expr) -> str:
+    """`c` of `a.b.c` and of `f().c`; empty where there is no name at the end."""
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+
+
 def last_name(node: ast.expr) -> str:
     """`c` of `a.b.c`; empty for any other expression."""
     return (path_text(node) or "").rpartition(".")[2]

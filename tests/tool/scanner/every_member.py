@@ -114,7 +114,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "class": "class Own:\n    def __init__(self, one): ...\n"
         "register_patch('megatron.core.transformer.moe.moe_layer.MoELayer', 'a.Own')",
     },
-    "possible.of_method": "def g({}): {}.activation_func = functools.partial(f, 1)",
+    "evidence._of_method": "def g({}): {}.activation_func = functools.partial(f, 1)",
     "assignments.dict_owner": {
         "__dict__": "megatron.core.utils.__dict__['get_model_config'] = f",
         "__globals__": "GPTModel.forward.__globals__['parallel_state'] = f",
@@ -295,7 +295,7 @@ CASES: dict[str, str | dict[str, str]] = {
         r"(?:^|\.)monkeypatch\.": "def t(monkeypatch): monkeypatch.setattr(GPTModel, 'forward', f)",
         r"^mp\.set(?:attr|item)$": "def t(mp): mp.setattr(GPTModel, 'forward', f)",
     },
-    "deletions.from_module": {
+    "restores.removals": {
         "class": "del GPTModel.forward",
         "module": "del megatron.core.utils.get_model_config",
     },
@@ -304,9 +304,9 @@ CASES: dict[str, str | dict[str, str]] = {
         ".delattr": f"{MADE}mine.delattr('megatron.core.utils.get_model_config')",
         ".setitem": f"{MADE}mine.setitem(sys.modules, 'megatron.core.utils', f)",
     },
-    "respelled._CHILDREN": "m = GPTModel()\nm.{}('output_layer', torch.nn.Linear(1, 1))",
-    "respelled._SETATTR": "put = {}\nput(GPTModel, 'forward', f)",
-    "respelled.setattrs": {
+    "calls._CHILDREN": "m = GPTModel()\nm.{}('output_layer', torch.nn.Linear(1, 1))",
+    "calls._SETATTR": "put = {}\nput(GPTModel, 'forward', f)",
+    "calls._setattrs": {
         "map": "list(map(setattr, [GPTModel], ['forward'], [f]))",
         "starmap": "import itertools\nlist(itertools.starmap(setattr, [(GPTModel, 'forward', f)]))",
     },
@@ -316,7 +316,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "split": f"{ENTRY}    m, n = p.split(':')\n    setattr(importlib.import_module(m), n, f)",
         "partition": f"{ENTRY}    m, _, n = p.partition(':')\n    setattr(importlib.import_module(m), n, f)",
     },
-    "tables._from": {
+    "helpers._from": {
         "opaque": f"{ROW}    m, n = p.rsplit('.', 1)\n    setattr(importlib.import_module(m), n, f)",
         "value": f"{ROW}    m = importlib.import_module(p[:22])\n    setattr(m, p[23:], f)",
     },
