@@ -27,9 +27,9 @@ class WorkTree:
         if known is not None:
             return known
         with open(reading.descriptor(self.top, path), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
-            data = file.read(MAX_READ + 1)
-            if len(data) > MAX_READ:
-                raise TooLarge(os.fstat(file.fileno()).st_size)
+            if (size := os.fstat(file.fileno()).st_size) > MAX_READ:
+                raise TooLarge(size)
+            data = file.read()  # not of so many bytes at most: room for all of them would be made first
         return self._known.keep(path, data, len(data))
 
     def exists(self, path: str) -> bool:
