@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
@@ -36,7 +37,8 @@ _HEAD = """\
 # `unpatch check` fails when one of these changes; `unpatch pin` writes this file anew and keeps why, until, review_by,
 # depends_on, on_change and owner, and the comments of each pin.
 """
-_TYPES: dict[str, type] = {"patched": bool, "depends_on": list, "stands_on": list, "also": list}  # all others are text
+_LISTS = dict.fromkeys(("depends_on", "stands_on", "also", "where"), list)
+_TYPES: dict[str, type] = {"patched": bool, **_LISTS}  # all others are text
 ON_CHANGE = ("raise", "warn", "skip")
 ABSENT, ABSENT_KIND = "-", "absent"
 _Parameters = ParamSpec("_Parameters")
@@ -56,6 +58,7 @@ class Pin:
     stands_on: those that its code uses, as `unpatch pin` reads them. on_change: what `guard` does when one of these
     names has changed: raise, warn, or skip the patch. also: the other releases that it was made for, and how the name
     is there, where that differs: a digest, `-` for no such name. kind `absent`: what the patch adds to Megatron.
+    where: the patches it speaks for, file and function of each; none in a lock of an older version, then it is all.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Pin:
     stands_on: tuple[str, ...] = ()
     on_change: str = ""
     also: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
 
     @property
     def releases(self) -> dict[str, str]:
@@ -89,6 +93,10 @@ class Pin:
     def short(self) -> str:
         """The name as people say it: class and method, or module and function."""
         return ".".join(self.name.split(".")[-2:])
+
+    def speaks_for_more(self, older: Pin) -> bool:
+        """Whether it has a place that an older pin of the name says it does not have."""
+        return bool(older.where and Counter(self.where) - Counter(older.where))
 
     def days_left(self, today: date) -> int | None:
         """Days until the review is due, below zero when it is overdue; None without a date."""
@@ -194,8 +202,8 @@ def _checked(file: Path, pin: Pin) -> Pin:
         raise UsageError(f"{file}: review_by of {pin.name} must be a date such as 2027-01-31.") from None
     if pin.on_change and pin.on_change not in ON_CHANGE:
         raise UsageError(f"{file}: on_change of {pin.name} must be one of {', '.join(ON_CHANGE)}.")
-    if not all(isinstance(name, str) for name in (*pin.leans_on, *pin.also)):
-        raise UsageError(f"{file}: depends_on of {pin.name} must be a list of names.")
+    if not all(isinstance(name, str) for name in (*pin.leans_on, *pin.also, *pin.where)):
+        raise UsageError(f"{file}: the lists of {pin.name} must be lists of names.")
     from packaging.version import InvalidVersion, Version
 
     try:

@@ -140,11 +140,10 @@ def _lock(paths: list[Path] | None, options: ScanOptions, required: bool) -> Pin
             raise UsageError(f"There is no {pins.LOCK} in {top}: write one with `unpatch pin`.")
         return None
     known = pins.load(file)
-    for line in pinned.due_soon(known, date.today()):
-        note(line)
     releases, _ = releases_in_use(top, options, known)
-    if told := pinned.made_for_others(known, releases):
-        note(told)
+    told = [*pinned.due_soon(known, date.today()), pinned.without_where(known), pinned.made_for_others(known, releases)]
+    for line in filter(None, told):
+        note(line)
     return PinnedOn(file, tuple(releases), required)
 
 

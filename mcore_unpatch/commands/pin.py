@@ -166,6 +166,7 @@ class _Patches:
         from dataclasses import replace
 
         from mcore_unpatch import pins
+        from mcore_unpatch.gate.pinned import can_be_pinned
         from mcore_unpatch.report.lines import count
         from mcore_unpatch.scanner.names.project import Project
         from mcore_unpatch.upgrade.run import patches_of, stands_on
@@ -183,13 +184,21 @@ class _Patches:
             if case is not None:
                 used.setdefault(finding.target, {}).update(dict.fromkeys(stands_on(case, releases[0])))
         stay = {finding.target for finding in self.found if finding.verdict != "delete"} | set(known.pins)
+        where: dict[str, list[str]] = {}
+        for finding in survey.findings:  # whose paths begin at the top
+            if can_be_pinned(finding):
+                where.setdefault(finding.target, []).append(finding.where)
+        looked_at = set(survey.found.python)
         lacking: dict[str, None] = {}
         for finding in self.found:
             name = finding.target
             if name not in stay:
                 continue
             if one := pins.pin(name, releases, True, known.pins.get(name)):
-                chosen[name] = replace(one, stands_on=tuple(used.get(name, ())), **said)
+                before = known.pins[name].where if name in known.pins and not whole else ()
+                others = [at for at in before if at.partition("::")[0] not in looked_at]
+                places = tuple(sorted([*others, *where[name]]))
+                chosen[name] = replace(one, stands_on=tuple(used.get(name, ())), where=places, **said)
             elif name in known.pins:  # what people wrote of it stays, and `check` says that it is gone
                 chosen[name] = known.pins[name]
             else:

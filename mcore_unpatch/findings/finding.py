@@ -140,6 +140,7 @@ class Finding:
     answer: str = ""  # the row of what is known of Megatron that speaks for it
     steps: tuple[str, ...] = ()
     installed_by: str = ""  # the function that has to be called for the patch to be made
+    scope: str = ""  # the qualified name of the function or class around it; empty in a module
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
     effect: str = ""  # what that release does to it: `breaks`, or `changes` without an error
     fails: tuple[str, ...] = ()  # the judged releases on which it raises
@@ -166,6 +167,11 @@ class Finding:
     def fix(self) -> str | None:
         """Whether `migrate` does it: `safe`, `unsafe`, or not."""
         return self.assessment.fix
+
+    @property
+    def where(self) -> str:
+        """The file and what is around it there, `a/b.py::Model.install`: moved lines do not matter."""
+        return f"{self.path}::{self.scope}" if self.scope else self.path
 
     @property
     def can_move(self) -> bool:

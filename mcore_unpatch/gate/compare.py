@@ -86,11 +86,11 @@ def merge_base(top: Path, reference: str, head: str = "HEAD") -> str:
         raise UsageError(f"{reference!r} and HEAD have no commit in common{way}") from None
 
 
-def pinned_at(top: Path, revision: str) -> set[str]:
-    """The names that the lock of a commit pins for patches."""
+def pinned_at(top: Path, revision: str) -> dict[str, pins.Pin]:
+    """The pins of patches in the lock of a commit, by name."""
     data = git.file_at(top, revision, pins.LOCK)
     known = pins.parse(data, top / pins.LOCK).pins if data is not None else {}
-    return {name for name, pin in known.items() if pin.patched}
+    return {name: pin for name, pin in known.items() if pin.patched}
 
 
 def new_findings(now: list[Finding], before: list[Finding], renamed: dict[str, str]) -> list[Finding]:

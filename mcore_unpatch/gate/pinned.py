@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -24,14 +26,14 @@ def settle(
     *,
     whole: bool,
     required: bool,
-) -> list[Finding]:
-    """Findings without the pinned ones, and one for each pin that does not hold on one of the releases.
+) -> tuple[list[Finding], list[str]]:
+    """Findings without the pinned ones, and one for each pin that does not hold on one of the releases; and notes.
 
     `whole`: the whole repository was scanned, so that a pin without a patch can be told. `required`: a patch without
     a pin is a finding of its own, whatever a baseline says.
     """
     targets = {finding.target for finding in findings if finding.shape not in NO_PATCHES}
-    left = [finding for finding in findings if not accepts(lock, finding)]
+    left, gone = _unaccepted(findings, lock)
     if required:
         left += [
             _about(finding, UNPINNED, "is patched but not pinned; run `unpatch pin --why REASON`")
@@ -47,7 +49,13 @@ def settle(
         if whole and pin.patched and pin.name not in targets:
             said = "is pinned but no longer patched; run `unpatch pin` to drop the pin"
             left.append(_finding(pin, file, line, UNUSED, said))
-    return left
+    notes = [
+        f"{file} pins {pin.short} in {at}, where nothing patches it; run `unpatch pin`."
+        for pin in lock.pins.values()
+        for name, at in gone
+        if whole and name == pin.name and name in targets
+    ]
+    return left, notes
 
 
 def can_be_pinned(finding: Finding) -> bool:
@@ -55,9 +63,28 @@ def can_be_pinned(finding: Finding) -> bool:
     return bool(finding.target) and finding.shape not in NO_PATCHES and not finding.touches
 
 
-def accepts(lock: Lock, finding: Finding) -> bool:
-    """Whether a lock speaks for a finding."""
-    return can_be_pinned(finding) and finding.target in lock.pins and lock.pins[finding.target].patched
+def _unaccepted(findings: list[Finding], lock: Lock) -> tuple[list[Finding], Counter[tuple[str, str]]]:
+    """The findings that a lock does not speak for, and how many more it would, by name and place."""
+    patched = {name: pin for name, pin in lock.pins.items() if pin.patched}
+    room = Counter((name, at) for name, pin in patched.items() for at in pin.where)
+    left = []
+    for finding in findings:
+        pin = patched.get(finding.target) if can_be_pinned(finding) else None
+        if pin is not None and not pin.where:
+            continue
+        if pin is not None and room[finding.target, finding.where]:
+            room[finding.target, finding.where] -= 1
+            continue
+        left.append(_elsewhere(finding, pin) if pin is not None else finding)
+    return left, +room
+
+
+def _elsewhere(finding: Finding, pin: Pin) -> Finding:
+    """A finding of a name that is pinned, but not for this patch."""
+    more = f" and {len(pin.where) - 1} more" if len(pin.where) > 1 else ""
+    told = f"{pins.LOCK} pins it in {pin.where[0]}{more}, not here: `unpatch pin` accepts this patch too"
+    evidence = f"{finding.evidence} {told}.".lstrip()
+    return replace(finding, assessment=replace(finding.assessment, evidence=evidence))
 
 
 def problems(pin: Pin, releases: Sequence[Model], today: date) -> Iterator[tuple[str, str]]:
@@ -75,6 +102,15 @@ def problems(pin: Pin, releases: Sequence[Model], today: date) -> Iterator[tuple
         yield PAST, f"has a pin until {pin.until}, and this is {releases[0].label}; remove it{owner}"
     if (days := pin.days_left(today)) is not None and days < 0:
         yield OVERDUE, f"is due for review since {pin.review_by}; review it and set a new date"
+
+
+def without_where(lock: Lock) -> str:
+    """A sentence where a lock of an older version does not say which patches it speaks for."""
+    many = sum(pin.patched and not pin.where for pin in lock.pins.values())
+    if not many:
+        return ""
+    said = f"{pins.LOCK} does not say where {many} of its names are patched, so they are accepted everywhere"
+    return f"{said}; `unpatch pin` adds that."
 
 
 def due_soon(lock: Lock, today: date) -> list[str]:
@@ -117,8 +153,6 @@ def _finding(pin: Pin, file: str, line: int, rule: str, said: str) -> Finding:
 
 
 def _about(finding: Finding, rule: str, said: str) -> Finding:
-    from dataclasses import replace
-
     return replace(finding, rule=rule, message=f"`{'.'.join(finding.target.split('.')[-2:])}` {said}", replacement=None)
 
 

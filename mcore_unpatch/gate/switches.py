@@ -88,9 +88,8 @@ class Gate:
             return
         known = compare.pinned_at(self.top, self.revision)
         for name, pin in pins.load(file).pins.items():
-            if pin.patched and name not in settled and name not in known:
-                short = ".".join(name.split(".")[-2:])
-                yield self._finding(pins.LOCK, f'name = "{name}"', f"the gate for `{short}`, with a pin")
+            if pin.patched and name not in settled and (name not in known or pin.speaks_for_more(known[name])):
+                yield self._finding(pins.LOCK, f'name = "{name}"', f"the gate for `{pin.short}`, with a pin")
 
     def _carried(self, paths: list[str]) -> Iterator[Finding]:
         for path in paths:

@@ -151,6 +151,7 @@ def _finding(
         in_test=is_test(resolver.model.path),
         live=alive,
         installed_by=call_sites.installer(install.site.scope),
+        scope=install.site.scope.qualified_name,
         breaks=tuple(breaks),
         effect="" if not said else "breaks" if any(statement.kind == RAISES for statement in said) else "changes",
         fails=tuple(fails),

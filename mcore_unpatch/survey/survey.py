@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.findings import unread, verdicts
@@ -33,6 +34,7 @@ from mcore_unpatch.survey.search import Progress, Search
 if TYPE_CHECKING:
     from mcore_unpatch.editing.edits import Repository
     from mcore_unpatch.gate.switches import Gate
+    from mcore_unpatch.pins import Pin
 
 Found = tuple[list[Finding], list[FileError]]
 
@@ -211,14 +213,24 @@ class Survey:
         findings, errors = self._search(self.found, progress)
         return self._unpinned(findings), errors
 
-    def _unpinned(self, findings: list[Finding], before: Collection[str] = ()) -> list[Finding]:
+    def _unpinned(self, findings: list[Finding], before: Mapping[str, Pin] = MappingProxyType({})) -> list[Finding]:
         """What no lock speaks for; the pins of `before` are of patches that were there, and of no new one."""
-        if self.options.lock is None:
+        from mcore_unpatch import pins
+        from mcore_unpatch.gate import pinned
+
+        lock = self.options.lock
+        if lock is None:
             return findings
-        everything = any(path.resolve() == self.found.top for path in self.paths)
-        left = _without_pinned(findings, self.options.lock, everything)
+        whole = any(path.resolve() == self.found.top for path in self.paths)
+        known, text = pins.load(lock.file), reading.read(lock.file).decode()
+        left, notes = pinned.settle(
+            findings, known, lock.file.name, text, lock.releases, whole=whole, required=lock.required
+        )
+        self.notes += notes if self.options.base is None else []
         kept = set(left)
-        return [*left, *(finding for finding in findings if finding.target in before and finding not in kept)]
+        # What the change itself pins is told as such.
+        old = {name for name, pin in before.items() if name in known.pins and not known.pins[name].speaks_for_more(pin)}
+        return [*left, *(finding for finding in findings if finding.target in old and finding not in kept)]
 
     def _new_findings(self, progress: Progress | None) -> Found:
         """What is new in the files asked for. Both sides are seen in full, so that a copy is not taken for a move."""
@@ -270,12 +282,3 @@ class _Listed:
                 return frozenset(entry.name for entry in entries if entry.is_symlink())
         except OSError:
             return frozenset()
-
-
-def _without_pinned(findings: list[Finding], lock: PinnedOn, whole: bool) -> list[Finding]:
-    from mcore_unpatch import pins
-    from mcore_unpatch.gate import pinned
-
-    known = pins.load(lock.file)
-    text = reading.read(lock.file).decode()
-    return pinned.settle(findings, known, lock.file.name, text, lock.releases, whole=whole, required=lock.required)

@@ -74,6 +74,12 @@ class Scope:
             scope = scope.parent
         return scope
 
+    @property
+    def qualified_name(self) -> str:
+        """The names of the classes and functions around it, the outermost first; those without a name do not count."""
+        names = [getattr(scope.node, "name", "") for scope in self.outwards()]
+        return ".".join(name for name in reversed(names) if name)
+
     def outwards(self) -> Iterator[Scope]:
         """This scope and those around it."""
         scope: Scope | None = self

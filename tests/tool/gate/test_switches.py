@@ -127,7 +127,9 @@ class TestPins:
         assert told(pinned) == []
 
     def test_of_a_patch_that_comes_with_them(self, pinned: Repository) -> None:
-        pinned.commit({"q.py": f"{IMPORT}GPTModel.forward = len\n"})
+        pinned.write({"q.py": f"{IMPORT}GPTModel.forward = len\n"})
+        assert unpatch("pin", cwd=pinned.path).code == CLEAN
+        pinned.commit()
         (line,) = told(pinned)
         assert "switches off the gate for `GPTModel.forward`, with a pin" in line
 
@@ -136,6 +138,10 @@ class TestPins:
         pinned.commit({"q.py": f"{IMPORT}GPTModel.forward = len\n"})
         result = unpatch("check", "--base", "main", "--output-format", "json", cwd=pinned.path)
         assert [(finding["path"], finding["rule"]) for finding in result.json["findings"]] == [("q.py", "MCU601")]
+        assert unpatch("pin", cwd=pinned.path).code == CLEAN  # one more place of a name that the base pins
+        (line,) = told(pinned)
+        assert "switches off the gate for `GPTModel.forward`, with a pin" in line
+        pinned.git("checkout", "--quiet", "unpatch.lock")
         pinned.git("mv", "p.py", "r.py")
         pinned.git("rm", "--quiet", "q.py")
         pinned.commit()

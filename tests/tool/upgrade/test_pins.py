@@ -62,12 +62,34 @@ def test_a_pinned_patch_passes_the_gate_until_what_it_replaces_changes(repositor
     assert "1 pin that does not hold" in result.out
 
 
-def test_moved_lines_and_renamed_files_do_not_matter(repository: Path) -> None:
-    pin(repository)
-    moved = "\n\n" + (repository / "patches.py").read_text()
-    (repository / "patches.py").unlink()
-    (repository / "renamed.py").write_text(moved)
+def test_a_pin_speaks_for_the_patches_it_was_written_for_and_for_no_other(repository: Path) -> None:
+    text = PATCH.replace("GPTModel._preprocess =", "def install():\n        GPTModel._preprocess =")
+    write_files(repository, {"patches.py": text})
+    assert 'where = ["patches.py::install"]' in pin(repository)
+    write_files(repository, {"patches.py": "\n\n    x = 1" + text})
+    assert unpatch("check", cwd=repository).err == ""  # moved lines do not matter
+    write_files(repository, {"lib/second.py": PATCH})
+    result = unpatch("check", cwd=repository)
+    assert result.code == FINDINGS
+    assert "unpatch.lock pins it in patches.py::install, not here" in " ".join(result.out.split())
+    assert len(rules(repository)) == 1
+    assert 'where = ["lib/second.py", "patches.py::install"]' in pin(repository, "lib")
     assert rules(repository) == []
+    write_files(repository, {"lib/second.py": f"{PATCH}\n    GPTModel._preprocess = print"})
+    assert len(rules(repository)) == 1  # the same name in the same place, once more
+    (repository / "lib/second.py").rename(repository / "third.py")
+    result = unpatch("check", cwd=repository)
+    assert "pins GPTModel._preprocess in lib/second.py, where nothing patches it; run `unpatch pin`" in result.err
+    assert result.out.count("not here") == 2
+
+
+def test_a_lock_that_does_not_say_where_accepts_all_and_says_so(repository: Path) -> None:
+    lock = repository / pins.LOCK
+    lock.write_text("".join(line for line in pin(repository).splitlines(True) if not line.startswith("where")))
+    write_files(repository, {"second.py": PATCH})
+    result = unpatch("check", cwd=repository)
+    assert result.code == CLEAN
+    assert result.err.count("does not say where 1 of its names are patched") == 1
 
 
 def test_a_pin_past_its_release_and_one_whose_patch_is_gone(repository: Path) -> None:
