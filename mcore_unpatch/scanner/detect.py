@@ -78,6 +78,7 @@ def collect(resolver: Resolver, mocks: bool = True) -> list[Install]:
     installs += restores.removals(installs, resolver)
     first: dict[tuple[int, str], Install] = {}
     for install in installs:
+        install.shape = "source-rewrite" if install.site.in_text else install.shape
         first.setdefault((id(install.node), install.target), install)
     return in_loops + [install for key, install in first.items() if key not in seen]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from mcore_unpatch.megatron import api, layout
+from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.bindings import (
     annotation,
     bound,
@@ -23,8 +24,9 @@ from mcore_unpatch.scanner.names.strings import string, strings
 from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, last_name, path_text
 
 PASS_THROUGH_METHODS = {"to", "cuda", "cpu", "eval", "train", "half", "bfloat16", "float", "requires_grad_", "copy"}
-PASS_THROUGH_CALLS = {"list", "tuple", "reversed", "iter", "next", "sorted", "set", "copy", "deepcopy"}
+PASS_THROUGH_CALLS = {"list", "tuple", "reversed", "iter", "next", "sorted", "set", "copy", "deepcopy", "reload"}
 UNWRAPPERS = {"unwrap_model", "unwrap_module", "unwrap_megatron_model", "unwrap_ddp"}
+_BY_NAME = {"resolve_name", "locate", "get_class", "get_object"}  # of pkgutil, pydoc and hydra
 _MODULE = "megatron.core.transformer.module.MegatronModule"
 
 
@@ -188,7 +190,7 @@ def _call(node: ast.Call, at: Position) -> Ref | None:
         return _getattr(node, at)
     if first is not None and (leaf in {"import_module", "__import__"} or text == "sys.modules.get"):
         return _modules(_imported_names(node, leaf, at), at.home)
-    if leaf == "resolve_name" and isinstance(first, ast.Constant) and isinstance(first.value, str) and first.value:
+    if leaf in _BY_NAME and isinstance(first, ast.Constant) and isinstance(first.value, str) and first.value:
         return _resolved(first.value, at.home)
     if leaf == "cast" and len(node.args) == 2:
         return annotation(first, at) or at.expr(node.args[1])
@@ -244,7 +246,9 @@ def _modules(names: list[str], home: Resolver) -> Ref | None:
 
 
 def _resolved(name: str, home: Resolver) -> Ref | None:
-    """`pkgutil.resolve_name("package.module:Class")`."""
+    """`pkgutil.resolve_name("package.module:Class")`, `pydoc.locate("package.module.Class")`."""
+    if ":" not in name and within(name):
+        return core_name(name)
     head, _, path = name.partition(":")
     ref = module(head, home)
     for part in filter(None, path.split(".")):
@@ -310,10 +314,13 @@ def _returned(node: FunctionNode, home: Resolver) -> Ref | None:
 
 
 def _subscript(node: ast.Subscript, at: Position) -> Ref | None:
-    if path_text(node.value) == "sys.modules":
+    if isinstance(node.value, ast.Call) and path_text(node.value.func) in {"globals", "locals"}:
+        key = string(node.slice, at)
+        return at.expr(ast.copy_location(ast.Name(key, ast.Load()), node)) if key else None
+    held = at.expr(node.value)
+    if path_text(node.value) == "sys.modules" or (held is not None and held.name == "sys.modules"):
         key = string(node.slice, at)
         return module(key, at.home) if key else None
-    held = at.expr(node.value)
     if held is not None and held.kind == "fields":
         name = string(node.slice, at)
         return Ref("field", f"{held.name}.{name}") if name else None

@@ -43,6 +43,9 @@ def strings(node: ast.AST | None, at: Position, steps: int = DEPTH) -> list[str]
         case ast.Attribute(attr="__module__", value=named):
             ref = at.expr(named)
             return [ref.name.rpartition(".")[0]] if ref and ref.is_core and ref.kind == "class" else []
+        case ast.Call(func=ast.Attribute(attr="join", value=ast.Constant(value=str(mark))), args=[parts]):
+            several = [strings(part, at, steps - 1) for part in elements(parts, at)]
+            return [mark.join(one[0] for one in several)] if all(len(one) == 1 for one in several) else []
         case ast.Call(func=ast.Attribute(attr="split", value=whole), args=[ast.Constant(value=".")]):
             return strings(whole, at, steps - 1)  # cut where the last part is taken
         case ast.Subscript(value=parts, slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1))):

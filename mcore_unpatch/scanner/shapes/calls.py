@@ -93,12 +93,30 @@ def _setattrs(site: Site, resolver: Resolver) -> Iterator[ast.Call]:
     func, args = call.func, call.args
     if isinstance(func, ast.Attribute) and func.attr in _CHILDREN and len(args) == 2:
         yield from _child(call, func.value)
-    elif isinstance(func, ast.Attribute) and func.attr == "__setattr__" and len(args) == 2:
-        yield _setattr(call, [func.value, *args])
+    elif isinstance(func, ast.Attribute) and func.attr == "__setattr__" and len(args) in {2, 3}:
+        yield _setattr(call, [func.value, *args][-3:])
     elif last_name(func) in {"starmap", "map"} and args and _means_setattr(args[0], site.scope):
         yield from (_setattr(call, row) for row in _rows(call, resolver.at(site)))
-    elif (path_text(func) or "") not in _SETATTR and (given := _given(func, site.scope)) is not None:
-        yield _setattr(call, [*given, *args])
+    elif (given := _given(func, site.scope)) is not None:
+        yield _setattr(call, [*given, *(part for arg in args for part in _unpacked(arg, resolver.at(site)))])
+    else:
+        yield from _handed_over(call, site.scope)
+
+
+def _unpacked(node: ast.expr, at: Position) -> list[ast.expr]:
+    """The rows of `setattr(*row)`."""
+    return elements(node.value, at) if isinstance(node, ast.Starred) else [node]
+
+
+def _handed_over(call: ast.Call, scope: Scope) -> Iterator[ast.Call]:
+    """`atexit.register(setattr, GPTModel, "forward", f)`, `Thread(target=setattr, args=(GPTModel, "forward", f))`."""
+    at = next((n for n, arg in enumerate(call.args) if _means_setattr(arg, scope)), None)
+    if at is not None and len(call.args) == at + 4:
+        yield _setattr(call, call.args[at + 1 :])
+    if any(_means_setattr(keyword.value, scope) for keyword in call.keywords):
+        for keyword in call.keywords:
+            if isinstance(keyword.value, ast.Tuple | ast.List) and len(keyword.value.elts) == 3:
+                yield _setattr(call, keyword.value.elts)
 
 
 def _setattr(call: ast.Call, arguments: list[ast.expr]) -> ast.Call:
@@ -119,6 +137,11 @@ def _given(func: ast.expr, scope: Scope, steps: int = _STEPS) -> list[ast.expr] 
     """What `setattr` is given before the call, if `func` stands for it: nothing, or the arguments of a `partial`."""
     if path_text(func) in _SETATTR:
         return []
+    match func:
+        case ast.Call(func=ast.Name(id="getattr"), args=[ast.Name(id="builtins"), ast.Constant(value="setattr")]):
+            return []
+        case ast.Subscript(value=ast.Name(id="__builtins__"), slice=ast.Constant(value="setattr")):
+            return []
     if isinstance(func, ast.Call) and last_name(func.func) == "partial" and func.args:
         inner = _given(func.args[0], scope, steps)
         return None if inner is None or func.keywords else [*inner, *func.args[1:]]

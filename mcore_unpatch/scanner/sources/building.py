@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
-from mcore_unpatch.scanner.sources.nodes import calls_and_loops_on, calls_on
+from mcore_unpatch.scanner.sources.nodes import calls_and_names_on, calls_on, walk
 from mcore_unpatch.scanner.sources.scopes import Binding, Block, FunctionNode, ModuleModel, Scope, Site, path_text
 
 
@@ -82,6 +82,7 @@ class _Walker:
     def on_FunctionDef(self, node: FunctionNode, scope: Scope, block: Block) -> None:
         self.bind(scope, node.name, Binding("def", node.lineno, block, node))
         self.decorators(node, scope, block)
+        self.head(node, [*node.args.defaults, *node.args.kw_defaults], scope, block)
         inner = Block(block, "function", node)
         child = Scope("function", node, scope, inner)
         self.model.functions[node] = child
@@ -98,6 +99,7 @@ class _Walker:
     def on_ClassDef(self, node: ast.ClassDef, scope: Scope, block: Block) -> None:
         self.bind(scope, node.name, Binding("class", node.lineno, block, node))
         self.decorators(node, scope, block)
+        self.head(node, [*node.bases, *(keyword.value for keyword in node.keywords)], scope, block)
         inner = Block(block, "class", node)
         child = Scope("class", node, scope, inner)
         self.model.classes[node] = child
@@ -107,6 +109,14 @@ class _Walker:
         for decorator in node.decorator_list:
             for call in calls_on(decorator, self.call_lines):
                 self.model.calls.append(Site(call, node, scope, block, decorated=node))
+
+    def head(
+        self, node: FunctionNode | ast.ClassDef, parts: Iterable[ast.expr | None], scope: Scope, block: Block
+    ) -> None:
+        """What runs with the head of a definition: defaults, bases, bounds of type parameters."""
+        for part in (*parts, *getattr(node, "type_params", ())):
+            if part is not None:
+                self.expressions(part, scope, block, node)
 
     def on_Return(self, node: ast.Return, scope: Scope, block: Block) -> None:
         self.model.returns.setdefault(scope.node, []).append((node, block))
@@ -134,6 +144,7 @@ class _Walker:
         self.expressions(node, scope, block)
 
     def on_AugAssign(self, node: ast.AugAssign, scope: Scope, block: Block) -> None:
+        self.site(node.target, node.value, node, scope, block)
         self.bind_target(node.target, "changed", node.value, scope, block)
         if isinstance(node.op, ast.BitOr):  # namespace |= {...}
             update = ast.copy_location(ast.Attribute(node.target, "update", ast.Load()), node)
@@ -152,6 +163,8 @@ class _Walker:
             for index, element in enumerate(target.elts):
                 part = value.elts[index] if pairs else value  # type: ignore[attr-defined]
                 self.site(element, part, node, scope, block)
+        elif isinstance(target, ast.Starred):
+            self.site(target.value, value, node, scope, block)
         elif isinstance(target, ast.Attribute | ast.Subscript):
             self.model.sites.append(Site(node, node, scope, block, target, value))
 
@@ -189,11 +202,13 @@ class _Walker:
             self.named(test.left, scope, block)
 
     def on_Assert(self, node: ast.Assert, scope: Scope, block: Block) -> None:
+        self.expressions(node, scope, block)
         self.narrow(checks(node.test, True), scope, node.lineno, block)
 
     def on_For(self, node: ast.For | ast.AsyncFor, scope: Scope, block: Block) -> None:
         self.expressions(node.iter, scope, block, node)
         body = Block(block, "for", node)
+        self.site(node.target, _first(node.iter), node, scope, block)
         self.bind_target(node.target, "item", node.iter, scope, body)
         self.body(node.body, scope, body)
         self.body(node.orelse, scope, Block(block, "else", node))
@@ -211,6 +226,7 @@ class _Walker:
         for item in node.items:
             self.expressions(item.context_expr, scope, block, node)
             if item.optional_vars is not None:
+                self.site(item.optional_vars, item.context_expr, node, scope, block)
                 self.bind_target(item.optional_vars, "value", item.context_expr, scope, body)
         self.body(node.body, scope, body)
 
@@ -230,18 +246,51 @@ class _Walker:
         for case in node.cases:
             body = Block(block, "case", node)
             self.narrow(case_checks(node.subject, case.pattern), scope, case.pattern.lineno, body)
+            if isinstance(case.pattern, ast.MatchAs) and case.pattern.name:  # case model:
+                self.bind(scope, case.pattern.name, Binding("value", case.pattern.lineno, body, node.subject))
             self.body(case.body, scope, body)
 
     # --- calls -------------------------------------------------------------------------------------------------
 
     def expressions(self, node: ast.AST, scope: Scope, block: Block, statement: ast.stmt | None = None) -> None:
-        for found in calls_and_loops_on(node, self.call_lines) if self.call_lines else ():
+        for found in calls_and_names_on(node, self.call_lines) if self.call_lines else ():
             owner = statement or node
             assert isinstance(owner, ast.stmt)
             if isinstance(found, ast.Call):
                 self.model.calls.append(Site(found, owner, scope, block))
+                self.text(found, scope, block)
+            elif isinstance(found, ast.NamedExpr):
+                self.bind_target(found.target, "value", found.value, scope, block)
             elif isinstance(found.target, ast.Name):  # [setattr(cls, "forward", fn) for cls in classes]
                 self.bind(scope, found.target.id, Binding("item", owner.lineno, block, found.iter))
+            else:
+                self.site(found.target, _first(found.iter), owner, scope, block)
+
+    def text(self, call: ast.Call, scope: Scope, block: Block) -> None:
+        """The statements of `exec("...")`, where the text is written out: they stand where the call does."""
+        if path_text(call.func) not in {"exec", "eval"} or len(call.args) != 1:
+            return
+        text: ast.AST | None = call.args[0]
+        if isinstance(text, ast.Call) and path_text(text.func) == "compile" and text.args:
+            text = text.args[0]
+        if isinstance(text, ast.Name):
+            bindings = scope.bindings_of(text.id)
+            text = bindings[-1].node if bindings and bindings[-1].kind == "value" else None
+        if not isinstance(text, ast.Constant) or not isinstance(text.value, str):
+            return
+        try:
+            body = ast.parse(text.value.strip()).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+        for node in (inner for statement in body for inner in walk(statement)):
+            node.lineno, node.col_offset = call.lineno, call.col_offset  # type: ignore[attr-defined]
+            node.end_lineno, node.end_col_offset = call.end_lineno, call.end_col_offset  # type: ignore[attr-defined]
+        model = self.model
+        blocks, sites, calls = len(model.blocks), len(model.sites), len(model.calls)
+        self.body(body, scope, block)
+        del model.blocks[blocks:]  # which are asked what stands on a line
+        for site in (*model.sites[sites:], *model.calls[calls:]):
+            site.in_text = True
 
 
 _HANDLERS: dict[type[ast.stmt], Callable[..., None]] = {
@@ -249,6 +298,11 @@ _HANDLERS: dict[type[ast.stmt], Callable[..., None]] = {
     for name, handler in vars(_Walker).items()
     if name.startswith("on_") and hasattr(ast, name.removeprefix("on_"))
 }
+
+
+def _first(value: ast.expr) -> ast.expr:
+    """What a loop puts into its target first, where that is written out."""
+    return value.elts[0] if isinstance(value, ast.Tuple | ast.List) and value.elts else value
 
 
 def _table_of(value: ast.AST | None) -> ast.expr | None:

@@ -50,13 +50,15 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
 
 def calls_on(node: ast.AST, lines: Sequence[int]) -> Iterator[ast.Call]:
     """Calls below `node` that span one of the (sorted) lines; everything else is not walked."""
-    for found in calls_and_loops_on(node, lines):
+    for found in calls_and_names_on(node, lines):
         if isinstance(found, ast.Call):
             yield found
 
 
-def calls_and_loops_on(node: ast.AST, lines: Sequence[int]) -> Iterator[ast.Call | ast.comprehension]:
-    """The same with the loops of comprehensions."""
+def calls_and_names_on(
+    node: ast.AST, lines: Sequence[int]
+) -> Iterator[ast.Call | ast.comprehension | ast.NamedExpr]:
+    """The same with what binds names: the loops of comprehensions, and `:=`."""
     if not lines:
         return
     stack = [node]
@@ -67,7 +69,7 @@ def calls_and_loops_on(node: ast.AST, lines: Sequence[int]) -> Iterator[ast.Call
             index = bisect_left(lines, start)
             if index == len(lines) or lines[index] > (current.end_lineno or start):  # type: ignore[attr-defined]
                 continue
-        if isinstance(current, ast.Call | ast.comprehension):
+        if isinstance(current, ast.Call | ast.comprehension | ast.NamedExpr):
             yield current
         stack += children(current)
 

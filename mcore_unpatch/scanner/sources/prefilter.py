@@ -24,9 +24,12 @@ def _tokens(pattern: bytes) -> re.Pattern[bytes]:
 
 # `.attribute = value`, `.attribute: T = value`, `.attribute, other = ...`, `[a.attribute] = ...`
 _ASSIGNMENT = _tokens(
-    rb"\.~([A-Za-z_]\w*+)(?=((?:[\s\\)\]]|#[^\n]*+\n)*+(?:[:,][^=]{0,300}+)?)=(?!=)"
+    rb"\.~([A-Za-z_]\w*+)(?=((?:[\s\\)\]]|#[^\n]*+\n)*+(?:[:,][^=]{0,300}+|<<|>>|[-+*/%@&|^]{1,2}+)?)=(?!=)"
     rb"(?:[\s(\[\\])*+([^\n]{0,120}))"
 )
+# `for GPTModel.forward in ...`, `with ... as (a, GPTModel.forward):`
+_TARGET = _tokens(rb"\b(?:for|as)[\s\\(\[*]++(?:\w++~,[\s\\(\[*]*+)*+\w++(?:~\.~(\w++))++~(?:in\b|[:,)\]])")
+_EXEC = _tokens(rb"(?<![.\w])(?:exec|eval)~\(")
 _LAYER_ASSIGNMENT = _tokens(rb"\blayers~\[[^\]]{0,200}+\]~=(?!=)")
 # A value that is written out, and nothing behind it.
 _CONSTANT = re.compile(
@@ -123,6 +126,7 @@ def may_install(data: bytes, mocks: bool) -> bool:
         calls_matter(data, mocks)
         or any(_Assignments(data).plausible())
         or _has_layer_assignment(data)
+        or any(match[1] in _known_attributes() for match in _TARGET.finditer(data))
         or (b"del" in data and _may_delete(data))
     )
 
@@ -145,6 +149,7 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
         or (_HOOK in data and _HEAD in data)
         or _may_set_child(data)
         or (b"modules" in data and _SYS_MODULES.search(data))
+        or ((b"exec" in data or b"eval" in data) and _EXEC.search(data))
     ):
         return True
     if b"megatron" in data and (STRING_TARGETS.search(data) or (_BY_NAME.search(data) and _ROOT.search(data))):
@@ -164,6 +169,7 @@ def call_lines(data: bytes) -> list[int]:
     patterns = [_PATCH_CALLS[verb] for verb in _PATCH_VERBS if verb in data]
     patterns += [_tokens(rb"\b%b~[.(]" % name) for name in sorted(_aliases(data))]
     patterns += [STRING_TARGETS] if b"megatron" in data else []
+    patterns += [_EXEC] if b"eval" in data else []
     starts = {match.start() for pattern in patterns for match in pattern.finditer(data)}
     starts |= {start for word in _CALL_WORDS if word in data for start in _every(word, data)}
     found: list[int] = []

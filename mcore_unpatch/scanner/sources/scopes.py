@@ -117,6 +117,7 @@ class Site:
     target: ast.expr | None = None
     value: ast.expr | None = None
     decorated: FunctionNode | ast.ClassDef | None = None
+    in_text: bool = False  # of what `exec` is given
 
     @property
     def call(self) -> ast.Call:
