@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
@@ -54,13 +55,22 @@ def write(file: Path, findings: list[Finding], root: Path) -> None:
 
 
 def subtract(
-    findings: list[Finding], counts: Counts, file: Path, root: Path, scanned: set[str]
+    findings: list[Finding],
+    counts: Counts,
+    file: Path,
+    root: Path,
+    scanned: set[str],
+    others: Iterable[Finding] = (),
 ) -> tuple[list[Finding], list[str]]:
     """(findings beyond the baseline, sentences on what it allows that is no longer there).
 
     Within one file and rule the last findings are the new ones. Files that were not scanned are not held against it.
+    `others` are findings that are not asked about, and that the baseline was written for too.
     """
     left = {(path, rule): n for path, rules in counts.items() for rule, n in rules.items()}
+    for finding in others:
+        key = (_key(finding, root, file), finding.rule)
+        left[key] = max(0, left.get(key, 0) - 1)
     new = []
     for finding in findings:
         key = (_key(finding, root, file), finding.rule)

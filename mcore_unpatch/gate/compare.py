@@ -14,7 +14,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository import git
-from mcore_unpatch.repository.discover import PATCHES, PYTHON, is_excluded, is_megatron_itself, is_source
+from mcore_unpatch.repository.discover import is_excluded, is_megatron_itself, is_patch_file, is_source
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey import remembered
 from mcore_unpatch.survey.search import Search
@@ -50,11 +50,11 @@ def findings_at(
     def read(path: str) -> bytes:
         return contents[blobs[path]]
 
-    python = [path for path in blobs if path.endswith(PYTHON)]
+    python = [path for path in blobs if not is_patch_file(path)]
     folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
     names = folders.union(blobs)
     search = Search(read, names.__contains__, stacks.versions, mocks, size=lambda path: len(read(path)))
-    findings, errors = search(python, [path for path in blobs if path.endswith(PATCHES)])
+    findings, errors = search(python, list(filter(is_patch_file, blobs)))
     if place is not None:
         remembered.keep(place, name, remembered.SearchResult(findings, errors, search.silenced))
     return findings, search.silenced

@@ -17,7 +17,7 @@ from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.paths import relative
 from mcore_unpatch.repository.printable import shown
 
-PYTHON = (".py",)
+PYTHON = (".py", ".pyw")
 PATCHES = (".patch", ".diff")
 _PROSE = (".md", ".rst")
 _MOST_BYTES = 4_000_000  # beyond that a file is data
@@ -37,6 +37,7 @@ class Discovery:
     notes: list[str] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)  # what could not be looked into
     links: set[str] = field(default_factory=set)  # of `python` and `patches`: these are read, and never written
+    missing: int = 0  # files to read that git lists and the disk lacks
 
     @property
     def editable(self) -> frozenset[str]:
@@ -47,7 +48,7 @@ class Discovery:
     def own(self) -> list[str]:
         """The Python files but for those of a Megatron Core that is carried along: these are no patches of it."""
         return [
-            path for path in self.python if not is_megatron_itself(f"{self.top.as_posix()}/{path}", os.path.lexists)
+            path for path in self.python if not is_megatron_itself(f"{self.top.as_posix()}/{path}", _is_file_itself)
         ]
 
     def shown(self, path: str) -> str:
@@ -74,12 +75,16 @@ def discover(paths: list[Path], exclude: tuple[str, ...] = (), base: Path | None
             if from_top in seen or is_excluded(full, base, exclude):
                 continue
             seen.add(from_top)
-            if name.endswith(PATCHES):
+            if is_patch_file(name):
                 found.patches.append(from_top)
-            elif name.endswith(PYTHON) or path.is_file():
+            elif is_source(name) or path.is_file():
                 found.python.append(from_top)
     found.python.sort()
     found.patches.sort()
+    if found.missing:
+        found.notes.append(
+            f"Not on disk, so not read: {found.missing} of the files that git tracks (deleted, or a sparse checkout)."
+        )
     found.errors = [error for error in found.errors if not is_excluded(found.top / error.path, base, exclude)]
     if any(base.is_relative_to(path) for path in real):
         found.notes += [
@@ -109,7 +114,7 @@ def others(whole: Discovery, found: Discovery) -> Discovery:
 def settings(top: Path) -> list[str]:
     """The files of a project that are neither Python nor patches nor prose, relative to its top; data left out."""
     found = Discovery(top, top)
-    others = [name for name in listed(top) if not name.endswith((*PYTHON, *PATCHES, *_PROSE))]
+    others = [name for name in listed(top) if not is_source(name) and not name.endswith(_PROSE)]
     return [name for name in others if _is_plain_file(top / name, found) and (top / name).stat().st_size <= _MOST_BYTES]
 
 
@@ -216,7 +221,8 @@ def _is_plain_file(path: Path, discovery: Discovery) -> bool:
         if stat.S_ISLNK(mode):
             return _leads_to_a_file(path, discovery)
     except (FileNotFoundError, NotADirectoryError):
-        return False  # listed by git, deleted on disk
+        discovery.missing += 1
+        return False
     except OSError as error:
         discovery.errors.append(_unreadable(path, error, discovery))
         return False
@@ -313,6 +319,16 @@ def is_megatron_itself(path: str, exists: Callable[[str], bool]) -> bool:
     return match is not None and exists(f"{path[: match.end()]}megatron/core/package_info.py")
 
 
+def _is_file_itself(path: str) -> bool:
+    """Whether there is a file of that name, which then is listed too: a link or a folder is none."""
+    return os.path.isfile(path) and not os.path.islink(path)  # noqa: PTH113, PTH114
+
+
 def is_source(path: str) -> bool:
     """Whether a file is one that a scan reads, by its name."""
-    return path.endswith((*PYTHON, *PATCHES))
+    return path.lower().endswith((*PYTHON, *PATCHES))
+
+
+def is_patch_file(path: str) -> bool:
+    """Whether a file is a diff, by its name."""
+    return path.lower().endswith(PATCHES)

@@ -50,8 +50,11 @@ def report_of(survey: Survey) -> Report:
 
         scanned = {found.shown(path) for path in (*found.python, *found.patches)}
         counts = baseline.load(options.baseline)
-        report.findings, surplus = baseline.subtract(report.findings, counts, options.baseline, found.root, scanned)
-        report.notes += surplus if options.base is None else []  # of what is not new nothing is counted
+        others = [replace(finding, path=found.shown(finding.path)) for finding in survey.known]
+        report.findings, surplus = baseline.subtract(
+            report.findings, counts, options.baseline, found.root, scanned, others
+        )
+        report.notes += surplus
     return report
 
 

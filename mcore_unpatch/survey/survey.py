@@ -89,6 +89,7 @@ class Survey:
         self.files, self.parsed = WorkTree(self.found.top), Parsed()
         self.notes = list(self.found.notes)
         self._silenced: list[Finding] = []  # a finding for each that a comment suppresses
+        self.known: list[Finding] = []  # those that the base has, and no lock speaks for
         look = self._findings if options.base is None else self._new_findings
         self.findings, self.errors = look(progress)
         if any(suppress.OLD_NAME in finding.source for finding in self._silenced):
@@ -250,7 +251,10 @@ class Survey:
             asked.top, revision, self.stacks, mocks, options.exclude, base, options.cache
         )
         renamed = compare.renames(asked.top, revision)
-        new = compare.new_findings(self._unpinned(now, compare.pinned_at(asked.top, revision)), before, renamed)
+        unpinned = self._unpinned(now, compare.pinned_at(asked.top, revision))
+        new = compare.new_findings(unpinned, before, renamed)
+        fresh_ones = set(new)
+        self.known = [finding for finding in unpinned if finding not in fresh_ones]
         if options.gate is not None:
             new += compare.new_findings(self._silenced, silent_before, renamed)
             fresh = compare.new_findings(now, before, renamed)

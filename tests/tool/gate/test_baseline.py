@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from checking import write_files
 from command import CLEAN, ERROR, FINDINGS, unpatch
+from repository import Repository
 
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 OLD = f"{IMPORT}GPTModel.forward = print\n"
@@ -56,6 +57,18 @@ def test_one_more_fails(project: Path) -> None:
     write_files(project, {"pkg/patches.py": OLD + "GPTModel.state_dict = print\n"})
     result = unpatch("check", "--baseline", FILE, "--output-format", "json", cwd=project)
     assert result.code == FINDINGS
+    assert [f["target"].rpartition(".")[2] for f in result.json["findings"]] == ["state_dict"]
+
+
+def test_one_more_fails_against_a_base_too(tmp_path: Path) -> None:
+    """The baseline was written for what the base has, and speaks for no new patch in the same file."""
+    repository = Repository(tmp_path)
+    repository.write({"pkg/patches.py": OLD})
+    assert unpatch("check", "--write-baseline", cwd=tmp_path).code == CLEAN
+    repository.commit()
+    repository.git("checkout", "--quiet", "-b", "work")
+    repository.commit({"pkg/patches.py": OLD + "GPTModel.state_dict = print\n"})
+    result = unpatch("check", "--base", "main", "--output-format", "json", cwd=tmp_path)
     assert [f["target"].rpartition(".")[2] for f in result.json["findings"]] == ["state_dict"]
 
 

@@ -100,3 +100,27 @@ def test_a_full_name_is_never_ambiguous(name: str, repository: Repository) -> No
     repository.git("tag", "main", "HEAD")
     result = unpatch("check", "--base", name, cwd=repository.path)
     assert result.code == (FINDINGS if name.startswith("refs/") else ERROR)
+
+
+@pytest.mark.parametrize("name", ["p.PY", "p.pyw"])
+def test_other_endings_that_python_runs(name: str, repository: Repository) -> None:
+    repository.commit({name: PATCH})
+    assert new_in(repository) == [name]
+
+
+@pytest.mark.parametrize("target", ["../../plain.py", "nowhere", None])
+def test_what_only_looks_like_megatrons_source(target: str | None, repository: Repository) -> None:
+    """A link or a folder in the place of the file that Megatron is known by."""
+    mark = repository.path / "megatron/core/package_info.py"
+    repository.write({"megatron/training/p.py": PATCH, "megatron/core/x.txt": ""})
+    mark.symlink_to(target) if target else mark.mkdir()
+    if target is None:
+        (mark / "x.txt").touch()
+    repository.commit()
+    assert new_in(repository) == ["megatron/training/p.py"]
+
+
+def test_a_sparse_checkout_is_told(repository: Repository) -> None:
+    repository.commit({"sub/p.py": PATCH})
+    repository.git("sparse-checkout", "set", "--no-cone", "/*", "!/sub/")
+    assert "Not on disk, so not read: 1 of the files" in unpatch("check", cwd=repository.path).err

@@ -140,6 +140,121 @@ FORMS = {
         DIVIDE,
         f"TABLE = {{'torch.nn.Linear.forward': ours}}\n{LOOP}",
     ),
+    "for": (
+        "for GPTModel.forward in [ours]: pass",
+        f"{GPT}.forward",
+        "for own.forward in [ours]: pass",
+    ),
+    "for in a comprehension": (
+        "[0 for GPTModel.forward in [ours] if setattr]",
+        f"{GPT}.forward",
+        "[0 for own.forward in [ours] if setattr]",
+    ),
+    "with": (
+        "with open('x') as (GPTModel.forward, y): pass",
+        f"{GPT}.forward",
+        "with open('x') as (own.forward, y): pass",
+    ),
+    "starred": (
+        "a, *GPTModel.forward = ours, ours",
+        f"{GPT}.forward",
+        "a, *own.forward = ours, ours",
+    ),
+    "augmented": (
+        "GPTModel.forward += ours",
+        f"{GPT}.forward",
+        "own.forward += ours",
+    ),
+    "assert": (
+        "assert setattr(GPTModel, 'forward', ours) is None",
+        f"{GPT}.forward",
+        "assert setattr(own, 'forward', ours) is None",
+    ),
+    "default": (
+        "def g(x=setattr(GPTModel, 'forward', ours)): ...",
+        f"{GPT}.forward",
+        "def g(x=setattr(own, 'forward', ours)): ...",
+    ),
+    "base class": (
+        "class C(setattr(GPTModel, 'forward', ours) or Own): ...",
+        f"{GPT}.forward",
+        "class C(setattr(own, 'forward', ours) or Own): ...",
+    ),
+    "type parameter": (
+        "def g[T: setattr(GPTModel, 'forward', ours)](x): ...",
+        f"{GPT}.forward",
+        "def g[T: setattr(own, 'forward', ours)](x): ...",
+    ),
+    "exec": (
+        "exec('GPTModel.forward = ours')",
+        f"{GPT}.forward",
+        "exec('own.forward = ours')",
+    ),
+    "exec of a name": (
+        "CODE = '''\nif ours:\n    GPTModel.forward = ours\n'''\nexec(compile(CODE, 'x', 'exec'))",
+        f"{GPT}.forward",
+        "CODE = 'own.forward = ours'\nexec(CODE)",
+    ),
+    "eval": (
+        "eval('setattr(GPTModel, \"forward\", ours)')",
+        f"{GPT}.forward",
+        "eval('setattr(own, \"forward\", ours)')",
+    ),
+    "match": (
+        "match GPTModel:\n    case m:\n        m.forward = ours",
+        f"{GPT}.forward",
+        "match own:\n    case m:\n        m.forward = ours",
+    ),
+    "globals": (
+        "globals()['GPTModel'].forward = ours",
+        f"{GPT}.forward",
+        "globals()['own'].forward = ours",
+    ),
+    "handed over": (
+        "atexit.register(setattr, GPTModel, 'forward', ours)",
+        f"{GPT}.forward",
+        "atexit.register(setattr, own, 'forward', ours)",
+    ),
+    "a thread": (
+        "Thread(target=setattr, args=(GPTModel, 'forward', ours))",
+        f"{GPT}.forward",
+        "Thread(target=setattr, args=(own, 'forward', ours))",
+    ),
+    "star": (
+        "row = (GPTModel, 'forward', ours)\nsetattr(*row)",
+        f"{GPT}.forward",
+        "row = (own, 'forward', ours)\nsetattr(*row)",
+    ),
+    "builtins by name": (
+        "getattr(builtins, 'setattr')(GPTModel, 'forward', ours)",
+        f"{GPT}.forward",
+        "getattr(builtins, 'setattr')(own, 'forward', ours)",
+    ),
+    "the metaclass's": (
+        "type(GPTModel).__setattr__(GPTModel, 'forward', ours)",
+        f"{GPT}.forward",
+        "type(Own).__setattr__(own, 'forward', ours)",
+    ),
+    "locate": (
+        "pydoc.locate('megatron.core.models.gpt.GPTModel').forward = ours",
+        f"{GPT}.forward",
+        "pydoc.locate('torch.nn.Linear').forward = ours",
+    ),
+    "reload": (
+        "importlib.reload(utils).divide = ours",
+        DIVIDE,
+        "importlib.reload(torch).divide = ours",
+    ),
+    "join": (
+        "importlib.import_module('.'.join(['megatron', 'core', 'utils'])).divide = ours",
+        DIVIDE,
+        "importlib.import_module('.'.join(['torch', 'nn'])).divide = ours",
+    ),
+    "modules": (
+        "from sys import modules as loaded\nloaded['megatron.core.utils'].divide = ours",
+        DIVIDE,
+        "from sys import modules as loaded\nloaded['torch'].divide = ours",
+    ),
     "rows": (f"{ROWS}    setattr(module, n, fn)", DIVIDE, f"{ROWS}    setattr(own, 'seen', fn)"),
     "a table that a function is given": (f"{APPLY}{GIVEN}", DIVIDE, f"{APPLY.replace('setattr', 'getattr')}{GIVEN}"),
 }
