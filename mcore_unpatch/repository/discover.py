@@ -37,7 +37,6 @@ class Discovery:
     notes: list[str] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)  # what could not be looked into
     links: set[str] = field(default_factory=set)  # of `python` and `patches`: these are read, and never written
-    missing: int = 0  # files to read that git lists and the disk lacks
 
     @property
     def editable(self) -> frozenset[str]:
@@ -81,10 +80,6 @@ def discover(paths: list[Path], exclude: tuple[str, ...] = (), base: Path | None
                 found.python.append(from_top)
     found.python.sort()
     found.patches.sort()
-    if found.missing:
-        found.notes.append(
-            f"Not on disk, so not read: {found.missing} of the files that git tracks (deleted, or a sparse checkout)."
-        )
     found.errors = [error for error in found.errors if not is_excluded(found.top / error.path, base, exclude)]
     if any(base.is_relative_to(path) for path in real):
         found.notes += [
@@ -221,8 +216,7 @@ def _is_plain_file(path: Path, discovery: Discovery) -> bool:
         if stat.S_ISLNK(mode):
             return _leads_to_a_file(path, discovery)
     except (FileNotFoundError, NotADirectoryError):
-        discovery.missing += 1
-        return False
+        return False  # listed by git, deleted on disk
     except OSError as error:
         discovery.errors.append(_unreadable(path, error, discovery))
         return False
@@ -257,22 +251,24 @@ def _listed_by_git(folder: Path, discovery: Discovery) -> dict[str, bool] | None
         return None
     try:
         complaints: list[str] = []
-        names = git.listed_files(folder, top, complaints=complaints)
+        marks = git.listed_files(folder, top, complaints=complaints)
     except git.GitError as error:
         discovery.notes.append(f"git could not list the files ({error}), so .gitignore is not applied.")
         return None
     for line in complaints:
         if match := re.fullmatch(r"warning: could not open directory '(.*?)/?': (.*)", line):
             discovery.errors.append(FileError(relative(top / match[1], discovery.top), f"cannot be read: {match[2]}"))
+    if sparse := [name for name, mark in marks.items() if mark == "S" and is_source(name)]:
+        discovery.notes.append(f"A sparse checkout leaves out {len(sparse)} files, which are not read: {sparse[0]} ...")
     nested = [
         name
-        for name in names
+        for name in marks
         if name.endswith("/") or (not is_source(name) and os.path.lexists(folder / name / ".git"))
     ]
     if nested:
         listed = ", ".join(shown(name.rstrip("/")) for name in nested[:3])
         discovery.notes.append(f"Nested repositories are not scanned: {listed}{' ...' if len(nested) > 3 else ''}.")
-    return names
+    return {name: mark != "?" for name, mark in marks.items()}
 
 
 def _walked(folder: Path, discovery: Discovery) -> list[str]:

@@ -130,8 +130,10 @@ def is_ignored(path: Path, top: Path) -> bool:
 
 def listed_files(
     folder: Path, top: Path, git_dir: Path | None = None, complaints: list[str] | None = None
-) -> dict[str, bool]:
-    """Files below a folder of a work tree, relative to it, and whether git tracks each; no ignored ones else.
+) -> dict[str, str]:
+    """Files below a folder of a work tree, relative to it, with the mark of `ls-files -t`; no ignored untracked ones.
+
+    `?` is not tracked, `S` left out by a sparse checkout.
 
     `complaints` takes what git had to say meanwhile.
     """
@@ -142,7 +144,7 @@ def listed_files(
         run(top, *where, "--literal-pathspecs", "ls-files", "-z", *kinds, "--", inside, complaints=complaints)
     )
     start = 2 if inside == "." else len(inside) + 3  # behind the mark of its kind
-    return {name[start:]: name[0] != "?" for name in listed}
+    return {name[start:]: name[0] for name in listed}
 
 
 def changed_files(folder: Path, top: Path) -> list[str]:

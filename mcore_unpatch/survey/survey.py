@@ -18,7 +18,8 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.repository import reading
-from mcore_unpatch.repository.discover import Discovery, discover, others, settings, whole_of
+from mcore_unpatch.repository.discover import Discovery, discover, is_excluded, others, settings, whole_of
+from mcore_unpatch.repository.paths import relative
 from mcore_unpatch.scanner import parallel
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.parsed import Parsed
@@ -27,7 +28,7 @@ from mcore_unpatch.stacks.outcomes import on_stacks
 from mcore_unpatch.stacks.revision import Revision
 from mcore_unpatch.stacks.stack import Judged
 from mcore_unpatch.stacks.stacks import Stacks
-from mcore_unpatch.survey import remembered
+from mcore_unpatch.survey import other_code, remembered
 from mcore_unpatch.survey.by_file import FileMemory
 from mcore_unpatch.survey.search import Progress, Search
 
@@ -92,6 +93,8 @@ class Survey:
         self.known: list[Finding] = []  # those that the base has, and no lock speaks for
         look = self._findings if options.base is None else self._new_findings
         self.findings, self.errors = look(progress)
+        if any(path.is_dir() for path in self.paths) and (told := self._not_read()):
+            self.notes.append(told)
         if any(suppress.OLD_NAME in finding.source for finding in self._silenced):
             self.notes.append("Comments say `mcore-unpatch: ignore`, which is read; write `unpatch: ignore`.")
 
@@ -172,7 +175,7 @@ class Survey:
         asked = (options.selection, options.possible, self.stacks.all)
         return remembered.key(
             (str(self.found.top), asked, discovery.errors, discovery.python, discovery.patches),
-            [*whole.python, *whole.patches, *settings(self.found.top)],
+            [*whole.python, *whole.patches, *self._settings],
             self.files.read,
         )
 
@@ -207,7 +210,19 @@ class Survey:
         """All files of the repository, which may read a name of Megatron's."""
         own = self.whole.own
         carried = {*self.whole.python, *self.whole.patches}.difference(own)
-        return unread.RepositoryFiles(own, carried, settings(self.found.top), self.files.read)
+        return unread.RepositoryFiles(own, carried, self._settings, self.files.read)
+
+    @cached_property
+    def _settings(self) -> list[str]:
+        """The files of the repository that are neither Python nor patches nor prose."""
+        return settings(self.found.top)
+
+    def _not_read(self) -> str:
+        """A sentence on code below the folder of the scan that is in no Python file and may patch."""
+        top, base, exclude = self.found.top, self.options.exclude_base or self.found.root, self.options.exclude
+        start = f"{relative(self.found.root, top)}/".removeprefix("./")
+        names = (path for path in self._settings if path.startswith(start))
+        return other_code.not_read((p for p in names if not is_excluded(top / p, base, exclude)), self.files.read)
 
     def _findings(self, progress: Progress | None) -> Found:
         """The findings that no lock speaks for."""

@@ -55,9 +55,7 @@ def calls_on(node: ast.AST, lines: Sequence[int]) -> Iterator[ast.Call]:
             yield found
 
 
-def calls_and_names_on(
-    node: ast.AST, lines: Sequence[int]
-) -> Iterator[ast.Call | ast.comprehension | ast.NamedExpr]:
+def calls_and_names_on(node: ast.AST, lines: Sequence[int]) -> Iterator[ast.Call | ast.comprehension | ast.NamedExpr]:
     """The same with what binds names: the loops of comprehensions, and `:=`."""
     if not lines:
         return

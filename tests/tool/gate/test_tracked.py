@@ -1,5 +1,6 @@
 """What git tracks is read, wherever it lies and whatever its name is a link to; a base is one commit."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,24 @@ def test_what_only_looks_like_megatrons_source(target: str | None, repository: R
     assert new_in(repository) == ["megatron/training/p.py"]
 
 
+OTHER_CODE = {
+    "x.ipynb": json.dumps({"cells": [{"cell_type": "code", "source": ["%load_ext x\n", *PATCH.splitlines(True)]}]}),
+    "tool": f"#!/usr/bin/env python3\n{PATCH}",
+    "run.sh": f"python - <<EOF\n{PATCH}EOF\n",
+    "Makefile": f"run:\n\tpython -c '{PATCH.strip()}'\n",
+    "docker/Dockerfile.cuda": "FROM x\nRUN sed -i s/a/b/ /opt/Megatron-LM/megatron/core/utils.py\n",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_CODE)
+def test_code_in_other_files_is_told(name: str, repository: Repository) -> None:
+    plain = "python -m megatron.training.train\nfrom megatron.core import utils\n"
+    repository.commit({name: OTHER_CODE[name], "plain.sh": plain, "data.json": PATCH})
+    said = f"Not read, though code in them may patch Megatron: {name}."
+    assert said in unpatch("check", "--base", "main", cwd=repository.path).err
+
+
 def test_a_sparse_checkout_is_told(repository: Repository) -> None:
     repository.commit({"sub/p.py": PATCH})
     repository.git("sparse-checkout", "set", "--no-cone", "/*", "!/sub/")
-    assert "Not on disk, so not read: 1 of the files" in unpatch("check", cwd=repository.path).err
+    assert "leaves out 1 files, which are not read: sub/p.py" in unpatch("check", cwd=repository.path).err

@@ -1,0 +1,41 @@
+"""Python that stands in no Python file: notebooks, scripts, recipes. It is not read, and named where it may patch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from mcore_unpatch.scanner.sources import prefilter
+from mcore_unpatch.scanner.sources.parsing import Unreadable
+
+_ENDINGS = (".ipynb", ".pyx", ".pth", ".sh", ".bash", ".yml", ".yaml", ".mk", ".jinja", ".j2", ".in")
+_RECIPES = ("dockerfile", "makefile", "justfile")
+_IMPORTS = re.compile(rb"\b(?:import|from)\s++megatron\b")
+# `sed -i ... /opt/Megatron-LM/megatron/core/utils.py`
+_EDITED = re.compile(rb"\b(?:sed|perl|cp|COPY|ADD)\b[^\n]{0,300}[\s/]megatron/(?:core|training)/[\w/]++\.py\b")
+_SHOWN = 3
+
+
+def not_read(names: Iterable[str], read: Callable[[str], bytes]) -> str:
+    """A sentence on the files with code that may patch Megatron and is not read; empty where there are none."""
+    found = [name for name in names if _may_hold_code(name) and _may_patch(name, read)]
+    if not found:
+        return ""
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"Not read, though code in them may patch Megatron: {', '.join(found[:_SHOWN])}{more}."
+
+
+def _may_hold_code(path: str) -> bool:
+    name = path.rpartition("/")[2].lower()
+    return name.endswith(_ENDINGS) or "." not in name or any(word in name for word in _RECIPES)
+
+
+def _may_patch(path: str, read: Callable[[str], bytes]) -> bool:
+    try:
+        data = read(path)
+    except (OSError, Unreadable):
+        return False
+    if b"megatron" not in data:
+        return False
+    lines = data.replace(rb"\n", b"\n") if path.endswith(".ipynb") else data
+    return bool(_EDITED.search(data)) or bool(_IMPORTS.search(lines) and prefilter.may_install(lines, False))
