@@ -70,12 +70,9 @@ class ScannedPart:
 
     def add(self, other: ScannedPart) -> None:
         """What other files gave, behind what is here."""
+        for name in ["findings", "errors", "marked", "saying", "testing"]:
+            getattr(self, name).extend(getattr(other, name))
         self.files += other.files
-        self.findings += other.findings
-        self.errors += other.errors
-        self.marked += other.marked
-        self.saying += other.saying
-        self.testing += other.testing
         self.links |= other.links
 
 

@@ -17,7 +17,7 @@ from mcore_unpatch.scanner.shapes import patch_files
 from mcore_unpatch.scanner.sources.files import Reader
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
-from mcore_unpatch.survey.by_file import FileMemory
+from mcore_unpatch.survey.remembered import FileMemory
 
 Progress = Callable[[int, int], None]
 

@@ -29,7 +29,7 @@ from mcore_unpatch.stacks.revision import Revision
 from mcore_unpatch.stacks.stack import Judged
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey import other_code, remembered
-from mcore_unpatch.survey.by_file import FileMemory
+from mcore_unpatch.survey.remembered import FileMemory
 from mcore_unpatch.survey.search import Progress, Search
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from mcore_unpatch.findings.finding import FileError
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.parallel import ScannedPart, Task, analyse
 from mcore_unpatch.scanner.sources.parsed import Parsed
-from mcore_unpatch.survey.by_file import FileMemory
+from mcore_unpatch.survey.remembered import FileMemory
 
 PATCH = "from megatron.core.models.gpt import GPTModel\n"
 FILES = {
