@@ -128,7 +128,17 @@ class Files:
         except (OSError, Unreadable):
             return TextFacts()
         found: dict[str, None] = {}
+        folder, elsewhere = (
+            posixpath.dirname(path),
+            set[str](),
+        )  # most names are of libraries: their heads are asked once
         for name in islice(dict.fromkeys(prefilter.imported_modules(data)), _IMPORTS):
+            head = name.partition(".")[0]
+            if head in elsewhere:
+                continue
+            if head and not self._bases(folder, head):
+                elsewhere.add(head)
+                continue
             module = name.lstrip(".")
             target = self.locate(path, module, len(name) - len(module))
             if target and target != path:

@@ -68,9 +68,9 @@ _OTHER_CLASS = _tokens(rb"\b(\w++)~\.~__class__~=(?!=)")
 _GIVEN_METHOD = re.compile(rb"\b(\w++)\.forward[ \t]*+=[ \t]*+(\w++)[ \t]*+(?:[#\n]|$)")
 # What begins with any word is slow to look for: first what each of these three must have.
 _GIVES = (
-    (re.compile(rb"setattr"), _COMPUTED),
-    (_tokens(rb"__class__~=(?!=)"), _OTHER_CLASS),
-    (re.compile(rb"\.forward[ \t]*+=[ \t]*+\w++[ \t]*+(?:[#\n]|$)"), _GIVEN_METHOD),
+    (b"setattr", re.compile(rb"setattr"), _COMPUTED),
+    (b"__class__", _tokens(rb"__class__~=(?!=)"), _OTHER_CLASS),
+    (b".forward", re.compile(rb"\.forward[ \t]*+=[ \t]*+\w++[ \t]*+(?:[#\n]|$)"), _GIVEN_METHOD),
 )
 _LEVELS = 3  # helpers that call helpers
 _NEAREST = 200  # definitions above a place
@@ -201,7 +201,8 @@ def _aliases(data: bytes) -> set[bytes]:
 
 def installers(data: bytes) -> frozenset[str]:
     """The functions and classes of a file around a `setattr` whose name is computed, or a new `__class__`."""
-    places = [match for sign, pattern in _GIVES if sign.search(data) for match in pattern.finditer(data)]
+    signs = [(sign, pattern) for word, sign, pattern in _GIVES if word in data]
+    places = [match for sign, pattern in signs if sign.search(data) for match in pattern.finditer(data)]
     definitions = list(_DEFINITION.finditer(data)) if places else []
     found: set[bytes] = set()
     for _ in range(_LEVELS if places else 0):
