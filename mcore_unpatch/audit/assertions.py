@@ -83,6 +83,8 @@ def _may_hold(module: ModuleType, targets: Any) -> bool:
             if f"{module.__name__}.".startswith(f"{target}.") or f"{target}.".startswith(f"{module.__name__}."):
                 return True
         else:
+            if f".{target.partition('.')[0]}." in f".{module.__name__}.":  # the end of a module's name: `utils.f`
+                return True
             held = vars(module).get(target.partition(".")[0])
             if held is not None and getattr(held, "__module__", module.__name__) == module.__name__:
                 return True

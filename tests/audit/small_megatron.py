@@ -1,0 +1,236 @@
+"""A Megatron of a few lines, without torch: each way to patch it is tried in a fork, in milliseconds."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from checking import write_files
+
+LIBRARY = {
+    "megatron/core/__init__.py": """
+        __version__ = "0.19.2+abc"
+    """,
+    "megatron/core/lines.py": """
+        def length(line):
+            return len(line)
+
+        class Pen:
+            def draw(self):
+                return length(self)
+    """,
+    "megatron/core/shapes.py": """
+        import functools
+        from collections import OrderedDict
+        from dataclasses import dataclass
+
+        from megatron.core.lines import Pen, length
+
+        def kept(function):
+            @functools.wraps(function)
+            def wrapper(*args):
+                return function(*args)
+            return wrapper
+
+        @kept
+        def area(shape):
+            return shape
+
+        def plain(shape):
+            return shape
+
+        try:
+            from nobody import fast
+        except ImportError:
+            def fast(shape):
+                return shape
+
+        switched = plain
+
+        @dataclass
+        class Point:
+            x: int = 0
+
+        class Shape:
+            class Edge:
+                def turn(self):
+                    return self
+
+            color = property(lambda self: "red")
+
+            @staticmethod
+            def unit():
+                return 1
+
+            @functools.cache
+            def sides(self):
+                return 4
+
+            def forward(self, value):
+                return value
+
+            def backward(self, value):
+                return value
+    """,
+    "megatron/core/model.py": """
+        from megatron.core.lines import Pen
+
+        class Module:
+            @property
+            def _modules(self):
+                return {name: held for name, held in vars(self).items() if held is None or isinstance(held, Module)}
+
+            def named_modules(self, prefix=""):
+                yield prefix, self
+                for name, held in self._modules.items():
+                    if held is not None:
+                        yield from held.named_modules(f"{prefix}.{name}".strip("."))
+
+            def forward(self, value):
+                return value
+
+        class Layer(Module):
+            pass
+
+        class Other(Module):
+            pass
+
+        def made():
+            return Other()
+
+        class Model(Module):
+            def __init__(self, layer=None, fast=False):
+                kind = Layer if fast else Other
+                self.first = Layer()
+                self.either = Layer() if fast else Other()
+                self.chosen = kind()
+                self.given = layer or Layer()
+                self.made = made()
+                self.later = None
+                if fast:
+                    self.later = Layer()
+    """,
+    "megatron/core/users.py": """
+        from megatron.core.shapes import Shape, area, plain
+    """,
+    "ours/__init__.py": "",
+    "ours/patches.py": """
+        import functools
+
+        def mine(*args):
+            return args
+
+        def again(*args):
+            return args
+
+        class Shape:
+            def forward(self, value):
+                return value
+
+        def around(function):
+            @functools.wraps(function)
+            def wrapped(*args):
+                return function(*args)
+            return wrapped
+
+        def outside(function):
+            def wrapped_again(*args):
+                return function(*args)
+            return wrapped_again
+
+        def hidden():
+            later = None
+            def never_filled():
+                return unset
+            if later:
+                unset = 1
+            return never_filled
+
+        def install():
+            from megatron.core import shapes
+            shapes.Shape.forward = mine
+
+        def install_by_name(name):
+            from megatron.core import shapes
+            setattr(shapes.Shape, name, again)
+
+        def put_back(original):
+            from megatron.core import shapes
+            shapes.Shape.forward = original
+
+        def reads():
+            from megatron.core import shapes
+            return shapes.Shape.forward
+
+        class Callable:
+            def __init__(self, fn):
+                self.fn = fn
+            def __call__(self, *args):
+                return self.fn(*args)
+    """,
+    "ours/taken.py": """
+        from megatron.core.shapes import plain
+    """,
+    "swapped.py": """
+        from megatron.core.model import Layer, Module, Other
+
+        class Mine(Layer):
+            pass
+
+        class Foreign(Module):
+            def forward(self, value):
+                return value
+
+        def watches(module, args):
+            return None
+    """,
+    "theirs.py": """
+        from megatron.core.shapes import Shape, plain
+    """,
+}
+_RUNS = """
+import json, os, sys
+from mcore_unpatch import audit
+import functools, types
+import megatron.core.lines as lines, megatron.core.shapes as shapes, megatron.core.users, megatron.core
+from ours import patches
+answers = {}
+for name, code in json.loads(sys.stdin.read()).items():
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        scope = dict(globals(), said=None)
+        try:
+            exec(compile(code, name, "exec"), scope)
+            text = json.dumps(scope["said"])
+        except BaseException:
+            import traceback
+            text = json.dumps(traceback.format_exc())
+        os.write(writer, text.encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as pipe:
+        answers[name] = json.loads(pipe.read())
+    os.wait()
+print(json.dumps(answers))
+"""
+
+
+def said_by(folder: Path, programs: Mapping[str, str]) -> dict[str, Any]:
+    """What each program left in `said`: `shapes`, `lines`, `patches` and `audit` are imported, and it runs alone."""
+    write_files(folder, LIBRARY)
+    paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _RUNS],
+        input=json.dumps({name: textwrap.dedent(code) for name, code in programs.items()}),
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answers: dict[str, Any] = json.loads(done.stdout)
+    return answers
